@@ -7,15 +7,17 @@ import setuptools
 
 ROOT = pathlib.Path(__file__).parent
 PROGRAMS = (
-    "train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart", "attention", "compare",
-    "curves", "demo", "filter", "parse", "pretrain", "classify", "table1", "table3", "grid", "attention_functions", "import_huggingface",
-    "import_marian"
+    "train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart",
+    "attention", "compare", "curves", "demo", "filter", "parse", "pretrain", "classify", "table1", "table3", "grid",
+    "attention_functions", "import_huggingface", "import_marian"
 )  # fmt: skip
 
 setuptools.setup(
     name="t2t_keras",
     version=re.search(r'__version__ = "(.+)"', (ROOT / "t2t_keras/__init__.py").read_text(encoding="utf-8")).group(1),
-    description="The Transformer of 'Attention Is All You Need' on TensorFlow 2.21 and Keras 3: train, score, translate.",
+    description=(
+        "The Transformer of 'Attention Is All You Need' on TensorFlow 2.21 and Keras 3: train, score, translate."
+    ),
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
@@ -75,5 +77,7 @@ setuptools.setup(
             "setuptools>=77",
         ],
     },
-    entry_points={"console_scripts": [f"t2t-{name.replace('_', '-')}=t2t_keras_tools.{name}:main" for name in PROGRAMS]},
+    entry_points={
+        "console_scripts": [f"t2t-{name.replace('_', '-')}=t2t_keras_tools.{name}:main" for name in PROGRAMS]
+    },
 )

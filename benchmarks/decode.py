@@ -1,11 +1,12 @@
-"""Compares decoding speed with CTranslate2 and Hugging Face: on one machine, in one run, with the same weights and source ids.
+"""Compares decoding speed with CTranslate2 and Hugging Face: on one machine, in one run, with the same weights and
+source ids.
 
 python benchmarks/decode.py --model_dir=runs/x --source=test.en    # a trained model
-python benchmarks/decode.py --config=base                          # random weights; all translations have the same length
+python benchmarks/decode.py --config=base # random weights; all translations have the same length
 
-Each measurement runs in a process of its own, because thread pools and instruction sets are chosen once per process. Rounds alternate
-between the systems. CTranslate2 runs with the instruction set, matrix library and threads that are fastest in a short first round.
-To install the other systems: pip install -e '.[bench]'.
+Each measurement runs in a process of its own, because thread pools and instruction sets are chosen once per process.
+Rounds alternate between the systems. CTranslate2 runs with the instruction set, matrix library and threads that are
+fastest in a short first round. To install the other systems: pip install -e '.[bench]'.
 """
 
 import collections
@@ -34,19 +35,33 @@ from t2t_keras.system.machine import cpu
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", "", "Folder of a training run.")
 _SOURCE = flags.DEFINE_string("source", "", "With --model_dir: text to translate, one sentence per line.")
-_CONFIG = flags.DEFINE_enum("config", "base", sorted(paper.TABLE_3), "Without --model_dir: row of Table 3, with random weights.")
+_CONFIG = flags.DEFINE_enum(
+    "config", "base", sorted(paper.TABLE_3), "Without --model_dir: row of Table 3, with random weights."
+)
 _VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 32_000, "With --config: vocabulary size.", lower_bound=5)
 _TARGET_LENGTH = flags.DEFINE_integer(
     "target_length", 30, "With --config: length of all sources and translations, in sub-words.", lower_bound=2
 )
-_SYSTEMS = flags.DEFINE_list("systems", [], "Systems to compare, by name or beginning of the name; empty: all that are installed.")
-_BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["64", "1"], "Batch sizes, in sentences; 1 translates one sentence after the other.")
+_SYSTEMS = flags.DEFINE_list(
+    "systems", [], "Systems to compare, by name or beginning of the name; empty: all that are installed."
+)
+_BATCH_SIZES = flags.DEFINE_list(
+    "batch_sizes", ["64", "1"], "Batch sizes, in sentences; 1 translates one sentence after the other."
+)
 _BEAM_SIZES = flags.DEFINE_list("beam_sizes", ["4", "1"], "Beam sizes.")
 _ALPHA = flags.DEFINE_float("alpha", 0.6, "Length penalty, as each system defines it.")
-_SENTENCES = flags.DEFINE_integer("sentences", 128, "Number of sentences per measurement; at least one batch for each core.", lower_bound=1)
-_SINGLE_SENTENCES = flags.DEFINE_integer("single_sentences", 16, "Number of sentences per measurement with batch size 1.", lower_bound=1)
-_ROUNDS = flags.DEFINE_integer("rounds", 3, "Number of measurements of each system; the table shows the median.", lower_bound=1)
-_THREADS = flags.DEFINE_integer("threads", 0, "Number of CPU cores to use; 0: all that this process may use.", lower_bound=0)
+_SENTENCES = flags.DEFINE_integer(
+    "sentences", 128, "Number of sentences per measurement; at least one batch for each core.", lower_bound=1
+)
+_SINGLE_SENTENCES = flags.DEFINE_integer(
+    "single_sentences", 16, "Number of sentences per measurement with batch size 1.", lower_bound=1
+)
+_ROUNDS = flags.DEFINE_integer(
+    "rounds", 3, "Number of measurements of each system; the table shows the median.", lower_bound=1
+)
+_THREADS = flags.DEFINE_integer(
+    "threads", 0, "Number of CPU cores to use; 0: all that this process may use.", lower_bound=0
+)
 _LAUNCHER = flags.DEFINE_string("launcher", "", "Command to run measurements with, such as 'numactl --membind=0'.")
 _JSON = flags.DEFINE_boolean("json", False, "Print one JSON object.")
 _WORKER = flags.DEFINE_string("worker", "", "Internal: task file of a measurement.")
@@ -99,7 +114,9 @@ def load_ours(task: dict, system: dict):
     from benchmarks.our_decoder import translate_function
 
     tf.config.threading.set_inter_op_parallelism_threads(task["threads"])
-    translate_batch = translate_function(load_model(pathlib.Path(task["folder"]), system["dtype"]), task["alpha"], task["threads"])
+    translate_batch = translate_function(
+        load_model(pathlib.Path(task["folder"]), system["dtype"]), task["alpha"], task["threads"]
+    )
 
     def translate(sources, batch_size, beam_size):
         written = []
@@ -131,7 +148,11 @@ def load_ctranslate2(task: dict, system: dict):
         # CTranslate2 adds the end token to the source, and may run several batches of one call in parallel.
         rows = [[pieces[index] for index in source[:-1]] for source in sources]
         calls = [[row] for row in rows] if batch_size == 1 else [rows]
-        return [[ids[piece] for piece in result.hypotheses[0]] for call in calls for result in translator.translate_batch(call, **options)]
+        return [
+            [ids[piece] for piece in result.hypotheses[0]]
+            for call in calls
+            for result in translator.translate_batch(call, **options)
+        ]
 
     return translate
 
@@ -139,7 +160,8 @@ def load_ctranslate2(task: dict, system: dict):
 def to_marian(model, positions: int):
     """Converts a `Transformer` to a Hugging Face `MarianMTModel`.
 
-    Marian's attention has biases, which are set to zero. Its sinusoids have another order and its ε is 1e-5; both are replaced.
+    Marian's attention has biases, which are set to zero. Its sinusoids have another order and its ε is 1e-5; both are
+    replaced.
 
     Raises:
         ValueError: see `marian_config`.
@@ -190,7 +212,9 @@ def load_marian(task: dict, system: dict):
     import torch
 
     torch.set_num_threads(task["threads"])
-    peer = to_marian(load_model(pathlib.Path(task["folder"]), "float32"), task["positions"]).to(getattr(torch, system["dtype"]))
+    peer = to_marian(load_model(pathlib.Path(task["folder"]), "float32"), task["positions"]).to(
+        getattr(torch, system["dtype"])
+    )
 
     @torch.inference_mode()
     def translate(sources, batch_size, beam_size):
@@ -310,9 +334,16 @@ def launch(task: dict, systems: list[dict], environment: dict) -> list[dict]:
     file.write_text(json.dumps({**task, "systems": systems}), encoding="utf-8")
     done = file.with_suffix(".done")
     done.unlink(missing_ok=True)
-    variables = {"OMP_NUM_THREADS": str(task["threads"]), "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
+    variables = {
+        "OMP_NUM_THREADS": str(task["threads"]),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        **environment,
+    }
     command = [*shlex.split(_LAUNCHER.value), sys.executable, __file__, f"--worker={file}"]
-    names, settings = ({f"{system['engine']} {system['dtype']}" for system in systems}, sum(len(system["settings"]) for system in systems))
+    names, settings = (
+        {f"{system['engine']} {system['dtype']}" for system in systems},
+        sum(len(system["settings"]) for system in systems),
+    )
     chosen = " ".join(f"{name}={value}" for name, value in environment.items())
     progress(f"{', '.join(sorted(names))} {chosen}: {settings} measurement{'s' * (settings > 1)} …")
     with tempfile.TemporaryFile("w+") as errors:
@@ -330,13 +361,16 @@ def launch(task: dict, systems: list[dict], environment: dict) -> list[dict]:
 
 
 def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]]) -> dict:
-    """Finds the fastest instruction set, matrix library and threads with short batches of at most 16 sentences, one for each core.
+    """Finds the fastest instruction set, matrix library and threads with short batches of at most 16 sentences, one for
+    each core.
 
     Returns:
         {(dtype, batch size, beam size): (environment, system)}.
     """
     known = cpu()["flags"]
-    sets = [name for name, flag in (("AVX", "avx"), ("AVX2", "avx2"), ("AVX512", "avx512f")) if flag in known] or ["GENERIC"]
+    sets = [name for name, flag in (("AVX", "avx"), ("AVX2", "avx2"), ("AVX512", "avx512f")) if flag in known] or [
+        "GENERIC"
+    ]
     cores, best, largest = task["threads"], {}, 16
     progress("Looking for CTranslate2's fastest instruction set, matrix library and threads.")
     short = {size: rows[-2 if size == "1" else -largest * cores :] for size, rows in task["sources"].items()}
@@ -345,11 +379,23 @@ def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]])
         for library in ("0", "1"):
             environment = {"CT2_FORCE_CPU_ISA": instructions, "CT2_USE_MKL": library}
             systems = [
-                {"engine": "CTranslate2", "dtype": dtype, "inter_threads": inter, "intra_threads": intra, "settings": chosen}
+                {
+                    "engine": "CTranslate2",
+                    "dtype": dtype,
+                    "inter_threads": inter,
+                    "intra_threads": intra,
+                    "settings": chosen,
+                }
                 for dtype in types
                 for inter, intra in sorted({(1, cores), (cores, 1), (1, 1)})
                 # One sentence after the other keeps one worker busy; larger batches keep all cores busy.
-                if (chosen := [[batch, beam] for batch, beam in settings if (inter == 1 if batch == 1 else inter * intra == cores)])
+                if (
+                    chosen := [
+                        [batch, beam]
+                        for batch, beam in settings
+                        if (inter == 1 if batch == 1 else inter * intra == cores)
+                    ]
+                )
             ]
             for result in launch(task, systems, environment):
                 key = (result["dtype"], *result["settings"])
@@ -362,13 +408,19 @@ def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]])
 def kernels_of(task: dict, dtype: str) -> dict:
     """Returns the environment variables with which programs such as `translate.py` decode in a dtype."""
     [config] = run_folder.from_json(pathlib.Path(task["folder"]) / "config.json", model=ModelConfig)
-    chosen = {name: value for name, value in os.environ.items() if name in (process_environment.ONEDNN, process_environment.THREADS)}
+    chosen = {
+        name: value
+        for name, value in os.environ.items()
+        if name in (process_environment.ONEDNN, process_environment.THREADS)
+    }
     process_environment.choose([config], dtype, False, chosen)
     return chosen
 
 
 def ctranslate2_types() -> list[str]:
-    """Returns the compute types that CTranslate2 supports here; none if it is not installed. int8 means int8_float32."""
+    """Returns the compute types that CTranslate2 supports here; none if it is not installed. int8 means
+    int8_float32.
+    """
     if not installed("ctranslate2"):
         return []
     import ctranslate2
@@ -386,19 +438,30 @@ def measure(task: dict) -> list[dict]:
         plain += [("Marian", "float32"), ("Marian", "bfloat16")]
     names = [f"{engine} {dtype}" for engine, dtype in plain]
     types = ctranslate2_types()
-    wanted = [name for name in [*names, *(f"CTranslate2 {dtype}" for dtype in types)] if name.startswith(tuple(_SYSTEMS.value) or "")]
+    wanted = [
+        name
+        for name in [*names, *(f"CTranslate2 {dtype}" for dtype in types)]
+        if name.startswith(tuple(_SYSTEMS.value) or "")
+    ]
     if not wanted:
-        raise ValueError(f"Expected --systems among {', '.join(names)}, CTranslate2 …. Received: {', '.join(_SYSTEMS.value)}.")
+        raise ValueError(
+            f"Expected --systems among {', '.join(names)}, CTranslate2 …. Received: {', '.join(_SYSTEMS.value)}."
+        )
     alone = [setting for setting in settings if setting[0] == 1]
     processes = [
-        (kernels_of(task, dtype) if engine == "t2t_keras" else {}, [{"engine": engine, "dtype": dtype, "settings": chosen}])
+        (
+            kernels_of(task, dtype) if engine == "t2t_keras" else {},
+            [{"engine": engine, "dtype": dtype, "settings": chosen}],
+        )
         for engine, dtype in plain
         for chosen in (alone, [setting for setting in settings if setting not in alone])
         if chosen and f"{engine} {dtype}" in wanted
     ]
     types = [dtype for dtype in types if f"CTranslate2 {dtype}" in wanted]
     by_process = collections.defaultdict(list)
-    for (_, batch_size, beam_size), (environment, system) in (fastest_ctranslate2(task, types, settings) if types else {}).items():
+    for (_, batch_size, beam_size), (environment, system) in (
+        fastest_ctranslate2(task, types, settings) if types else {}
+    ).items():
         by_process[json.dumps([environment, system])].append([batch_size, beam_size])
     for key, chosen in by_process.items():
         environment, system = json.loads(key)
@@ -408,7 +471,9 @@ def measure(task: dict) -> list[dict]:
         progress(f"Round {number + 1} of {_ROUNDS.value}: {len(processes)} processes.")
         for environment, systems in processes[number % len(processes) :] + processes[: number % len(processes)]:
             for result in launch(task, systems, environment):
-                found[(*result["settings"], f"{result['engine']} {result['dtype']}")].append({**result, "environment": environment})
+                found[(*result["settings"], f"{result['engine']} {result['dtype']}")].append(
+                    {**result, "environment": environment}
+                )
     return [row for setting in settings for row in rows_of(task, setting, found)]
 
 
@@ -446,7 +511,8 @@ def rows_of(task: dict, setting: list[int], found: dict) -> list[dict]:
 def table(rows: list[dict]) -> str:
     """Formats the rows as a Markdown table."""
     head = (
-        "| batch | beam | system | sentences/s | sub-words/s (slowest to fastest) | to CTranslate2's best | mean length | equal to ours |"
+        "| batch | beam | system | sentences/s | sub-words/s (slowest to fastest) | to CTranslate2's best | mean "
+        "length | equal to ours |"
     )
     lines = [head, "|---:|---:|---|---:|---:|---:|---:|---:|"]
     for row in rows:
@@ -454,7 +520,10 @@ def table(rows: list[dict]) -> str:
         name = row["system"]
         if "environment" in row:
             library = "MKL" if row["environment"]["CT2_USE_MKL"] == "1" else "oneDNN"
-            name += f", {row['environment']['CT2_FORCE_CPU_ISA']}, {library}, {row['inter_threads']} × {row['intra_threads']} threads"
+            name += (
+                f", {row['environment']['CT2_FORCE_CPU_ISA']}, {library}, {row['inter_threads']} × "
+                f"{row['intra_threads']} threads"
+            )
         ratio, equal = (f"{row[key]:.2f}" if key in row else "" for key in ("ratio", "equal"))
         numbers = f"{row['sentences_per_second']:.2f} | {speeds} | {ratio} | {row['mean_length']:.1f} | {equal}"
         lines.append(f"| {row['batch_size']} | {row['beam_size']} | {name} | {numbers} |")

@@ -1,10 +1,12 @@
-"""Measures what filtering finds: puts noise of known kinds and rates into clean parallel text, filters it, and counts what was rejected.
+"""Measures what filtering finds: puts noise of known kinds and rates into clean parallel text, filters it, and counts
+what was rejected.
 
-python benchmarks/filter_noise.py --source=train.en --target=train.de --other=train.fr --source_language=en --target_language=de
+python benchmarks/filter_noise.py --source=train.en --target=train.de --other=train.fr --source_language=en
+--target_language=de
 
-The options are those of tools/filter.py, too. Each kind of noise changes as many pairs, drawn with --seed, and no pair is changed twice.
---output_dir keeps the text with noise, to train on it or to filter it with the scores of two models. With --rejected, the program only
-counts what another filter rejected:
+The options are those of tools/filter.py, too. Each kind of noise changes as many pairs, drawn with --seed, and no pair
+is changed twice. --output_dir keeps the text with noise, to train on it or to filter it with the scores of two models.
+With --rejected, the program only counts what another filter rejected:
 
 python tools/filter.py --source=noise/source --target=noise/target --forward_run=… --backward_run=… --output_dir=scored
 python benchmarks/filter_noise.py --source=train.en --target=train.de --other=train.fr --rejected=scored/rejected.tsv
@@ -63,11 +65,15 @@ def noisy(pairs: list[Pair], others: list[str], rate: float, seed: int) -> tuple
         "target truncated to 40%": lambda index, _: (pairs[index][0], _truncated(pairs[index][1], 0.4)),
         "target truncated to 20%": lambda index, _: (pairs[index][0], _truncated(pairs[index][1], 0.2)),
         "repeated pair": lambda index, _: earlier(index),
-        "repeated pair in capitals, without full stops": lambda index, _: tuple(side.strip(".").upper() for side in earlier(index)),
+        "repeated pair in capitals, without full stops": lambda index, _: tuple(
+            side.strip(".").upper() for side in earlier(index)
+        ),
     }
     count = round(rate * len(pairs))
     if len(changes) * count > len(pairs):
-        raise ValueError(f"Expected a --rate of at most {1 / len(changes):.3f}, for {len(changes)} kinds of noise. Received: {rate}.")
+        raise ValueError(
+            f"Expected a --rate of at most {1 / len(changes):.3f}, for {len(changes)} kinds of noise. Received: {rate}."
+        )
     chosen = draw.sample(range(len(pairs)), len(changes) * count)
     clean = sorted(set(range(len(pairs))) - set(chosen))
     for number, (kind, change) in enumerate(changes.items()):
@@ -84,7 +90,11 @@ def report(kinds: list[str], rejected: dict[int, str]) -> str:
         kinds: the kind of noise of each pair, "" for none.
         rejected: the rule of each pair that was rejected, by its index.
     """
-    totals, found, of_rules = collections.Counter(kinds), collections.Counter(), collections.defaultdict(collections.Counter)
+    totals, found, of_rules = (
+        collections.Counter(kinds),
+        collections.Counter(),
+        collections.defaultdict(collections.Counter),
+    )
     for index, rule in rejected.items():
         found[kinds[index]] += 1
         of_rules[rule][kinds[index]] += 1
@@ -105,7 +115,9 @@ def report(kinds: list[str], rejected: dict[int, str]) -> str:
 
 
 def filtered(pairs: list[Pair], folder: pathlib.Path, config: FilterConfig) -> pathlib.Path:
-    """Writes pairs to `source` and `target` in a folder, filters them to `filtered`, and returns the path of `rejected.tsv`."""
+    """Writes pairs to `source` and `target` in a folder, filters them to `filtered`, and returns the path of
+    `rejected.tsv`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for side, lines in zip(filtering.SIDES, zip(*pairs, strict=True), strict=True):
         with (folder / side).open("x", encoding="utf-8") as file:
@@ -119,17 +131,23 @@ def define() -> None:
     flags.DEFINE_string("source", None, "Clean text, source side, one sentence per line.", required=True)
     flags.DEFINE_string("target", None, "Its target side.", required=True)
     flags.DEFINE_string("other", None, "The same sentences in a third language.", required=True)
-    flags.DEFINE_float("rate", 0.05, "Share of the pairs that each kind of noise changes.", lower_bound=0, upper_bound=0.1)
+    flags.DEFINE_float(
+        "rate", 0.05, "Share of the pairs that each kind of noise changes.", lower_bound=0, upper_bound=0.1
+    )
     flags.DEFINE_integer("seed", 1, "Seed of the draws.")
     flags.DEFINE_string(
-        "output_dir", "", "New folder for the text with noise (source and target) and what the filter makes of it (filtered)."
+        "output_dir",
+        "",
+        "New folder for the text with noise (source and target) and what the filter makes of it (filtered).",
     )
     flags.DEFINE_string("rejected", "", "The file rejected.tsv of a filter of the text with noise; empty: filter it.")
     options.define(FilterConfig)
 
 
 def measure() -> None:
-    source, target, other = corpora.texts([(f"--{name}", flags.FLAGS[name].value) for name in ("source", "target", "other")])
+    source, target, other = corpora.texts(
+        [(f"--{name}", flags.FLAGS[name].value) for name in ("source", "target", "other")]
+    )
     pairs, kinds = noisy(list(zip(source, target, strict=True)), other, flags.FLAGS.rate, flags.FLAGS.seed)
     rejected, output_dir = flags.FLAGS.rejected, flags.FLAGS.output_dir
     if rejected and output_dir:
@@ -138,7 +156,10 @@ def measure() -> None:
         if not rejected:
             folder = pathlib.Path(output_dir or stack.enter_context(tempfile.TemporaryDirectory())).expanduser()
             rejected = filtered(pairs, folder, options.read(FilterConfig))
-        rows = [line.split("\t") for line in pathlib.Path(rejected).expanduser().read_text(encoding="utf-8").splitlines()[1:]]
+        rows = [
+            line.split("\t")
+            for line in pathlib.Path(rejected).expanduser().read_text(encoding="utf-8").splitlines()[1:]
+        ]
     print(report(kinds, {int(line) - 1: rule for line, rule, _ in rows}))
 
 

@@ -17,5 +17,7 @@ def options(name: str, group: type) -> dict:
     found = read(name)
     convert = {bool: "true".__eq__}
     return {
-        field.name: convert.get(field.type, field.type)(found[field.name]) for field in dataclasses.fields(group) if field.name in found
+        field.name: convert.get(field.type, field.type)(found[field.name])
+        for field in dataclasses.fields(group)
+        if field.name in found
     }

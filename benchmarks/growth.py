@@ -1,12 +1,14 @@
-"""Measures how cost grows: training, data, checkpoints and decoding against all that makes them larger, beside what theory expects.
+"""Measures how cost grows: training, data, checkpoints and decoding against all that makes them larger, beside what
+theory expects.
 
-python benchmarks/growth.py --json=growth.json --output=docs/pictures    # measures, prints Markdown tables, draws growth_*.png
-python benchmarks/growth.py --json=growth.json --output=docs/pictures    # again: measures what is missing in the file
-python benchmarks/growth.py --experiments=width,beam                     # some experiments
+python benchmarks/growth.py --json=growth.json --output=docs/pictures # measures, prints Markdown tables, draws
+growth_*.png python benchmarks/growth.py --json=growth.json --output=docs/pictures # again: measures what is missing in
+the file python benchmarks/growth.py --experiments=width,beam # some experiments
 
-The experiments are in `growth_experiments`. Each value is measured in a process of its own, so that memory is that of the value alone
-(Linux only). Theory gives the form of a line, and its multiples are fitted to the measurements: a line that leaves them shows what theory
-does not count. Besides this program the machine must be idle. All experiments take about an hour on two cores.
+The experiments are in `growth_experiments`. Each value is measured in a process of its own, so that memory is that of
+the value alone (Linux only). Theory gives the form of a line, and its multiples are fitted to the measurements: a line
+that leaves them shows what theory does not count. Besides this program the machine must be idle. All experiments take
+about an hour on two cores.
 """
 
 import json
@@ -39,7 +41,9 @@ EXPERIMENTS = {name: experiment for group in GROUPS.values() for name, experimen
 
 _EXPERIMENTS = flags.DEFINE_list("experiments", list(EXPERIMENTS), "Experiments to run.")
 _JSON = flags.DEFINE_string("json", "", "File of the measurements; an existing one is extended. Empty keeps none.")
-_OUTPUT = flags.DEFINE_string("output", "", "Folder for the pictures, one for each kind of experiment; empty draws none.")
+_OUTPUT = flags.DEFINE_string(
+    "output", "", "Folder for the pictures, one for each kind of experiment; empty draws none."
+)
 _TASK = flags.DEFINE_string("task", "", "Internal: the measurement of a process, as JSON.")
 
 
@@ -55,8 +59,13 @@ def work(task: dict) -> None:
 
 
 def combined(results: list[dict]) -> dict:
-    """Returns the measurement of some processes that ran together: the sum of their memory, and the mean of all else."""
-    return {name: (sum if name.endswith("bytes") else statistics.mean)([each[name] for each in results]) for name in results[0]}
+    """Returns the measurement of some processes that ran together: the sum of their memory, and the mean of all
+    else.
+    """
+    return {
+        name: (sum if name.endswith("bytes") else statistics.mean)([each[name] for each in results])
+        for name in results[0]
+    }
 
 
 def measure(name: str, value: int) -> dict:
@@ -66,7 +75,8 @@ def measure(name: str, value: int) -> dict:
         ValueError: a process failed. What it says is on stderr.
     """
     number = EXPERIMENTS[name].processes(value)
-    # Importing `t2t_keras.cli.program` sets it. A process that inherits it takes it for the user's choice and hides nothing else.
+    # Importing `t2t_keras.cli.program` sets it. A process that inherits it takes it for the user's choice and hides
+    # nothing else.
     environment = {variable: text for variable, text in os.environ.items() if variable != "TF_CPP_MIN_LOG_LEVEL"}
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "result"
@@ -79,14 +89,18 @@ def measure(name: str, value: int) -> dict:
                 process.kill()
         if code:
             raise ValueError(f"The measurement of {name} at {value:,} failed with exit code {code}.")
-        return combined([json.loads(pathlib.Path(f"{file}.{index}").read_text(encoding="utf-8")) for index in range(number)])
+        return combined(
+            [json.loads(pathlib.Path(f"{file}.{index}").read_text(encoding="utf-8")) for index in range(number)]
+        )
 
 
 def benchmark() -> None:
     if _TASK.value:
         return work(json.loads(_TASK.value))
     if unknown := set(_EXPERIMENTS.value) - set(EXPERIMENTS):
-        raise ValueError(f"Expected --experiments among {', '.join(EXPERIMENTS)}. Received: {', '.join(sorted(unknown))}.")
+        raise ValueError(
+            f"Expected --experiments among {', '.join(EXPERIMENTS)}. Received: {', '.join(sorted(unknown))}."
+        )
     file = pathlib.Path(_JSON.value).expanduser() if _JSON.value else None
     if file:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +113,9 @@ def benchmark() -> None:
         for value in EXPERIMENTS[name].values:
             if str(value) not in found:
                 if results["machine"] != machine:
-                    raise ValueError(f"Expected {file} to be of this machine, {machine}. Received: {results['machine']}.")
+                    raise ValueError(
+                        f"Expected {file} to be of this machine, {machine}. Received: {results['machine']}."
+                    )
                 print(f"{time.strftime('%H:%M:%S')} {name}: {value:,} …", file=sys.stderr, flush=True)
                 found[str(value)] = measure(name, value)
                 if file:
@@ -115,7 +131,9 @@ def benchmark() -> None:
         folder = pathlib.Path(_OUTPUT.value).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
         for group, experiments in GROUPS.items():
-            if measured := [(experiment, results[name]) for name, experiment in experiments.items() if results.get(name)]:
+            if measured := [
+                (experiment, results[name]) for name, experiment in experiments.items() if results.get(name)
+            ]:
                 figures.save(picture(measured), folder / f"growth_{group}.png")
 
 

@@ -27,7 +27,9 @@ def marian_config(config: ModelConfig, positions: int, **options) -> MarianConfi
             f"Received: num_heads={config.num_heads}, d_k={config.d_k}, d_v={config.d_v}, d_model={config.d_model}."
         )
     if differ := [name for name in MARIAN if getattr(config, name) != MARIAN[name]]:
-        expected, received = (", ".join(f"{name}={values[name]}" for name in differ) for values in (MARIAN, vars(config)))
+        expected, received = (
+            ", ".join(f"{name}={values[name]}" for name in differ) for values in (MARIAN, vars(config))
+        )
         raise ValueError(f"Expected {expected}, as Marian requires. Received: {received}.")
     sides = {}
     for side in ("encoder", "decoder"):

@@ -1,4 +1,6 @@
-"""t2t_keras as the benchmarks of decoding run it: from ids to ids, and a model whose translations have any wanted length."""
+"""t2t_keras as the benchmarks of decoding run it: from ids to ids, and a model whose translations have any wanted
+length.
+"""
 
 import functools
 from collections.abc import Callable
@@ -21,7 +23,8 @@ def translate_function(model: Transformer, alpha: float, cores: int = 0) -> Call
         cores: number of cores to divide a batch among; 0: all.
 
     Returns:
-        A function (source ids, maximum lengths, beam size) → target ids. Ids are a list for each sentence, maximum lengths a number.
+        A function (source ids, maximum lengths, beam size) → target ids. Ids are a list for each sentence, maximum
+        lengths a number.
     """
 
     @functools.cache

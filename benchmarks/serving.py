@@ -3,7 +3,8 @@
 python benchmarks/serving.py --export_dir=exports/x --source=test.en               # servers of the tests, and the demo
 python benchmarks/serving.py --server=grpc://localhost:8500 --source=test.en       # a server that runs already
 
-Each user sends a sentence, waits for its translation, and sends the next one. To install locust: pip install -e '.[client]' locust.
+Each user sends a sentence, waits for its translation, and sends the next one. To install locust: pip install -e
+'.[client]' locust.
 """
 
 import contextlib
@@ -31,12 +32,16 @@ from t2t_keras.text import lines
 _EXPORT_DIR = flags.DEFINE_string(
     "export_dir", "", "Export to serve by the server of the tests, with and without batching, and by the demo."
 )
-_SERVER = flags.DEFINE_list("server", [], "Servers that run already, as grpc://host:port or http://host:port, in place of --export_dir.")
+_SERVER = flags.DEFINE_list(
+    "server", [], "Servers that run already, as grpc://host:port or http://host:port, in place of --export_dir."
+)
 _MODEL_NAME = flags.DEFINE_string("model_name", "translate", "Name of the model on the server.")
 _SOURCE = flags.DEFINE_string("source", "", "Sentences to send, one per line.")
 _USERS = flags.DEFINE_list("users", ["1", "8", "32"], "Numbers of users at the same time.")
 _SECONDS = flags.DEFINE_float("seconds", 20, "Length of each measurement.", lower_bound=1)
-_WARM_UP = flags.DEFINE_float("warm_up", 10, "Seconds of load by one user before the measurements of a server.", lower_bound=1)
+_WARM_UP = flags.DEFINE_float(
+    "warm_up", 10, "Seconds of load by one user before the measurements of a server.", lower_bound=1
+)
 
 ROOT = pathlib.Path(__file__).parent.parent
 PERCENTILES = (0.5, 0.95, 0.99)
@@ -66,10 +71,17 @@ def to_demo(address: str) -> Send:
 def started(program: list[str], announced: str, stream: str = "stdout") -> Iterator[str]:
     """A program that runs inside a `with` block, and what it says at its start that matches a pattern."""
     # The settings of a server; see serving/README.md.
-    environment = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": str(machine.cores()), "TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
+    environment = {
+        "TF_NUM_INTRAOP_THREADS": "1",
+        "TF_NUM_INTEROP_THREADS": str(machine.cores()),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        **os.environ,
+    }
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, *program]
-    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, text=True, **{stream: subprocess.PIPE}) as process:
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, text=True, **{stream: subprocess.PIPE}
+    ) as process:
         try:
             for line in getattr(process, stream):
                 if found := re.search(announced, line):
@@ -86,11 +98,15 @@ def served(export_dir: str) -> Iterator[tuple[str, str, Callable[[], Send]]]:
         with started([str(ROOT / "tests/loopback_server.py"), export_dir, *more], "{.*}") as addresses:
             for scheme, address in json.loads(addresses).items():
                 yield name, {"grpc": "gRPC", "http": "REST"}[scheme], lambda address=address: to_server(address)
-    with started([str(ROOT / "tools/demo.py"), f"--model_dir={export_dir}", "--port=0"], r"http://[\w.:]+", "stderr") as address:
+    with started(
+        [str(ROOT / "tools/demo.py"), f"--model_dir={export_dir}", "--port=0"], r"http://[\w.:]+", "stderr"
+    ) as address:
         yield "demo", "HTTP", lambda: to_demo(address)
 
 
-def measure(connect: Callable[[], Send], users: int, sentences: Iterator[str], seconds: float) -> tuple[list[float], float, float]:
+def measure(
+    connect: Callable[[], Send], users: int, sentences: Iterator[str], seconds: float
+) -> tuple[list[float], float, float]:
     """Sends sentences by several users at the same time, each waiting for its answers.
 
     Args:
@@ -100,8 +116,8 @@ def measure(connect: Callable[[], Send], users: int, sentences: Iterator[str], s
         seconds: how long; the first second does not count.
 
     Returns:
-        The `PERCENTILES` of the latencies in milliseconds, rounded as locust does, the translations in a second, and the share of requests
-        that failed.
+        The `PERCENTILES` of the latencies in milliseconds, rounded as locust does, the translations in a second, and
+        the share of requests that failed.
     """
     import gevent
     import locust
@@ -120,10 +136,16 @@ def measure(connect: Callable[[], Send], users: int, sentences: Iterator[str], s
                 failure = error
             milliseconds = 1000 * (time.perf_counter() - began)
             self.environment.events.request.fire(
-                request_type="", name="translate", response_time=milliseconds, response_length=0, exception=failure, context={}
+                request_type="",
+                name="translate",
+                response_time=milliseconds,
+                response_length=0,
+                exception=failure,
+                context={},
             )
 
-    environment = Environment(user_classes=[User], stop_timeout=60)  # A greenlet killed inside gRPC would stop those of the next users.
+    # A greenlet killed inside gRPC would stop those of the next users.
+    environment = Environment(user_classes=[User], stop_timeout=60)
     runner = environment.create_local_runner()
     runner.start(users, spawn_rate=users)
     gevent.sleep(1)
@@ -160,13 +182,23 @@ def serving() -> None:
         targets = served(_EXPORT_DIR.value)
     here = machine.cpu()
     print(f"{here['cores']} cores of {here['cpu']}; load average {os.getloadavg()[0]:.1f} before\n")
-    print("| server | protocol | users | p50 ms | p95 ms | p99 ms | sentences/s | failed |\n|---|---|---:|---:|---:|---:|---:|---:|")
+    print(
+        "| server | protocol | users | p50 ms | p95 ms | p99 ms | sentences/s | failed |\n"
+        "|---|---|---:|---:|---:|---:|---:|---:|"
+    )
     with program.without_noise():
         for server, protocol, connect in targets:
             measure(connect, 1, sentences, _WARM_UP.value)
             for number in users:
                 latencies, rate, failed = measure(connect, number, sentences, _SECONDS.value)
-                cells = [server, protocol, number, *(f"{each:.0f}" for each in latencies), f"{rate:.1f}", f"{failed:.0%}"]
+                cells = [
+                    server,
+                    protocol,
+                    number,
+                    *(f"{each:.0f}" for each in latencies),
+                    f"{rate:.1f}",
+                    f"{failed:.0%}",
+                ]
                 print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 

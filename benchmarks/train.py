@@ -1,24 +1,28 @@
-"""Compares training speed with PyTorch, Marian (Hugging Face), KerasHub and JoeyNMT: same model, dropout, loss, Adam, batches and dtype.
+"""Compares training speed with PyTorch, Marian (Hugging Face), KerasHub and JoeyNMT: same model, dropout, loss, Adam,
+batches and dtype.
 
 python benchmarks/train.py --config=base --dtype=bfloat16
 python benchmarks/train.py --config=multi30k --source=train.en --target=train.de --dtype=float32 --json
-python benchmarks/train.py --config=multi30k --layers=1 --batch_tokens=400 --updates=2 --rounds=1    # a trial of some minutes
+python benchmarks/train.py --config=multi30k --layers=1 --batch_tokens=400 --updates=2 --rounds=1 # a trial of some
+minutes
 
-Every contestant has a process of its own, and only one computes at a time; the others are stopped. A peer is measured in turns with
-t2t_keras in all of its rounds, so that memory holds two models at most and no process starts twice. In a round, both make the same updates,
-and the machine's matrix products are measured. Ratios are those of a round; the table has medians. The machine must be idle otherwise:
-the threads of PyTorch wait for one another, and another program on one core slows it down many times.
+Every contestant has a process of its own, and only one computes at a time; the others are stopped. A peer is measured
+in turns with t2t_keras in all of its rounds, so that memory holds two models at most and no process starts twice. In a
+round, both make the same updates, and the machine's matrix products are measured. Ratios are those of a round; the
+table has medians. The machine must be idle otherwise: the threads of PyTorch wait for one another, and another program
+on one core slows it down many times.
 
 - Speed: real target tokens per second, without padding.
 - Memory: the peak of the resident memory (Linux only).
-- First step: from the start of the process to the end of its first update. That of t2t_keras includes a trial of the largest micro-batches,
-  as in every run.
-- Share of the ceiling: the operations of the update's matrix products, padding included (t2t_keras.model.flops), per second, divided by the
-  rate of the best of some large matrix products of TensorFlow and PyTorch in that dtype.
+- First step: from the start of the process to the end of its first update. That of t2t_keras includes a trial of the
+  largest micro-batches, as in every run.
+- Share of the ceiling: the operations of the update's matrix products, padding included (t2t_keras.model.flops), per
+  second, divided by the rate of the best of some large matrix products of TensorFlow and PyTorch in that dtype.
 
-First, each contestant trains a smaller model (two layers, float32, no dropout) from the same weights, on small updates: a peer whose losses
-differ from ours computes something else, and is not timed. To install the peers: pip install -e '.[bench]'. For a peer in an environment
-of its own: --python=NAME=PATH. OpenNMT-py 3.5 needs torch<2.3, and the decoder of Eole 0.6 is pre-norm, so neither is among the peers.
+First, each contestant trains a smaller model (two layers, float32, no dropout) from the same weights, on small updates:
+a peer whose losses differ from ours computes something else, and is not timed. To install the peers: pip install -e
+'.[bench]'. For a peer in an environment of its own: --python=NAME=PATH. OpenNMT-py 3.5 needs torch<2.3, and the decoder
+of Eole 0.6 is pre-norm, so neither is among the peers.
 """
 
 import dataclasses
@@ -40,24 +44,45 @@ from t2t_keras.cli import program
 from t2t_keras.config import DataConfig, ModelConfig, TrainConfig, paper
 from t2t_keras.system.machine import cpu
 
-_CONFIG = flags.DEFINE_enum("config", "base", ["base", "big", "multi30k"], "Model: a row of Table 3, or configs/multi30k_en_de.flags.")
+_CONFIG = flags.DEFINE_enum(
+    "config", "base", ["base", "big", "multi30k"], "Model: a row of Table 3, or configs/multi30k_en_de.flags."
+)
 _DTYPE = flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Type of the arithmetic; weights are float32.")
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of measurements of each peer, in turns with t2t_keras.", lower_bound=1)
-_UPDATES = flags.DEFINE_integer("updates", 0, "Number of updates in a round; 0: 4 of base, 2 of big, 8 of Multi30k's.", lower_bound=0)
-_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 0, "Size of the vocabulary; 0: 32,000, or that of Multi30k's config.", lower_bound=0)
-_LAYERS = flags.DEFINE_integer("layers", 0, "Number of layers of encoder and decoder; 0: those of the model.", lower_bound=0)
+_ROUNDS = flags.DEFINE_integer(
+    "rounds", 5, "Number of measurements of each peer, in turns with t2t_keras.", lower_bound=1
+)
+_UPDATES = flags.DEFINE_integer(
+    "updates", 0, "Number of updates in a round; 0: 4 of base, 2 of big, 8 of Multi30k's.", lower_bound=0
+)
+_VOCAB_SIZE = flags.DEFINE_integer(
+    "vocab_size", 0, "Size of the vocabulary; 0: 32,000, or that of Multi30k's config.", lower_bound=0
+)
+_LAYERS = flags.DEFINE_integer(
+    "layers", 0, "Number of layers of encoder and decoder; 0: those of the model.", lower_bound=0
+)
 _BATCH_TOKENS = flags.DEFINE_integer(
-    "batch_tokens", 0, "Tokens of an update on each side, padding included; 0: 2,048, or those of Multi30k's config.", lower_bound=0
+    "batch_tokens",
+    0,
+    "Tokens of an update on each side, padding included; 0: 2,048, or those of Multi30k's config.",
+    lower_bound=0,
 )
 _BUCKETS = flags.DEFINE_integer(
     "buckets_per_update", 0, "Number of micro-batches of an update; 0: 1, or that of Multi30k's config.", lower_bound=0
 )
-_SOURCE = flags.DEFINE_string("source", "", "With --config=multi30k: its training text in English, one sentence per line.")
+_SOURCE = flags.DEFINE_string(
+    "source", "", "With --config=multi30k: its training text in English, one sentence per line."
+)
 _TARGET = flags.DEFINE_string("target", "", "With --config=multi30k: its training text in German.")
 _DATA_DIR = flags.DEFINE_string("data_dir", "", "Folder of prepared data to take the batches from, instead of text.")
-_CONTESTANTS = flags.DEFINE_list("contestants", [], "Peers to compare with, by name or beginning of the name; empty: all.")
-_CHECK_UPDATES = flags.DEFINE_integer("check_updates", 50, "Number of updates whose losses are compared; 0 compares none.", lower_bound=0)
-_PYTHON = flags.DEFINE_multi_string("python", [], "Interpreter that a peer is installed with, as NAME=PATH; NAME may be a beginning.")
+_CONTESTANTS = flags.DEFINE_list(
+    "contestants", [], "Peers to compare with, by name or beginning of the name; empty: all."
+)
+_CHECK_UPDATES = flags.DEFINE_integer(
+    "check_updates", 50, "Number of updates whose losses are compared; 0 compares none.", lower_bound=0
+)
+_PYTHON = flags.DEFINE_multi_string(
+    "python", [], "Interpreter that a peer is installed with, as NAME=PATH; NAME may be a beginning."
+)
 _JSON = flags.DEFINE_boolean("json", False, "Print one JSON object.")
 
 
@@ -88,15 +113,21 @@ def write_pairs(folder: pathlib.Path, model: ModelConfig) -> tuple[pathlib.Path,
     from t2t_keras.data import shards
 
     if bool(_SOURCE.value) != bool(_TARGET.value):
-        raise ValueError(f"Expected both of --source and --target, or neither. Received: {_SOURCE.value or _TARGET.value}.")
+        raise ValueError(
+            f"Expected both of --source and --target, or neither. Received: {_SOURCE.value or _TARGET.value}."
+        )
     if _SOURCE.value and _DATA_DIR.value:
         raise ValueError("Expected --source and --target, or --data_dir. Received both.")
     if _SOURCE.value and _CONFIG.value != "multi30k":
-        raise ValueError(f"Expected --source and --target with --config=multi30k only. Received: --config={_CONFIG.value}.")
+        raise ValueError(
+            f"Expected --source and --target with --config=multi30k only. Received: --config={_CONFIG.value}."
+        )
     if _DATA_DIR.value:
         folder = pathlib.Path(_DATA_DIR.value).expanduser() / "train"
         if (size := shards.read_info(folder)["vocab_size"]) > model.vocab_size:
-            raise ValueError(f"Expected --vocab_size of at least {size}, as the data in {folder}. Received: {model.vocab_size}.")
+            raise ValueError(
+                f"Expected --vocab_size of at least {size}, as the data in {folder}. Received: {model.vocab_size}."
+            )
         return folder, f"the data in {_DATA_DIR.value}"
     if _CONFIG.value != "multi30k":
         write_random_pairs(folder, model.vocab_size)
@@ -118,8 +149,15 @@ def with_interpreter(contestant: Contestant) -> Contestant:
     for entry in _PYTHON.value:
         beginning, equals, path = entry.partition("=")
         path = pathlib.Path(path).expanduser().absolute()
-        if not beginning or not equals or not path.is_file() or not any(peer.name.startswith(beginning) for peer in PEERS):
-            raise ValueError(f"Expected --python=NAME=PATH, a peer and the path of its Python interpreter. Received: {entry}.")
+        if (
+            not beginning
+            or not equals
+            or not path.is_file()
+            or not any(peer.name.startswith(beginning) for peer in PEERS)
+        ):
+            raise ValueError(
+                f"Expected --python=NAME=PATH, a peer and the path of its Python interpreter. Received: {entry}."
+            )
         if contestant.name.startswith(beginning):
             return dataclasses.replace(contestant, python=str(path))
     return contestant
@@ -139,7 +177,9 @@ def chosen_peers() -> list[Contestant]:
 
 
 def compare(folder: pathlib.Path) -> dict:
-    """Makes the whole comparison with files in a folder. Returns what --json prints: `results.summary`, the machine and the settings."""
+    """Makes the whole comparison with files in a folder. Returns what --json prints: `results.summary`, the machine and
+    the settings.
+    """
     (model, train), peers, load = configs(), chosen_peers(), os.getloadavg()[0]
     installed = {each.name: versions(each.python) for each in (OURS, *CEILINGS, *peers)}
     failed = {}
@@ -158,7 +198,9 @@ def compare(folder: pathlib.Path) -> dict:
     if load > 0.5:
         comparison.progress(f"The machine is busy (load average {load:.1f}): ratios of speeds are not valid.")
     tokens, operations = (sum(numbers) for numbers in batches.count(task))
-    comparison.progress(f"{corpus}: {updates} updates, {tokens:,} target tokens, {sum(task['micro_batches'])} micro-batches.")
+    comparison.progress(
+        f"{corpus}: {updates} updates, {tokens:,} target tokens, {sum(task['micro_batches'])} micro-batches."
+    )
     differences = {}
     if peers and _CHECK_UPDATES.value:
         differences, differ = comparison.check(peers, task, shards_folder, _CHECK_UPDATES.value, folder)
@@ -193,8 +235,9 @@ def benchmark() -> None:
     print(f"{machine['cpu']}, {machine['cores']} cores; matrix products {results['ceiling'] / 1e9:,.0f} GFLOP/s.")
     print(", ".join(f"{package} {version}" for package, version in results["versions"].items()))
     print(
-        f"{settings['config']}, {settings['dtype']}, V = {settings['model']['vocab_size']:,}, {settings['corpus']}; {settings['rounds']} "
-        f"rounds of {settings['updates_per_round']} updates with {settings['target_tokens_per_round']:,} real target tokens.\n"
+        f"{settings['config']}, {settings['dtype']}, V = {settings['model']['vocab_size']:,}, {settings['corpus']}; "
+        f"{settings['rounds']} rounds of {settings['updates_per_round']} updates with "
+        f"{settings['target_tokens_per_round']:,} real target tokens.\n"
     )
     print(table(results))
 

@@ -1,6 +1,8 @@
-"""Measures what unseen words cost: BLEU with and without the references that have a word which no training sentence has.
+"""Measures what unseen words cost: BLEU with and without the references that have a word which no training sentence
+has.
 
-python benchmarks/unseen_words.py --train=train.de --reference=test.de --hypothesis=translated.de --lowercase --tokenize=none
+python benchmarks/unseen_words.py --train=train.de --reference=test.de --hypothesis=translated.de --lowercase
+--tokenize=none
 
 Words are what spaces separate, so give tokenised text. A translation finds an unseen word if it has the word anywhere.
 """
@@ -18,7 +20,9 @@ from t2t_keras.cli import program
 from t2t_keras.data import corpora
 from t2t_keras.evaluation import scores
 
-_TRAIN = flags.DEFINE_string("train", None, "Training text, target side: comma-separated files or globs, plain or gzip.", required=True)
+_TRAIN = flags.DEFINE_string(
+    "train", None, "Training text, target side: comma-separated files or globs, plain or gzip.", required=True
+)
 _REFERENCE = flags.DEFINE_string("reference", None, "File of reference translations.", required=True)
 _HYPOTHESIS = flags.DEFINE_string("hypothesis", None, "File of translations.", required=True)
 _LOWERCASE, _TOKENIZE = options.define_scoring()
@@ -33,8 +37,9 @@ def measure(train: list[str], references: list[str], hypotheses: list[str], **sc
         scoring: options of `scores.bleu`.
 
     Returns:
-        `words` of the references, how many of them are `unseen`, and how many of those are `found` in their translation; and
-        `all`, `seen` and `with_unseen`, the number of references and BLEU of all, of those without and of those with unseen words.
+        `words` of the references, how many of them are `unseen`, and how many of those are `found` in their
+        translation; and `all`, `seen` and `with_unseen`, the number of references and BLEU of all, of those without and
+        of those with unseen words.
     """
     known = {word for line in train for word in line.split()}
     pairs = list(zip(hypotheses, references, strict=True))
@@ -46,7 +51,9 @@ def measure(train: list[str], references: list[str], hypotheses: list[str], **sc
     return {
         "words": sum(len(reference.split()) for reference in references),
         "unseen": sum(map(len, unseen)),
-        "found": sum(word in hypothesis.split() for (hypothesis, _), words in zip(pairs, unseen, strict=True) for word in words),
+        "found": sum(
+            word in hypothesis.split() for (hypothesis, _), words in zip(pairs, unseen, strict=True) for word in words
+        ),
         "all": scored(pairs),
         "seen": scored([pair for pair, words in zip(pairs, unseen, strict=True) if not words]),
         "with_unseen": scored([pair for pair, words in zip(pairs, unseen, strict=True) if words]),
@@ -60,8 +67,8 @@ def main() -> None:
         texts = tuple([line.lower() for line in lines] for lines in texts)
     found = measure(*texts, lowercase=_LOWERCASE.value, tokenize=_TOKENIZE.value)
     print(
-        f"{found['words']:,} words, {found['unseen']:,} of them ({found['unseen'] / max(found['words'], 1):.1%}) not in the training text; "
-        f"translations have {found['found']:,} of these."
+        f"{found['words']:,} words, {found['unseen']:,} of them ({found['unseen'] / max(found['words'], 1):.1%}) not "
+        f"in the training text; translations have {found['found']:,} of these."
     )
     for name, title in (("all", "all"), ("seen", "without unseen words"), ("with_unseen", "with unseen words")):
         number, bleu = found[name]

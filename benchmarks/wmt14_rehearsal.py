@@ -1,10 +1,12 @@
-"""Rehearses `configs/wmt14_en_de_base.flags` at full size on a generated corpus, and measures time and memory of each stage.
+"""Rehearses `configs/wmt14_en_de_base.flags` at full size on a generated corpus, and measures time and memory of each
+stage.
 
-python benchmarks/wmt14_rehearsal.py --work_dir=/tmp/wmt14                             # 4.5 M pairs; needs 12 GB of disk
-python benchmarks/wmt14_rehearsal.py --work_dir=/tmp/small --pairs=20000 --steps=4 --vocab_size=4000 --batch_tokens=1000
+python benchmarks/wmt14_rehearsal.py --work_dir=/tmp/wmt14 # 4.5 M pairs; needs 12 GB of disk python
+benchmarks/wmt14_rehearsal.py --work_dir=/tmp/small --pairs=20000 --steps=4 --vocab_size=4000 --batch_tokens=1000
 
-It generates text with the lengths of WMT14's, learns sub-words from the sample, writes shards, and trains: once without a break, and once
-killed (SIGKILL) and resumed, and compares their weights. The same command continues after the last complete stage; --again repeats one.
+It generates text with the lengths of WMT14's, learns sub-words from the sample, writes shards, and trains: once without
+a break, and once killed (SIGKILL) and resumed, and compares their weights. The same command continues after the last
+complete stage; --again repeats one.
 """
 
 import json
@@ -62,7 +64,9 @@ def generate(folder: pathlib.Path, pairs: int) -> None:
     words = random.Random(SEED)
     lexicons = [lexicon(words, "bcdfghklmnprstvwz", "aeiouy"), lexicon(words, "bdfgklmnprsßtvwz", "aeiouäöü")]
     # Of both languages: words without and with a comma.
-    source, target = (np.array([list_of_words, [f"{word}," for word in list_of_words]], object) for list_of_words in lexicons)
+    source, target = (
+        np.array([list_of_words, [f"{word}," for word in list_of_words]], object) for list_of_words in lexicons
+    )
     cumulative = np.cumsum((np.arange(TYPES) + SHIFT) ** -EXPONENT)
     cumulative /= cumulative[-1]
     for split, number in (("train", pairs), ("valid", VALID_PAIRS)):
@@ -106,7 +110,9 @@ class Child:
 
     def __init__(self, command: list[str], log: pathlib.Path):
         self._started, self.lines, self._memory = time.monotonic(), [], []
-        self.process = subprocess.Popen([sys.executable, *command], cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        self.process = subprocess.Popen(
+            [sys.executable, *command], cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        )
         self._reader = threading.Thread(target=self._read, args=[log])
         self._watcher = threading.Thread(target=self._watch)
         self._reader.start()
@@ -177,19 +183,38 @@ def make_text(folder: pathlib.Path) -> list:
 
 def prepare(folder: pathlib.Path) -> list:
     shutil.rmtree(folder / "data", ignore_errors=True)
-    names = {"train_source": "train.en", "train_target": "train.de", "valid_source": "valid.en", "valid_target": "valid.de"}
+    names = {
+        "train_source": "train.en",
+        "train_target": "train.de",
+        "valid_source": "valid.en",
+        "valid_target": "valid.de",
+    }
     texts = [f"--{name}={folder / file}" for name, file in names.items()]
-    own = ["--dataset=", "--source_language=", "--target_language=", f"--vocab_size={_VOCAB_SIZE.value}", f"--subwords={_SUBWORDS.value}"]
-    child = Child(["tools/prepare.py", "--flagfile=wmt14_en_de_base", *own, *texts, f"--data_dir={folder / 'data'}"], folder / "log")
+    own = [
+        "--dataset=",
+        "--source_language=",
+        "--target_language=",
+        f"--vocab_size={_VOCAB_SIZE.value}",
+        f"--subwords={_SUBWORDS.value}",
+    ]
+    child = Child(
+        ["tools/prepare.py", "--flagfile=wmt14_en_de_base", *own, *texts, f"--data_dir={folder / 'data'}"],
+        folder / "log",
+    )
     seconds = child.wait()
-    reading, learning, writing = (child.when(text) for text in ("Reading and checking", "Learning", "Writing token ids"))
+    reading, learning, writing = (
+        child.when(text) for text in ("Reading and checking", "Learning", "Writing token ids")
+    )
     remark = next(line for _, line in child.lines if "sub-words a pair" in line and "train:" in line)
     lengths = re.search(r"[\d.]+ \+ [\d.]+ sub-words a pair", remark)[0]
     learned = f"{_VOCAB_SIZE.value:,}, {_SUBWORDS.value}, from at most 2 M sentences"
     return [
         ("prepare: read and check", learning - reading, child.peak(reading, learning), ""),
         ("prepare: learn sub-words", writing - learning, child.peak(learning, writing), learned),
-        ("prepare: write token ids", seconds - writing, child.peak(writing), f"{lengths}; {size(folder / 'data', 'train/*')}"),
+        (
+            "prepare: write token ids", seconds - writing, child.peak(writing),
+            f"{lengths}; {size(folder / 'data', 'train/*')}"
+        ),
     ]  # fmt: skip
 
 
@@ -199,9 +224,10 @@ def train(folder: pathlib.Path, model_dir: pathlib.Path) -> Child:
         [
             "tools/train.py", "--flagfile=wmt14_en_de_base", "--dataset=", "--source_language=", "--target_language=",
             f"--model_dir={model_dir}", f"--data_dir={folder / 'data'}", f"--vocab_size={_VOCAB_SIZE.value}",
-            f"--batch_tokens={_BATCH_TOKENS.value}", f"--train_steps={_STEPS.value}", f"--checkpoint_steps={_STEPS.value // 4}",
-            "--checkpoint_minutes=0", "--keep_checkpoints=2", "--valid_sentences=0", "--best_metric=loss", "--attention_images=0",
-            "--log_steps=1", "--dtype=bfloat16", "--deterministic",
+            f"--batch_tokens={_BATCH_TOKENS.value}", f"--train_steps={_STEPS.value}",
+            f"--checkpoint_steps={_STEPS.value // 4}", "--checkpoint_minutes=0", "--keep_checkpoints=2",
+            "--valid_sentences=0", "--best_metric=loss", "--attention_images=0", "--log_steps=1", "--dtype=bfloat16",
+            "--deterministic",
         ],
         folder / "log",
     )  # fmt: skip
@@ -221,7 +247,12 @@ def uninterrupted(folder: pathlib.Path) -> list:
     tokens = f"{_BATCH_TOKENS.value:,} tokens in 4 batches"
     return [
         ("train: to the end of the first update", first, child.peak(0, first), "largest micro-batches run first"),
-        (f"train: an update (mean of {_STEPS.value - 1})", (last - first) / (_STEPS.value - 1), child.peak(first, last), tokens),
+        (
+            f"train: an update (mean of {_STEPS.value - 1})",
+            (last - first) / (_STEPS.value - 1),
+            child.peak(first, last),
+            tokens,
+        ),
         ("train: checkpoint and validation at the end", seconds - last, child.peak(last), last_update(child)),
     ]
 
@@ -245,7 +276,10 @@ def difference(whole: pathlib.Path, killed: pathlib.Path) -> str:
         if not differ:
             return "weights and optimizer equal those of the run without a break"
         most = max(float(np.abs(whole[array] - killed[array]).max()) for array in differ)
-    return f"{len(differ)} of {len(arrays)} arrays of weights and optimizer differ from those without a break, by at most {most:.1g}"
+    return (
+        f"{len(differ)} of {len(arrays)} arrays of weights and optimizer differ from those without a break, by at most "
+        f"{most:.1g}"
+    )
 
 
 def resume(folder: pathlib.Path) -> list:
@@ -280,7 +314,9 @@ def rehearse() -> None:
     path = folder / "results.json"
     recorded = json.loads(path.read_text()) if path.exists() else {"options": asked, "results": {}}
     if recorded["options"] != asked:
-        raise ValueError(f"{folder} holds a rehearsal with other options: {recorded['options']}. Give another --work_dir.")
+        raise ValueError(
+            f"{folder} holds a rehearsal with other options: {recorded['options']}. Give another --work_dir."
+        )
     results = {name: rows for name, rows in recorded["results"].items() if name not in _AGAIN.value}
     for name, stage in STAGES.items():
         if name not in results:

@@ -1,6 +1,7 @@
 """Writes the facts that docs/calculator.html computes with, into it: python docs/make_calculator.py
 
-Operations and weights are linear in the vocabulary, and operations per token in the length, so a few numbers describe a model.
+Operations and weights are linear in the vocabulary, and operations per token in the length, so a few numbers describe a
+model.
 """
 
 import dataclasses
@@ -12,8 +13,8 @@ from t2t_keras.config import DataConfig, ModelConfig, TrainConfig, paper
 from t2t_keras.model import flops
 
 PAGE = pathlib.Path(__file__).parent / "calculator.html"
-# Memory, fitted to the measurements of docs/growth.md: that of a process whatever the model; for each weight; for each token of a
-# micro-batch, layer and unit of width; and for each attention weight.
+# Memory, fitted to the measurements of docs/growth.md: that of a process whatever the model; for each weight; for each
+# token of a micro-batch, layer and unit of width; and for each attention weight.
 FIXED_BYTES, BYTES_PER_WEIGHT, BYTES_PER_UNIT, BYTES_PER_SCORE = 0.76e9, 16.9, 48.0, 6.8
 P100 = 9.5e12  # Floating-point operations per second, footnote 5 of the paper.
 SHARE = 35  # Percent of a device's rate that training reaches, where it was not measured.
@@ -32,13 +33,16 @@ def steps(name: str) -> int:
 
 
 def facts_of(name: str) -> dict:
-    """Returns what describes a row of Table 3: each quantity is a constant, plus multiples of the length and of the vocabulary size."""
+    """Returns what describes a row of Table 3: each quantity is a constant, plus multiples of the length and of the
+    vocabulary size.
+    """
     model = paper.model(name, vocab_size=1000)
     larger = dataclasses.replace(model, vocab_size=1001)
     of_length, of_vocabulary = operations(model, 2) - operations(model, 1), operations(larger, 1) - operations(model, 1)
     weights = larger.num_weights - model.num_weights
     layers = model.encoder_layers + model.decoder_layers
-    scores = model.num_heads * (layers + model.decoder_layers)  # Self-attention in all layers, and that of the decoder to the encoder.
+    # Self-attention in all layers, and that of the decoder to the encoder.
+    scores = model.num_heads * (layers + model.decoder_layers)
     return {
         "updates": steps(name),
         "operations": {
@@ -61,7 +65,14 @@ def share(name: str) -> float:
 def facts() -> dict:
     """Returns all that the page computes with."""
     shares = {name: share(name) for name in HOURS}
-    given = {"vocabulary": 37_000, "pairs": 4_500_000, "length": LENGTH, "batch": TOKENS, "devices": DEVICES, "rate": P100 / 1e12}
+    given = {
+        "vocabulary": 37_000,
+        "pairs": 4_500_000,
+        "length": LENGTH,
+        "batch": TOKENS,
+        "devices": DEVICES,
+        "rate": P100 / 1e12,
+    }
     return {
         "fixedBytes": FIXED_BYTES,
         "bytesPerWeight": BYTES_PER_WEIGHT,
@@ -88,7 +99,10 @@ def with_facts(page: str) -> str:
     others = "".join(f" {json.dumps(name)}: {json.dumps(value)},\n" for name, value in found.items())
     text = f'{{\n{others} "models": {{\n{models}\n }}\n}}'.replace("<", "\\u003c")
     return re.sub(
-        r'(<script id="facts" type="application/json">\n).*?(\n</script>)', lambda found: found[1] + text + found[2], page, flags=re.S
+        r'(<script id="facts" type="application/json">\n).*?(\n</script>)',
+        lambda found: found[1] + text + found[2],
+        page,
+        flags=re.S,
     )
 
 

@@ -121,7 +121,9 @@ def architecture() -> plt.Figure:
     for name, (text, x, y) in BOXES.items():
         edge, face = (ORANGE, "#FDF1E7") if name in FILES else (BLUE, "#E8F2F9")
         style = "round,pad=0,rounding_size=0.05"
-        axes.add_patch(FancyBboxPatch((x - WIDTH / 2, y - HEIGHT / 2), WIDTH, HEIGHT, boxstyle=style, ec=edge, fc=face, lw=1.5))
+        axes.add_patch(
+            FancyBboxPatch((x - WIDTH / 2, y - HEIGHT / 2), WIDTH, HEIGHT, boxstyle=style, ec=edge, fc=face, lw=1.5)
+        )
         axes.text(x, y + 0.18, name, ha="center", va="center", weight="bold", fontsize=14)
         axes.text(x, y - 0.1, text, ha="center", va="center", fontsize=11)
     for start, end in ARROWS:
@@ -129,7 +131,11 @@ def architecture() -> plt.Figure:
         right, up = (to_x > x) - (to_x < x), (to_y > y) - (to_y < y)
         begin = (x + right * WIDTH / 2, y + up * HEIGHT / 2)
         tip = (to_x - right * WIDTH / 2, to_y - up * HEIGHT / 2)
-        axes.add_patch(FancyArrowPatch(begin, tip, arrowstyle="-|>", mutation_scale=15, color="#444444", lw=1.5, shrinkA=1, shrinkB=1))
+        axes.add_patch(
+            FancyArrowPatch(
+                begin, tip, arrowstyle="-|>", mutation_scale=15, color="#444444", lw=1.5, shrinkA=1, shrinkB=1
+            )
+        )
     return figure
 
 

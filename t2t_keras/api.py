@@ -34,8 +34,8 @@ class Translation:
         score: log P(Y | X) / lp(Y), see section 6.1; of a sample log P(Y | X).
         pieces: sub-words of the translation with the end token; none for a blank sentence or a sample.
         source_pieces: sub-words of the source with the end token; none for a sample.
-        alignment: [pieces, source_pieces] float32, the attention weights of each piece over the source pieces, which sum to 1, or are 0 if
-            the architecture does not align; `None` unless requested.
+        alignment: [pieces, source_pieces] float32, the attention weights of each piece over the source pieces, which
+            sum to 1, or are 0 if the architecture does not align; `None` unless requested.
         constraints_met: whether the translation contains all its constraints.
         truncated: whether only the beginning of the source was translated; see `max_input` of `DecodeConfig`.
     """
@@ -60,18 +60,33 @@ class TextTranslator:
         tags: with which a source may begin.
     """
 
-    def __init__(self, translate: Callable, signatures, batch_size: int = 64, languages: Sequence[str] = (), tags: Sequence[str] = ()):
-        self._translate, self._signatures, self._batch_size, self._languages = translate, signatures, batch_size, languages
+    def __init__(
+        self,
+        translate: Callable,
+        signatures,
+        batch_size: int = 64,
+        languages: Sequence[str] = (),
+        tags: Sequence[str] = (),
+    ):
+        self._translate, self._signatures, self._batch_size, self._languages = (
+            translate,
+            signatures,
+            batch_size,
+            languages,
+        )
         self._tags = tags
 
-    def translate(self, text: Text, batch_size: int = 0, *, source_language: str = "", target_language: str = "") -> str | list[str]:
+    def translate(
+        self, text: Text, batch_size: int = 0, *, source_language: str = "", target_language: str = ""
+    ) -> str | list[str]:
         """Translates a sentence or a list of sentences.
 
         Of a sentence with more sub-words than `max_input` of `DecodeConfig`, it translates the beginning, and warns.
 
         Args:
             text: a sentence, or a list of sentences. A line break within a sentence counts as a space.
-            batch_size: number of sentences translated at once; 0 chooses it by the cores or the GPU, and is 64 for an export.
+            batch_size: number of sentences translated at once; 0 chooses it by the cores or the GPU, and is 64 for an
+                export.
             source_language, target_language: codes of a multilingual model; empty for those that it was loaded with.
 
         Returns:
@@ -98,10 +113,15 @@ class TextTranslator:
         if not language:
             return texts
         if not self._languages:
-            raise ValueError(f"Expected a multilingual model with the language {language!r:.80}. Received: one that has none.")
+            raise ValueError(
+                f"Expected a multilingual model with the language {language!r:.80}. Received: one that has none."
+            )
         piece_file.check_language(language, self._languages)
         begin = piece_file.tag_of(language)
-        return [text if (tag := piece_file.TAG.match(text)) and tag[1] in self._languages else begin + text for text in texts]
+        return [
+            text if (tag := piece_file.TAG.match(text)) and tag[1] in self._languages else begin + text
+            for text in texts
+        ]
 
     def n_best(
         self,
@@ -127,12 +147,12 @@ class TextTranslator:
             alpha: exponent of the length penalty, 0 to 10; `None` is the model's.
             prefix: text that every translation begins with.
             alignment: whether to return alignments.
-            constraints: phrases that each translation must contain; for a list of sentences, such a list for each. A phrase that is given
-                twice must appear twice. One that begins with ￭ follows other text without a space.
+            constraints: phrases that each translation must contain; for a list of sentences, such a list for each. A
+                phrase that is given twice must appear twice. One that begins with ￭ follows other text without a space.
             avoid: likewise, phrases that it must not contain as whole words.
             ordered: whether the constraints must appear in their order.
-            keep_patterns: what the translations must copy from their source, see `patterns.parse`: further constraints. A run
-                leaves out what is too long for a constraint, and warns.
+            keep_patterns: what the translations must copy from their source, see `patterns.parse`: further constraints.
+                A run leaves out what is too long for a constraint, and warns.
             source_language, target_language: as in `translate`.
             batch_size: number of sentences translated at once; 0 is 32.
 
@@ -149,8 +169,14 @@ class TextTranslator:
         kept = Kept(keep_patterns)
         requests = (Request(*row) for row in rows)
         found_in = lambda line: kept.of(untagged(line, self._tags))  # noqa: E731
-        requests = list(with_constraints(requests, found_in, logger.warning, lambda phrase, line: self._signatures.fits(phrase, line)))
-        own = {name: [SEPARATOR.join(getattr(request, name)) for request in requests] for name in ("constraints", "avoid")}
+        requests = list(
+            with_constraints(
+                requests, found_in, logger.warning, lambda phrase, line: self._signatures.fits(phrase, line)
+            )
+        )
+        own = {
+            name: [SEPARATOR.join(getattr(request, name)) for request in requests] for name in ("constraints", "avoid")
+        }
         is_number = isinstance(n, int | np.integer) and not isinstance(n, bool)
         if not (is_number and isinstance(prefix, str) and isinstance(ordered, bool | np.bool_)):
             expected = "`n` to be a whole number, `prefix` one text for all sentences, and `ordered` true or false"
@@ -164,11 +190,15 @@ class TextTranslator:
         for first in range(0, len(texts), size):
             chosen = slice(first, first + size)
             phrases = {name: tf.constant(values[chosen]) for name, values in own.items()}
-            found += self._n_best(texts[chosen], n, alignment, {"alpha": alpha, "prefix": prefix, "ordered": ordered}, phrases)
+            found += self._n_best(
+                texts[chosen], n, alignment, {"alpha": alpha, "prefix": prefix, "ordered": ordered}, phrases
+            )
             _warn_of_truncated([each[0].truncated for each in found[first:]], first)
         return found[0] if isinstance(text, str) else found
 
-    def _n_best(self, texts: list[str], n: int, alignment: bool, options: dict, phrases: dict) -> list[list[Translation]]:
+    def _n_best(
+        self, texts: list[str], n: int, alignment: bool, options: dict, phrases: dict
+    ) -> list[list[Translation]]:
         # Sub-words are returned only with the alignment.
         inputs = option_inputs(tf.constant(texts), **options, **phrases, n_best=n, alignment=True)
         outputs, rows = _checked(self._signatures.translate_with_options(**inputs), texts), len(texts)
@@ -190,7 +220,8 @@ class TextTranslator:
         Args:
             text: a sentence, or a list of sentences.
             seeds: a seed for each sentence, in place of those made of `seed` and the place in the list.
-            batch_size: number of sentences translated at once; 0 chooses it by the cores or the GPU, and is 64 for an export.
+            batch_size: number of sentences translated at once; 0 chooses it by the cores or the GPU, and is 64 for an
+                export.
             options: fields of `SampleConfig`: `draws`, `seed`, `temperature`, `top_k` and `top_p`.
 
         Returns:
@@ -203,14 +234,21 @@ class TextTranslator:
         texts, config, size, found = _listed(text), SampleConfig(**options), _size(batch_size, self._batch_size), []
         own = list(seeds) or [sampling.seed_of_line(config.seed, number) for number in range(len(texts))]
         if len(own) != len(texts):
-            raise ValueError(f"Expected a seed for each sentence. Received: {len(own)} seeds and {len(texts)} sentences.")
+            raise ValueError(
+                f"Expected a seed for each sentence. Received: {len(own)} seeds and {len(texts)} sentences."
+            )
         for first in range(0, len(texts), size):
             chosen, seed = texts[first : first + size], tf.constant(own[first : first + size], tf.int64)
             outputs = _checked(self._signatures.sample(**sample_inputs(tf.constant(chosen), seed, config)), chosen)
             _warn_of_truncated(outputs["truncated"], first)
             for *drawn, cut in zip(*(outputs[name].tolist() for name in ("text", "score", "truncated")), strict=True):
                 texts_and_scores = zip(*drawn, strict=True)
-                found.append([Translation(each.decode(errors="replace"), score, truncated=cut) for each, score in texts_and_scores])
+                found.append(
+                    [
+                        Translation(each.decode(errors="replace"), score, truncated=cut)
+                        for each, score in texts_and_scores
+                    ]
+                )
         return found[0] if isinstance(text, str) else found
 
     def score(
@@ -231,9 +269,14 @@ class TextTranslator:
             TypeError: `source` or `target` is neither a string nor a sequence of strings.
             ValueError: the numbers of sentences differ, or the model has no such language.
         """
-        sources, targets = self._in_language(_listed(source), source_language), self._in_language(_listed(target), target_language)
+        sources, targets = (
+            self._in_language(_listed(source), source_language),
+            self._in_language(_listed(target), target_language),
+        )
         if isinstance(source, str) != isinstance(target, str) or len(sources) != len(targets):
-            raise ValueError(f"Expected one target for each source. Received: {len(sources)} sources and {len(targets)} targets.")
+            raise ValueError(
+                f"Expected one target for each source. Received: {len(sources)} sources and {len(targets)} targets."
+            )
         size, found = _size(batch_size, 32), []
         for first in range(0, len(sources), size):
             chosen = slice(first, first + size)
@@ -253,7 +296,9 @@ def _phrases(number: int | None, phrases: Phrases, name: str) -> list[Sequence[s
         return [phrases]
     rows = list(phrases or [()] * number)
     if isinstance(phrases, str) or len(rows) != number:
-        raise ValueError(f"{name}: expected a list of phrases for each of {number} sentences. Received: {phrases!r:.80}.")
+        raise ValueError(
+            f"{name}: expected a list of phrases for each of {number} sentences. Received: {phrases!r:.80}."
+        )
     return rows
 
 
@@ -288,7 +333,10 @@ def _checked(outputs: dict, texts: list[str]) -> dict:
 def _warn_of_truncated(truncated: Sequence[bool], first: int) -> None:
     """Warns of the sentences that were too long, of those that follow the first `first`."""
     if numbers := [str(first + row + 1) for row in np.flatnonzero(truncated)]:
-        logger.warning(f"Sentence {', '.join(numbers)}: truncated to the longest that the model reads (`max_input`, `extra_length`).")
+        logger.warning(
+            f"Sentence {', '.join(numbers)}: truncated to the longest that the model reads (`max_input`, "
+            "`extra_length`)."
+        )
 
 
 def _decoded(pieces) -> tuple[str, ...]:
@@ -296,21 +344,24 @@ def _decoded(pieces) -> tuple[str, ...]:
     return tuple(piece.decode(errors="replace") for piece in pieces if piece)
 
 
-def load(path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str | int = "average", **options) -> TextTranslator:
+def load(
+    path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str | int = "average", **options
+) -> TextTranslator:
     """Loads the model of a run or of an export, or those of several runs, which translate together.
 
     Args:
-        path: folder of a run; or `export_dir` of an export, whose newest version is loaded; or one version in it. An export can run
-            any code: load only exports that you trust. Or a list of folders of runs that write the same sub-words: an ensemble,
-            whose prediction at each step is the mean of theirs.
+        path: folder of a run; or `export_dir` of an export, whose newest version is loaded; or one version in it. An
+            export can run any code: load only exports that you trust. Or a list of folders of runs that write the same
+            sub-words: an ensemble, whose prediction at each step is the mean of theirs.
         checkpoint: weights of a run: "average", "best", "latest", "ema" or the number of an update.
-        options: for a run, `dtype` ("float32" or "bfloat16"), `int8`, and fields of `DecodeConfig` such as `beam_size`; for several, also
-            `ensemble_weights`, a positive number for each, and `ensemble_mean`, "probabilities" or "logs"; for a
-            multilingual model, `source_language` and `target_language`.
+        options: for a run, `dtype` ("float32" or "bfloat16"), `int8`, and fields of `DecodeConfig` such as `beam_size`;
+            for several, also `ensemble_weights`, a positive number for each, and `ensemble_mean`, "probabilities" or
+            "logs"; for a multilingual model, `source_language` and `target_language`.
 
     Raises:
         FileNotFoundError: a folder has no trained model.
-        ValueError: a model is damaged, an option is invalid, a folder holds a run and an export, or runs have different sub-words.
+        ValueError: a model is damaged, an option is invalid, a folder holds a run and an export, or runs have different
+            sub-words.
     """
     if not isinstance(path, str | os.PathLike):
         return _load_run([pathlib.Path(each).expanduser() for each in path], str(checkpoint), **options)
@@ -328,7 +379,9 @@ def load(path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str 
 def _load_run(model_dir: pathlib.Path | list[pathlib.Path], checkpoint: str, **options) -> TextTranslator:
     translator = loading.load(model_dir, checkpoint, **options)
     (data,) = run_folder.groups(model_dir[0] if isinstance(model_dir, list) else model_dir, "data")
-    return TextTranslator(translator, Signatures(translator), translator.limits.batch_size, translator.tokenizer.languages, data.tags)
+    return TextTranslator(
+        translator, Signatures(translator), translator.limits.batch_size, translator.tokenizer.languages, data.tags
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -341,7 +394,9 @@ class Run:
 
     model_dir: pathlib.Path
     # What `evaluate` has loaded: by checkpoint, the files it was loaded from and the translator.
-    _loaded: dict[str, tuple[list, Translator]] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
+    _loaded: dict[str, tuple[list, Translator]] = dataclasses.field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self):
         object.__setattr__(self, "model_dir", pathlib.Path(self.model_dir).expanduser())
@@ -379,7 +434,10 @@ class Run:
 
     def _translator(self, checkpoint: str) -> Translator:
         """Loads a translator, or returns the one loaded before if its files have not changed."""
-        paths = [self.model_dir / run_folder.CONFIG, *(path for kind in (STEP, BEST) for path in kept(self.model_dir, kind))]
+        paths = [
+            self.model_dir / run_folder.CONFIG,
+            *(path for kind in (STEP, BEST) for path in kept(self.model_dir, kind)),
+        ]
         files = [(path.name, path.stat().st_mtime_ns) for path in paths if path.exists()]
         if checkpoint not in self._loaded or self._loaded[checkpoint][0] != files:
             self._loaded[checkpoint] = files, loading.load(self.model_dir, checkpoint)
@@ -406,9 +464,10 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
     Args:
         model_dir: the run's folder. An existing run is resumed with its own options, except for those given here.
         data_dir: folder of prepared data, or where to prepare it; empty: the run's, or `data` in `model_dir`.
-        cpu_devices: number of virtual CPU devices to train on without a GPU. More than one must be set before TensorFlow is first used.
-        options: `architecture`, the fields of its options (`ModelConfig` for the Transformer), and those of `TrainConfig`, `DecodeConfig`
-            and `DataConfig`. They are also the flags of `tools/train.py`.
+        cpu_devices: number of virtual CPU devices to train on without a GPU. More than one must be set before
+            TensorFlow is first used.
+        options: `architecture`, the fields of its options (`ModelConfig` for the Transformer), and those of
+            `TrainConfig`, `DecodeConfig` and `DataConfig`. They are also the flags of `tools/train.py`.
 
     Returns:
         The run.
@@ -423,13 +482,20 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
 
     if former := sorted(FORMER_NAMES.keys() & options.keys()):
         renamed = ", ".join(f"{name} is now {FORMER_NAMES[name]}" for name in former)
-        warnings.warn(f"Options were renamed: {renamed}. The former names will be removed in version 0.2.", FutureWarning, stacklevel=2)
+        warnings.warn(
+            f"Options were renamed: {renamed}. The former names will be removed in version 0.2.",
+            FutureWarning,
+            stacklevel=2,
+        )
         options = with_current_names(options)
     named = options.get(run_options.ARCHITECTURE, run_options.TRANSFORMER)
     unknown = options.keys() - run_options.option_names(named) - {run_options.ARCHITECTURE}
     # Those of other architectures, whose plugins are imported, may be of the run.
     if unknown and (unknown := sorted(unknown.difference(*map(run_options.option_names, registry.architectures())))):
-        raise TypeError(f"Expected options of an architecture, TrainConfig, DecodeConfig or DataConfig. Received: {', '.join(unknown)}.")
+        raise TypeError(
+            "Expected options of an architecture, TrainConfig, DecodeConfig or DataConfig. Received: "
+            f"{', '.join(unknown)}."
+        )
     folder = pathlib.Path(model_dir).expanduser()
     options = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
     if "parent_checkpoint" in options:  # As in `load`, the number of an update may be a number.

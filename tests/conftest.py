@@ -25,25 +25,31 @@ from t2t_keras.reporting import curves
 from t2t_keras.training import devices
 
 devices.virtual_cpu_devices(4)
-# These make the tests faster: their operations are small, tracing a graph allocates many objects, and a process that has run a thousand
-# tests has so many that collecting them takes two seconds.
+# These make the tests faster: their operations are small, tracing a graph allocates many objects, and a process that
+# has run a thousand tests has so many that collecting them takes two seconds.
 tf.config.threading.set_intra_op_parallelism_threads(1)
 gc.set_threshold(100_000, 50, 50)
 keras.backend.clear_session = functools.partial(keras.backend.clear_session, free_memory=False)
 
-TINY = config.ModelConfig(vocab_size=40, encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10, dropout=0.1)
+TINY = config.ModelConfig(
+    vocab_size=40, encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10, dropout=0.1
+)
 
 
 def pytest_configure(config):
     """Without `-m`, chooses the tests: of all files the small ones, of files that are named the medium ones too."""
     if not config.option.markexpr:
-        config.option.markexpr = "not slow" if config.args_source == config.ArgsSource.ARGS else "not medium and not slow"
+        config.option.markexpr = (
+            "not slow" if config.args_source == config.ArgsSource.ARGS else "not medium and not slow"
+        )
 
 
 def pytest_terminal_summary(terminalreporter, config):
     """Tells which tests were chosen, and what was skipped and why, by number."""
     terminalreporter.write_line(f'Tests chosen: -m "{config.option.markexpr}"')
-    reasons = collections.Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", []))
+    reasons = collections.Counter(
+        report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", [])
+    )
     for reason, number in reasons.most_common():
         terminalreporter.write_line(f"Skipped {number}: {reason}")
 
@@ -52,7 +58,10 @@ def pytest_terminal_summary(terminalreporter, config):
 def temporary_files(tmp_path_factory) -> Iterator[None]:
     """Removes the temporary files of all programs: AutoGraph and Apache Beam leave some."""
     tmp_path_factory.getbasetemp()  # Stays where it is.
-    with tempfile.TemporaryDirectory(prefix="t2t_keras-", ignore_cleanup_errors=True) as folder, pytest.MonkeyPatch.context() as patch:
+    with (
+        tempfile.TemporaryDirectory(prefix="t2t_keras-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setenv("TMPDIR", folder)
         patch.setattr(tempfile, "tempdir", folder)
         yield

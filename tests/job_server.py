@@ -11,6 +11,9 @@ def running() -> Iterator[dict[str, str]]:
     """Starts a server, whose workers are in this process, and returns the runner and the options of a pipeline."""
     server = LocalJobServicer()
     try:
-        yield {"runner": "PortableRunner", "options": f"--job_endpoint=localhost:{server.start_grpc_server()} --environment_type=LOOPBACK"}
+        yield {
+            "runner": "PortableRunner",
+            "options": f"--job_endpoint=localhost:{server.start_grpc_server()} --environment_type=LOOPBACK",
+        }
     finally:
         server.stop()

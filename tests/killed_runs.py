@@ -2,16 +2,19 @@
 
     python killed_runs.py '{"flags": [...], "kills": [...]}'
 
-trains once per kill, up to the first run that is not killed, and prints a list of {"code": exit code, or minus the signal; "point":
-the place in the program where the signal was sent, or null; "seconds": how long the run took; "step": of its newest checkpoint}.
-A kill is null (the run may end by itself), a number of seconds, or the name of one of `POINTS`.
+trains once per kill, up to the first run that is not killed, and prints a list of {"code": exit code, or minus the
+signal; "point": the place in the program where the signal was sent, or null; "seconds": how long the run took; "step":
+of its newest checkpoint}. A kill is null (the run may end by itself), a number of seconds, or the name of one of
+`POINTS`.
 
     python ../tools/workers.py 2 python killed_runs.py '{"flags": [...], "points": {"0": ..., "1": ...}, "clean_up_seconds": ...}'
 
-trains with several workers, some of which end themselves at a point; the first one takes so long to clean up at its end.
+trains with several workers, some of which end themselves at a point; the first one takes so long to clean up at its
+end.
 
-TensorFlow is imported once and not used before each run gets a process of its own by fork, which saves most of their time.
-"""
+TensorFlow is imported once and not used before each run gets a process of its own by fork, which saves most of their
+time.
+"""  # noqa: E501
 
 import atexit
 import json
@@ -71,7 +74,9 @@ def _in_update(step: int):
 
 
 POINTS = {
-    "before the first checkpoint": Before(tensorboard.TensorBoardWriter, "write", lambda board, step, metrics: step > 0),
+    "before the first checkpoint": Before(
+        tensorboard.TensorBoardWriter, "write", lambda board, step, metrics: step > 0
+    ),
     "half an archive is written": Before(np, "savez", lambda file: "step-000000006" in file.name, _write_half),
     "an archive has not got its name": Before(os, "replace", _named("step-000000012.npz")),
     "an archive has its name and no manifest": Before(checkpoint, "write_whole", _named("step-000000012.json")),

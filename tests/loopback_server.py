@@ -1,10 +1,11 @@
-"""A model server in a thread of the tests: a SavedModel over gRPC and REST, with TensorFlow Serving's messages, JSON and errors.
+"""A model server in a thread of the tests: a SavedModel over gRPC and REST, with TensorFlow Serving's messages, JSON
+and errors.
 
-What it does as TensorFlow Serving does is written after `json_tensor.cc`, `http_rest_api_util.cc` and the REST guide of that project;
-`test_serving.py` asks both the same questions where the real server is installed.
+What it does as TensorFlow Serving does is written after `json_tensor.cc`, `http_rest_api_util.cc` and the REST guide of
+that project; `test_serving.py` asks both the same questions where the real server is installed.
 
     python tests/loopback_server.py EXPORT_DIR [--batching]      # prints its addresses as JSON; ends when its standard input does
-"""
+"""  # noqa: E501
 
 import concurrent.futures
 import contextlib
@@ -26,8 +27,9 @@ from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2, predict
 
 DEFAULT_SIGNATURE = "serving_default"
 HTTP_CODES = {
-    tf.errors.INVALID_ARGUMENT: 400, tf.errors.DEADLINE_EXCEEDED: 504, tf.errors.NOT_FOUND: 404, tf.errors.RESOURCE_EXHAUSTED: 429,
-    tf.errors.FAILED_PRECONDITION: 400, tf.errors.UNIMPLEMENTED: 501, tf.errors.INTERNAL: 500, tf.errors.UNAVAILABLE: 503,
+    tf.errors.INVALID_ARGUMENT: 400, tf.errors.DEADLINE_EXCEEDED: 504, tf.errors.NOT_FOUND: 404,
+    tf.errors.RESOURCE_EXHAUSTED: 429, tf.errors.FAILED_PRECONDITION: 400, tf.errors.UNIMPLEMENTED: 501,
+    tf.errors.INTERNAL: 500, tf.errors.UNAVAILABLE: 503,
 }  # fmt: skip
 BATCHING_FILE = pathlib.Path(__file__).parent.parent / "serving/batching_parameters.txt"
 GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -54,7 +56,9 @@ class Servable:
         self.version = max(int(path.name) for path in export_dir.iterdir() if path.name.isdecimal())
         self.folder = export_dir / str(self.version)
         self.model = tf.saved_model.load(str(self.folder))
-        self.functions = {name: batched(function) if batching else function for name, function in self.model.signatures.items()}
+        self.functions = {
+            name: batched(function) if batching else function for name, function in self.model.signatures.items()
+        }
 
     def check(self, name: str, version: int) -> None:
         if name != self.name or version not in (0, self.version):
@@ -63,7 +67,9 @@ class Servable:
 
     def specs(self, signature: str) -> dict[str, tf.TensorSpec]:
         if signature not in self.model.signatures:
-            raise tf.errors.InvalidArgumentError(None, None, f'Serving signature name: "{signature}" not found in signature def')
+            raise tf.errors.InvalidArgumentError(
+                None, None, f'Serving signature name: "{signature}" not found in signature def'
+            )
         return self.model.signatures[signature].structured_input_signature[1]
 
     def predict(self, signature: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -78,12 +84,19 @@ class Servable:
 
 def batching_parameters() -> dict:
     """The values of `serving/batching_parameters.txt`."""
-    return {name: json.loads(value) for name, value in re.findall(r"^(\w+) { value: (\w+) }", BATCHING_FILE.read_text(), re.MULTILINE)}
+    return {
+        name: json.loads(value)
+        for name, value in re.findall(r"^(\w+) { value: (\w+) }", BATCHING_FILE.read_text(), re.MULTILINE)
+    }
 
 
 def batched(signature: Callable) -> Callable:
-    """The same function, which joins the rows of calls at the same time to batches, with the scheduler that TensorFlow Serving has."""
-    inputs, outputs = (sorted(names) for names in (signature.structured_input_signature[1], signature.structured_outputs))
+    """The same function, which joins the rows of calls at the same time to batches, with the scheduler that TensorFlow
+    Serving has.
+    """
+    inputs, outputs = (
+        sorted(names) for names in (signature.structured_input_signature[1], signature.structured_outputs)
+    )
 
     @tf.nondifferentiable_batch_function(autograph=False, **batching_parameters())
     def run(*values):
@@ -160,7 +173,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.servable.check(found[1], int(found[2] or 0))
         except tf.errors.NotFoundError:
             return self.answer(404, {"error": f"Could not find any versions of model {found[1]}"})
-        status = {"version": str(self.servable.version), "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+        status = {
+            "version": str(self.servable.version),
+            "state": "AVAILABLE",
+            "status": {"error_code": "OK", "error_message": ""},
+        }
         self.answer(200, {"model_version_status": [status]})
 
     def do_POST(self):
@@ -177,7 +194,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(400, {"error": f"JSON Parse error: {error}"})
 
     def predict(self, content: bytes) -> dict:
-        """{"inputs": columns} → {"outputs": columns}; {"instances": rows} → {"predictions": rows}; one column has no name."""
+        """{"inputs": columns} → {"outputs": columns}; {"instances": rows} → {"predictions": rows}; one column has no
+        name.
+        """
         body = json.loads(content)
         signature = body.get("signature_name", DEFAULT_SIGNATURE)
         specs = self.servable.specs(signature)
@@ -205,8 +224,12 @@ class RestServer(http.server.ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def served(servable: Servable, grpc_port: int = 0, tls: tuple[pathlib.Path, pathlib.Path] | None = None) -> Iterator[dict[str, str]]:
-    """A running server's addresses: {"grpc": "grpc://…", "http": "http://…"}; with TLS, of a key and its certificate, grpcs and https."""
+def served(
+    servable: Servable, grpc_port: int = 0, tls: tuple[pathlib.Path, pathlib.Path] | None = None
+) -> Iterator[dict[str, str]]:
+    """A running server's addresses: {"grpc": "grpc://…", "http": "http://…"}; with TLS, of a key and its certificate,
+    grpcs and https.
+    """
     rpc = grpc.server(concurrent.futures.ThreadPoolExecutor(64))
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(PredictionService(servable), rpc)
     rest = RestServer(("127.0.0.1", 0), type("BoundHandler", (Handler,), {"servable": servable}))

@@ -19,8 +19,8 @@ def spm(seed: int = 1) -> bytes:
     draw, written = random.Random(seed), io.BytesIO()
     words = marian_folder.SOURCE_WORDS + marian_folder.TARGET_WORDS
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=(" ".join(draw.choices(words, k=8)) for _ in range(400)), model_writer=written, model_type="bpe",
-        vocab_size=160, hard_vocab_limit=False, minloglevel=2,
+        sentence_iterator=(" ".join(draw.choices(words, k=8)) for _ in range(400)), model_writer=written,
+        model_type="bpe", vocab_size=160, hard_vocab_limit=False, minloglevel=2,
     )  # fmt: skip
     return written.getvalue()
 
@@ -66,21 +66,30 @@ def make(
     if codes_in == "special_tokens_map.json":
         (folder / codes_in).write_text(json.dumps({"additional_special_tokens": tokens, "eos_token": "</s>"}))
     elif codes_in == "tokenizer.json":
-        (folder / codes_in).write_text(json.dumps({"added_tokens": [{"id": index, "content": token} for token, index in added.items()]}))
+        (folder / codes_in).write_text(
+            json.dumps({"added_tokens": [{"id": index, "content": token} for token, index in added.items()]})
+        )
     elif codes_in == "tokenizer_config.json":
         tokenizer["added_tokens_decoder"] = {str(index): {"content": token} for token, index in added.items()}
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
     size = {**marian_folder.SMALL, **(sizes or {})}
     config = {
-        "model_type": "m2m_100", "architectures": ["M2M100ForConditionalGeneration"], "is_encoder_decoder": True, "vocab_size": rows,
-        "encoder_layers": size["encoder_layers"], "decoder_layers": size["decoder_layers"], "d_model": size["d_model"],
-        "encoder_ffn_dim": size["ffn_dim"], "decoder_ffn_dim": size["ffn_dim"],
-        "encoder_attention_heads": size["heads"], "decoder_attention_heads": size["heads"], "activation_function": activation,
-        "dropout": 0.1, "max_position_embeddings": size["positions"], "scale_embedding": scaled, "tie_word_embeddings": True,
-        "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, **(options or {}),
+        "model_type": "m2m_100", "architectures": ["M2M100ForConditionalGeneration"], "is_encoder_decoder": True,
+        "vocab_size": rows, "encoder_layers": size["encoder_layers"], "decoder_layers": size["decoder_layers"],
+        "d_model": size["d_model"], "encoder_ffn_dim": size["ffn_dim"], "decoder_ffn_dim": size["ffn_dim"],
+        "encoder_attention_heads": size["heads"], "decoder_attention_heads": size["heads"],
+        "activation_function": activation, "dropout": 0.1, "max_position_embeddings": size["positions"],
+        "scale_embedding": scaled, "tie_word_embeddings": True, "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2,
+        "decoder_start_token_id": 2, **(options or {}),
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
-    search = {"num_beams": 4, "length_penalty": 0.0, "decoder_start_token_id": 2, "eos_token_id": 2, "pad_token_id": 1} | (search or {})
+    search = {
+        "num_beams": 4,
+        "length_penalty": 0.0,
+        "decoder_start_token_id": 2,
+        "eos_token_id": 2,
+        "pad_token_id": 1,
+    } | (search or {})
     (folder / "generation_config.json").write_text(json.dumps(search))
     described = config | {"share_encoder_decoder_embeddings": True}
     arrays = marian_folder.weights(described, seed, dtype, scale)
@@ -110,7 +119,9 @@ def pieces(folder: pathlib.Path) -> dict[str, int]:
 
 
 def ids_of(folder: pathlib.Path, line: str, language: str) -> list[int]:
-    """Returns the model's ids of a line in a language, with the end token, of its SentencePiece model and list alone."""
+    """Returns the model's ids of a line in a language, with the end token, of its SentencePiece model and list
+    alone.
+    """
     ids, codes = pieces(folder), LANGUAGES["m2m" if (folder / "vocab.json").exists() else "nllb"]
     processor = sentencepiece.SentencePieceProcessor(model_proto=(folder / "sentencepiece.bpe.model").read_bytes())
     return [len(ids) + codes.index(language), *(ids.get(piece, 3) for piece in processor.encode(line, out_type=str)), 2]

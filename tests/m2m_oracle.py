@@ -43,9 +43,16 @@ def read(folder: pathlib.Path) -> dict:
     tokenizer = tokenizer_of(folder, source, target)
     model = transformers.M2M100ForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
     options = {"split_special_tokens": True}
-    found = {"source": tokenizer(LINES, **options).input_ids, "target": tokenizer(text_target=LINES, **options).input_ids, "logits": []}
+    found = {
+        "source": tokenizer(LINES, **options).input_ids,
+        "target": tokenizer(text_target=LINES, **options).input_ids,
+        "logits": [],
+    }
     for line, translation in zip(SOURCES, TARGETS, strict=True):
-        read, written = torch.tensor([tokenizer(line).input_ids]), torch.tensor([tokenizer(text_target=translation).input_ids])
+        read, written = (
+            torch.tensor([tokenizer(line).input_ids]),
+            torch.tensor([tokenizer(text_target=translation).input_ids]),
+        )
         with torch.no_grad():
             logits = model(input_ids=read, labels=written).logits[0]
         found["logits"].append({"source": read[0].tolist(), "target": written[0].tolist(), "logits": logits.tolist()})
@@ -53,7 +60,9 @@ def read(folder: pathlib.Path) -> dict:
 
 
 def translate(folder: pathlib.Path, trained: pathlib.Path, steps: int) -> dict:
-    """Translations of `TRANSLATED` into two languages, by the number of beams, of a model that is trained on `pairs` and on copies."""
+    """Translations of `TRANSLATED` into two languages, by the number of beams, of a model that is trained on `pairs`
+    and on copies.
+    """
     import torch
     import transformers
 
@@ -81,9 +90,15 @@ def translate(folder: pathlib.Path, trained: pathlib.Path, steps: int) -> dict:
         for target in targets:
             tokenizer = tokenizers[target]
             options = {"num_beams": beams, "max_new_tokens": LONGEST, "length_penalty": 0.0, "renormalize_logits": True}
-            options |= {"bad_words_ids": [[1]], "do_sample": False, "forced_bos_token_id": tokenizer(text_target="").input_ids[0]}
+            options |= {
+                "bad_words_ids": [[1]],
+                "do_sample": False,
+                "forced_bos_token_id": tokenizer(text_target="").input_ids[0],
+            }
             rows = [model.generate(**tokenizer(line, return_tensors="pt"), **options)[0, 1:] for line in TRANSLATED]
-            found[f"{beams} {target}"] = [{"text": tokenizer.decode(row, skip_special_tokens=True), "length": len(row)} for row in rows]
+            found[f"{beams} {target}"] = [
+                {"text": tokenizer.decode(row, skip_special_tokens=True), "length": len(row)} for row in rows
+            ]
     return found
 
 

@@ -1,4 +1,5 @@
-"""Marian models of random weights in transformers' format, made without transformers, and what they and M2M-100 compute, in NumPy.
+"""Marian models of random weights in transformers' format, made without transformers, and what they and M2M-100
+compute, in NumPy.
 
 Letters: S source tokens, T target tokens, D d_model, F d_ff, H heads, V vocabulary.
 """
@@ -13,7 +14,9 @@ import numpy as np
 import safetensors.numpy
 import sentencepiece
 
-SOURCE_WORDS = "a dog runs in the park and two men play ball near water house tree don't résumé naïve 1 2024 ½ ABC".split()
+SOURCE_WORDS = (
+    "a dog runs in the park and two men play ball near water house tree don't résumé naïve 1 2024 ½ ABC".split()
+)
 TARGET_WORDS = "ein hund läuft im park und zwei männer spielen ball über straße haus 日本 語 猫 x7".split()
 SMALL = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "ffn_dim": 24, "heads": 2, "positions": 64}
 SHAPES = {
@@ -23,9 +26,16 @@ SHAPES = {
     "untied": {"separate": True, "tied": False, "seed": 4},
     "not scaled": {"scaled": False, "activation": "gelu", "seed": 5},
     "not scaled, separate": {"separate": True, "scaled": False, "tied": False, "seed": 6},
-    "other sizes": {"sizes": {"d_model": 24, "encoder_layers": 1, "decoder_layers": 3, "heads": 4, "ffn_dim": 40}, "seed": 7},
+    "other sizes": {
+        "sizes": {"d_model": 24, "encoder_layers": 1, "decoder_layers": 3, "heads": 4, "ffn_dim": 40},
+        "seed": 7,
+    },
     "float16": {"dtype": np.float16, "seed": 8},
-    "ids without a piece": {"shared": False, "options": {"decoder_vocab_size": 120, "decoder_start_token_id": 115}, "seed": 9},
+    "ids without a piece": {
+        "shared": False,
+        "options": {"decoder_vocab_size": 120, "decoder_start_token_id": 115},
+        "seed": 9,
+    },
 }
 
 
@@ -33,8 +43,9 @@ def spm(words: list[str], kind: str = "unigram", size: int = 60, seed: int = 1) 
     """Learns a SentencePiece model with the special ids of Marian's."""
     draw, written = random.Random(seed), io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=(" ".join(draw.choices(words, k=8)) for _ in range(400)), model_writer=written, model_type=kind,
-        vocab_size=size, hard_vocab_limit=False, minloglevel=2, bos_id=-1, eos_id=0, unk_id=1, pad_id=-1,
+        sentence_iterator=(" ".join(draw.choices(words, k=8)) for _ in range(400)), model_writer=written,
+        model_type=kind, vocab_size=size, hard_vocab_limit=False, minloglevel=2, bos_id=-1, eos_id=0, unk_id=1,
+        pad_id=-1,
     )  # fmt: skip
     return written.getvalue()
 
@@ -45,9 +56,16 @@ def pieces_of(model: bytes) -> list[str]:
 
 
 def vocabulary(*models: bytes, seed: int = 1, more: tuple[str, ...] = ()) -> dict[str, int]:
-    """Returns the ids of the pieces of some models, without a few of them, in another order than theirs; padding is last."""
+    """Returns the ids of the pieces of some models, without a few of them, in another order than theirs; padding is
+    last.
+    """
     draw = random.Random(seed)
-    pieces = [piece for model in models for piece in pieces_of(model) if piece not in ("</s>", "<unk>") and draw.random() < 0.95]
+    pieces = [
+        piece
+        for model in models
+        for piece in pieces_of(model)
+        if piece not in ("</s>", "<unk>") and draw.random() < 0.95
+    ]
     pieces = list(dict.fromkeys([*more, *pieces]))
     draw.shuffle(pieces)
     return {piece: index for index, piece in enumerate(["</s>", "<unk>", *pieces, "<pad>"])}
@@ -91,28 +109,43 @@ def make(
     (folder / "source.spm").write_bytes(source)
     (folder / "target.spm").write_bytes(target)
     tags = (">>de<<", ">>en US<<")
-    lists = [vocabulary(source, more=tags), vocabulary(target)] if separate else [vocabulary(source, target, more=tags)] * 2
+    lists = (
+        [vocabulary(source, more=tags), vocabulary(target)] if separate else [vocabulary(source, target, more=tags)] * 2
+    )
     for name, ids in zip(["vocab.json", "target_vocab.json"][: 1 + separate], lists, strict=False):
         (folder / name).write_text(json.dumps(ids))
-    tokenizer = {"separate_vocabs": separate, "tokenizer_class": "MarianTokenizer", "source_lang": "en", "target_lang": "de"}
+    tokenizer = {
+        "separate_vocabs": separate,
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": "en",
+        "target_lang": "de",
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
     size, rows = {**SMALL, **(sizes or {})}, [len(ids) for ids in lists]
     config = {
         "model_type": "marian", "architectures": ["MarianMTModel"], "is_encoder_decoder": True,
-        "vocab_size": rows[0], "decoder_vocab_size": rows[1], "share_encoder_decoder_embeddings": shared, "tie_word_embeddings": tied,
-        "encoder_layers": size["encoder_layers"], "decoder_layers": size["decoder_layers"], "d_model": size["d_model"],
-        "encoder_ffn_dim": size["ffn_dim"], "decoder_ffn_dim": size["ffn_dim"],
-        "encoder_attention_heads": size["heads"], "decoder_attention_heads": size["heads"], "activation_function": activation,
-        "dropout": 0.1, "max_position_embeddings": size["positions"], "scale_embedding": scaled, "static_position_embeddings": True,
-        "pad_token_id": rows[1] - 1, "decoder_start_token_id": rows[1] - 1, "eos_token_id": 0, "forced_eos_token_id": 0,
-        **(options or {}),
+        "vocab_size": rows[0], "decoder_vocab_size": rows[1], "share_encoder_decoder_embeddings": shared,
+        "tie_word_embeddings": tied, "encoder_layers": size["encoder_layers"], "decoder_layers": size["decoder_layers"],
+        "d_model": size["d_model"], "encoder_ffn_dim": size["ffn_dim"], "decoder_ffn_dim": size["ffn_dim"],
+        "encoder_attention_heads": size["heads"], "decoder_attention_heads": size["heads"],
+        "activation_function": activation, "dropout": 0.1, "max_position_embeddings": size["positions"],
+        "scale_embedding": scaled, "static_position_embeddings": True, "pad_token_id": rows[1] - 1,
+        "decoder_start_token_id": rows[1] - 1, "eos_token_id": 0, "forced_eos_token_id": 0, **(options or {}),
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
     if search is None:
-        search = {"num_beams": 4, "max_length": 512, "length_penalty": 0.0, "bad_words_ids": [[rows[1] - 1]], "forced_eos_token_id": 0}
+        search = {
+            "num_beams": 4,
+            "max_length": 512,
+            "length_penalty": 0.0,
+            "bad_words_ids": [[rows[1] - 1]],
+            "forced_eos_token_id": 0,
+        }
         search |= {"pad_token_id": rows[1] - 1, "decoder_start_token_id": rows[1] - 1, "eos_token_id": 0}
     (folder / "generation_config.json").write_text(json.dumps(search))
-    safetensors.numpy.save_file(weights(config, seed, dtype, scale), folder / "model.safetensors", metadata={"format": "pt"})
+    safetensors.numpy.save_file(
+        weights(config, seed, dtype, scale), folder / "model.safetensors", metadata={"format": "pt"}
+    )
     return folder
 
 
@@ -129,7 +162,12 @@ def weights(config: dict, seed: int, dtype, scale: float) -> dict[str, np.ndarra
                 for part in ("q_proj", "k_proj", "v_proj", "out_proj"):
                     shapes |= {f"{layer}.{attention}.{part}.weight": (d, d), f"{layer}.{attention}.{part}.bias": (d,)}
                 shapes |= {f"{layer}.{attention}_layer_norm.{each}": (d,) for each in ("weight", "bias")}
-            shapes |= {f"{layer}.fc1.weight": (f, d), f"{layer}.fc1.bias": (f,), f"{layer}.fc2.weight": (d, f), f"{layer}.fc2.bias": (d,)}
+            shapes |= {
+                f"{layer}.fc1.weight": (f, d),
+                f"{layer}.fc1.bias": (f,),
+                f"{layer}.fc2.weight": (d, f),
+                f"{layer}.fc2.bias": (d,),
+            }
             shapes |= {f"{layer}.final_layer_norm.{each}": (d,) for each in ("weight", "bias")}
         if m2m:
             shapes |= {f"model.{side}.layer_norm.{each}": (d,) for each in ("weight", "bias")}
@@ -150,7 +188,8 @@ def weights(config: dict, seed: int, dtype, scale: float) -> dict[str, np.ndarra
 
 
 def logits(folder: pathlib.Path, source: list[int], target: list[int], native: bool = False) -> np.ndarray:
-    """Computes the logits [T, V] of a source [S] with the end token, and a target [T] with the start token: Marian's ids, float64.
+    """Computes the logits [T, V] of a source [S] with the end token, and a target [T] with the start token: Marian's
+    ids, float64.
 
     `native` has the position encodings of Marian itself.
     """
@@ -172,7 +211,10 @@ def logits(folder: pathlib.Path, source: list[int], target: list[int], native: b
         return (x - mean) / np.sqrt(variance + 1e-5) * arrays[f"{name}.weight"] + arrays[f"{name}.bias"]
 
     def attention(x, memory, name, causal=False):
-        q, k, v = (linear(y, f"{name}.{part}_proj").reshape(len(y), heads, -1) for y, part in ((x, "q"), (memory, "k"), (memory, "v")))
+        q, k, v = (
+            linear(y, f"{name}.{part}_proj").reshape(len(y), heads, -1)
+            for y, part in ((x, "q"), (memory, "k"), (memory, "v"))
+        )
         scores = np.einsum("thk,shk->hts", q, k) / math.sqrt(d // heads)
         if causal:
             scores += np.where(np.tri(len(x)), 0, -np.inf)
@@ -217,7 +259,9 @@ def ids_of(folder: pathlib.Path, line: str, side: str = "source") -> list[int]:
     tag = []
     if line.startswith(">>") and (end := line.find("<<")) != -1:
         tag, line = [line[: end + 2]], line[end + 2 :]
-    pieces = sentencepiece.SentencePieceProcessor(model_proto=(folder / f"{side}.spm").read_bytes()).encode(line, out_type=str)
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=(folder / f"{side}.spm").read_bytes()).encode(
+        line, out_type=str
+    )
     return [ids.get(piece, ids["<unk>"]) for piece in tag + pieces] + [ids["</s>"]]
 
 
@@ -235,7 +279,36 @@ def nasty_lines(number: int, seed: int = 1) -> list[str]:
         "\x00",
         "\x01",
     ]
-    pool += ["\t", "\r", "�", "\u202e", "\ue0f0", "\U0010ffff", "</s>", "<unk>", "<pad>", ">>de<<", ">>", "<<", "<0x41>", "<s>", "▁a"]
+    pool += [
+        "\t",
+        "\r",
+        "�",
+        "\u202e",
+        "\ue0f0",
+        "\U0010ffff",
+        "</s>",
+        "<unk>",
+        "<pad>",
+        ">>de<<",
+        ">>",
+        "<<",
+        "<0x41>",
+        "<s>",
+        "▁a",
+    ]
     pool += [*SOURCE_WORDS, *TARGET_WORDS]
-    fixed = ["", " ", ">>de<<", ">>de<< a dog", ">>xx<< a", ">>en US<<a", ">><<", ">> a << b", "a >>de<< b", "猫", "猫 日 ball", "\ufeffa"]
+    fixed = [
+        "",
+        " ",
+        ">>de<<",
+        ">>de<< a dog",
+        ">>xx<< a",
+        ">>en US<<a",
+        ">><<",
+        ">> a << b",
+        "a >>de<< b",
+        "猫",
+        "猫 日 ball",
+        "\ufeffa",
+    ]
     return fixed + ["".join(draw.choices(pool, k=draw.randint(0, 25))) for _ in range(number - len(fixed))]

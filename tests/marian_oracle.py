@@ -41,9 +41,13 @@ def read(folder: str) -> dict:
     found = {"source": tokenizer(LINES).input_ids, "target": tokenizer(text_target=LINES).input_ids, "logits": []}
     found["source by default"] = transformers.MarianTokenizer.from_pretrained(folder)(LINES).input_ids
     for source, target in zip(SOURCES, TARGETS, strict=True):
-        source, target = (torch.tensor([ids]) for ids in (tokenizer(source).input_ids, tokenizer(text_target=target).input_ids))
+        source, target = (
+            torch.tensor([ids]) for ids in (tokenizer(source).input_ids, tokenizer(text_target=target).input_ids)
+        )
         with torch.no_grad():
-            logits = model(input_ids=source, decoder_input_ids=model.prepare_decoder_input_ids_from_labels(target)).logits[0]
+            logits = model(
+                input_ids=source, decoder_input_ids=model.prepare_decoder_input_ids_from_labels(target)
+            ).logits[0]
         found["logits"].append({"source": source[0].tolist(), "target": target[0].tolist(), "logits": logits.tolist()})
     return found
 
@@ -80,7 +84,9 @@ def translate(folder: str, trained: str, steps: int) -> dict:
 
 
 def search(folder: str, lines: list[str]) -> dict:
-    """Translations with the options of the folder, but for the number of beams and a length penalty that both searches agree on."""
+    """Translations with the options of the folder, but for the number of beams and a length penalty that both searches
+    agree on.
+    """
     import torch
     import transformers
 

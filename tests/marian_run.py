@@ -14,7 +14,15 @@ from t2t_keras.runs import checkpoint, run_folder, run_options
 from t2t_keras.text import vocabulary
 
 SMALL = ModelConfig(
-    stand_in.VOCAB_SIZE, encoder_layers=2, decoder_layers=1, d_model=16, d_ff=24, num_heads=2, d_k=8, d_v=8, norm_epsilon=1e-5
+    stand_in.VOCAB_SIZE,
+    encoder_layers=2,
+    decoder_layers=1,
+    d_model=16,
+    d_ff=24,
+    num_heads=2,
+    d_k=8,
+    d_v=8,
+    norm_epsilon=1e-5,
 )
 SOURCE_SIZE = 310
 SHAPES = {
@@ -34,7 +42,9 @@ def learned(normalization: str, vocab_size: int) -> bytes:
     """Of text with ▁ and the character that escapes it."""
     lines = [side for pair in stand_in.pairs() for side in pair] + ["½ ▁ \ue0f0 ﬁ ▁a"] * 9
     encoded = (line.encode() for line in lines)
-    return vocabulary.learn("bpe", encoded, vocab_size, sample=10_000, seed=1, normalization=normalization, character_coverage=1.0)
+    return vocabulary.learn(
+        "bpe", encoded, vocab_size, sample=10_000, seed=1, normalization=normalization, character_coverage=1.0
+    )
 
 
 def make(
@@ -80,7 +90,9 @@ def make(
         for weight in model.weights:
             value = draw.normal(0, 0.5 if weight.path.endswith("matrix") else scale, weight.shape)
             if weight.path.endswith("gamma"):
-                value = (1 + 0.2 * value) * (1 if any(f"{end}/feed_forward_norm" in weight.path for end in last) else gain)
+                value = (1 + 0.2 * value) * (
+                    1 if any(f"{end}/feed_forward_norm" in weight.path for end in last) else gain
+                )
             weight.assign(value)
         checkpoint.write(checkpoint.path_of(folder, step), model, None, {"step": step, "best": 12.345, "best_step": 1})
     keras.backend.clear_session()

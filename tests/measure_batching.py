@@ -17,7 +17,9 @@ from t2t_keras.data import batching, shards
 
 
 def main(pairs: int = 1_200_000, longest: int = 255) -> None:
-    """Writes made-up pairs with lengths in proportion to newstest's and reads an epoch of batches of 25,000 tokens a side."""
+    """Writes made-up pairs with lengths in proportion to newstest's and reads an epoch of batches of 25,000 tokens a
+    side.
+    """
     draw = np.random.default_rng(0)
     source_lengths = np.clip((draw.lognormal(3.3, 0.5, pairs) * longest / 255).astype(int), 2, longest)
     target_lengths = np.clip((source_lengths * draw.normal(1.1, 0.15, pairs)).astype(int), 2, longest)
@@ -25,7 +27,9 @@ def main(pairs: int = 1_200_000, longest: int = 255) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         started = time.monotonic()
-        sentences = ((ids[:source], ids[:target]) for source, target in zip(source_lengths, target_lengths, strict=True))
+        sentences = (
+            (ids[:source], ids[:target]) for source, target in zip(source_lengths, target_lengths, strict=True)
+        )
         size = 4 * int(source_lengths.sum() + target_lengths.sum())  # Bytes of text, roughly.
         shards.write(folder, sentences, count=pairs, size=size, vocab_size=37_000, seed=1)
         print(f"writing: {pairs / (time.monotonic() - started):,.0f} pairs/s")

@@ -1,17 +1,19 @@
-"""Faults made by a tool: a random sample of small changes of the package and the programs, each with the tests that reach it. A test should
-fail for each.
+"""Faults made by a tool: a random sample of small changes of the package and the programs, each with the tests that
+reach it. A test should fail for each.
 
     pip install -e ".[mutation]"
     python tests/mutation.py reach               # which test reaches which part of the package; once, 25 minutes; resumes where it stopped
     python tests/mutation.py run --sample=300    # the sample; resumes where it stopped
     python tests/mutation.py report              # the table, and the mutants that survived
 
-What is found is kept in `.mutation/`, which git ignores. `mutation_reasons.toml` says of mutants that survive why no test can see them.
+What is found is kept in `.mutation/`, which git ignores. `mutation_reasons.toml` says of mutants that survive why no
+test can see them.
 
-The programs fork: a parent has imported what the tests import, but not the package. A child has a copy of the repository, with one mutant,
-and runs pytest. A test reaches a block of statements when it runs it, also in a program that it starts, and in a function that TensorFlow
-converts to a graph, where coverage.py sees nothing. `mutation_operators.py` says what a mutant changes.
-"""
+The programs fork: a parent has imported what the tests import, but not the package. A child has a copy of the
+repository, with one mutant, and runs pytest. A test reaches a block of statements when it runs it, also in a program
+that it starts, and in a function that TensorFlow converts to a graph, where coverage.py sees nothing.
+`mutation_operators.py` says what a mutant changes.
+"""  # noqa: E501
 
 import argparse
 import ast
@@ -49,10 +51,11 @@ REASONS = ROOT / "tests/mutation_reasons.toml"
 NOT_ASKED = {"test_mutants.py", "test_mutation.py", "test_build.py"}
 # What tests import, so that a child need not. None of these starts TensorFlow's runtime, which no child would survive.
 IMPORTED = (
-    "numpy", "tensorflow", "keras", "tensorflow_text", "sacrebleu", "sentencepiece", "matplotlib.pyplot", "tensorflow_datasets",
-    "ctranslate2", "werkzeug", "num2words", "sacremoses", "tensorboard", "tensorflow_serving.apis", "requests", "yaml",
-    "selenium.webdriver", "rouge_score.rouge_scorer", "absl.app", "tensorboard.backend.event_processing.event_accumulator",
-    "tensorboard.plugins.hparams.api", "tensorboard.plugins.projector", "tqdm",
+    "numpy", "tensorflow", "keras", "tensorflow_text", "sacrebleu", "sentencepiece", "matplotlib.pyplot",
+    "tensorflow_datasets", "ctranslate2", "werkzeug", "num2words", "sacremoses", "tensorboard",
+    "tensorflow_serving.apis", "requests", "yaml", "selenium.webdriver", "rouge_score.rouge_scorer", "absl.app",
+    "tensorboard.backend.event_processing.event_accumulator", "tensorboard.plugins.hparams.api",
+    "tensorboard.plugins.projector", "tqdm",
 )  # fmt: skip
 MEMORY, FILE_SIZE = 10 << 30, 1 << 30  # Bytes that a child may take.
 
@@ -90,12 +93,22 @@ def blocks(file: str, text: str) -> list[Block]:
         return min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", ()))])
 
     def visit(body: list, function: str, counter: list[int], head: int | None) -> None:
-        first = next((each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))), None)
+        first = next(
+            (each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))), None
+        )
         if function and first is not None:
             before = start(first)
             line = lines[before - 1]
             if line[: first.col_offset].strip(" @") == "" and not line.strip().startswith("elif"):
-                found.append(Block(f"{file}:{function}:{counter[0]}", start(body[0]), body[-1].end_lineno, before, head or start(body[0])))
+                found.append(
+                    Block(
+                        f"{file}:{function}:{counter[0]}",
+                        start(body[0]),
+                        body[-1].end_lineno,
+                        before,
+                        head or start(body[0]),
+                    )
+                )
                 counter[0] += 1
         for each in body:
             if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -182,7 +195,8 @@ def _folder() -> Iterator[pathlib.Path]:
 def import_packages() -> None:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # As `programs.py` imports it.
     os.environ["MPLBACKEND"] = "agg"
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # A file that changes within a second would be taken for the one before.
+    # A file that changes within a second would be taken for the one before.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
     for name in IMPORTED:
         with contextlib.suppress(ImportError):
@@ -212,7 +226,9 @@ class Child:
         wall_seconds: after which all of them are.
     """
 
-    def __init__(self, root: pathlib.Path, arguments: list[str], plugin, cpu_seconds: float = 3600, wall_seconds: float = 3600):
+    def __init__(
+        self, root: pathlib.Path, arguments: list[str], plugin, cpu_seconds: float = 3600, wall_seconds: float = 3600
+    ):
         self.folder, self.end = root.parent, time.monotonic() + wall_seconds
         self.pid = os.fork()
         if self.pid:
@@ -239,11 +255,18 @@ class Child:
             os.environ |= {"PYTHONPATH": str(root), "TMPDIR": str(temporary)}
             tempfile.tempdir = str(temporary)
             os.chdir(root)
-            sys.path[:] = [str(root), *(path for path in sys.path if pathlib.Path(path or ".").resolve() not in (ROOT, ROOT / "tests"))]
+            sys.path[:] = [
+                str(root),
+                *(path for path in sys.path if pathlib.Path(path or ".").resolve() not in (ROOT, ROOT / "tests")),
+            ]
             sys.argv = ["pytest"]
             if (root / "tests/programs.py").exists():
                 _serve_programs(root / "tests")
-            code = int(pytest.main(["-q", "-p", "no:cacheprovider", f"--basetemp={temporary / 'pytest'}", *arguments], [plugin]))
+            code = int(
+                pytest.main(
+                    ["-q", "-p", "no:cacheprovider", f"--basetemp={temporary / 'pytest'}", *arguments], [plugin]
+                )
+            )
             sys.stdout.flush()
         finally:
             os._exit(code)
@@ -270,7 +293,9 @@ class Child:
 
 
 def _serve_programs(tests: pathlib.Path) -> None:
-    """Makes the programs that tests run forks of this process; `programs.py` would start another one and import the same again."""
+    """Makes the programs that tests run forks of this process; `programs.py` would start another one and import the
+    same again.
+    """
     sys.path.insert(1, str(tests))
     import programs
 
@@ -296,7 +321,9 @@ def _end_others(folder: pathlib.Path) -> None:
 
 
 class Watch:
-    """Hooks of pytest that note each test, its fixtures, and what is run for them. What is run for a fixture counts for all its tests."""
+    """Hooks of pytest that note each test, its fixtures, and what is run for them. What is run for a fixture counts for
+    all its tests.
+    """
 
     def __init__(self, folder: pathlib.Path):
         self.folder, self.places, self.tests = folder, [], {}
@@ -360,7 +387,9 @@ def _digest(path: pathlib.Path) -> str:
 
 
 def reach(jobs: int, words: list[str]) -> None:
-    """Runs each test file that is new or has changed, and writes .mutation/reach/FILE.json: its tests, and the blocks that each reaches."""
+    """Runs each test file that is new or has changed, and writes .mutation/reach/FILE.json: its tests, and the blocks
+    that each reaches.
+    """
     (KEPT / "reach").mkdir(parents=True, exist_ok=True)
     waiting = []
     for path in test_files():
@@ -375,7 +404,9 @@ def reach(jobs: int, words: list[str]) -> None:
             root = copy(folder / str(index) / "copy")
             for file, text in sources(root).items():
                 found = blocks(file, text)
-                numbers |= {block.name: numbers.get(block.name, len(numbers) + place) for place, block in enumerate(found)}
+                numbers |= {
+                    block.name: numbers.get(block.name, len(numbers) + place) for place, block in enumerate(found)
+                }
                 (root / file).write_text(watched(text, found, numbers), encoding="utf-8")
             (root / "reached_blocks.py").write_text(REPORT.format(folder=str(root.parent)))
             copies.append(root)
@@ -408,7 +439,11 @@ def _keep(path: pathlib.Path, folder: pathlib.Path, names: dict[int, str]) -> st
     lines = (folder / "reached").read_text().splitlines() if (folder / "reached").exists() else []
     for place, block in map(str.split, lines):
         by_place[found["places"][int(place)]].add(names[int(block)])
-    kept = {"digest": _digest(path), "tests": found["tests"], "reached": {place: sorted(each) for place, each in by_place.items()}}
+    kept = {
+        "digest": _digest(path),
+        "tests": found["tests"],
+        "reached": {place: sorted(each) for place, each in by_place.items()},
+    }
     target = KEPT / "reach" / f"{path.stem}.json"
     target.with_suffix(".new").write_text(json.dumps(kept))
     target.with_suffix(".new").rename(target)
@@ -423,7 +458,8 @@ class Test(NamedTuple):
         name: pytest's node id.
         seconds: of computation.
         own: blocks of its own run, and of its fixtures.
-        shared: blocks that the import of its file reaches, or other tests with the same fixtures: what they have made may be used again.
+        shared: blocks that the import of its file reaches, or other tests with the same fixtures: what they have made
+            may be used again.
     """
 
     name: str
@@ -474,7 +510,9 @@ class Sampled(NamedTuple):
 
 
 def sample(seed: int, number: int, words: list[str] = ()) -> Iterator[Sampled]:
-    """The first mutants of all `sources` in a random order, which a change of a file leaves as it is for all other mutants."""
+    """The first mutants of all `sources` in a random order, which a change of a file leaves as it is for all other
+    mutants.
+    """
     import mutation_operators
 
     files, places, counted = sources(), [], collections.Counter()
@@ -492,7 +530,9 @@ def sample(seed: int, number: int, words: list[str] = ()) -> Iterator[Sampled]:
         if text is None:
             continue
         changes = list(difflib.unified_diff(files[file].splitlines(), text.splitlines(), n=0, lineterm=""))[2:]
-        removed, added = ("\n".join(" ".join(line[1:].split()) for line in changes if line.startswith(sign)) for sign in "-+")
+        removed, added = (
+            "\n".join(" ".join(line[1:].split()) for line in changes if line.startswith(sign)) for sign in "-+"
+        )
         key = f"{file}: {removed} -> {added}"
         if key not in seen:
             seen.add(key)
@@ -512,7 +552,9 @@ def around_of(mutant: Sampled) -> list[Block]:
 
 
 def blocks_of(mutant: Sampled) -> set[str]:
-    """The blocks that a mutant changes: the one around it, or those that mention a name that is defined there; at last all of the file."""
+    """The blocks that a mutant changes: the one around it, or those that mention a name that is defined there; at last
+    all of the file.
+    """
     files = sources()
     found = blocks(mutant.file, files[mutant.file])
     if around := around_of(mutant):
@@ -520,7 +562,10 @@ def blocks_of(mutant: Sampled) -> set[str]:
     tree = ast.parse(files[mutant.file])
     names = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.lineno <= mutant.line <= node.end_lineno:
+        if (
+            isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign)
+            and node.lineno <= mutant.line <= node.end_lineno
+        ):
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 names |= {each.id for each in ast.walk(target) if isinstance(each, ast.Name)}
     mentions = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b") if names else None
@@ -535,10 +580,11 @@ def blocks_of(mutant: Sampled) -> set[str]:
 
 
 def chosen(mutant: Sampled, known: list[Test], limit: float) -> tuple[list[str], float, int]:
-    """The tests that reach a mutant, those first that reach little else and are quick; their seconds; how many there are in all.
+    """The tests that reach a mutant, those first that reach little else and are quick; their seconds; how many there
+    are in all.
 
-    Those beyond `limit` seconds are left out, but for the first three. Tests of a file that imports what has the mutant are preferred, and
-    all of them reach a constant.
+    Those beyond `limit` seconds are left out, but for the first three. Tests of a file that imports what has the mutant
+    are preferred, and all of them reach a constant.
     """
     changed, is_constant, ranked = blocks_of(mutant), not around_of(mutant), []
     imports = re.compile(rf"^(from|import) .*\b{pathlib.Path(mutant.file).stem}\b", re.MULTILINE)
@@ -566,7 +612,9 @@ class Only:
         self.places = {name: place for place, name in enumerate(names)}
 
     def pytest_collection_modifyitems(self, items):
-        items[:] = sorted((item for item in items if item.nodeid in self.places), key=lambda item: self.places[item.nodeid])
+        items[:] = sorted(
+            (item for item in items if item.nodeid in self.places), key=lambda item: self.places[item.nodeid]
+        )
 
 
 def verdicts() -> dict[str, dict]:
@@ -593,9 +641,17 @@ def run(seed: int, number: int, jobs: int, limit: float, words: list[str], again
         clean, copies = copy(folder / "clean"), [copy(folder / str(index) / "copy") for index in range(jobs)]
         running = {}
 
-        def keep(mutant: Sampled, names: list[str], number: int, verdict: str, seconds: float = 0.0, output: str = "") -> None:
+        def keep(
+            mutant: Sampled, names: list[str], number: int, verdict: str, seconds: float = 0.0, output: str = ""
+        ) -> None:
             failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - |$)", output, re.MULTILINE)
-            found = {"verdict": verdict, "test": failed and failed[1], "tests": len(names), "of": number, "seconds": round(seconds, 1)}
+            found = {
+                "verdict": verdict,
+                "test": failed and failed[1],
+                "tests": len(names),
+                "of": number,
+                "seconds": round(seconds, 1),
+            }
             print(json.dumps({"key": mutant.key, **found}), file=file, flush=True)
             print(f"{verdict:11} {seconds:6.1f} s {len(names):4} of {number:4} tests  {mutant.key[:150]}", flush=True)
 
@@ -666,7 +722,9 @@ def main() -> None:
     parser.add_argument("command", choices=("reach", "run", "report"))
     parser.add_argument("words", nargs="*", help="only files whose path contains one of these")
     parser.add_argument("--seed", type=int, default=0, help="of the random sample")
-    parser.add_argument("--sample", type=int, default=300, help="number of mutants, of the package and the programs together")
+    parser.add_argument(
+        "--sample", type=int, default=300, help="number of mutants, of the package and the programs together"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--limit", type=float, default=60, help="seconds of tests for one mutant")
     parser.add_argument("--again", action="store_true", help="run those too that were not caught")

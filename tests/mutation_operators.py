@@ -11,14 +11,27 @@ import cosmic_ray.plugins
 import parso
 from cosmic_ray.operators.operator import Operator
 
-# Of cosmic-ray. An operator is replaced by its neighbours only: a multiplication in place of every other operation is too easy to catch.
+# Of cosmic-ray. An operator is replaced by its neighbours only: a multiplication in place of every other operation is
+# too easy to catch.
 THEIRS = (
-    *(f"ReplaceBinaryOperator_{pair}" for pair in ("Add_Sub", "Sub_Add", "Mul_Div", "Mul_Add", "Div_Mul", "FloorDiv_Mul", "FloorDiv_Add")),
-    *(f"ReplaceBinaryOperator_{pair}" for pair in ("Mod_FloorDiv", "Pow_Mul", "BitAnd_BitOr", "BitOr_BitAnd", "LShift_RShift")),
-    *(f"ReplaceComparisonOperator_{pair}" for pair in ("Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt", "Lt_GtE", "GtE_Lt", "Eq_NotEq", "NotEq_Eq")),
+    *(
+        f"ReplaceBinaryOperator_{pair}"
+        for pair in ("Add_Sub", "Sub_Add", "Mul_Div", "Mul_Add", "Div_Mul", "FloorDiv_Mul", "FloorDiv_Add")
+    ),
+    *(
+        f"ReplaceBinaryOperator_{pair}"
+        for pair in ("Mod_FloorDiv", "Pow_Mul", "BitAnd_BitOr", "BitOr_BitAnd", "LShift_RShift")
+    ),
+    *(
+        f"ReplaceComparisonOperator_{pair}"
+        for pair in ("Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt", "Lt_GtE", "GtE_Lt", "Eq_NotEq", "NotEq_Eq")
+    ),
     *(f"ReplaceComparisonOperator_{pair}" for pair in ("Is_IsNot", "IsNot_Is")),
     *(f"ReplaceUnaryOperator_Delete_{name}" for name in ("Not", "USub", "Invert")),
-    *("ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr", "ReplaceOrWithAnd", "AddNot", "NumberReplacer"),
+    *(
+        "ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr", "ReplaceOrWithAnd", "AddNot",
+        "NumberReplacer"
+    ),
     *("ReplaceBreakWithContinue", "ReplaceContinueWithBreak", "RemoveDecorator", "ZeroIterationForLoop"),
 )  # fmt: skip
 # What no test can see: checks of the programmer, and the encoding that is the default.
@@ -26,8 +39,21 @@ UNSEEN_KEYWORDS = {"strict", "encoding", "frozen"}
 COMMUTATIVE = {"min", "max", "minimum", "maximum", "logical_and", "logical_or", "add", "multiply", "equal", "not_equal"}
 CONVERSIONS = {"list", "tuple", "iter", "int", "float", "str", "len", "dict", "type", "super", "print", "repr"}
 NAMES = {
-    **{"min": "max", "any": "all", "maximum": "minimum", "argmax": "argmin", "floor": "ceil", "zeros": "ones", "first": "last"},
-    **{"reduce_max": "reduce_min", "reduce_sum": "reduce_mean", "logical_and": "logical_or", "reduce_any": "reduce_all"},
+    **{
+        "min": "max",
+        "any": "all",
+        "maximum": "minimum",
+        "argmax": "argmin",
+        "floor": "ceil",
+        "zeros": "ones",
+        "first": "last",
+    },
+    **{
+        "reduce_max": "reduce_min",
+        "reduce_sum": "reduce_mean",
+        "logical_and": "logical_or",
+        "reduce_any": "reduce_all",
+    },
 }
 NAMES |= {new: old for old, new in NAMES.items()}
 
@@ -56,14 +82,23 @@ def _code(node) -> str:
 
 
 def _is_call(node) -> bool:
-    return node.type in ("atom_expr", "power") and node.children[-1].type == "trailer" and node.children[-1].children[0] == "("
+    return (
+        node.type in ("atom_expr", "power")
+        and node.children[-1].type == "trailer"
+        and node.children[-1].children[0] == "("
+    )
 
 
 def _arguments(node) -> list:
     """Those of a call or a class, without commas, of the node that holds them."""
     if node.type == "arglist":
         return node.children[::2]
-    if node.type == "trailer" and node.children[0] == "(" and len(node.children) == 3 and node.children[1].type != "arglist":
+    if (
+        node.type == "trailer"
+        and node.children[0] == "("
+        and len(node.children) == 3
+        and node.children[1].type != "arglist"
+    ):
         return [node.children[1]]
     return []
 
@@ -76,7 +111,9 @@ class _Own(Operator):
     """An operator that replaces some neighbouring children of a node by code."""
 
     def changes(self, node) -> Iterator[tuple]:
-        """(the node that marks the place, the first child, one past the last child, the code in their place), for each mutant of a node."""
+        """(the node that marks the place, the first child, one past the last child, the code in their place), for each
+        mutant of a node.
+        """
         raise NotImplementedError
 
     def mutation_positions(self, node):
@@ -100,10 +137,13 @@ class DeleteStatement(_Own):
             return
         first = node.children[0]
         early = (
-            first.type == "return_stmt" and node.parent.type == "suite" and node.parent.parent.type in ("if_stmt", "for_stmt", "with_stmt")
+            first.type == "return_stmt"
+            and node.parent.type == "suite"
+            and node.parent.parent.type in ("if_stmt", "for_stmt", "with_stmt")
         )
         part = first.type == "expr_stmt" and (
-            first.children[0].type in ("atom_expr", "power") or (first.children[1].type == "operator" and first.children[1] != "=")
+            first.children[0].type in ("atom_expr", "power")
+            or (first.children[1].type == "operator" and first.children[1] != "=")
         )
         if _is_call(first) or early or part or first.type in ("raise_stmt", "del_stmt"):
             yield first, 0, 1, "pass"
@@ -142,7 +182,11 @@ class Unwrap(_Own):
         if not _is_call(node) or node.parent.type == "simple_stmt":  # A statement is deleted instead.
             return
         held = node.children[-1].children[1:-1]
-        if len(held) == 1 and held[0].type not in ("arglist", "argument") and _code(node.children[0]) not in CONVERSIONS:
+        if (
+            len(held) == 1
+            and held[0].type not in ("arglist", "argument")
+            and _code(node.children[0]) not in CONVERSIONS
+        ):
             yield node, 0, len(node.children), f"({_code(held[0])})"
         elif not held and _code(node.children[-2]) in (".strip", ".lower", ".upper", ".copy", ".resolve", ".reverse"):
             yield node, 0, len(node.children), "".join(_code(child) for child in node.children[:-2])
@@ -153,7 +197,11 @@ class SwapNames(_Own):
 
     def changes(self, node):
         for index, child in enumerate(getattr(node, "children", ())):
-            if child.type == "name" and child.value in NAMES and node.type in ("atom_expr", "power", "trailer", "arglist"):
+            if (
+                child.type == "name"
+                and child.value in NAMES
+                and node.type in ("atom_expr", "power", "trailer", "arglist")
+            ):
                 yield child, index, index + 1, NAMES[child.value]
 
 
@@ -176,7 +224,9 @@ class FixCondition(_Own):
         conditions = []
         if node.type == "if_stmt":
             conditions = [
-                index + 1 for index, child in enumerate(node.children) if child.type == "keyword" and child.value in ("if", "elif")
+                index + 1
+                for index, child in enumerate(node.children)
+                if child.type == "keyword" and child.value in ("if", "elif")
             ]
         elif node.type == "test" and node.children[1] == "if":
             conditions = [2]
@@ -250,7 +300,9 @@ def _left_alone(node) -> bool:
         return True
     if parent.type == "raise_stmt" or (parent.type == "annassign" and node is parent.children[1]):
         return True
-    if (parent.type == "tfpdef" and node is parent.children[-1]) or (parent.type == "funcdef" and node is parent.annotation):
+    if (parent.type == "tfpdef" and node is parent.children[-1]) or (
+        parent.type == "funcdef" and node is parent.annotation
+    ):
         return True
     if _is_keyword(node) and _code(node.children[0]) in UNSEEN_KEYWORDS:
         return True
@@ -291,7 +343,11 @@ def mutated(text: str, mutant: Mutant) -> str | None:
     for node in cosmic_ray.ast.ast_nodes(tree):
         number = len(list(operator.mutation_positions(node)))
         if left < number:
-            place = next((index for index, each in enumerate(node.parent.children) if each is node), None) if node.parent else None
+            place = (
+                next((index for index, each in enumerate(node.parent.children) if each is node), None)
+                if node.parent
+                else None
+            )
             new = operator.mutate(node, left)
             if place is not None:
                 node.parent.children[place : place + 1] = [] if new is None else [new]

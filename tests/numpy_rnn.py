@@ -1,9 +1,10 @@
-"""The recurrent translator in NumPy and float64: the oracle of `test_rnn.py`. One sentence and one position at a time, unpadded.
+"""The recurrent translator in NumPy and float64: the oracle of `test_rnn.py`. One sentence and one position at a time,
+unpadded.
 
-It shares no code with the package. The equations are those of the cells of Cho et al. (2014, https://arxiv.org/abs/1406.1078v1), with the
-reset gate after the product, and of Hochreiter and Schmidhuber (1997) with forget gates; the layer normalisation of Ba et al. (2016); the
-attention of Bahdanau et al. (2015) and Luong et al. (2015); and the conditional recurrence of Nematus (Sennrich et al. 2017,
-https://arxiv.org/abs/1703.04357).
+It shares no code with the package. The equations are those of the cells of Cho et al. (2014,
+https://arxiv.org/abs/1406.1078v1), with the reset gate after the product, and of Hochreiter and Schmidhuber (1997) with
+forget gates; the layer normalisation of Ba et al. (2016); the attention of Bahdanau et al. (2015) and Luong et al.
+(2015); and the conditional recurrence of Nematus (Sennrich et al. 2017, https://arxiv.org/abs/1703.04357).
 
 Weights are a dictionary by path, as the model names them.
 """

@@ -1,10 +1,12 @@
-"""The Transformer as the paper prints it, in NumPy and float64: the oracle that `test_oracle.py` holds the Keras one against.
+"""The Transformer as the paper prints it, in NumPy and float64: the oracle that `test_oracle.py` holds the Keras one
+against.
 
-One sentence at a time, so there is no padding and no padding mask; one head at a time, so nothing is reshaped; no cache. It
-shares no code with the package. A row of a matrix is a position. Letters: S source words, T target words, D d_model, H heads,
-K d_k, E d_v, F d_ff, V vocabulary.
+One sentence at a time, so there is no padding and no padding mask; one head at a time, so nothing is reshaped; no
+cache. It shares no code with the package. A row of a matrix is a position. Letters: S source words, T target words, D
+d_model, H heads, K d_k, E d_v, F d_ff, V vocabulary.
 
-The weights are a dictionary. In the paper's model, all three matrices are one, and only equation 2 and norms have a bias:
+The weights are a dictionary. In the paper's model, all three matrices are one, and only equation 2 and norms have a
+bias:
     source_matrix, target_matrix, logits_matrix: [V, D]; logits_bias: [V]
     encoder, decoder: a list of layers, each a dictionary of
         self_attention, and in the decoder cross_attention: {"query": H × ([D, K], [K]), "key": H × ([D, K], [K]),
@@ -46,14 +48,21 @@ def attention(q, k, v, score, causal: bool = False):
 def heads_weights(queries, memory, weights, causal: bool = False):
     """What each head multiplies V by. [T, D], [S, D] → [H, T, S]."""
     heads = zip(weights["query"], weights["key"], weights["score"], strict=True)
-    return np.stack([attention_weights(queries @ w_q + b_q, memory @ w_k + b_k, score, causal) for (w_q, b_q), (w_k, b_k), score in heads])
+    return np.stack(
+        [
+            attention_weights(queries @ w_q + b_q, memory @ w_k + b_k, score, causal)
+            for (w_q, b_q), (w_k, b_k), score in heads
+        ]
+    )
 
 
 def multi_head_attention(queries, memory, weights, causal: bool = False):
     """Section 3.2.2: head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V). [T, D], [S, D] → [T, D]."""
     heads = [
         attention(queries @ w_q + b_q, memory @ w_k + b_k, memory @ w_v + b_v, score, causal)
-        for (w_q, b_q), (w_k, b_k), (w_v, b_v), score in zip(*(weights[name] for name in ("query", "key", "value", "score")), strict=True)
+        for (w_q, b_q), (w_k, b_k), (w_v, b_v), score in zip(
+            *(weights[name] for name in ("query", "key", "value", "score")), strict=True
+        )
     ]
     w_o, b_o = weights["output"]
     return np.concatenate(heads, axis=-1) @ w_o + b_o
@@ -98,7 +107,8 @@ def embed(ids, matrix, weights):
 
 
 def stack(x, side: str, weights, sub_layers: dict, watch=None):
-    """Section 3.1: the output of each sub-layer is LayerNorm(x + Sublayer(x)); or, pre-norm, x + Sublayer(LayerNorm(x)). [T, D] → [T, D].
+    """Section 3.1: the output of each sub-layer is LayerNorm(x + Sublayer(x)); or, pre-norm, x +
+    Sublayer(LayerNorm(x)). [T, D] → [T, D].
 
     `watch` sees the name of each sub-layer, what it reads, and its weights.
     """
@@ -132,11 +142,15 @@ def decode(memory, shifted_target, weights, watch=None):
 
 def logits(source, shifted_target, weights):
     """What stands before the softmax of Figure 1. S ids, T ids → [T, V]."""
-    return decode(encode(source, weights), shifted_target, weights) @ weights["logits_matrix"].T + weights["logits_bias"]
+    return (
+        decode(encode(source, weights), shifted_target, weights) @ weights["logits_matrix"].T + weights["logits_bias"]
+    )
 
 
 def all_attention(source, shifted_target, weights):
-    """The weights of every head. S ids, T ids → {"encoder": [L, H, S, S], "decoder": [L, H, T, T], "cross": [L, H, T, S]}."""
+    """The weights of every head. S ids, T ids → {"encoder": [L, H, S, S], "decoder": [L, H, T, T], "cross": [L, H, T,
+    S]}.
+    """
     found = {"encoder": [], "decoder": [], "cross": []}
 
     def in_encoder(name, x, of):
@@ -155,7 +169,9 @@ def all_attention(source, shifted_target, weights):
 
 
 def alignment(source, shifted_target, weights, layer: int):
-    """How the words of a target attend to those of the source in a layer of the decoder, the mean of its heads. S ids, T ids → [T, S]."""
+    """How the words of a target attend to those of the source in a layer of the decoder, the mean of its heads. S ids,
+    T ids → [T, S].
+    """
     return all_attention(source, shifted_target, weights)["cross"][layer].mean(axis=0)
 
 

@@ -1,9 +1,10 @@
-"""Python programs in processes of their own that start at once: forks of a process that has imported what takes seconds.
+"""Python programs in processes of their own that start at once: forks of a process that has imported what takes
+seconds.
 
-`run` and `Popen` take what those of `subprocess` take, and what they return is what these return. Each group of modules in `IMPORTED` has a
-server, started at its first use and ended with the process that uses it; it has run no operation of TensorFlow and imported nothing of this
-package. A program that is about the start itself (what is imported when, or environment variables that TensorFlow reads when it is
-imported) needs `subprocess`.
+`run` and `Popen` take what those of `subprocess` take, and what they return is what these return. Each group of modules
+in `IMPORTED` has a server, started at its first use and ended with the process that uses it; it has run no operation of
+TensorFlow and imported nothing of this package. A program that is about the start itself (what is imported when, or
+environment variables that TensorFlow reads when it is imported) needs `subprocess`.
 """
 
 import atexit
@@ -27,7 +28,16 @@ import traceback
 import types
 from collections.abc import Callable
 
-WITHOUT_TENSORFLOW = ("absl.app", "absl.flags", "absl.logging", "matplotlib.pyplot", "numpy", "sacrebleu", "sentencepiece", "tqdm")
+WITHOUT_TENSORFLOW = (
+    "absl.app",
+    "absl.flags",
+    "absl.logging",
+    "matplotlib.pyplot",
+    "numpy",
+    "sacrebleu",
+    "sentencepiece",
+    "tqdm",
+)
 WITH_TENSORFLOW = (*WITHOUT_TENSORFLOW, "tensorflow", "keras", "tensorflow_text", "tensorboard.plugins.hparams.summary")
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER.
 _LIMIT = 2**18  # Bytes of a request.
@@ -42,7 +52,8 @@ class Popen(subprocess.Popen):
 
     def _execute_child(
         self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell,
-        p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, restore_signals, gid, gids, uid, umask, start_new_session, process_group,
+        p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, restore_signals, gid, gids, uid, umask,
+        start_new_session, process_group,
     ):  # fmt: skip
         assert args[0] == sys.executable and not (preexec_fn or pass_fds or shell), args
         environment = os.environ if env is None else env
@@ -52,7 +63,9 @@ class Popen(subprocess.Popen):
             "environment": {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()},
             "new_session": start_new_session,
         }
-        self.pid = self._start(request, [own if given == -1 else given for own, given in enumerate((p2cread, c2pwrite, errwrite))])
+        self.pid = self._start(
+            request, [own if given == -1 else given for own, given in enumerate((p2cread, c2pwrite, errwrite))]
+        )
         self._child_created = True
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
 
@@ -71,7 +84,9 @@ class Fork(Popen):
         return process
 
 
-def run(command, *, input=None, capture_output=False, timeout=None, check=False, **options) -> subprocess.CompletedProcess:
+def run(
+    command, *, input=None, capture_output=False, timeout=None, check=False, **options
+) -> subprocess.CompletedProcess:
     """As `subprocess.run`."""
     if input is not None:
         options["stdin"] = subprocess.PIPE
@@ -106,7 +121,14 @@ def alone(code: str, version: pathlib.Path, given):
         What it prints.
     """
     command = [sys.executable, "-c", code, str(version)]
-    result = run(command, input=json.dumps(given).encode(), capture_output=True, env=without_this_package(), cwd=version, timeout=120)
+    result = run(
+        command,
+        input=json.dumps(given).encode(),
+        capture_output=True,
+        env=without_this_package(),
+        cwd=version,
+        timeout=120,
+    )
     assert result.returncode == 0, result.stderr.decode()
     return json.loads(result.stdout.decode().splitlines()[-1])
 
@@ -145,7 +167,9 @@ def _server(modules: tuple[str, ...], level: str, process: int) -> _Server:
 
 
 def _serve(requests: socket.socket) -> None:
-    """Forks for each request, runs in that process what was asked for, and answers with its number; ends when no request comes."""
+    """Forks for each request, runs in that process what was asked for, and answers with its number; ends when no
+    request comes.
+    """
     while True:
         request, streams, _, _ = socket.recv_fds(requests, _LIMIT, 3)
         if not request:
@@ -186,7 +210,9 @@ def _run(arguments: list[str], cwd: str, environment: dict[str, str], new_sessio
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
-    code, first, name = (arguments[1], "", "<string>") if arguments[0] == "-c" else (None, os.path.dirname(arguments[0]), arguments[0])
+    code, first, name = (
+        (arguments[1], "", "<string>") if arguments[0] == "-c" else (None, os.path.dirname(arguments[0]), arguments[0])
+    )
     sys.argv = ["-c", *arguments[2:]] if code is not None else arguments
     sys.path[:0] = [first, *map(os.path.abspath, filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)))]
     main = sys.modules["__main__"] = types.ModuleType("__main__")
@@ -207,7 +233,9 @@ def _draw() -> None:
 
 
 def _code_of(program) -> int:
-    """Returns the exit code of a program, or minus the signal that ends it; writes what the interpreter writes of an exception."""
+    """Returns the exit code of a program, or minus the signal that ends it; writes what the interpreter writes of an
+    exception.
+    """
     try:
         program()
         return 0

@@ -1,4 +1,6 @@
-"""What stands in for a trained model: a translator of random weights, a model that copies, and a SavedModel that shouts."""
+"""What stands in for a trained model: a translator of random weights, a model that copies, and a SavedModel that
+shouts.
+"""
 
 import functools
 import pathlib
@@ -25,7 +27,9 @@ MAX_INPUT = 10_000
 def pairs(number: int = 300) -> list[tuple[str, str]]:
     """Different English-German pairs with long numbers: most sentences have many words."""
     draw, found = random.Random(3), {}
-    with unittest.mock.patch.object(builtin_corpus, "_some_number", lambda draw: draw.randrange(10 ** draw.randint(1, 6))):
+    with unittest.mock.patch.object(
+        builtin_corpus, "_some_number", lambda draw: draw.randrange(10 ** draw.randint(1, 6))
+    ):
         while len(found) < 1000 + number:
             found.setdefault(*draw.choice(builtin_corpus.KINDS)(draw))
     return list(found.items())[1000:]
@@ -39,19 +43,28 @@ def sentences(number: int) -> list[str]:
 @functools.cache
 def subwords(kind: str) -> bytes:
     lines = (side.encode() for pair in pairs() for side in pair)
-    return vocabulary.learn(kind, lines, VOCAB_SIZE, sample=10_000, seed=1, normalization="identity", character_coverage=1.0)
+    return vocabulary.learn(
+        kind, lines, VOCAB_SIZE, sample=10_000, seed=1, normalization="identity", character_coverage=1.0
+    )
 
 
-def translator(decode: DecodeConfig, frozen: bool = True, dtype: str = "float32", kind: str = "bpe", **options) -> Translator:
-    """Weights three times as large as at the start of training, so that translations differ, and that lean to the end token.
+def translator(
+    decode: DecodeConfig, frozen: bool = True, dtype: str = "float32", kind: str = "bpe", **options
+) -> Translator:
+    """Weights three times as large as at the start of training, so that translations differ, and that lean to the end
+    token.
 
     Further options are those of the model; with some, biases are not zero.
     """
-    config = ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=2, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10, **options)
+    config = ModelConfig(
+        VOCAB_SIZE, encoder_layers=1, decoder_layers=2, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10, **options
+    )
     model, draw = Transformer(config, dtype=dtype), np.random.default_rng(5)
     for weight in model.trainable_variables:
         if weight.path.endswith(("kernel", "matrix")):
-            value = draw.normal(0, 3 * sum(weight.shape) ** -0.5 if weight.path.endswith("kernel") else 16**-0.5, weight.shape)
+            value = draw.normal(
+                0, 3 * sum(weight.shape) ** -0.5 if weight.path.endswith("kernel") else 16**-0.5, weight.shape
+            )
             if weight.path.endswith("matrix"):
                 value[EOS + 1 : EOS + 257] /= 3  # Of single bytes, which it then seldom writes.
             weight.assign(value)
@@ -68,7 +81,10 @@ def attention(source: str, target: str, layers: int = 2, heads: int = 3, seed: i
     draw = np.random.default_rng(seed)
 
     def tokens(words: list[str]) -> Tokens:
-        pieces = [[("▁" if start == 0 else "") + word[start : start + 4] for start in range(0, len(word), 4)] for word in words]
+        pieces = [
+            [("▁" if start == 0 else "") + word[start : start + 4] for start in range(0, len(word), 4)]
+            for word in words
+        ]
         pieces = [[word] if word in ("<s>", "</s>") else cut for word, cut in zip(words, pieces, strict=True)]
         return Tokens(tuple(sum(pieces, [])), tuple(words), tuple(map(len, pieces)))
 
@@ -80,15 +96,21 @@ def attention(source: str, target: str, layers: int = 2, heads: int = 3, seed: i
     read, predicted = tokens([*source.split(" "), "</s>"]), tokens([*target.split(" "), "</s>"])
     written = tokens(["<s>", *target.split(" ")])
     return SentenceAttention(
-        read, predicted, written, weights(read, read), weights(predicted, written, causal=True), weights(predicted, read)
+        read,
+        predicted,
+        written,
+        weights(read, read),
+        weights(predicted, written, causal=True),
+        weights(predicted, read),
     )
 
 
 class Copier(EncoderDecoder):
-    """A model of hand-set probabilities: with `skill` 1 greedy search copies its source, a wide beam with a small alpha does not.
+    """A model of hand-set probabilities: with `skill` 1 greedy search copies its source, a wide beam with a small alpha
+    does not.
 
-    A rival to the first token is less likely than that, but ends for certain, while every token of a copy has some doubt. With
-    `skill` 0, as at the start, every token is as likely as every other.
+    A rival to the first token is less likely than that, but ends for certain, while every token of a copy has some
+    doubt. With `skill` 0, as at the start, every token is as likely as every other.
 
     Attributes:
         endless: the last sub-word comes again and again.
@@ -112,7 +134,9 @@ class Copier(EncoderDecoder):
     def decode(self, target, memory, state=None, position=0, ancestors=None, training=False):
         self.steps += 1
         wanted = memory[:, tf.minimum(position, tf.shape(memory)[1] - 1 - self.endless)]
-        likely = 4 * tf.one_hot(wanted, self.vocab_size) + tf.where(position == 0, 3.5, 0.0) * tf.one_hot(self.RIVAL, self.vocab_size)
+        likely = 4 * tf.one_hot(wanted, self.vocab_size) + tf.where(position == 0, 3.5, 0.0) * tf.one_hot(
+            self.RIVAL, self.vocab_size
+        )
         ends = 20 * tf.one_hot(EOS, self.vocab_size)
         logits = tf.where((target == self.RIVAL)[..., None], ends, likely[:, None])
         return tf.convert_to_tensor(self.skill) * (logits - self.endless * ends), state
@@ -123,16 +147,21 @@ def _column(dtype, *names: str) -> list[tf.TensorSpec]:
 
 
 class StandIn(tf.Module):
-    """The best translation of a line has its a to z in capitals, the second its A to Z in small letters; scores are of the length.
+    """The best translation of a line has its a to z in capitals, the second its A to Z in small letters; scores are of
+    the length.
 
-    Of constraints, only ordered ones are met, and what is to be avoided is refused. A line of more than `MAX_INPUT` bytes is reported as
-    truncated.
+    Of constraints, only ordered ones are met, and what is to be avoided is refused. A line of more than `MAX_INPUT`
+    bytes is reported as truncated.
     """
 
     @tf.function(input_signature=_column(tf.string, "text"))
     def translate(self, text):
         length = tf.strings.length(text)
-        return {"text": tf.strings.upper(text), "score": -0.1 * tf.cast(length, tf.float32), "truncated": length > MAX_INPUT}
+        return {
+            "text": tf.strings.upper(text),
+            "score": -0.1 * tf.cast(length, tf.float32),
+            "truncated": length > MAX_INPUT,
+        }
 
     @tf.function(
         input_signature=[

@@ -1,4 +1,6 @@
-"""The front door for Python users: names that load lazily, training by keywords, and translating with a run or an export."""
+"""The front door for Python users: names that load lazily, training by keywords, and translating with a run or an
+export.
+"""
 
 import gc
 import json
@@ -28,8 +30,25 @@ from t2t_keras.training import run as training_run
 
 ROOT = pathlib.Path(__file__).parent.parent
 OPTIONS = {
-    **{"dataset": "builtin", "builtin_pairs": 600, "vocab_size": 340, "encoder_layers": 1, "decoder_layers": 2, "d_model": 8, "d_ff": 16},
-    **{"num_heads": 2, "d_k": 4, "d_v": 4, "warmup_steps": 10, "batch_tokens": 400, "train_steps": 4, "valid_steps": 4, "beam_size": 3},
+    **{
+        "dataset": "builtin",
+        "builtin_pairs": 600,
+        "vocab_size": 340,
+        "encoder_layers": 1,
+        "decoder_layers": 2,
+        "d_model": 8,
+        "d_ff": 16,
+    },
+    **{
+        "num_heads": 2,
+        "d_k": 4,
+        "d_v": 4,
+        "warmup_steps": 10,
+        "batch_tokens": 400,
+        "train_steps": 4,
+        "valid_steps": 4,
+        "beam_size": 3,
+    },
     **{"valid_sentences": 0, "best_metric": "loss", "checkpoint_steps": 2, "extra_length": 3},
 }
 TEXTS = ["twenty-one", "", "one hundred and two", "😀 ▁ <s>"]
@@ -60,7 +79,9 @@ t2t_keras.ModelConfig
 print(seconds, sorted({"tensorflow", "keras", "numpy", "absl"} & set(sys.modules)))
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
+    )
     seconds, _, found = result.stdout.partition(" ")
     assert found.strip() == "[]" and float(seconds) < 0.3
 
@@ -79,7 +100,9 @@ print([name for name in sys.modules if f"{{name}}.".startswith(wings)])
 
 
 def test_every_public_name_is_there_and_listed():
-    assert {"load", "train", "Transformer", "ModelConfig", "MultiHeadAttention", "LabelSmoothedCrossEntropy"} <= set(t2t_keras.__all__)
+    assert {"load", "train", "Transformer", "ModelConfig", "MultiHeadAttention", "LabelSmoothedCrossEntropy"} <= set(
+        t2t_keras.__all__
+    )
     assert set(t2t_keras.__all__) <= set(dir(t2t_keras))
     assert all(getattr(t2t_keras, name).__name__ == name for name in t2t_keras.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'Transfomer'"):
@@ -107,8 +130,15 @@ def test_what_is_no_text_is_refused(translator, wrong):
 
 
 def test_half_of_a_surrogate_pair_is_refused(translator):
-    for use in (translator.translate, translator.n_best, translator.sample, lambda texts: translator.score(["one", "two"], texts)):
-        with pytest.raises(ValueError, match=r"^Expected characters of Unicode. Received: half of a surrogate pair in 'two .ud83d'.$"):
+    for use in (
+        translator.translate,
+        translator.n_best,
+        translator.sample,
+        lambda texts: translator.score(["one", "two"], texts),
+    ):
+        with pytest.raises(
+            ValueError, match=r"^Expected characters of Unicode. Received: half of a surrogate pair in 'two .ud83d'.$"
+        ):
             use(["one", "two \ud83d"])
     with pytest.raises(ValueError, match="half of a surrogate pair in '.udc00'"):
         translator.n_best("one", prefix="\udc00")
@@ -121,7 +151,9 @@ def test_the_n_best_are_best_first_and_have_their_sub_words(translator, run):
     graph = translator_of_tensors.n_best(TEXTS)
     for row, translations in enumerate(found):
         np.testing.assert_allclose([each.score for each in translations], graph["score"][row], atol=1e-5)
-        assert [each.text for each in translations] == [text.decode(errors="replace") for text in graph["text"][row].numpy()]
+        assert [each.text for each in translations] == [
+            text.decode(errors="replace") for text in graph["text"][row].numpy()
+        ]
     assert [each.text for each in found[0]] == [each.text for each in translator.n_best(TEXTS[0], n=3)]
     best = found[0][0]
     assert best.pieces  # Those of an untrained model need not end in </s>.
@@ -144,7 +176,9 @@ class Signatures:
         return {
             "text": tf.constant([[b"a\xff", "b"], ["c", "d"]]),  # The first sub-word of it is a byte.
             "score": tf.constant([[-1.0, -2.0], [-3.0, -4.0]]),
-            "pieces": tf.constant([[["▁a", b"\xff", "</s>"], ["▁b", "</s>", ""]], [["▁c", "", ""], ["▁d", "</s>", ""]]]),
+            "pieces": tf.constant(
+                [[["▁a", b"\xff", "</s>"], ["▁b", "</s>", ""]], [["▁c", "", ""], ["▁d", "</s>", ""]]]
+            ),
             "source_pieces": tf.constant([["▁1", ""], ["▁2", "</s>"]]),
             "alignment": tf.reshape(tf.range(24.0), [2, 2, 3, 2]),
             "error": tf.constant(["", ""]),
@@ -157,10 +191,13 @@ def test_each_of_the_n_best_of_each_sentence_has_its_own_text_score_sub_words_an
     stand_in = api.TextTranslator(None, Signatures)
     phrases = {"constraints": [["x", "y z"], []], "avoid": [[], ["v"]], "ordered": True}
     with logged() as messages:
-        found = stand_in.n_best(["1", "{2}{3}"], n=2, alpha=0.25, prefix="p", alignment=True, keep_patterns="braces,/1/", **phrases)
+        found = stand_in.n_best(
+            ["1", "{2}{3}"], n=2, alpha=0.25, prefix="p", alignment=True, keep_patterns="braces,/1/", **phrases
+        )
     assert Signatures.inputs == {
         "text": [b"1", b"{2}{3}"], "alpha": [0.25] * 2, "max_length": [0] * 2, "n_best": [2] * 2, "prefix": [b"p"] * 2,
-        "alignment": [True] * 2, "constraints": [b"x\ty z\t1", "{2}\t￭{3}".encode()], "avoid": [b"", b"v"], "ordered": [True] * 2,
+        "alignment": [True] * 2, "constraints": [b"x\ty z\t1", "{2}\t￭{3}".encode()], "avoid": [b"", b"v"],
+        "ordered": [True] * 2,
     }  # fmt: skip
     assert [[each.constraints_met for each in row] for row in found] == [[True, False], [False, True]]
     assert [[each.truncated for each in row] for row in found] == [[False, False], [True, True]]
@@ -168,7 +205,8 @@ def test_each_of_the_n_best_of_each_sentence_has_its_own_text_score_sub_words_an
     expected = [("a\ufffd", -1, "▁a \ufffd </s>", "▁1", [[0], [2], [4]]), ("b", -2, "▁b </s>", "▁1", [[6], [8]])]
     expected += [("c", -3, "▁c", "▁2 </s>", [[12, 13]]), ("d", -4, "▁d </s>", "▁2 </s>", [[18, 19], [20, 21]])]
     assert [
-        (each.text, each.score, " ".join(each.pieces), " ".join(each.source_pieces), each.alignment.tolist()) for each in sum(found, [])
+        (each.text, each.score, " ".join(each.pieces), " ".join(each.source_pieces), each.alignment.tolist())
+        for each in sum(found, [])
     ] == expected
 
 
@@ -192,7 +230,10 @@ def test_a_tag_is_no_text_to_keep_and_a_prefix_is_one_line():
     assert Signatures.inputs["constraints"] == [b"<b>", b"<fr>"] and Signatures.inputs["prefix"] == [b"p q"] * 2
     with pytest.raises(ValueError, match="Expected `alpha` of 0 to 10, or None for the model's. Received: -1."):
         stand_in.n_best("a", n=1, alpha=-1)
-    expected = "Expected `n` to be a whole number, `prefix` one text for all sentences, and `ordered` true or false. Received: n="
+    expected = (
+        "Expected `n` to be a whole number, `prefix` one text for all sentences, and `ordered` true or false. "
+        "Received: n="
+    )
     for wrong in ({"n": 2.0}, {"n": True}, {"prefix": ["p", "q"]}, {"ordered": 1}):
         with pytest.raises(TypeError, match=expected):
             stand_in.n_best(["a", "b"], **{"n": 2, **wrong})
@@ -205,7 +246,10 @@ def test_sentences_of_each_batch_have_their_own_phrases():
         @staticmethod
         def translate_with_options(text, constraints, avoid, **options):
             seen.extend(zip(text.numpy().tolist(), constraints.numpy().tolist(), avoid.numpy().tolist(), strict=True))
-            found = {name: tf.fill([len(text), 1], value) for name, value in (("text", ""), ("score", 0.0), ("constraints_met", True))}
+            found = {
+                name: tf.fill([len(text), 1], value)
+                for name, value in (("text", ""), ("score", 0.0), ("constraints_met", True))
+            }
             pieces = {"pieces": tf.fill([len(text), 1, 1], ""), "source_pieces": tf.fill([len(text), 1], "")}
             return found | pieces | {"error": tf.fill([len(text)], ""), "truncated": text == "3"}
 
@@ -222,7 +266,8 @@ def test_sentences_of_each_batch_have_their_own_phrases():
 
 def test_text_to_keep_that_is_too_long_is_left_out_and_named():
     run = types.SimpleNamespace(
-        translate_with_options=Signatures.translate_with_options, fits=lambda phrase, line: phrase.endswith("y") and line[0] == "x"
+        translate_with_options=Signatures.translate_with_options,
+        fits=lambda phrase, line: phrase.endswith("y") and line[0] == "x",
     )
     with logged() as messages:
         api.TextTranslator(None, run).n_best(
@@ -237,11 +282,20 @@ def test_text_to_keep_that_is_too_long_is_left_out_and_named():
 def test_a_line_that_begins_with_a_language_keeps_it():
     codes = ["eng_Latn", "fra_Latn"]
     translator = api.TextTranslator(None, Signatures, 64, codes)
-    translator.n_best(["a", ">>fra_Latn<<b"], n=2, source_language="eng_Latn", target_language="fra_Latn", prefix=">>eng_Latn<< c")
-    assert Signatures.inputs["text"] == [b">>eng_Latn<<a", b">>fra_Latn<<b"] and Signatures.inputs["prefix"] == [b">>eng_Latn<< c"] * 2
+    translator.n_best(
+        ["a", ">>fra_Latn<<b"], n=2, source_language="eng_Latn", target_language="fra_Latn", prefix=">>eng_Latn<< c"
+    )
+    assert (
+        Signatures.inputs["text"] == [b">>eng_Latn<<a", b">>fra_Latn<<b"]
+        and Signatures.inputs["prefix"] == [b">>eng_Latn<< c"] * 2
+    )
     assert Signatures.inputs["ordered"] == [False] * 2
-    translator.n_best([">>xyz_Latn<<a", "fra_Latn"], n=2, source_language="eng_Latn")  # Of another language, and of none.
-    assert Signatures.inputs["text"] == [b">>eng_Latn<<>>xyz_Latn<<a", b">>eng_Latn<<fra_Latn"] and Signatures.inputs["prefix"] == [b""] * 2
+    # Of another language, and of none.
+    translator.n_best([">>xyz_Latn<<a", "fra_Latn"], n=2, source_language="eng_Latn")
+    assert (
+        Signatures.inputs["text"] == [b">>eng_Latn<<>>xyz_Latn<<a", b">>eng_Latn<<fra_Latn"]
+        and Signatures.inputs["prefix"] == [b""] * 2
+    )
 
 
 def test_what_a_model_refuses_in_a_language_is_raised_with_its_sentence():
@@ -252,7 +306,9 @@ def test_what_a_model_refuses_in_a_language_is_raised_with_its_sentence():
 
     with pytest.raises(ValueError, match="prefix: expected fewer sub-words. The sentence is: 'b'"):
         api.TextTranslator(None, Refusing, 64, ["fra_Latn"]).translate(["a", "b"], target_language="fra_Latn")
-    with pytest.raises(ValueError, match="Expected a multilingual model with the language 'fra_Latn'. Received: one that has none."):
+    with pytest.raises(
+        ValueError, match="Expected a multilingual model with the language 'fra_Latn'. Received: one that has none."
+    ):
         api.TextTranslator(None, Refusing).translate(["a", "b"], target_language="fra_Latn")
 
 
@@ -281,7 +337,11 @@ def test_so_many_sentences_are_translated_at_once_as_were_asked_for_or_as_the_mo
 
     translator = api.TextTranslator(translate, types.SimpleNamespace(sample=sample), 3)
     with logged() as messages:
-        assert translator.translate(list("abcdefg")) == translator.translate(list("abcdefg"), batch_size=4) == list("ABCDEFG")
+        assert (
+            translator.translate(list("abcdefg"))
+            == translator.translate(list("abcdefg"), batch_size=4)
+            == list("ABCDEFG")
+        )
     assert messages == ["Sentence 3: truncated to the longest that the model reads (`max_input`, `extra_length`)."] * 2
     assert sizes == [3, 3, 1, 4, 3]
     sizes.clear()
@@ -302,9 +362,14 @@ def test_pairs_are_scored_in_their_order_so_many_at_once():
 
     scored = api.TextTranslator(None, Scores)
     with logged() as messages:
-        assert scored.score(list("12345"), list("67890"), batch_size=2) == [-16, -27, -38, -49, -50] and sizes == [2, 2, 1]
+        assert scored.score(list("12345"), list("67890"), batch_size=2) == [-16, -27, -38, -49, -50] and sizes == [
+            2,
+            2,
+            1,
+        ]
     assert messages == [
-        f"Sentence {numbers}: truncated to the longest that the model reads (`max_input`, `extra_length`)." for numbers in ("3, 4", "5")
+        f"Sentence {numbers}: truncated to the longest that the model reads (`max_input`, `extra_length`)."
+        for numbers in ("3, 4", "5")
     ]
     assert scored.score("3", "4") == -34
     sizes.clear()
@@ -329,19 +394,35 @@ def test_a_batch_size_that_is_none_is_refused(wrong):
 
 def test_a_run_passes_on_what_was_asked_for(tmp_path, monkeypatch):
     given = []
-    monkeypatch.setattr(loading, "load", lambda *arguments, **options: given.append((*arguments, options)) or "a translator")
-    monkeypatch.setattr("t2t_keras.evaluation.evaluate.evaluate", lambda *arguments, **options: ([], (*arguments, options)))
+    monkeypatch.setattr(
+        loading, "load", lambda *arguments, **options: given.append((*arguments, options)) or "a translator"
+    )
+    monkeypatch.setattr(
+        "t2t_keras.evaluation.evaluate.evaluate", lambda *arguments, **options: ([], (*arguments, options))
+    )
     monkeypatch.setattr("t2t_keras.serving.savedmodel.export_run", lambda *arguments, **options: (*arguments, options))
     monkeypatch.setattr(api, "_load_run", lambda *arguments, **options: (*arguments, options))
     monkeypatch.setenv("HOME", str(tmp_path))
     run = t2t_keras.Run(tmp_path)
     counted = {"lowercase": True, "tokenize": "char"}
-    assert run.evaluate(("a",), ("b",), ("c",), checkpoint=7, **counted) == ("a translator", ["a"], ["b"], ["c"], counted)
+    assert run.evaluate(("a",), ("b",), ("c",), checkpoint=7, **counted) == (
+        "a translator",
+        ["a"],
+        ["b"],
+        ["c"],
+        counted,
+    )
     assert run.evaluate("a a", "b b") == ("a translator", ["a a"], ["b b"], {"lowercase": False, "tokenize": "13a"})
     assert given == [(tmp_path, "7", {}), (tmp_path, "average", {})]
     assert run.export("~/out", "best", int8=True) == (tmp_path / "out", tmp_path, "best", {"int8": True})
-    assert run.load("best", int8=True) == t2t_keras.load(tmp_path, "best", int8=True) == (tmp_path, "best", {"int8": True})
-    assert t2t_keras.load(["~/a", tmp_path / "b"], 7, beam_size=2) == ([tmp_path / "a", tmp_path / "b"], "7", {"beam_size": 2})
+    assert (
+        run.load("best", int8=True) == t2t_keras.load(tmp_path, "best", int8=True) == (tmp_path, "best", {"int8": True})
+    )
+    assert t2t_keras.load(["~/a", tmp_path / "b"], 7, beam_size=2) == (
+        [tmp_path / "a", tmp_path / "b"],
+        "7",
+        {"beam_size": 2},
+    )
 
 
 def test_options_of_the_n_best_have_their_effects(translator):
@@ -349,7 +430,11 @@ def test_options_of_the_n_best_have_their_effects(translator):
     assert all(each.text.startswith("zwei") for each in forced)
     plain, other = translator.n_best("one", n=1), translator.n_best("one", n=1, alpha=0.0)
     assert plain[0].score != other[0].score
-    for option, named in (({}, "expected 1 to 3, the beam size. Received: 4"), ({"n": 1, "alpha": -3.0}, "alpha"), ({"n": 0}, "n_best")):
+    for option, named in (
+        ({}, "expected 1 to 3, the beam size. Received: 4"),
+        ({"n": 1, "alpha": -3.0}, "alpha"),
+        ({"n": 0}, "n_best"),
+    ):
         with pytest.raises(ValueError, match=named):
             translator.n_best("one", **option)
 
@@ -392,13 +477,18 @@ def test_each_option_of_a_sample_reaches_its_input():
             }
 
     with logged() as messages:
-        found = api.TextTranslator(None, Samples).sample(["1", "2"], draws=2, seed=3, temperature=0.5, top_k=7, top_p=0.25)
+        found = api.TextTranslator(None, Samples).sample(
+            ["1", "2"], draws=2, seed=3, temperature=0.5, top_k=7, top_p=0.25
+        )
     assert messages == ["Sentence 2: truncated to the longest that the model reads (`max_input`, `extra_length`)."]
     assert Samples.inputs == {
-        "text": [b"1", b"2"], "seed": [3 * 2**32, 3 * 2**32 + 1], "draws": [2] * 2, "temperature": [0.5] * 2, "top_k": [7] * 2,
-        "top_p": [0.25] * 2, "max_length": [0] * 2
+        "text": [b"1", b"2"], "seed": [3 * 2**32, 3 * 2**32 + 1], "draws": [2] * 2, "temperature": [0.5] * 2,
+        "top_k": [7] * 2, "top_p": [0.25] * 2, "max_length": [0] * 2
     }  # fmt: skip
-    assert [[(each.text, each.score) for each in row] for row in found] == [[("a", -1), ("\ufffd", -2)], [("c", -3), ("d", -4)]]
+    assert [[(each.text, each.score) for each in row] for row in found] == [
+        [("a", -1), ("\ufffd", -2)],
+        [("c", -3), ("d", -4)],
+    ]
     assert all(each.constraints_met for row in found for each in row)  # It has none.
     assert [[each.truncated for each in row] for row in found] == [[False] * 2, [True] * 2]
 
@@ -437,7 +527,9 @@ def test_an_export_translates_as_the_run_does(translator, exported):
     ours, theirs = (each.sample(TEXTS[0], draws=5, seed=2) for each in (translator, served))
     assert [each.text for each in ours] == [each.text for each in theirs] and len({each.text for each in ours}) > 1
     assert served.score("one", "eins") == pytest.approx(translator.score("one", "eins"), abs=1e-5)
-    assert [each.text for each in served.n_best(TEXTS, n=2)[0]] == [each.text for each in translator.n_best(TEXTS[0], n=2)]
+    assert [each.text for each in served.n_best(TEXTS, n=2)[0]] == [
+        each.text for each in translator.n_best(TEXTS[0], n=2)
+    ]
     for options, named in (({"beam_size": 1}, "beam_size"), ({"checkpoint": "best"}, "checkpoint=best")):
         with pytest.raises(ValueError, match=f"they are fixed. Received: {named}.$"):
             t2t_keras.load(exported, **options)
@@ -459,7 +551,11 @@ def test_a_phrase_for_an_export_may_have_as_many_sub_words_as_for_a_run(tmp_path
     def score(source, target):
         """What the source has, too, is one sub-word."""
         [source], [text] = source.numpy(), target.numpy()
-        return {"length": tf.constant([len(text.replace(source, b"a").split()) + 1 + bool(languages) + 3 * text.startswith("￭".encode())])}
+        return {
+            "length": tf.constant(
+                [len(text.replace(source, b"a").split()) + 1 + bool(languages) + 3 * text.startswith("￭".encode())]
+            )
+        }
 
     signatures = types.SimpleNamespace(translate=None, translate_with_options=None, sample=None, score=score)
     monkeypatch.setattr(loaded, "read_signatures", lambda export: signatures)
@@ -478,11 +574,15 @@ def test_a_model_knows_the_tags_with_which_its_sources_begin(tmp_path, monkeypat
     (tmp_path / "1/assets.extra/t2t_keras.json").write_text('{"tags": ["<de>"]}')
     monkeypatch.setattr(loaded, "read_signatures", lambda export: stand_in.StandIn())
     assert t2t_keras.load(tmp_path)._tags == ["<de>"]
-    translator = types.SimpleNamespace(limits=types.SimpleNamespace(batch_size=1), tokenizer=types.SimpleNamespace(languages=[]))
+    translator = types.SimpleNamespace(
+        limits=types.SimpleNamespace(batch_size=1), tokenizer=types.SimpleNamespace(languages=[])
+    )
     monkeypatch.setattr(api.loading, "load", lambda *args: translator)
     monkeypatch.setattr(api, "Signatures", lambda translator: None)
     monkeypatch.setattr(api.run_folder, "groups", lambda folder, name: [DataConfig(source_tag=f"<{folder.name}>,<b>")])
-    assert t2t_keras.load(tmp_path / "run")._tags == ["<run>", "<b>"] and t2t_keras.load(tmp_path / "run")._batch_size == 1
+    assert (
+        t2t_keras.load(tmp_path / "run")._tags == ["<run>", "<b>"] and t2t_keras.load(tmp_path / "run")._batch_size == 1
+    )
     assert t2t_keras.load([tmp_path / "one", tmp_path / "two"])._tags == ["<one>", "<b>"]
 
 
@@ -540,7 +640,9 @@ def test_a_run_is_evaluated_on_lists_of_sentences(run):
 def test_evaluating_again_does_not_load_the_model_again_until_the_run_has_changed(monkeypatch, run, tmp_path):
     copy = t2t_keras.Run(shutil.copytree(run.model_dir, tmp_path / "copy"))
     loads, load = [], loading.load
-    monkeypatch.setattr(loading, "load", lambda folder, checkpoint: loads.append(checkpoint) or load(folder, checkpoint))
+    monkeypatch.setattr(
+        loading, "load", lambda folder, checkpoint: loads.append(checkpoint) or load(folder, checkpoint)
+    )
 
     def evaluate(**options) -> float:
         return copy.evaluate(["one"], ["eins"], **options)["perplexity"]
@@ -583,7 +685,9 @@ def test_the_smoothed_loss_makes_fit_the_papers(tiny):
     loss = t2t_keras.LabelSmoothedCrossEntropy(0.2)
     losses = np.array(cross_entropy(logits, target, 0.2)[0])
     assert float(loss(target, logits)) == pytest.approx(losses.sum() / 3, rel=1e-6)
-    assert float(loss(target, logits, np.array([2.0, 0.5]))) == pytest.approx((2 * losses[0].sum() + 0.5 * losses[1].sum()) / 4.5, rel=1e-6)
+    assert float(loss(target, logits, np.array([2.0, 0.5]))) == pytest.approx(
+        (2 * losses[0].sum() + 0.5 * losses[1].sum()) / 4.5, rel=1e-6
+    )
     again = keras.losses.deserialize(keras.losses.serialize(loss))
     assert again.label_smoothing == 0.2
     with pytest.raises(ValueError, match="label_smoothing"):
@@ -607,8 +711,14 @@ def test_paths_may_be_objects_and_begin_with_the_home_folder(monkeypatch, tmp_pa
     started = []
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(training_run, "train", lambda folder, options, strategy: started.append((folder, options)))
-    run = t2t_keras.train("~/run", data_dir="~/data", train_source=pathlib.Path("a.en"), train_target=pathlib.Path("a.de"))
+    run = t2t_keras.train(
+        "~/run", data_dir="~/data", train_source=pathlib.Path("a.en"), train_target=pathlib.Path("a.de")
+    )
     [(folder, options)] = started
-    assert run == t2t_keras.Run(tmp_path / "run") and folder == tmp_path / "run" and options.data_dir == str(tmp_path / "data")
+    assert (
+        run == t2t_keras.Run(tmp_path / "run")
+        and folder == tmp_path / "run"
+        and options.data_dir == str(tmp_path / "data")
+    )
     assert (options.data.train_source, options.data.train_target) == ("a.en", "a.de")
     assert repr(run) == f"Run(model_dir={folder!r})"

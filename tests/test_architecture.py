@@ -1,4 +1,6 @@
-"""The recurrent translator, and an architecture that the package does not know, train, resume, translate and are exported."""
+"""The recurrent translator, and an architecture that the package does not know, train, resume, translate and are
+exported.
+"""
 
 import dataclasses
 import functools
@@ -30,7 +32,8 @@ from t2t_keras.training import devices, run
 ROOT = pathlib.Path(__file__).parent.parent
 GIVEN = {
     "dataset": "builtin", "builtin_pairs": 600, "warmup_steps": 10, "batch_tokens": 400, "micro_batch_tokens": 300,
-    "buckets_per_update": 2, "valid_steps": 3, "valid_sentences": 3, "checkpoint_steps": 3, "beam_size": 3, "extra_length": 2,
+    "buckets_per_update": 2, "valid_steps": 3, "valid_sentences": 3, "checkpoint_steps": 3, "beam_size": 3,
+    "extra_length": 2,
 }  # fmt: skip
 # Own options of each architecture, and one of its weights.
 OWN = {
@@ -45,7 +48,11 @@ def options_of(architecture: str) -> dict:
 
 def trained(model_dir: pathlib.Path, architecture: str, **given):
     given = options_of(architecture) | given
-    return run.train(model_dir, run_start.resolve(model_dir, given, str(model_dir.parent / "data")), strategy=devices.make_strategy(2))
+    return run.train(
+        model_dir,
+        run_start.resolve(model_dir, given, str(model_dir.parent / "data")),
+        strategy=devices.make_strategy(2),
+    )
 
 
 def arrays(model_dir: pathlib.Path) -> dict:
@@ -111,7 +118,8 @@ def test_it_trains_on_two_devices_and_resumes_to_the_last_bit(folder, architectu
     for name in whole:
         np.testing.assert_array_equal(resumed[name], whole[name], err_msg=name)
     assert (
-        sum(array.size for name, array in whole.items() if name.startswith("model/")) == run_folder.read(folder / "whole").model.num_weights
+        sum(array.size for name, array in whole.items() if name.startswith("model/"))
+        == run_folder.read(folder / "whole").model.num_weights
     )
     assert json.loads((folder / "whole" / "config.json").read_text())["architecture"] == architecture
 
@@ -190,14 +198,19 @@ def test_attention_that_a_model_does_not_have_is_not_drawn(gru):
 @pytest.mark.medium
 def test_the_attention_of_the_recurrent_translator_is_its_alignment_in_a_page_a_picture_and_tensorboard(rnn):
     translator = loading.load(rnn / "whole", "latest")
-    found, source = attention_of(translator, "twenty-one", "einundzwanzig"), translator.tokenizer.tokenize(["twenty-one"]).to_tensor()
+    found, source = (
+        attention_of(translator, "twenty-one", "einundzwanzig"),
+        translator.tokenizer.tokenize(["twenty-one"]).to_tensor(),
+    )
     read = [translator.tokenizer.pieces.index(piece) for piece in found.target_input.pieces]
     with translator.weights():
         alignment = translator.model.align(tf.constant([read]), translator.model.encode(source))
     np.testing.assert_allclose(found.cross[0], alignment, atol=1e-6)
     assert found.encoder.shape[0] == found.decoder.shape[0] == 0 and found.cross.shape[:2] == (1, 1)
     np.testing.assert_allclose(found.by_words().cross.sum(axis=-1), 1, atol=1e-5)
-    shown = json.loads(re.search(r'id="data">(.*?)</script>', attention_page.page([found]))[1])["sentences"][0]["weights"]
+    shown = json.loads(re.search(r'id="data">(.*?)</script>', attention_page.page([found]))[1])["sentences"][0][
+        "weights"
+    ]
     assert shown["encoder"] == shown["decoder"] == [] and len(shown["cross"][0][0]) == found.cross.size
     [image] = pictures.attention_images(translator, [("five", "fünf")], 1)().values()
     assert image.dtype == np.uint8 and np.ptp(image) > 100
@@ -206,8 +219,17 @@ def test_the_attention_of_the_recurrent_translator_is_its_alignment_in_a_page_a_
 @pytest.mark.medium
 def test_attention_py_draws_what_the_recurrent_translator_has(rnn, tmp_path):
     (tmp_path / "lines").write_text("five\n")
-    given = [f"--model_dir={rnn / 'whole'}", f"--output={tmp_path / 'out'}", f"--input={tmp_path / 'lines'}", "--checkpoint=latest"]
-    for wrong, expected in (("attention=encoder", "Expected cross as"), ("layer=2", "from 1 to 1"), ("heads=2", "from 1 to 1")):
+    given = [
+        f"--model_dir={rnn / 'whole'}",
+        f"--output={tmp_path / 'out'}",
+        f"--input={tmp_path / 'lines'}",
+        "--checkpoint=latest",
+    ]
+    for wrong, expected in (
+        ("attention=encoder", "Expected cross as"),
+        ("layer=2", "from 1 to 1"),
+        ("heads=2", "from 1 to 1"),
+    ):
         _, said = run_program("attention", *given, f"--{wrong}").communicate()
         assert expected in said.splitlines()[-1]
     process = run_program("attention", *given)
@@ -222,11 +244,18 @@ def test_a_run_keeps_its_architecture(gru):
     folder = gru
     with pytest.raises(ValueError, match=re.escape("Expected architecture=gru, that of the run in")):
         run_start.resolve(folder / "whole", {"architecture": "transformer"})
-    expected = "Expected options of architecture=gru. Received: num_heads=4, an option of architecture=transformer or bert or classifier."
+    expected = (
+        "Expected options of architecture=gru. Received: num_heads=4, an option of architecture=transformer or bert or "
+        "classifier."
+    )
     with pytest.raises(ValueError, match=re.escape(expected)):
         run_start.resolve(folder / "whole", {"num_heads": 4})
     table = run_start.resolve(folder / "whole", {}).table()
-    assert re.search(r"\| architecture +\| gru +\| run: ", table) and re.search(r"\| depth +\| 2 ", table) and "num_heads" not in table
+    assert (
+        re.search(r"\| architecture +\| gru +\| run: ", table)
+        and re.search(r"\| depth +\| 2 ", table)
+        and "num_heads" not in table
+    )
 
 
 @pytest.mark.medium
@@ -254,7 +283,8 @@ class Counted:
     num_weights = 0
 
 
-# What a beginner writes: a default without help, and annotations that `from __future__ import annotations` has made text.
+# What a beginner writes: a default without help, and annotations that `from __future__ import annotations` has made
+# text.
 FIELDS = [("vocab_size", int, t2t_keras.option(9, "")), ("d_model", int, 8), ("depth", "int", t2t_keras.option(1, ""))]
 
 
@@ -268,7 +298,10 @@ FIELDS = [("vocab_size", int, t2t_keras.option(9, "")), ("d_model", int, 8), ("d
             dataclasses.make_dataclass("Plain", FIELDS, bases=(Counted,)),
             "`t2t_keras.option`s of type bool, int, float or str in Plain. Received: d_model, depth",
         ),
-        (dataclasses.make_dataclass("Clash", ["vocab_size", "seed", "alpha"]), re.escape("Received: ['alpha', 'seed'].")),
+        (
+            dataclasses.make_dataclass("Clash", ["vocab_size", "seed", "alpha"]),
+            re.escape("Received: ['alpha', 'seed']."),
+        ),
     ],
 )
 def test_a_registration_is_checked(options, expected):
@@ -287,13 +320,19 @@ program.main()
 
 def run_program(program: str, *arguments: str, **options) -> subprocess.Popen:
     code = PROGRAM.format(tests=str(ROOT / "tests"), root=str(ROOT), program=program)
-    return programs.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    return programs.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
 
 
 @pytest.mark.medium
 def test_help_shows_the_options_of_the_chosen_architecture_alone():
     shown, _ = run_program("train", "--architecture=gru", "--help").communicate()
-    assert "--depth: Number of decoder cells." in shown and "--d_model: Width of embeddings" in shown and "--num_heads" not in shown
+    assert (
+        "--depth: Number of decoder cells." in shown
+        and "--d_model: Width of embeddings" in shown
+        and "--num_heads" not in shown
+    )
     other, _ = run_program("train", "--help").communicate()
     assert "--num_heads" in other and "--depth" not in other
 
@@ -301,13 +340,17 @@ def test_help_shows_the_options_of_the_chosen_architecture_alone():
 @pytest.mark.medium
 def test_an_option_of_another_architecture_is_refused_with_both_names(gru):
     run = gru / "whole"
-    for given in (["--architecture=gru", "--model_dir=new"], [f"--model_dir={run}"], [f"--parent={run}", "--model_dir=new"]):
+    for given in (
+        ["--architecture=gru", "--model_dir=new"],
+        [f"--model_dir={run}"],
+        [f"--parent={run}", "--model_dir=new"],
+    ):
         process = run_program("train", *given, "--num_heads=4")
         _, said = process.communicate()
         assert process.returncode == 1
         assert said.splitlines()[-1] == (
-            "Error: Expected options of --architecture=gru. Received: --num_heads, an option of --architecture=transformer or "
-            "--architecture=bert or --architecture=classifier."
+            "Error: Expected options of --architecture=gru. Received: --num_heads, an option of "
+            "--architecture=transformer or --architecture=bert or --architecture=classifier."
         )
 
 
@@ -315,7 +358,9 @@ def test_an_option_of_another_architecture_is_refused_with_both_names(gru):
 def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(tmp_path, architecture):
     flags = [
         f"--{name}={value}"
-        for name, value in (options_of(architecture) | {"train_steps": 40, "checkpoint_steps": 4, "deterministic": True}).items()
+        for name, value in (
+            options_of(architecture) | {"train_steps": 40, "checkpoint_steps": 4, "deterministic": True}
+        ).items()
     ]
     for name in ("killed", "whole"):
         process = run_program("train", *flags, f"--model_dir={tmp_path / name}", f"--data_dir={tmp_path / 'data'}")
@@ -340,11 +385,15 @@ def test_groups_of_options_have_their_defaults():
 
 
 def with_plugin(tmp_path: pathlib.Path, code: str) -> dict:
-    """The environment of a process in which a package with three plugins is installed, the second of which has this code."""
+    """The environment of a process in which a package with three plugins is installed, the second of which has this
+    code.
+    """
     (tmp_path / "mine.py").write_text(code)
     (tmp_path / "mine-1.0.dist-info").mkdir()
     (tmp_path / "mine-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-    (tmp_path / "mine-1.0.dist-info/entry_points.txt").write_text("[t2t_keras.plugins]\nfirst = json\nmine = mine\nthird = json\n")
+    (tmp_path / "mine-1.0.dist-info/entry_points.txt").write_text(
+        "[t2t_keras.plugins]\nfirst = json\nmine = mine\nthird = json\n"
+    )
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "tests")])}
 
 
@@ -363,4 +412,7 @@ def test_a_plugin_that_cannot_be_imported_is_named(tmp_path):
     environment = with_plugin(tmp_path, "import nothing_of_this_name\n")
     assert "--num_heads" in train_help(environment).stdout  # The Transformer needs no plugin.
     result = train_help(environment, "--architecture=gru")
-    assert "The plugin mine cannot be imported (No module named 'nothing_of_this_name'). Repair it, or remove its package." in result.stderr
+    assert (
+        "The plugin mine cannot be imported (No module named 'nothing_of_this_name'). Repair it, or remove its package."
+        in result.stderr
+    )

@@ -9,7 +9,8 @@ from keras import ops
 from t2t_keras.layers.attention import MultiHeadAttention, attention_weights, scaled_dot_product_attention
 
 B, T, S, D, H, K, E = 2, 3, 5, 8, 2, 6, 10
-WIDTHS = pytest.mark.parametrize("d_v", [K, E], ids=["d_k = d_v", "d_k < d_v"])  # Projections of one width are one product.
+# Projections of one width are one product.
+WIDTHS = pytest.mark.parametrize("d_v", [K, E], ids=["d_k = d_v", "d_k < d_v"])
 IDS = np.array([[4, 7, 9, 0, 0], [5, 5, 6, 8, 3]])
 
 
@@ -109,7 +110,9 @@ def test_a_mask_broadcasts_over_sentences_heads_and_queries(rng, mask, axes):
     layer, query, memory = MultiHeadAttention(H, K, E), normal(rng, B, T, D), normal(rng, B, S, D)
     small = mask.any(axis=axes, keepdims=True)
     full = np.broadcast_to(small, mask.shape)
-    np.testing.assert_allclose(layer(query, memory, attention_mask=small), layer(query, memory, attention_mask=full), atol=1e-6)
+    np.testing.assert_allclose(
+        layer(query, memory, attention_mask=small), layer(query, memory, attention_mask=full), atol=1e-6
+    )
 
 
 def test_one_head_with_identity_projections_is_scaled_dot_product_attention(rng):
@@ -122,7 +125,9 @@ def test_one_head_with_identity_projections_is_scaled_dot_product_attention(rng)
 
 @WIDTHS
 def test_h_heads_are_the_sum_of_layers_of_one_head_each(rng, mask, d_v):
-    """Head i owns its columns of W^Q, W^K and W^V and its rows of W^O; concatenating before W^O sums what each row block gives."""
+    """Head i owns its columns of W^Q, W^K and W^V and its rows of W^O; concatenating before W^O sums what each row
+    block gives.
+    """
     layer, query, memory = MultiHeadAttention(H, K, d_v), normal(rng, B, T, D), normal(rng, B, S, D)
     together = layer(query, memory, attention_mask=mask)
     w_q, w_k, w_v, w_o = layer.get_weights()
@@ -158,7 +163,9 @@ def test_by_option_the_four_projections_have_a_bias(rng, mask, d_v):
     query_1, memory_1 = (np.concatenate([x, np.ones_like(x[..., :1])], axis=-1) for x in (query, memory))
     expected = np.array(plain(query_1, memory_1, attention_mask=mask))[..., :D] + b_o
     np.testing.assert_allclose(layer(query, memory, attention_mask=mask), expected, atol=1e-5)
-    np.testing.assert_array_equal(layer(query, layer.keys_values(memory), attention_mask=mask), layer(query, memory, attention_mask=mask))
+    np.testing.assert_array_equal(
+        layer(query, layer.keys_values(memory), attention_mask=mask), layer(query, memory, attention_mask=mask)
+    )
 
 
 @WIDTHS
@@ -196,7 +203,9 @@ def test_with_a_cache_a_position_at_a_time_gives_what_all_at_once_give(rng):
 
 
 class TestMasksWithACache:
-    """Story: the mask of a one-token query broadcast to all cached positions, so that padding in the query hid the whole past."""
+    """Story: the mask of a one-token query broadcast to all cached positions, so that padding in the query hid the
+    whole past.
+    """
 
     @pytest.fixture
     def layer(self):
@@ -270,7 +279,11 @@ def test_a_mask_for_each_query_may_leave_the_heads_out(rng, mask):
 @pytest.mark.parametrize("functional", [False, True])
 def test_the_mask_of_an_embedding_is_a_padding_mask_of_the_memory(rng, mask, explicit, functional):
     """Story: `Embedding(mask_zero=True)` before the layer was dropped without a word, and padding was attended to."""
-    embedding, layer, query = keras.layers.Embedding(10, D, mask_zero=True), MultiHeadAttention(H, K, E), normal(rng, B, T, D)
+    embedding, layer, query = (
+        keras.layers.Embedding(10, D, mask_zero=True),
+        MultiHeadAttention(H, K, E),
+        normal(rng, B, T, D),
+    )
     allowed = mask[:, :1] if explicit else None
     words = (IDS != 0)[:, None, None, :]
     if functional:

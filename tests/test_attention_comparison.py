@@ -1,4 +1,6 @@
-"""Attention functions compared: figures of scores by hand and of whole models by the equations, measurements, tables and the program."""
+"""Attention functions compared: figures of scores by hand and of whole models by the equations, measurements, tables
+and the program.
+"""
 
 import dataclasses
 import json
@@ -79,7 +81,9 @@ def test_figures_of_a_model_are_those_of_the_paper_s_weights(tiny, function):
                     n, entropy = len(p), -np.sum(p * np.log(p))
                     found.append([np.var(np.log(p), ddof=1), entropy / math.log(n), (1 - np.sum(p**2)) / (1 - 1 / n)])
     expected = dict(zip(FIGURES, np.mean(found, axis=0), strict=True)) | {"perplexity": math.exp(loss / 9)}
-    assert of_model(model, [tuple(np.array(ids, "int32") for ids in pair) for pair in pairs]) == pytest.approx(expected, rel=1e-4)
+    assert of_model(model, [tuple(np.array(ids, "int32") for ids in pair) for pair in pairs]) == pytest.approx(
+        expected, rel=1e-4
+    )
     assert not any("call" in vars(layer) for layer in model._flatten_layers())
 
 
@@ -110,11 +114,18 @@ def stand_ins(monkeypatch) -> list:
         part, perplexity = 1 / (1 + options.model.d_k), 8.25 + FUNCTIONS.index(options.model.attention)
         return {
             "before": {"variance": 2.0, "entropy": part, "gradient": part / 2, "perplexity": 400.0},
-            "after": {"variance": 3.0 * options.model.d_k, "entropy": part / 3, "gradient": part / 4, "perplexity": perplexity},
+            "after": {
+                "variance": 3.0 * options.model.d_k,
+                "entropy": part / 3,
+                "gradient": part / 4,
+                "perplexity": perplexity,
+            },
         }
 
     def measure_memory(name, settings, lengths, module):
-        return {str(n): n * 2**20 * (9 if module == "attention_functions" and name == "additive" else 1) for n in lengths}
+        return {
+            str(n): n * 2**20 * (9 if module == "attention_functions" and name == "additive" else 1) for n in lengths
+        }
 
     monkeypatch.setattr(attention_functions, "_figures_of_run", figures_of_run)
     monkeypatch.setattr(table1, "measure_memory", measure_memory)
@@ -126,7 +137,9 @@ def runs(*widths: int, dropout: float = 0.1, **train) -> dict:
     found = {}
     for d_k in widths:
         for function in FUNCTIONS:
-            model = ModelConfig(340, d_model=16, num_heads=16 // d_k, d_k=d_k, d_v=d_k, attention=function, dropout=dropout)
+            model = ModelConfig(
+                340, d_model=16, num_heads=16 // d_k, d_k=d_k, d_v=d_k, attention=function, dropout=dropout
+            )
             found[function, d_k] = run_options.Options(model, TrainConfig(**train))
     return found
 
@@ -156,15 +169,22 @@ def test_measurements_are_continued(stand_ins, tmp_path, monkeypatch, messages):
 
 def test_runs_of_other_options_are_refused_before_anything_is_measured(stand_ins, tmp_path):
     measured(tmp_path, 4, seed=1)
-    expected = r"^Expected the options of the runs in .*Received: seed=2 \(.*attention_functions.json: 1\)\. Give another `output_dir`\.$"
+    expected = (
+        r"^Expected the options of the runs in .*Received: seed=2 \(.*attention_functions.json: 1\)\. Give another "
+        r"`output_dir`\.$"
+    )
     with pytest.raises(ValueError, match=expected):
         measured(tmp_path, 8, 4, seed=2)
     assert len(stand_ins) == 3
 
 
-@pytest.mark.parametrize(("before", "now"), [({"seed": 1}, {"seed": 2}), ({"dropout": 0.0}, {})], ids=["training", "model"])
+@pytest.mark.parametrize(
+    ("before", "now"), [({"seed": 1}, {"seed": 2}), ({"dropout": 0.0}, {})], ids=["training", "model"]
+)
 def test_runs_of_another_d_k_must_have_the_options_of_those_before(stand_ins, tmp_path, before, now):
-    """Story: the second command named the new widths and had lost a flag, and the table had runs with dropout and runs without."""
+    """Story: the second command named the new widths and had lost a flag, and the table had runs with dropout and runs
+    without.
+    """
     measured(tmp_path, 4, **before)
     expected = r"Received: (seed=2 \(.*: 1\)|dropout=0.1 \(.*: 0.0\))\. Give another `output_dir`\.$"
     with pytest.raises(ValueError, match=expected):
@@ -216,7 +236,11 @@ def test_the_tables_and_the_picture_show_what_was_measured(stand_ins, tmp_path):
                      attention_functions.tables(results).split("\n\n"))  # fmt: skip
     assert cost[0] == ["function", "ms, n = 8", "ms, n = 16", "MiB, n = 8", "MiB, n = 16"]
     assert cost[1] == ["---", *["---:"] * 4] and of_runs[1] == ["---", "---", *["---:"] * 7]
-    assert cost[2:] == [["additive", "8", "16", "72", "144"], ["scaled", "8", "16", "8", "16"], ["unscaled", "20", "50", "8", "16"]]
+    assert cost[2:] == [
+        ["additive", "8", "16", "72", "144"],
+        ["scaled", "8", "16", "8", "16"],
+        ["unscaled", "20", "50", "8", "16"],
+    ]
     assert [row[:2] for row in of_runs[2:]] == [[d_k, function] for d_k in ("4", "8") for function in FUNCTIONS]
     assert of_runs[0][2:4] == ["variance, first", "variance, last"] and of_runs[0][-1] == "perplexity"
     assert of_runs[2][2:] == ["2", "12", "0.2", "0.0667", "0.1", "0.05", "8.25"] and of_runs[-1][3] == "36,100"
@@ -230,7 +254,11 @@ def test_the_tables_and_the_picture_show_what_was_measured(stand_ins, tmp_path):
     panels = [[list(line.get_ydata()) for line in axes.lines] for axes in picture.axes]
     assert panels[0] == [*[[2, 2], [12, 24]] * 2, [2, 2], [12, 36123], [4, 8]], "and the line of footnote 4"
     assert panels[2][1] == pytest.approx([1 / 20, 1 / 36]) and panels[3] == [[8.25] * 2, [9.25] * 2, [10.25] * 2]
-    assert panels[4] == [*[pytest.approx([16, 8])] * 2, pytest.approx([50, 20])] and panels[5] == [[144, 72], [16, 8], [16, 8]]
+    assert panels[4] == [*[pytest.approx([16, 8])] * 2, pytest.approx([50, 20])] and panels[5] == [
+        [144, 72],
+        [16, 8],
+        [16, 8],
+    ]
 
 
 def test_lengths_that_were_not_measured_of_all_functions_are_left_out_of_the_table(stand_ins, tmp_path):
@@ -241,7 +269,12 @@ def test_lengths_that_were_not_measured_of_all_functions_are_left_out_of_the_tab
         results["memory"][function]["64"] = 2**20
     (tmp_path / "attention_functions.json").write_text(json.dumps(results))
     head = attention_functions.tables(measured(tmp_path, 4)).splitlines()[0]
-    assert [cell.strip() for cell in head.strip("|").split("|")][1:] == ["ms, n = 8", "ms, n = 16", "MiB, n = 8", "MiB, n = 16"]
+    assert [cell.strip() for cell in head.strip("|").split("|")][1:] == [
+        "ms, n = 8",
+        "ms, n = 16",
+        "MiB, n = 8",
+        "MiB, n = 16",
+    ]
 
 
 def test_exponents_are_fitted_from_128_on_and_what_could_not_be_measured_is_not_drawn(stand_ins, tmp_path):
@@ -249,14 +282,18 @@ def test_exponents_are_fitted_from_128_on_and_what_could_not_be_measured_is_not_
     results["memory"] = dict.fromkeys(FUNCTIONS, {"64": 0, "127": 1, "128": 2**20, "256": 4 * 2**20})
     memory = attention_functions.picture(results).axes[5]
     assert [list(line.get_ydata()) for line in memory.lines] == [[2**-20, 1, 4]] * 3
-    assert [text.get_text() for text in memory.get_legend().get_texts()] == [f"{function}: n^2.00" for function in FUNCTIONS]
+    assert [text.get_text() for text in memory.get_legend().get_texts()] == [
+        f"{function}: n^2.00" for function in FUNCTIONS
+    ]
 
 
 @pytest.mark.parametrize(("number", "read", "longest"), [(3, [0, 1, 2], 90), (250, list(range(0, 200, 2)), 2)])
 def test_a_run_is_measured_with_its_first_weights_and_its_last(monkeypatch, tmp_path, number, read, longest):
     """Story: after its training, a run ended at a sentence longer than a micro-batch of one row.
 
-    On at most 100 of the validation pairs, of all lengths: every second one of 250. The seed decides on the first weights."""
+    On at most 100 of the validation pairs, of all lengths: every second one of 250. The seed decides on the first
+    weights.
+    """
     given, measured = [], []
     rows = np.array([[4 + row, 3, 0] for row in range(number)], "int32")
 
@@ -272,7 +309,9 @@ def test_a_run_is_measured_with_its_first_weights_and_its_last(monkeypatch, tmp_
         measured.append((model.get_weights(), [tuple(ids.tolist() for ids in pair) for pair in pairs]))
         return {"perplexity": len(measured)}
 
-    monkeypatch.setattr(attention_functions.run, "train", lambda *arguments, **options: given.append((*arguments, options)))
+    monkeypatch.setattr(
+        attention_functions.run, "train", lambda *arguments, **options: given.append((*arguments, options))
+    )
     monkeypatch.setattr(attention_functions.batching, "batches", batches)
     info = {"columns": {"source": True, "target": True}, "source_longest": longest, "target_longest": 2}
     monkeypatch.setattr(attention_functions.shards, "read_info", {tmp_path / "data/valid": info}.get)
@@ -295,7 +334,9 @@ def test_a_run_is_measured_with_its_first_weights_and_its_last(monkeypatch, tmp_
 
 def program(tmp_path, *arguments: str) -> subprocess.CompletedProcess:
     command = [sys.executable, str(PROGRAM), f"--output_dir={tmp_path}/out", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
 
 
 @pytest.mark.parametrize(
@@ -315,9 +356,13 @@ def test_wrong_flags_are_refused_in_one_sentence(tmp_path, arguments, message):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("example", [line for line in PROGRAM.read_text().splitlines() if line.startswith("python tools/")])
+@pytest.mark.parametrize(
+    "example", [line for line in PROGRAM.read_text().splitlines() if line.startswith("python tools/")]
+)
 def test_the_examples_of_its_help_have_options_that_a_run_can_start_with(tmp_path, example):
-    """Story: their --train_steps was less than the cooldown of the flagfile. Here a missing TensorFlow ends what has passed the checks."""
+    """Story: their --train_steps was less than the cooldown of the flagfile. Here a missing TensorFlow ends what has
+    passed the checks.
+    """
     flags = example.split()[2:]
     assert flags[0] == "--flagfile=quickstart"
     code = "import runpy, sys\nsys.modules['tensorflow'] = sys.modules['keras'] = None\ndel sys.argv[0]\n"
@@ -325,16 +370,30 @@ def test_the_examples_of_its_help_have_options_that_a_run_can_start_with(tmp_pat
     command = [sys.executable, "-c", code, str(PROGRAM), *flags]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     result = programs.run(
-        command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=60
+        command,
+        modules=programs.WITHOUT_TENSORFLOW,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        timeout=60,
     )
-    assert result.returncode == 1 and re.search("ModuleNotFoundError: import of (keras|tensorflow) halted", result.stderr), result.stderr
+    assert result.returncode == 1 and re.search(
+        "ModuleNotFoundError: import of (keras|tensorflow) halted", result.stderr
+    ), result.stderr
 
 
 @pytest.mark.slow
 def test_the_program_trains_measures_and_draws(tmp_path):
     """And scores grow with d_k without the scale, as footnote 4 says."""
-    small = "--dataset=builtin --builtin_pairs=500 --vocab_size=400 --d_model=16 --d_ff=16 --encoder_layers=1 --decoder_layers=1"
-    train = "--train_steps=2 --batch_tokens=512 --valid_sentences=0 --best_metric=loss --lengths=8,16 --rounds=1 --widths=4,16"
+    small = (
+        "--dataset=builtin --builtin_pairs=500 --vocab_size=400 --d_model=16 --d_ff=16 --encoder_layers=1 "
+        "--decoder_layers=1"
+    )
+    train = (
+        "--train_steps=2 --batch_tokens=512 --valid_sentences=0 --best_metric=loss --lengths=8,16 --rounds=1 "
+        "--widths=4,16"
+    )
     result = program(tmp_path, *small.split(), *train.split())
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("| unscaled |") == 3
@@ -344,4 +403,7 @@ def test_the_program_trains_measures_and_draws(tmp_path):
     assert before["unscaled"][1]["variance"] > 2 * before["unscaled"][0]["variance"]
     assert before["unscaled"][1]["gradient"] < before["scaled"][1]["gradient"]
     assert found["scaled"]["4"]["after"] != found["scaled"]["4"]["before"]
-    figures.save(attention_functions.picture(json.loads((tmp_path / "out/attention_functions.json").read_text())), tmp_path / "again.png")
+    figures.save(
+        attention_functions.picture(json.loads((tmp_path / "out/attention_functions.json").read_text())),
+        tmp_path / "again.png",
+    )

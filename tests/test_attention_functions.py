@@ -22,7 +22,9 @@ def test_the_options_name_the_functions():
 
 
 def test_attention_to_two_words_by_hand():
-    """Query (1, 2), keys (0, 0) and (1, -2). Products: 0 and -3. Sums: tanh of (1, 2) and (2, 0), weighted by 1 and 2."""
+    """Query (1, 2), keys (0, 0) and (1, -2). Products: 0 and -3. Sums: tanh of (1, 2) and (2, 0), weighted by 1 and
+    2.
+    """
     q, keys = np.array([[[1.0, 2.0]]], "float32"), np.array([[[0.0, 0.0], [1.0, -2.0]]], "float32")
     np.testing.assert_allclose(unscaled_scores(q, keys), [[[0, -3]]], atol=1e-6)
     np.testing.assert_allclose(scaled_scores(q, keys), [[[0, -3 / math.sqrt(2)]]], atol=1e-6)
@@ -45,7 +47,9 @@ def layer(function: str) -> Attention:
 def test_several_heads_have_the_scores_of_each_alone(function):
     """The vector of additive attention differs between heads."""
     heads = 3
-    q, keys, v = (DRAW.normal(size=shape).astype("float32") for shape in ((B, heads, T, K), (B, heads, S, K), (heads, 1, K)))
+    q, keys, v = (
+        DRAW.normal(size=shape).astype("float32") for shape in ((B, heads, T, K), (B, heads, S, K), (heads, 1, K))
+    )
     together = FUNCTIONS[function](q, keys, *([v] if function == "additive" else []))
     for head in range(heads):
         alone = FUNCTIONS[function](q[:, head], keys[:, head], *([v[head, 0]] if function == "additive" else []))
@@ -101,8 +105,13 @@ def test_the_gradient_of_the_additive_function_is_that_of_plain_operations(heads
     ids=["of a query, over keys", "of a key, over queries", "of the vector, over sentences"],
 )
 def test_the_gradient_in_bfloat16_sums_in_float32(shapes, place):
-    """Story of other layers: a sum of 1,000 ones in bfloat16 is 256. The vector's is one of tanh(100) = 1, the others' of tanh'(0) = 1."""
-    arguments = [*(tf.fill(shape, tf.cast(50 if place == 2 else 0, tf.bfloat16)) for shape in shapes), tf.ones([1], tf.bfloat16)]
+    """Story of other layers: a sum of 1,000 ones in bfloat16 is 256. The vector's is one of tanh(100) = 1, the others'
+    of tanh'(0) = 1.
+    """
+    arguments = [
+        *(tf.fill(shape, tf.cast(50 if place == 2 else 0, tf.bfloat16)) for shape in shapes),
+        tf.ones([1], tf.bfloat16),
+    ]
     with tf.GradientTape() as tape:
         tape.watch(arguments)
         loss = tf.reduce_sum(tf.cast(additive_scores(*arguments), tf.float32))
@@ -113,7 +122,9 @@ def test_the_gradient_in_bfloat16_sums_in_float32(shapes, place):
 def test_a_layer_can_be_written_and_read(function):
     read = Attention.from_config(layer(function).get_config())
     assert (read.units, read.function) == (K, function)
-    with pytest.raises(ValueError, match="Expected `function` to be one of additive, scaled, unscaled. Received: function=dot."):
+    with pytest.raises(
+        ValueError, match="Expected `function` to be one of additive, scaled, unscaled. Received: function=dot."
+    ):
         Attention(K, "dot")
 
 

@@ -1,4 +1,6 @@
-"""Attention weights are those of the paper's equations, pictures show them, and no text is taken for markup or a formula."""
+"""Attention weights are those of the paper's equations, pictures show them, and no text is taken for markup or a
+formula.
+"""
 
 import html.parser
 import json
@@ -26,7 +28,10 @@ from t2t_keras.reporting.attention import KINDS, SentenceAttention, Tokens, atte
 RUN_1 = pathlib.Path(__file__).parent / "data/run_1"
 SOURCE, TARGET = "two hundred and seven", "zweihundertsieben"
 # Markup, formulas, control characters, right-to-left words, an emoji, a script that few fonts have, and a long word.
-AWKWARD = "</script> <b>x</b> <!-- &amp; $x_1$ \\frac{1}{2} _a_ ^2 \x07 \tz \x85 שלום السلام 😀 日本語 \U00012000 {{data}} " + "long" * 30
+AWKWARD = (
+    "</script> <b>x</b> <!-- &amp; $x_1$ \\frac{1}{2} _a_ ^2 \x07 \tz \x85 שלום السلام 😀 日本語 \U00012000 {{data}} "
+    + "long" * 30
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +51,9 @@ def ids_of(translator, pieces) -> list[int]:
 # Weights.
 
 
-@pytest.mark.parametrize(("target", "options"), [(TARGET, {}), (None, {}), (TARGET, {"norm": "pre", "first_position": 2})])
+@pytest.mark.parametrize(
+    ("target", "options"), [(TARGET, {}), (None, {}), (TARGET, {"norm": "pre", "first_position": 2})]
+)
 def test_all_weights_are_those_of_the_papers_equations(translator, target, options):
     translator = stand_in.translator(DecodeConfig(beam_size=2, extra_length=4), **options) if options else translator
     found = attention_of(translator, SOURCE, target)
@@ -70,7 +77,10 @@ def test_the_pieces_are_those_of_the_sentences(translator, attention):
 @pytest.mark.medium
 def test_without_a_target_it_is_the_translation_of_beam_search(translator):
     found = attention_of(translator, SOURCE)
-    assert " ".join(word for word in found.target.words if word != "</s>") == translator([SOURCE])["text"][0].numpy().decode()
+    assert (
+        " ".join(word for word in found.target.words if word != "</s>")
+        == translator([SOURCE])["text"][0].numpy().decode()
+    )
     assert found.cross.shape == (2, 2, len(found.target.pieces), len(found.source.pieces))
 
 
@@ -82,7 +92,9 @@ def test_a_row_of_the_decoder_predicts_its_piece_and_has_read_the_ones_before(tr
     assert place > 1
     for kind in ("decoder", "cross"):
         left, right = first.weights(kind), second.weights(kind)
-        np.testing.assert_allclose(left[:, :, : place + 1, : place + 1], right[:, :, : place + 1, : place + 1], atol=1e-6)
+        np.testing.assert_allclose(
+            left[:, :, : place + 1, : place + 1], right[:, :, : place + 1, : place + 1], atol=1e-6
+        )
         width = min(left.shape[-1], right.shape[-1])
         assert np.abs(left[:, :, place + 1, :width] - right[:, :, place + 1, :width]).max() > 1e-3
 
@@ -155,7 +167,9 @@ def test_attention_to_a_word_is_a_sum_and_from_a_word_a_mean():
     source = Tokens(("▁a", "b", "▁c", "</s>"), ("ab", "c", "</s>"), (2, 1, 1))
     target = Tokens(("▁x", "▁y", "z", "</s>"), ("x", "yz", "</s>"), (1, 2, 1))
     read = Tokens(("<s>", "▁x", "▁y", "z"), ("<s>", "x", "yz"), (1, 1, 2))
-    cross = np.array([[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.4, 0], [0.3, 0.1, 0.2, 0.4], [0, 0, 0, 1]], "float32")[None, None]
+    cross = np.array([[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.4, 0], [0.3, 0.1, 0.2, 0.4], [0, 0, 0, 1]], "float32")[
+        None, None
+    ]
     words = SentenceAttention(source, target, read, np.eye(4, dtype="float32")[None, None], cross, cross).by_words()
     np.testing.assert_allclose(words.cross[0, 0], [[0.3, 0.3, 0.4], [0.5, 0.3, 0.2], [0, 0, 1]], atol=1e-6)
     np.testing.assert_allclose(words.encoder[0, 0], [[1, 0, 0], [0, 1, 0], [0, 0, 1]], atol=1e-6)
@@ -190,7 +204,9 @@ def test_special_tokens_are_words_of_their_own_beside_a_piece_that_begins_no_wor
 
 SHORT = stand_in.attention("the dog plays", "der Hund spielt jetzt")
 SIXTY = stand_in.attention(
-    " ".join(f"word{number}" * (1 + number % 3) for number in range(60)), " ".join(f"Wort{number}" for number in range(55)), heads=4
+    " ".join(f"word{number}" * (1 + number % 3) for number in range(60)),
+    " ".join(f"Wort{number}" for number in range(55)),
+    heads=4,
 )
 STRANGE = stand_in.attention(AWKWARD, AWKWARD[::-1])
 PICTURES = {
@@ -207,8 +223,13 @@ def test_a_picture_is_written_as_png_and_svg_and_is_not_blank(tmp_path, draw, ki
         figures.save(draw(SHORT, kind, 0), tmp_path / name)
     pixels = matplotlib.image.imread(tmp_path / "picture.png")[:, :, :3]
     assert 0.01 < (pixels.min(axis=-1) < 0.9).mean() < 0.9
-    assert pixels[:, 0].min() == pixels[:, -1].min() == pixels[0].min() == pixels[-1].min() == 1.0  # Nothing is cut at the edges.
-    texts = [element.text for element in xml.etree.ElementTree.parse(tmp_path / "picture.svg").iter() if element.tag.endswith("}text")]
+    # Nothing is cut at the edges.
+    assert pixels[:, 0].min() == pixels[:, -1].min() == pixels[0].min() == pixels[-1].min() == 1.0
+    texts = [
+        element.text
+        for element in xml.etree.ElementTree.parse(tmp_path / "picture.svg").iter()
+        if element.tag.endswith("}text")
+    ]
     assert {label for side in SHORT.sides(kind) for label in side.pieces} <= set(texts)
 
 
@@ -217,13 +238,19 @@ def drawn_texts(figure) -> dict:
     with figures.drawing():
         renderer = figure.canvas.get_renderer()
         figure.draw(renderer)
-        texts = [text for text in figure.findobj(lambda part: hasattr(part, "get_fontsize")) if text.get_visible() and text.get_text()]
+        texts = [
+            text
+            for text in figure.findobj(lambda part: hasattr(part, "get_fontsize"))
+            if text.get_visible() and text.get_text()
+        ]
         return {text: text.get_window_extent(renderer) for text in texts}
 
 
 @pytest.mark.parametrize("draw", PICTURES.values(), ids=PICTURES)
 @pytest.mark.parametrize(
-    "attention", [SHORT, pytest.param(SIXTY, marks=pytest.mark.medium), STRANGE], ids=["short", "sixty words", "strange"]
+    "attention",
+    [SHORT, pytest.param(SIXTY, marks=pytest.mark.medium), STRANGE],
+    ids=["short", "sixty words", "strange"],
 )
 def test_no_text_of_a_picture_overlaps_another_or_is_cut(draw, attention):
     figure = draw(attention, "cross", 1)
@@ -266,7 +293,9 @@ def test_the_opacity_of_a_line_is_its_weight(heads):
 def test_one_query_has_its_lines_alone_and_a_box_for_each_head_beside_each_key(query):
     figure = attention_pictures.line_picture(SHORT, "cross", 0, query=query)
     weights = SHORT.cross[0, :, query]
-    assert sorted(opacity for _, opacity, *_ in lines_of(figure)) == pytest.approx(sorted(weights[weights >= 0.02]), abs=1e-4)
+    assert sorted(opacity for _, opacity, *_ in lines_of(figure)) == pytest.approx(
+        sorted(weights[weights >= 0.02]), abs=1e-4
+    )
     boxes = [part for part in figure.axes[0].patches if isinstance(part, Rectangle)]
     assert len(boxes) == 3 + weights.size  # With those of the legend.
     assert sorted(box.get_facecolor()[3] for box in boxes[3:]) == pytest.approx(sorted(weights.ravel()), abs=1e-3)
@@ -325,19 +354,39 @@ def test_text_is_drawn_as_it_is(tmp_path, draw):
     """Not as a formula or as markup; what XML cannot hold is U+FFFD, and a long word is cut."""
     words = STRANGE.by_words()
     figure = draw(words, "encoder", 0)
-    assert not any(text.get_parse_math() or text.get_usetex() for text in drawn_texts(figure) if text.get_text() in words.source.pieces)
+    assert not any(
+        text.get_parse_math() or text.get_usetex()
+        for text in drawn_texts(figure)
+        if text.get_text() in words.source.pieces
+    )
     figures.save(figure, tmp_path / "picture.svg")
     figures.save(figure, tmp_path / "picture.png")
     written = (tmp_path / "picture.svg").read_text(encoding="utf-8")
-    texts = {element.text for element in xml.etree.ElementTree.fromstring(written).iter() if element.tag.endswith("}text")}
-    assert {"</script>", "<b>x</b>", "&amp;", "$x_1$", "\\frac{1}{2}", "_a_", "^2", "\ufffd", "שלום", "😀", "日本語"} <= texts
+    texts = {
+        element.text for element in xml.etree.ElementTree.fromstring(written).iter() if element.tag.endswith("}text")
+    }
+    assert {
+        "</script>",
+        "<b>x</b>",
+        "&amp;",
+        "$x_1$",
+        "\\frac{1}{2}",
+        "_a_",
+        "^2",
+        "\ufffd",
+        "שלום",
+        "😀",
+        "日本語",
+    } <= texts
     assert "long" * 7 + "l…" in texts and "<script" not in written and "<b>" not in written
 
 
 def test_a_character_that_no_font_has_is_reported_and_drawn_as_a_box(tmp_path, messages):
     character = "\U0010fffd"
     figures._fonts.cache_clear()
-    figures.save(attention_pictures.heat_maps(stand_in.attention(f"a{character}", "b"), "cross", 0), tmp_path / "picture.png")
+    figures.save(
+        attention_pictures.heat_maps(stand_in.attention(f"a{character}", "b"), "cross", 0), tmp_path / "picture.png"
+    )
     assert (tmp_path / "picture.png").stat().st_size
     assert any("No installed font has" in message for message in messages)
 
@@ -404,7 +453,11 @@ def test_the_data_of_a_page_are_the_weights_to_three_decimals():
     data = data_of(attention_page.page([SHORT, STRANGE]))
     assert len(data["sentences"]) == 2
     for sentence, attention in zip(data["sentences"], (SHORT, STRANGE), strict=True):
-        for name, tokens in (("source", attention.source), ("target", attention.target), ("input", attention.target_input)):
+        for name, tokens in (
+            ("source", attention.source),
+            ("target", attention.target),
+            ("input", attention.target_input),
+        ):
             assert Tokens(*(tuple(sentence[name][field]) for field in ("pieces", "words", "sizes"))) == tokens
         for kind in KINDS:
             expected = attention.weights(kind)
@@ -428,12 +481,15 @@ def test_a_page_needs_no_network_and_sets_no_markup_from_data():
     assert not [attributes for _, attributes in Elements(template).tags if {"src", "href"} & set(attributes)]
     assert "default-src 'none'" in template
     assert not any(
-        word in template for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "@import", "url(")
+        word in template
+        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "@import", "url(")
     )
 
 
 def test_a_page_of_ten_sentences_stays_small():
-    attentions = [stand_in.attention("a " * 29 + "a", "b " * 29 + "b", layers=4, heads=4, seed=seed) for seed in range(10)]
+    attentions = [
+        stand_in.attention("a " * 29 + "a", "b " * 29 + "b", layers=4, heads=4, seed=seed) for seed in range(10)
+    ]
     assert len(attention_page.page(attentions)) < 2_500_000
 
 
@@ -455,7 +511,8 @@ def test_the_program_writes_the_pictures_and_the_page(tmp_path):
     assert result.returncode == 0, result.stderr.decode()
     expected = {
         f"{line}_{kind}_layer_1_{picture}.{ending}"
-        for line in ("001", "003") for kind in ("cross", "encoder") for picture in ("lines", "heat_maps") for ending in ("png", "svg")
+        for line in ("001", "003") for kind in ("cross", "encoder") for picture in ("lines", "heat_maps")
+        for ending in ("png", "svg")
     }  # fmt: skip
     folder = tmp_path / "new/out"
     assert {path.name for path in folder.iterdir()} == expected | {"attention.html"}

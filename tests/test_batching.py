@@ -1,5 +1,6 @@
-"""Batches (section 5.1): rows × padded length ≤ budget in every batch; every pair exactly once per epoch, in an order that
-(seed, epoch) decides."""
+"""Batches (section 5.1): rows × padded length ≤ budget in every batch; every pair exactly once per epoch, in an order
+that (seed, epoch) decides.
+"""
 
 import collections
 import itertools
@@ -17,7 +18,9 @@ PAIRS, LONGEST, BUDGET = 230, 24, 240
 cut_in_graph = tf.function(lambda source, target, batch_tokens: batching.cut(tf.maximum(source, target), batch_tokens))
 
 
-def lengths_like(count: int, *, median: float, spread: float, difference: float, longest: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def lengths_like(
+    count: int, *, median: float, spread: float, difference: float, longest: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Log-normal lengths of both sides of a corpus.
 
     Args:
@@ -32,7 +35,9 @@ def lengths_like(count: int, *, median: float, spread: float, difference: float,
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Three windows of two or three shards. Pair n is n + 4 in base 50 as the first two ids of both sides, then its length."""
+    """Three windows of two or three shards. Pair n is n + 4 in base 50 as the first two ids of both sides, then its
+    length.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "PAIRS_PER_SHARD", 30)
         patch.setattr(shards, "PAIRS_PER_RECORD", 8)
@@ -213,7 +218,9 @@ def test_pairs_of_equal_lengths_meet_others_in_every_epoch(tmp_path):
 def test_too_long_a_sentence_is_refused_before_training_begins(folder):
     longest = int(np.load(folder / "lengths.npy").max())
     batching.batches(folder, batch_tokens=longest, seed=1)
-    with pytest.raises(ValueError, match=rf"`batch_tokens` of at least {longest}, .* Received: {longest - 1}\..*`max_length`"):
+    with pytest.raises(
+        ValueError, match=rf"`batch_tokens` of at least {longest}, .* Received: {longest - 1}\..*`max_length`"
+    ):
         batching.batches(folder, batch_tokens=longest - 1, seed=1)
 
 
@@ -228,7 +235,9 @@ def test_no_pairs_are_refused(tmp_path):
 
 @pytest.fixture
 def damaged(tmp_path, folder, monkeypatch):
-    """A copy of the folder, to be damaged: (windows of one shard → flips a byte in records of shards, returns the pairs lost)."""
+    """A copy of the folder, to be damaged: (windows of one shard → flips a byte in records of shards, returns the pairs
+    lost).
+    """
     monkeypatch.setattr(batching, "WINDOW_PAIRS", 90)
     path = tmp_path / "train"
     shutil.copytree(folder, path)
@@ -264,7 +273,9 @@ def test_damaged_records_stop_a_run_in_a_sentence_unless_they_are_skipped(damage
     path, damage = damaged
     damage(lambda shard, index: index == 5)
     dataset = batching.batches(path, batch_tokens=BUDGET, seed=1, epochs=1)
-    with pytest.raises(ValueError, match=r"^Expected intact records. .*Received: 1 damaged, .* byte \d+ of .*tfrecord\. .*=skip`\.$"):
+    with pytest.raises(
+        ValueError, match=r"^Expected intact records. .*Received: 1 damaged, .* byte \d+ of .*tfrecord\. .*=skip`\.$"
+    ):
         with shards.plain_errors():
             list(dataset)
 
@@ -274,9 +285,15 @@ def test_a_strategy_s_iterator_stops_in_the_same_sentence(damaged):
     damage(lambda shard, index: index == 5)
     dataset = batching.batches(path, batch_tokens=BUDGET, seed=1, epochs=1)
     strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
-    shared = batching.grouped(dataset, 2).map(lambda update: batching.split(update, buckets=2, replicas=2, micro_batch_tokens=50)).unbatch()
+    shared = (
+        batching.grouped(dataset, 2)
+        .map(lambda update: batching.split(update, buckets=2, replicas=2, micro_batch_tokens=50))
+        .unbatch()
+    )
     iterator = iter(strategy.distribute_datasets_from_function(lambda context: shared.prefetch(8)))
-    with pytest.raises(ValueError, match=r"^Expected intact records. .*1 damaged, .* byte \d+ of .*tfrecord\. .*=skip`\.$"):
+    with pytest.raises(
+        ValueError, match=r"^Expected intact records. .*1 damaged, .* byte \d+ of .*tfrecord\. .*=skip`\.$"
+    ):
         with shards.plain_errors():
             while True:
                 next(iterator)
@@ -359,7 +376,9 @@ def test_a_shard_that_lost_its_last_records_is_noticed(tmp_path, monkeypatch, ca
     with pytest.raises(ValueError, match="bytes. Received"):
         batching.batches(tmp_path, batch_tokens=100, seed=1, epochs=1)
     lost = records[records[:, 0] == 0][left:]
-    listed = list(batching.batches(tmp_path, batch_tokens=100, seed=1, epochs=1, damaged_records="skip").as_numpy_iterator())
+    listed = list(
+        batching.batches(tmp_path, batch_tokens=100, seed=1, epochs=1, damaged_records="skip").as_numpy_iterator()
+    )
     assert sum(batch["damaged"] for batch in listed) == len(lost)
     assert sum(len(batch["source"]) for batch in listed) == 100 - lost[:, shards.COLUMNS.index("pairs")].sum()
     assert f"Expected {path} to have" in caplog.text
@@ -372,7 +391,9 @@ def test_the_pipeline_holds_no_python(folder):
     """So it can be sent to a worker of the tf.data service, and no interpreter lock slows it."""
     dataset = batching.batches(folder, batch_tokens=BUDGET, seed=1, epochs=1)
     graph = tf.compat.v1.GraphDef.FromString(tf.raw_ops.DatasetToGraphV2(input_dataset=dataset._variant_tensor).numpy())
-    ops = {node.op for nodes in (graph.node, *(function.node_def for function in graph.library.function)) for node in nodes}
+    ops = {
+        node.op for nodes in (graph.node, *(function.node_def for function in graph.library.function)) for node in nodes
+    }
     assert {"ReadFile", "FlatMapDataset", "StatelessRandomUniformFullIntV2"} <= ops  # The graph is whole.
     assert not {op for op in ops if "PyFunc" in op or "Generator" in op or "Stateful" in op}
 
@@ -480,7 +501,10 @@ def split_cases():
 def update_of(buckets: list[tuple[int, int, int]], seed: int = 0) -> dict:
     """An update whose buckets have (rows, S, T), as `grouped` makes it."""
     draw = np.random.default_rng(seed)
-    batches = [{side: draw.integers(3, 99, [rows, s if side == "source" else t]) for side in shards.SIDES} for rows, s, t in buckets]
+    batches = [
+        {side: draw.integers(3, 99, [rows, s if side == "source" else t]) for side in shards.SIDES}
+        for rows, s, t in buckets
+    ]
     signature = {side: tf.TensorSpec([None, None], tf.int32) for side in shards.SIDES}
     dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
     [update] = batching.grouped(dataset, len(buckets))
@@ -489,19 +513,26 @@ def update_of(buckets: list[tuple[int, int, int]], seed: int = 0) -> dict:
 
 @pytest.mark.parametrize(("buckets", "replicas", "micro_batch_tokens"), split_cases())
 def test_an_update_is_shared_out_in_equally_many_micro_batches_that_fit(buckets, replicas, micro_batch_tokens):
-    """All rows are kept, once and in order; each micro-batch has rows of one bucket only; all buckets have equally many."""
+    """All rows are kept, once and in order; each micro-batch has rows of one bucket only; all buckets have equally
+    many.
+    """
     update = update_of(buckets)
     shared = batching.split(update, buckets=len(buckets), replicas=replicas, micro_batch_tokens=micro_batch_tokens)
     [(first, number, _)] = {shared[side].shape[:3] for side in shards.SIDES}
     assert first == replicas and replicas * number % len(buckets) == 0
     micro_batches = replicas * number // len(buckets)  # Of one bucket.
-    source, target = (shared[side].numpy().reshape(len(buckets), micro_batches, *shared[side].shape[2:]) for side in shards.SIDES)
+    source, target = (
+        shared[side].numpy().reshape(len(buckets), micro_batches, *shared[side].shape[2:]) for side in shards.SIDES
+    )
     needed = [-(-rows // max(1, micro_batch_tokens // max(s, t))) for rows, s, t in buckets]
     assert max(needed) <= micro_batches < max(needed) + replicas
     for bucket, (rows, s, t) in enumerate(buckets):
         share = -(-rows // micro_batches)
         assert share * max(s, t) <= max(micro_batch_tokens, max(s, t))
-        for ids, expected, length in ((source[bucket], update["source"][bucket], s), (target[bucket], update["target"][bucket], t)):
+        for ids, expected, length in (
+            (source[bucket], update["source"][bucket], s),
+            (target[bucket], update["target"][bucket], t),
+        ):
             assert (ids[:, share:] == PAD).all() and (ids[:, :, length:] == PAD).all()
             flat = ids[:, :share, :length].reshape(-1, length)
             np.testing.assert_array_equal(flat[:rows], expected[:rows, :length])
@@ -527,12 +558,19 @@ def test_missing_buckets_leave_replicas_only_padding():
 
 
 def test_a_sentence_longer_than_a_device_takes_is_a_micro_batch_of_its_own():
-    assert batching.split(update_of([(3, 50, 4)]), buckets=1, replicas=1, micro_batch_tokens=40)["source"].shape == [1, 3, 1, 50]
+    assert batching.split(update_of([(3, 50, 4)]), buckets=1, replicas=1, micro_batch_tokens=40)["source"].shape == [
+        1,
+        3,
+        1,
+        50,
+    ]
 
 
 def test_other_entries_are_repeated_for_every_replica():
     update = {**update_of([(3, 2, 2)]), "position": tf.constant([4, 2], tf.int64)}
-    np.testing.assert_array_equal(batching.split(update, buckets=1, replicas=3, micro_batch_tokens=10)["position"], [[4, 2]] * 3)
+    np.testing.assert_array_equal(
+        batching.split(update, buckets=1, replicas=3, micro_batch_tokens=10)["position"], [[4, 2]] * 3
+    )
 
 
 @pytest.mark.parametrize("buckets", [1, 3])
@@ -553,7 +591,9 @@ def test_split_works_inside_the_pipeline(folder, buckets):
 def test_the_buckets_of_an_update_are_the_next_batches_and_its_position_follows_the_last_one(batches, folder):
     """Their lengths differ, and its position is where the next update begins."""
     alone = batches(epochs=2)
-    updates = list(batching.grouped(batching.batches(folder, batch_tokens=BUDGET, seed=1, epochs=2), 4).as_numpy_iterator())
+    updates = list(
+        batching.grouped(batching.batches(folder, batch_tokens=BUDGET, seed=1, epochs=2), 4).as_numpy_iterator()
+    )
     assert len(updates) == -(-len(alone) // 4)
     for number, update in enumerate(updates):
         expected = alone[4 * number : 4 * number + 4]
@@ -563,13 +603,21 @@ def test_the_buckets_of_an_update_are_the_next_batches_and_its_position_follows_
                 rows, length = batch[side].shape
                 np.testing.assert_array_equal(bucket[:rows, :length], batch[side])
                 assert (bucket != PAD).sum() == (batch[side] != PAD).sum()
-    assert np.mean([np.ptp([batch["source"].shape[1] for batch in alone[first : first + 4]]) for first in range(0, 20, 4)]) > LONGEST / 4
+    assert (
+        np.mean([np.ptp([batch["source"].shape[1] for batch in alone[first : first + 4]]) for first in range(0, 20, 4)])
+        > LONGEST / 4
+    )
 
 
 def test_the_damage_of_an_update_is_the_sum_over_its_buckets():
-    batches = tf.data.Dataset.range(5).map(lambda n: {"source": [[n]], "target": [[n]], "position": [0, n], "damaged": n})
+    batches = tf.data.Dataset.range(5).map(
+        lambda n: {"source": [[n]], "target": [[n]], "position": [0, n], "damaged": n}
+    )
     updates = list(batching.grouped(batches, 3).as_numpy_iterator())
-    assert [(update["position"].tolist(), int(update["damaged"])) for update in updates] == [([0, 2], 0 + 1 + 2), ([0, 4], 3 + 4)]
+    assert [(update["position"].tolist(), int(update["damaged"])) for update in updates] == [
+        ([0, 2], 0 + 1 + 2),
+        ([0, 4], 3 + 4),
+    ]
 
 
 @pytest.mark.parametrize(("wanted", "expected"), [(1, 1), (8, 8), (40, 10)])
@@ -586,5 +634,9 @@ def test_the_worked_example_of_its_docstring_is_what_happens(tmp_path):
     found = list(batching.batches(tmp_path, batch_tokens=18, seed=1, epochs=1).as_numpy_iterator())
     shapes = {(batch["source"].shape, batch["target"].shape) for batch in found}
     assert shapes == {((4, 3), (4, 4)), ((2, 9), (2, 9))} and len(found) == 2
-    rows = {tuple(map(np.count_nonzero, pair)) for batch in found for pair in zip(batch["source"], batch["target"], strict=True)}
+    rows = {
+        tuple(map(np.count_nonzero, pair))
+        for batch in found
+        for pair in zip(batch["source"], batch["target"], strict=True)
+    }
     assert rows == set(lengths)

@@ -1,4 +1,6 @@
-"""Files that Apache Beam translates are those of `translate.py`, line for line, however the work is cut, shared out and killed."""
+"""Files that Apache Beam translates are those of `translate.py`, line for line, however the work is cut, shared out and
+killed.
+"""
 
 import contextlib
 import dataclasses
@@ -43,7 +45,8 @@ TEXTS = {
     "many": b"".join(b"\xff\xfe\n" if number == 22 else b"line %d\n" % number for number in range(1, 24)) + b"no end",
     "empty": b"",
     "blank": b"\n\n  \nx\n\n",
-    "marked": b"\xef\xbb\xbfone\r\n\xff\xfe is not UTF-8\n\xef\xbb\xbfnot the first\none\xe2\x80\xa8line\rof\x85text\n5\n6\n7\n"
+    "marked": b"\xef\xbb\xbfone\r\n\xff\xfe is not UTF-8\n\xef\xbb\xbfnot the first\none\xe2\x80\xa8line\rof\x85text\n"
+    b"5\n6\n7\n"
     b"\xef\xbb\xbf8, the first of a chunk\n",
     "one_chunk": b"a\nb\nc\nd\ne\nf\ng\n",
 }
@@ -111,7 +114,9 @@ def shouted(text: bytes) -> bytes:
 
 def instead(monkeypatch, translator) -> None:
     """A translator for all jobs of this process."""
-    monkeypatch.setattr(AskedToShout, "load", lambda asked, terms, by_text=False: LineTranslator(asked, terms, translator, by_text))
+    monkeypatch.setattr(
+        AskedToShout, "load", lambda asked, terms, by_text=False: LineTranslator(asked, terms, translator, by_text)
+    )
 
 
 EXPECTED = {f"{name}.txt": shouted(text) for name, text in TEXTS.items()} | {"packed.txt": shouted(TEXTS["many"])}
@@ -126,7 +131,9 @@ EXPECTED = {f"{name}.txt": shouted(text) for name, text in TEXTS.items()} | {"pa
 def test_each_file_becomes_a_file_of_as_many_lines_in_their_order(source, monkeypatch, messages, options):
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT}/tests")  # For processes.
     assert translate(source, options=options) == EXPECTED
-    number, subwords = (sum(map(count, EXPECTED.values())) for count in (lambda text: text.count(b"\n"), lambda text: len(text.split())))
+    number, subwords = (
+        sum(map(count, EXPECTED.values())) for count in (lambda text: text.count(b"\n"), lambda text: len(text.split()))
+    )
     said = f"Translated {number:,} lines ({subwords:,} sub-words) of 6 files in "
     assert any(message.startswith(said) and "0 failures and 0 warnings" in message for message in messages)
 
@@ -139,17 +146,22 @@ def test_a_job_server_gets_all_that_the_workers_need_and_counts(source, messages
 
 
 def test_a_line_that_cannot_be_translated_is_put_aside_with_its_place_and_reason(source, monkeypatch, messages):
-    """A line that is too long, and one at which the search fails; a blank line takes their place. One that is cut is told too."""
+    """A line that is too long, and one at which the search fails; a blank line takes their place. One that is cut is
+    told too.
+    """
     for module in (lines, transform):
         monkeypatch.setattr(module, "MAX_LINE", 60)
     text = b"a\n" * 8 + b"x" * 60 + b"\n" + b"y" * 200 + b"\n" + b"b\nplease stop\nc\n" + b"z" * 61 + b"\nend"
     (source / "hard.txt").write_bytes(text)
     found = translate(source, pattern="hard.txt")
-    expected = [b"A"] * 8 + [b"X" * 60, b"", b"B", b"", b"C", b"", b"END"]  # 60 bytes with the line's end would fit, and 61 do not.
+    # 60 bytes with the line's end would fit, and 61 do not.
+    expected = [b"A"] * 8 + [b"X" * 60, b"", b"B", b"", b"C", b"", b"END"]
     expected[8] = b""
     problems = found.pop("hard.txt.problems").decode().splitlines()
     assert found["hard.txt"].split(b"\n")[:-1] == expected
-    assert [problem.split(": ", 2)[:2] for problem in problems] == [[f"Line {number}", "not translated"] for number in (9, 10, 12, 14)]
+    assert [problem.split(": ", 2)[:2] for problem in problems] == [
+        [f"Line {number}", "not translated"] for number in (9, 10, 12, 14)
+    ]
     assert "at most 60 bytes" in problems[0] and problems[2].endswith("RuntimeError: Told to stop.")
     assert any("with 4 failures and 0 warnings" in message for message in messages)
 
@@ -169,7 +181,11 @@ def test_the_time_of_a_chunk_is_counted_in_milliseconds(monkeypatch):
     monkeypatch.setattr(transform, "count", lambda **numbers: counted.append(numbers))
     monkeypatch.setattr(transform, "time", types.SimpleNamespace(monotonic=iter([5.0, 5.25]).__next__))
     terms = ASKED.read_terms()
-    list(transform.Handler(ASKED, terms).run_inference([transform.Lines(["a b", "x" * 41, ""], {3: "too long"})], ASKED.load(terms)))
+    list(
+        transform.Handler(ASKED, terms).run_inference(
+            [transform.Lines(["a b", "x" * 41, ""], {3: "too long"})], ASKED.load(terms)
+        )
+    )
     assert counted == [{"chunks": 1, "lines": 3, "subwords": 3, "milliseconds": 250, "failures": 1, "warnings": 1}]
 
 
@@ -248,8 +264,10 @@ end = lambda message: os.kill(os.getpid(), signal.SIGKILL)
 load = lambda asked, terms, by_text: test_beam.LineTranslator(asked, terms, test_beam.Shouting(fails_at=b"line 15", end=end))
 test_beam.AskedToShout.load = load
 beam.translate_files(test_beam.ASKED, "{source}/many.txt", "{source.parent}/out")
-"""
-    assert programs.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": ""}).returncode == -signal.SIGKILL
+"""  # noqa: E501
+    assert (
+        programs.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": ""}).returncode == -signal.SIGKILL
+    )
     output = source.parent / "out"
     assert not list(output.glob("*.txt")) and len(list(output.rglob("*.part"))) == 2
     seen: list[bytes] = []
@@ -274,12 +292,15 @@ def test_a_worker_that_is_killed_ends_the_job_and_the_same_command_finishes_it(s
     code = f"""
 import test_beam
 test_beam.beam.translate_files(test_beam.AskedToDie(test_beam.MODEL), "{source}/*", "{source.parent}/out", options="{options}")
-"""
+"""  # noqa: E501
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests", "DEAD": str(tmp_path / "dead")}
     for code_of_exit, said in ((1, "Received: A worker ended before its work, as when memory is short."), (0, "")):
         with (tmp_path / "said").open("wb") as file:
             command = [sys.executable, "-c", code]
-            assert subprocess.run(command, env=environment, stdout=file, stderr=file, timeout=120).returncode == code_of_exit
+            assert (
+                subprocess.run(command, env=environment, stdout=file, stderr=file, timeout=120).returncode
+                == code_of_exit
+            )
         assert said in (tmp_path / "said").read_text()
     assert {name: (source.parent / "out" / name).read_bytes() for name in EXPECTED} == EXPECTED
 
@@ -296,7 +317,9 @@ def test_requests_to_a_worker_that_has_ended_fail(ends):
 
     with beam_runner._ending_with_workers():
         connection = ControlConnection()
-        answered, waiting = (connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id=name)) for name in ("answered", "waiting"))
+        answered, waiting = (
+            connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id=name)) for name in ("answered", "waiting")
+        )
         connection.set_input(responses())
         assert answered.get(timeout=10).instruction_id == "answered"
         for future in (waiting, connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id="late"))):
@@ -317,7 +340,9 @@ def test_a_call_removes_the_chunks_of_finished_files_alone(source, monkeypatch):
     assert (chunks / "marked.txt").exists()
     for pattern in ("marked.txt", "blank.txt"):
         beam.translate_files(ASKED, f"{source}/{pattern}", str(source.parent / "out"))
-        assert sorted(path for path in chunks.rglob("*") if path.is_file()) == begun and list(chunks.iterdir()) == [chunks / "many.txt"]
+        assert sorted(path for path in chunks.rglob("*") if path.is_file()) == begun and list(chunks.iterdir()) == [
+            chunks / "many.txt"
+        ]
     seen: list[bytes] = []
     instead(monkeypatch, Shouting(seen))
     assert translate(source, pattern="many.txt")["many.txt"] == EXPECTED["many.txt"]
@@ -344,7 +369,10 @@ def test_a_file_whose_chunks_are_all_translated_is_joined(source, monkeypatch):
 def test_a_second_job_in_a_folder_at_the_same_time_is_refused_and_harms_nothing(source):
     output = source.parent / "out"
     output.mkdir()
-    with files.exclusive(output / folder.LOCK, "it"), pytest.raises(BlockingIOError, match=f"{output} is in use by process"):
+    with (
+        files.exclusive(output / folder.LOCK, "it"),
+        pytest.raises(BlockingIOError, match=f"{output} is in use by process"),
+    ):
         translate(source)
     assert [path.name for path in output.iterdir()] == [folder.LOCK]
 
@@ -381,7 +409,11 @@ def test_a_damaged_file_is_reported_and_the_others_are_finished(source, monkeypa
     monkeypatch.setattr(job, "_totals", lambda result: seen.update(totals(result)) or seen)
     with pytest.raises(OSError, match=r"1 of 6 files could not be read, such as .*packed.txt.gz: see .*\*.problems"):
         translate(source)
-    assert {name: seen[name] for name in ("chunks", "lines", "unreadable_files")} == {"chunks": 8, "lines": 44, "unreadable_files": 1}
+    assert {name: seen[name] for name in ("chunks", "lines", "unreadable_files")} == {
+        "chunks": 8,
+        "lines": 44,
+        "unreadable_files": 1,
+    }
     output = source.parent / "out"
     assert (output / "many.txt").read_bytes() == EXPECTED["many.txt"]
     assert (
@@ -394,11 +426,14 @@ def test_a_damaged_file_is_reported_and_the_others_are_finished(source, monkeypa
 
 def test_what_is_refused_is_reported_before_anything_is_written(source, tmp_path):
     translate(source, pattern="blank.txt")
-    with pytest.raises(ValueError, match="options and the model that .*out was begun with. Received others: jsonl, keep_patterns. Give"):
+    with pytest.raises(
+        ValueError, match="options and the model that .*out was begun with. Received others: jsonl, keep_patterns. Give"
+    ):
         translate(source, dataclasses.replace(ASKED, keep_patterns="tags", jsonl=True))
     (source / "blank.txt").write_bytes(b"other\n")
     with pytest.raises(
-        ValueError, match="as they were translated. Received: .*in/blank.txt, changed since. Give another folder as `output`"
+        ValueError,
+        match="as they were translated. Received: .*in/blank.txt, changed since. Give another folder as `output`",
     ):
         translate(source)
     (tmp_path / "out" / "many.txt").write_bytes(b"mine")
@@ -425,7 +460,9 @@ def test_a_description_of_another_program_is_refused(source, tmp_path):
     (tmp_path / "out").mkdir()
     for content in ("not JSON", "[]", '{"asked": 3}'):
         (tmp_path / "out" / folder.JOB).write_text(content)
-        with pytest.raises(ValueError, match="of this program. Received: .*out/translate.json, another file. Give another folder"):
+        with pytest.raises(
+            ValueError, match="of this program. Received: .*out/translate.json, another file. Give another folder"
+        ):
             translate(source)
         assert (tmp_path / "out" / folder.JOB).read_text() == content
 
@@ -457,7 +494,9 @@ def signatures(translator):
 @pytest.fixture
 def real(translator, signatures, monkeypatch) -> None:
     monkeypatch.setattr("t2t_keras.serving.signatures.Signatures", lambda _: signatures)
-    monkeypatch.setattr(LineTranslation, "load", lambda asked, terms, by_text=False: LineTranslator(asked, terms, translator, by_text))
+    monkeypatch.setattr(
+        LineTranslation, "load", lambda asked, terms, by_text=False: LineTranslator(asked, terms, translator, by_text)
+    )
 
 
 def shortened(text: bytes) -> bytes:
@@ -500,7 +539,13 @@ def test_the_options_of_the_search_are_those_of_translate(source, real, options)
 @pytest.mark.medium
 @pytest.mark.parametrize(
     "options",
-    [{}, {"n_best": 2}, {"sample": SampleConfig(draws=2, seed=3)}, {"keep_patterns": "/t\\w+/"}, {"jsonl": True, "n_best": 1}],
+    [
+        {},
+        {"n_best": 2},
+        {"sample": SampleConfig(draws=2, seed=3)},
+        {"keep_patterns": "/t\\w+/"},
+        {"jsonl": True, "n_best": 1},
+    ],
     ids=str,
 )
 def test_an_export_writes_what_its_run_writes(real, signatures, translator, tmp_path, monkeypatch, options):
@@ -512,7 +557,11 @@ def test_an_export_writes_what_its_run_writes(real, signatures, translator, tmp_
     texts = ["two hundred and seven", "", "one", "x" * 5000]
     if options.get("jsonl"):
         both = (["zwei", "ein"], ["ein", "zwei"])
-        texts = [json.dumps({"text": text, "constraints": each, "avoid": ["und"], "ordered": True}) for text in texts for each in both]
+        texts = [
+            json.dumps({"text": text, "constraints": each, "avoid": ["und"], "ordered": True})
+            for text in texts
+            for each in both
+        ]
     warnings: dict[str, list[str]] = {"run": [], "export": []}
 
     def written(name: str, translator: LineTranslator) -> bytes:
@@ -524,7 +573,9 @@ def test_an_export_writes_what_its_run_writes(real, signatures, translator, tmp_
     assert asked.search == translator.config
     exported = LineTranslator(asked, own.read_terms(), loaded.LoadedExport(export))
     assert written("export", exported) == written("run", own.load(own.read_terms()))
-    assert warnings["export"] == warnings["run"] and f"Line {len(texts)}: longer than `max_input`=" in warnings["run"][-1]
+    assert (
+        warnings["export"] == warnings["run"] and f"Line {len(texts)}: longer than `max_input`=" in warnings["run"][-1]
+    )
 
 
 def test_an_export_with_other_weights_of_the_same_size_is_another_model(tmp_path):
@@ -558,7 +609,11 @@ def test_an_option_that_an_export_refuses_is_reported_with_its_sentence(real, si
     monkeypatch.setattr(loaded, "read_signatures", lambda path: signatures)
     asked = LineTranslation({"export": tmp_path}, n_best=3)
     with pytest.raises(ValueError, match="n_best.* The sentence is: 'one'"):
-        list(LineTranslator(asked, asked.read_terms(), loaded.LoadedExport(tmp_path)).results(["one"], lambda message: None))
+        list(
+            LineTranslator(asked, asked.read_terms(), loaded.LoadedExport(tmp_path)).results(
+                ["one"], lambda message: None
+            )
+        )
 
 
 def test_a_line_that_is_not_json_is_answered_by_a_blank_one(source, real):
@@ -595,7 +650,9 @@ def test_another_checkpoint_is_another_job(source, real, tmp_path):
 def test_the_weights_that_describe_a_job_are_those_of_its_checkpoint(monkeypatch):
     monkeypatch.setattr(checkpoint, "identity", lambda folder, which: f"{which} of {folder.name}")
     found = LineTranslation({**MODEL, "which": "latest"}).identity()
-    assert found["checkpoint"] == "latest" and [each["weights"] for each in found["model_dir"]] == [f"latest of {RUN.name}"]
+    assert found["checkpoint"] == "latest" and [each["weights"] for each in found["model_dir"]] == [
+        f"latest of {RUN.name}"
+    ]
 
 
 def test_a_job_that_was_begun_with_an_option_is_another_one_without_it(source, tmp_path):
@@ -648,7 +705,9 @@ def test_the_draws_of_a_line_in_a_pipeline_depend_on_its_text_alone(real):
     """In whatever order and batches the lines come."""
     sampled = beam.Translate(RUN, sample=SampleConfig(draws=4, seed=1))
     translator = sampled.asked.load(sampled.terms, by_text=True)
-    expected = {text: next(translator.results([text], lambda message: None))["text"] for text in ("two hundred", "one", "seven")}
+    expected = {
+        text: next(translator.results([text], lambda message: None))["text"] for text in ("two hundred", "one", "seven")
+    }
     assert len(set(map(str, expected.values()))) == 3
     for texts in (["two hundred", "one", "seven"], ["seven", "two hundred", "one", "one"]):
 
@@ -695,10 +754,19 @@ def test_a_transform_reports_what_is_wrong_before_the_pipeline_runs(tmp_path):
 
 @pytest.mark.slow
 def test_the_program_with_two_processes_writes_what_it_writes_without_beam(source, tmp_path):
-    texts = "".join(f"{number} hundred and {other}\n" for number in ("two", "three") for other in ("one", "seven", "nine"))
+    texts = "".join(
+        f"{number} hundred and {other}\n" for number in ("two", "three") for other in ("one", "seven", "nine")
+    )
     for name in ("first", "second"):
         (source / f"{name}.en").write_text(texts)
-    program = [sys.executable, str(ROOT / "tools/translate.py"), f"--model_dir={RUN}", "--n_best=2", "--beam_size=3", "--alpha=0.9"]
+    program = [
+        sys.executable,
+        str(ROOT / "tools/translate.py"),
+        f"--model_dir={RUN}",
+        "--n_best=2",
+        "--beam_size=3",
+        "--alpha=0.9",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     expected = programs.run(program, input=texts.encode(), capture_output=True, env=environment).stdout
     workers = "--beam_options=--direct_num_workers=2 --direct_running_mode=multi_processing"

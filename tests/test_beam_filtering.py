@@ -24,9 +24,13 @@ from t2t_keras.beam import beam_filtering
 
 ROOT = pathlib.Path(__file__).parent.parent
 RUN = ROOT / "tests/data/run_1"
-EVERY_RULE = FilterConfig(source_script="Latin", target_script="Latin", source_language="en", min_language=1e-3, max_cross_entropy=25.0)
+EVERY_RULE = FilterConfig(
+    source_script="Latin", target_script="Latin", source_language="en", min_language=1e-3, max_cross_entropy=25.0
+)
 DEFAULT = FilterConfig()
-THREADS, PROCESSES = (f"--direct_num_workers=2 --direct_running_mode=multi_{kind}" for kind in ("threading", "processing"))
+THREADS, PROCESSES = (
+    f"--direct_num_workers=2 --direct_running_mode=multi_{kind}" for kind in ("threading", "processing")
+)
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +43,9 @@ def eleven_pairs_in_a_chunk(monkeypatch):
 def scores(sources, targets) -> list[float]:
     """Stand-in for models: the scores have many digits, and some are not numbers."""
     pairs = zip(sources, targets, strict=True)
-    return [math.nan if "river river" in source else math.sqrt(len(source)) * len(target) / 10 for source, target in pairs]
+    return [
+        math.nan if "river river" in source else math.sqrt(len(source)) * len(target) / 10 for source, target in pairs
+    ]
 
 
 def load_scores():
@@ -49,7 +55,10 @@ def load_scores():
 @pytest.fixture
 def text(tmp_path) -> list[str]:
     """Pairs that break each rule, in files of both kinds whose line ends differ, with repetitions in other files."""
-    bad = [(GOOD[0], "Мужчина играет на гитаре."), (FRENCH, "A man plays the guitar on a stage with the public before him")]
+    bad = [
+        (GOOD[0], "Мужчина играет на гитаре."),
+        (FRENCH, "A man plays the guitar on a stage with the public before him"),
+    ]
     latin = ("caf\u00e9 au lait".encode("latin-1") + b"\n", "kaffee")
     parts = [[*noise(150), *bad, latin], noise(60), [*noise(25), latin, *bad, *noise(40)]]
     for number, pairs in enumerate(parts):
@@ -66,7 +75,9 @@ def text(tmp_path) -> list[str]:
 
 def both(text: list[str], folder: pathlib.Path, config: FilterConfig = DEFAULT, load=None, **given):
     """The contents of the folders of Beam and of the local path."""
-    found = beam_filtering.filter_text(*text, folder / "beam", config, load_scores=load, **{"runner": "DirectRunner", **given})
+    found = beam_filtering.filter_text(
+        *text, folder / "beam", config, load_scores=load, **{"runner": "DirectRunner", **given}
+    )
     local = filtering.filter_text(*text, folder / "local", config, scores=load and load(), number=1)
     assert found == local and sorted(contents(folder / "beam")) == sorted(contents(folder / "local"))
     return contents(folder / "beam"), contents(folder / "local")
@@ -161,7 +172,9 @@ def test_what_cannot_be_filtered_leaves_nothing(text, tmp_path):
         return str(raised.value)
 
     assert "is empty. Expected a sentence on each line." in refused(text[0], f"{text[1]},{empty}")
-    assert "Expected as many lines of source as of target. Received: 281 in" in refused(text[0], text[1].rpartition(",")[0])
+    assert "Expected as many lines of source as of target. Received: 281 in" in refused(
+        text[0], text[1].rpartition(",")[0]
+    )
     assert "NoSuchRunner" in refused(*text, runner="NoSuchRunner")
     assert "no weights here" in refused(*text, load=_failing)
 
@@ -178,7 +191,7 @@ from t2t_keras.config import FilterConfig
 from t2t_keras.data import beam_filtering
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
 beam_filtering.filter_text(*{text!r}, pathlib.Path({str(tmp_path / "beam")!r}), FilterConfig(), runner="DirectRunner", load_scores=die)
-"""
+"""  # noqa: E501
     killed = programs.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert killed.returncode == -signal.SIGKILL
     assert not (tmp_path / "beam").exists() and list(tmp_path.glob(".unfinished-beam-*"))
@@ -204,7 +217,13 @@ def test_elements_between_workers_do_not_grow_with_the_number_of_repetitions(tmp
 @pytest.mark.slow
 def test_the_program_writes_what_it_writes_without_beam(text, tmp_path):
     """Processes of their own, whose TensorFlow reads the environment that the program chooses."""
-    program = [sys.executable, str(ROOT / "tools/filter.py"), f"--source={text[0]}", f"--target={text[1]}", "--max_cross_entropy=0"]
+    program = [
+        sys.executable,
+        str(ROOT / "tools/filter.py"),
+        f"--source={text[0]}",
+        f"--target={text[1]}",
+        "--max_cross_entropy=0",
+    ]
     program += [f"--forward_run={RUN}", f"--backward_run={RUN}"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([*program, f"--output_dir={tmp_path}/local"], env=environment, check=True)

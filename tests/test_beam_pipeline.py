@@ -25,7 +25,9 @@ def data(tmp_path, monkeypatch) -> DataConfig:
     monkeypatch.setattr(shards, "PAIRS_PER_SHARD", 40)
     monkeypatch.setattr(beam_pipeline, "PAIRS_PER_CHUNK", 23)
     train = [*TRAIN[:50], ("empty", " "), *TRAIN[50:], ("a\u2028b\x85c\x0c d", "e\rf ▁ \ue0f0g")]
-    return DataConfig(**write_text(tmp_path, "train", train), **write_text(tmp_path, "valid", VALID), max_length=MAX_LENGTH)
+    return DataConfig(
+        **write_text(tmp_path, "train", train), **write_text(tmp_path, "valid", VALID), max_length=MAX_LENGTH
+    )
 
 
 def run(data: DataConfig, folder: pathlib.Path, seed: int = 1, **beam_options) -> dict[str, bytes]:
@@ -34,7 +36,9 @@ def run(data: DataConfig, folder: pathlib.Path, seed: int = 1, **beam_options) -
     return contents(folder)
 
 
-@pytest.mark.parametrize("options", ["", "--direct_num_workers=2 --direct_running_mode=multi_threading"], ids=["one worker", "two"])
+@pytest.mark.parametrize(
+    "options", ["", "--direct_num_workers=2 --direct_running_mode=multi_threading"], ids=["one worker", "two"]
+)
 def test_beam_writes_every_file_as_the_local_path_does(data, tmp_path, monkeypatch, options, messages):
     monkeypatch.setattr(shards, "PAIRS_PER_RECORD", 16)
     local = run(data, tmp_path / "local")
@@ -74,14 +78,18 @@ def test_other_corpora_than_plain_text_are_the_same_too(data, tmp_path):
 
 
 def test_the_exchange_is_emptied_before_and_after(data, tmp_path):
-    """What a killed run left there is not read; another folder than the default does as well, and what else it holds stays."""
+    """What a killed run left there is not read; another folder than the default does as well, and what else it holds
+    stays.
+    """
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
     exchange = tmp_path / "other" / "t2t_keras_exchange"
     exchange.mkdir()
     (exchange / "000000000000.text").write_bytes(b"left\nover\n")
     (exchange / "000000000099.text").write_bytes(b"left\nover\n")
-    assert run(data, tmp_path / "beam", runner="DirectRunner", exchange=str(exchange.parent)) == run(data, tmp_path / "local")
+    assert run(data, tmp_path / "beam", runner="DirectRunner", exchange=str(exchange.parent)) == run(
+        data, tmp_path / "local"
+    )
     assert contents(exchange.parent) == {"notes.txt": b"mine"}
 
 

@@ -20,7 +20,9 @@ def random_tables(batch: int, seed: int, vocab_size: int = 4, length: int = 8, s
 
 def constant_tables(probabilities, length: int = 40) -> np.ndarray:
     """One sentence whose next token has the same probabilities whatever came before."""
-    return np.broadcast_to(np.log(np.maximum(probabilities, 1e-30)).astype(np.float32), [1, length] + [len(probabilities)] * 3)
+    return np.broadcast_to(
+        np.log(np.maximum(probabilities, 1e-30)).astype(np.float32), [1, length] + [len(probabilities)] * 3
+    )
 
 
 def step_of(tables):
@@ -81,7 +83,11 @@ def search(tables, *, beam_size, max_length, alpha, step=None, places=None, **op
     assert sequences.dtype == tf.int32 and sequences.shape[:2] == scores.shape == (batch, beam_size)
     sequences, scores = sequences[:, :places].numpy(), scores[:, :places].numpy()
     return [
-        [(until_end(row, most[i]), float(score)) for row, score in zip(sequences[i], scores[i], strict=True) if score > -np.inf]
+        [
+            (until_end(row, most[i]), float(score))
+            for row, score in zip(sequences[i], scores[i], strict=True)
+            if score > -np.inf
+        ]
         for i in range(batch)
     ]
 
@@ -118,19 +124,27 @@ def every_hypothesis(table, max_length: int) -> dict:
     return found
 
 
-def search_that_never_stops_early(table, beam_size: int, max_length: int, alpha: float, prefix=(), change=None) -> list[tuple]:
-    """The rule of `beam_search` with dictionaries, every step taken. `change` is (tokens, log P [V]) → [V], as a scorer is."""
+def search_that_never_stops_early(
+    table, beam_size: int, max_length: int, alpha: float, prefix=(), change=None
+) -> list[tuple]:
+    """The rule of `beam_search` with dictionaries, every step taken. `change` is (tokens, log P [V]) → [V], as a scorer
+    is.
+    """
     running, ended = {(): 0.0}, {}
     for position in range(max_length):
         candidates = {
             (*tokens, token): log_p + value
             for tokens, log_p in running.items()
-            for token, value in enumerate(change(tokens, log_probs(table, tokens)) if change else log_probs(table, tokens))
+            for token, value in enumerate(
+                change(tokens, log_probs(table, tokens)) if change else log_probs(table, tokens)
+            )
             if (token in prefix[position : position + 1] or position >= len(prefix)) and value > -np.inf
         }
         best = sorted(candidates, key=candidates.get, reverse=True)[: 2 * beam_size if beam_size > 1 else 1]
         ended |= {tokens: candidates[tokens] for tokens in best if tokens[-1] == EOS}
-        running = {tokens: candidates[tokens] for tokens in [tokens for tokens in best if tokens[-1] != EOS][:beam_size]}
+        running = {
+            tokens: candidates[tokens] for tokens in [tokens for tokens in best if tokens[-1] != EOS][:beam_size]
+        }
     return ranked(ended | running, alpha)[:beam_size]
 
 
@@ -142,8 +156,11 @@ def assert_same(received: list[tuple], expected: list[tuple]) -> None:
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_a_beam_wide_enough_to_be_exact_equals_exhaustive_enumeration(alpha):
     tables = random_tables(batch=3, seed=11)
-    # Three words go on, so 3⁰ + 3¹ + … + 3⁴ = 121 hypotheses end within five tokens; the last step chooses 2 W of 3⁴ · 4.
-    for received, table in zip(search(tables, beam_size=162, places=121, max_length=5, alpha=alpha), tables, strict=True):
+    # Three words go on, so 3⁰ + 3¹ + … + 3⁴ = 121 hypotheses end within five tokens; the last step chooses 2 W of
+    # 3⁴ · 4.
+    for received, table in zip(
+        search(tables, beam_size=162, places=121, max_length=5, alpha=alpha), tables, strict=True
+    ):
         expected = ranked(every_hypothesis(table, 5), alpha)[:121]
         assert all(tokens[-1] == EOS for tokens, _ in expected)
         assert_same(received, expected)
@@ -154,25 +171,30 @@ def test_a_beam_wide_enough_to_be_exact_equals_exhaustive_enumeration(alpha):
 def test_places_that_no_ended_hypothesis_takes_go_to_the_best_unfinished_ones(beam_size, max_length, alpha):
     """The beam is wider than the vocabulary, so its first steps have fewer hypotheses than places.
 
-    Story: places without a hypothesis had log P = -1e9. Divided by a length penalty above 1 that is more than the mark of
-    "nothing here", so hypotheses that nobody wrote counted as ended and stood before real ones.
+    Story: places without a hypothesis had log P = -1e9. Divided by a length penalty above 1 that is more than the mark
+    of "nothing here", so hypotheses that nobody wrote counted as ended and stood before real ones.
     """
     tables = random_tables(batch=2, seed=5)
-    for received, table in zip(search(tables, beam_size=beam_size, max_length=max_length, alpha=alpha), tables, strict=True):
+    for received, table in zip(
+        search(tables, beam_size=beam_size, max_length=max_length, alpha=alpha), tables, strict=True
+    ):
         expected = ranked(every_hypothesis(table, max_length), alpha)[:beam_size]
         assert len(expected) == beam_size and expected[0][0][-1] == EOS and expected[-1][0][-1] != EOS
         assert_same(received, expected)
 
 
 @pytest.mark.parametrize(
-    ("length", "alpha", "expected"), [(1, 0.6, 1), (1, -3, 1), (7, 1, 2), (7, -1, 0.5), (19, 0.5, 2), (7, 0, 1), (31, 2, 36)]
+    ("length", "alpha", "expected"),
+    [(1, 0.6, 1), (1, -3, 1), (7, 1, 2), (7, -1, 0.5), (19, 0.5, 2), (7, 0, 1), (31, 2, 36)],
 )
 def test_the_length_penalty_is_equation_14_of_wu_et_al_by_hand(length, alpha, expected):
     assert float(length_penalty(length, alpha)) == pytest.approx(expected)
 
 
 def test_scores_by_hand_count_the_end_token_in_the_length():
-    """The end has probability 1/4 at every step, one word has the rest: lp(1) = 1 of the empty translation, lp(2) = 7/6, lp(3) = 8/6."""
+    """The end has probability 1/4 at every step, one word has the rest: lp(1) = 1 of the empty translation, lp(2) =
+    7/6, lp(3) = 8/6.
+    """
     received = search(constant_tables([3 / 4, 0, 0, 1 / 4]), beam_size=3, max_length=3, alpha=1.0)[0]
     quarter, three_quarters = math.log(1 / 4), math.log(3 / 4)
     by_hand = [
@@ -187,8 +209,8 @@ def test_scores_by_hand_count_the_end_token_in_the_length():
 def test_a_beam_of_one_is_greedy_search(alpha):
     """The top_log_probs token at each step, until that is the end token: what the docstring and `--beam_size` promise.
 
-    Story: the second best token of a step was looked at as well. An end token in second place was set aside and could win over
-    the top_log_probs word, and after an end token in first place the search went on with the second.
+    Story: the second best token of a step was looked at as well. An end token in second place was set aside and could
+    win over the top_log_probs word, and after an end token in first place the search went on with the second.
     """
     tables = random_tables(batch=40, seed=2)
     for received, table in zip(search(tables, beam_size=1, max_length=8, alpha=alpha), tables, strict=True):
@@ -211,9 +233,9 @@ def test_stopping_early_changes_no_result(beam_size, alpha):
 def test_it_stops_at_the_first_step_at_which_no_running_hypothesis_can_win(alpha, steps):
     """W = 2, P(end) = 0.9 and one word, by hand. After step k the word k times has log P = -2.303 k.
 
-    The two that ended best are the empty one, -0.105, and the word once, -2.408 / lp(2). With α = 0 or below, -4.605 is less
-    after two steps. With α = 1 a running one may yet be divided by lp(40) = 7.5, and 2.303 k / 7.5 passes 2.408 / (7 / 6) at
-    k = 7.
+    The two that ended best are the empty one, -0.105, and the word once, -2.408 / lp(2). With α = 0 or below, -4.605 is
+    less after two steps. With α = 1 a running one may yet be divided by lp(40) = 7.5, and 2.303 k / 7.5 passes 2.408 /
+    (7 / 6) at k = 7.
     """
     tables = constant_tables([0.1, 0, 0, 0.9])
     calls = []
@@ -269,7 +291,9 @@ def history_step(weights):
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("vocab_size", [6, 4000])
 def test_ancestors_lead_to_the_history_of_a_beam(graph, vocab_size):
-    """The log probability of every returned sequence, read again from its beginning as the only beam, is the score beside it."""
+    """The log probability of every returned sequence, read again from its beginning as the only beam, is the score
+    beside it.
+    """
     batch, beam_size, alpha = 8, 5, 0.6
     weights = np.random.default_rng(3).normal(0, 2, [101, vocab_size]).astype(np.float32)
     weights[:, EOS] += math.log(vocab_size / 6)  # So that some sentences end and leave the state before others.
@@ -278,21 +302,32 @@ def test_ancestors_lead_to_the_history_of_a_beam(graph, vocab_size):
     def run():
         state = {"read": tf.zeros([batch, 0, beam_size], tf.int32)}
         start = tf.range(batch) % 6
-        return beam_search(step, state, start, eos_id=EOS, beam_size=beam_size, max_length=tf.fill([batch], 9), alpha=alpha)
+        return beam_search(
+            step, state, start, eos_id=EOS, beam_size=beam_size, max_length=tf.fill([batch], 9), alpha=alpha
+        )
 
     sequences, scores = tf.function(run)() if graph else run()
     for sentence in range(batch):
         for row, score in zip(sequences[sentence].numpy(), scores[sentence].numpy(), strict=True):
-            tokens, state, log_p, previous = until_end(row, 9), {"read": tf.zeros([1, 0, 1], tf.int32)}, 0.0, sentence % 6
+            tokens, state, log_p, previous = (
+                until_end(row, 9),
+                {"read": tf.zeros([1, 0, 1], tf.int32)},
+                0.0,
+                sentence % 6,
+            )
             for position, token in enumerate(tokens):
-                logits, state = step(tf.constant([[previous]]), tf.zeros([1, 1, position + 1], tf.int32), position, state)
+                logits, state = step(
+                    tf.constant([[previous]]), tf.zeros([1, 1, position + 1], tf.int32), position, state
+                )
                 log_p, previous = log_p + float(tf.nn.log_softmax(logits)[0, 0, token]), token
             assert score == pytest.approx(score_of(tokens, log_p, alpha), abs=1e-5)
 
 
 @pytest.mark.parametrize(("vocab_size", "beam_size"), [(4, 1), (4, 4), (4, 9), (7, 30)])
 def test_no_two_hypotheses_of_a_sentence_are_the_same(vocab_size, beam_size):
-    for hypotheses in search(random_tables(20, seed=vocab_size, vocab_size=vocab_size), beam_size=beam_size, max_length=6, alpha=0.6):
+    for hypotheses in search(
+        random_tables(20, seed=vocab_size, vocab_size=vocab_size), beam_size=beam_size, max_length=6, alpha=0.6
+    ):
         assert len({tokens for tokens, _ in hypotheses}) == beam_size
 
 
@@ -315,7 +350,9 @@ def test_where_nothing_may_end_the_best_of_full_length_are_returned():
 
 
 def test_a_sum_of_many_log_probabilities_is_exact_to_float32():
-    """Forty times 15/16 is added up one by one; in bfloat16, of 8 bits, the sum would stop growing at a few percent off."""
+    """Forty times 15/16 is added up one by one; in bfloat16, of 8 bits, the sum would stop growing at a few percent
+    off.
+    """
     tables = constant_tables([15 / 16, 1 / 16, 0, 0]).copy()
     tables[..., EOS] = -np.inf
     tokens, score = search(tables, beam_size=2, max_length=40, alpha=0.0)[0][0]
@@ -386,7 +423,9 @@ def test_the_top_log_probs_tokens_have_the_log_probabilities_of_a_log_softmax(vo
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_the_step_works_on_fewer_sentences_when_some_are_at_their_maximum(beam_size):
-    """Nothing ends, so a sentence goes on up to its maximum: how many do at a step is known. The step has the smallest size for them."""
+    """Nothing ends, so a sentence goes on up to its maximum: how many do at a step is known. The step has the smallest
+    size for them.
+    """
     maxima = np.array([1, 8, 2, 2, 5, 3, 8, 1, 1, 4, 2, 3])
     tables, calls = random_tables(batch=len(maxima), seed=6), []
     tables[..., EOS] = -np.inf
@@ -413,7 +452,9 @@ def test_the_step_works_on_fewer_sentences_when_some_have_ended(beam_size):
 
 
 def test_a_state_of_any_nest_and_any_rank_leaves_with_its_sentences():
-    """Pairs, lists, matrices and bytes, all of a sentence's own number, which every step checks against the sentence it reads."""
+    """Pairs, lists, matrices and bytes, all of a sentence's own number, which every step checks against the sentence it
+    reads.
+    """
     maxima = np.array([2, 6, 1, 1, 4, 1, 6, 2])
     tables = random_tables(batch=len(maxima), seed=7)
     step = step_of(tables)
@@ -505,7 +546,9 @@ def forced(prefixes) -> list[Prefix]:
 
 
 def test_a_forced_token_costs_its_log_probability_by_hand():
-    """Whatever comes first, the end has probability 1/4, words 1 and 2 have 5/8 and 1/8. Forced to begin with 2, α = 1."""
+    """Whatever comes first, the end has probability 1/4, words 1 and 2 have 5/8 and 1/8. Forced to begin with 2, α =
+    1.
+    """
     tables = constant_tables([0, 5 / 8, 1 / 8, 1 / 4])
     received = search(tables, beam_size=3, max_length=3, alpha=1.0, scorers=forced([(2,)]))[0]
     one, two, end = math.log(5 / 8), math.log(1 / 8), math.log(1 / 4)
@@ -542,7 +585,10 @@ def test_a_prefix_that_fills_all_of_the_maximum_is_the_one_hypothesis_cut_to_it(
     prefixes = [(5, 2, 1), (4, 1, 4, 1, 2)]
     tables = random_tables(batch=2, seed=43, vocab_size=6)
     for received, table, prefix in zip(
-        search(tables, beam_size=beam_size, max_length=max_length, alpha=0.6, scorers=forced(prefixes)), tables, prefixes, strict=True
+        search(tables, beam_size=beam_size, max_length=max_length, alpha=0.6, scorers=forced(prefixes)),
+        tables,
+        prefixes,
+        strict=True,
     ):
         tokens = prefix[:max_length]
         log_p = sum(log_probs(table, tokens[:position])[token] for position, token in enumerate(tokens))
@@ -570,7 +616,9 @@ def test_a_prefix_of_nothing_is_none(prefix):
 
 
 def test_all_options_together_in_one_graph_give_what_each_sentence_gives_alone():
-    """Prefixes, maxima, alphas and numbers of hypotheses of their own, in a graph that knows no length when it is traced."""
+    """Prefixes, maxima, alphas and numbers of hypotheses of their own, in a graph that knows no length when it is
+    traced.
+    """
     batch, beam_size = 12, 4
     rng = np.random.default_rng(59)
     weights = rng.normal(0, 2, [101, 6]).astype(np.float32)
@@ -597,5 +645,7 @@ def test_all_options_together_in_one_graph_give_what_each_sentence_gives_alone()
         np.testing.assert_allclose(scores[sentence, :number], alone_scores[0, :number], atol=1e-5)
         length = alone.shape[2]
         found = np.isfinite(alone_scores[0, :number])
-        np.testing.assert_array_equal(sequences[sentence, :number, :length].numpy()[found], alone[0, :number].numpy()[found])
+        np.testing.assert_array_equal(
+            sequences[sentence, :number, :length].numpy()[found], alone[0, :number].numpy()[found]
+        )
         assert not sequences[sentence, :number, length:].numpy()[found].any()

@@ -1,4 +1,5 @@
-"""The comparison of training speed is fair: same batches, same losses, our own step, and ratios of what was measured together.
+"""The comparison of training speed is fair: same batches, same losses, our own step, and ratios of what was measured
+together.
 
 `tests/peers.sh` installs the peers and runs these tests with them; elsewhere those that need them are skipped.
 """
@@ -38,7 +39,9 @@ UPDATES = 3
 def pairs(tmp_path_factory) -> pathlib.Path:
     """Shards of some pairs of unequal lengths."""
     folder, draw = tmp_path_factory.mktemp("pairs"), np.random.default_rng(5)
-    written = [[np.append(draw.integers(EOS + 1, 50, length), EOS) for length in draw.integers(2, 14, 2)] for _ in range(200)]
+    written = [
+        [np.append(draw.integers(EOS + 1, 50, length), EOS) for length in draw.integers(2, 14, 2)] for _ in range(200)
+    ]
     shards.write(folder, written, count=200, vocab_size=50, seed=0)
     return folder
 
@@ -48,7 +51,10 @@ def task(pairs, tmp_path_factory) -> dict:
     """A task whose updates have several micro-batches, with the initial weights."""
     folder = tmp_path_factory.mktemp("task")
     keras.utils.set_random_seed(2)
-    np.savez(folder / "weights.npz", **{name: variable.numpy() for name, variable in ours.named_variables(Transformer(MODEL)).items()})
+    np.savez(
+        folder / "weights.npz",
+        **{name: variable.numpy() for name, variable in ours.named_variables(Transformer(MODEL)).items()},
+    )
     written = batches.write_batches(folder / "batches.npz", pairs, TRAIN, UPDATES)
     weights = str(folder / "weights.npz")
     return {**written, "model": vars(MODEL), "train": vars(TRAIN), "weights": weights, "threads": 1, "options": {}}
@@ -66,7 +72,9 @@ def test_micro_batches_have_the_pairs_of_the_buckets_and_no_empty_rows_or_column
     with np.load(task["batches"]) as arrays:
         for number, update in enumerate(updates):
             expected = [arrays[f"bucket/{2 * number + index}/{side}"] for index in range(2) for side in shards.SIDES]
-            assert sorted(row for part in update for row in rows(*part)) == sorted(rows(*expected[:2]) + rows(*expected[2:]))
+            assert sorted(row for part in update for row in rows(*part)) == sorted(
+                rows(*expected[:2]) + rows(*expected[2:])
+            )
             for part in update:
                 assert all((ids != PAD).any(axis=axis).all() for ids in part for axis in (0, 1))
                 assert all(ids.size <= TRAIN.micro_batch_tokens for ids in part)
@@ -82,7 +90,11 @@ def test_our_contestant_makes_the_updates_of_the_product(task, pairs):
     keras.utils.set_random_seed(TRAIN.seed)
     product, adam = run._make_model(strategy, Options(model, TRAIN))
     read = loop._make_batches(strategy, TRAIN, pairs, batching.START, None)
-    step, scale, losses = loop._make_train_step(strategy, product, adam, toy.TASK, TRAIN, read.element_spec), LossScale(), []
+    step, scale, losses = (
+        loop._make_train_step(strategy, product, adam, toy.TASK, TRAIN, read.element_spec),
+        LossScale(),
+        [],
+    )
     for _, batch in zip(range(UPDATES), read, strict=False):
         metrics, scale = step({side: batch[side] for side in shards.SIDES}, scale)
         losses.append(float(metrics["smoothed_loss"] / metrics["target_tokens"]))
@@ -147,7 +159,9 @@ def test_a_loss_that_is_not_finite_differs_infinitely():
 
 
 def test_a_worker_answers_each_request_with_time_memory_and_its_result(monkeypatch):
-    fake = types.SimpleNamespace(start=lambda task: lambda updates: {"losses": [task["loss"] + index for index in updates]})
+    fake = types.SimpleNamespace(
+        start=lambda task: lambda updates: {"losses": [task["loss"] + index for index in updates]}
+    )
     monkeypatch.setitem(sys.modules, "benchmarks.train_peers.fake", fake)
     answers = io.StringIO()
     worker.serve({"module": "fake", "loss": 5}, ["[0, 1]\n", "[7]\n"], answers)
@@ -160,7 +174,8 @@ def test_a_contestant_is_stopped_between_requests_and_says_why_it_failed(monkeyp
     folder = tmp_path / "benchmarks/train_peers"
     folder.mkdir(parents=True)
     (folder / "fake.py").write_text(
-        "import os\n\ndef start(task):\n    print('noise')\n    return lambda updates: {'third': [0, 1, 2][updates[0]]}\n"
+        "import os\n\ndef start(task):\n    print('noise')\n"
+        "    return lambda updates: {'third': [0, 1, 2][updates[0]]}\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # Another part of the same package.
     process = contestants.Process(contestants.Contestant("a fake", "fake", environment={"OWN": "yes"}), {}, tmp_path)
@@ -211,7 +226,13 @@ def test_each_peer_is_measured_in_turns_with_us_and_a_failure_does_not_end_the_o
     for name in ("first", "last"):
         for ceiling_rate, own, its in found["peers"][name]["rounds"]:
             assert (ceiling_rate, places[own], places[its], abs(own - its)) == (100.0, "t2t_keras", name, 1)
-    assert [name for name, updates in asked if updates == "closed"] == ["first", "broken", "last", "t2t_keras", "ceiling"]
+    assert [name for name, updates in asked if updates == "closed"] == [
+        "first",
+        "broken",
+        "last",
+        "t2t_keras",
+        "ceiling",
+    ]
 
 
 def test_the_ceiling_is_the_rate_of_the_best_product():
@@ -225,8 +246,16 @@ def test_the_ceiling_is_the_rate_of_the_best_product():
 FOUND = {
     "ours": {"first_step": 9.0, "peak_bytes": 2 * 2**30},
     "peers": {
-        "quick": {"first_step": 4.0, "peak_bytes": 5 * 2**30, "rounds": [(100.0, 1.0, 2.0), (50.0, 2.0, 6.0), (100.0, 1.0, 2.5)]},
-        "slow": {"first_step": 5.0, "peak_bytes": 2**30, "rounds": [(100.0, 1.0, 4.0), (100.0, 1.0, 3.0), (100.0, 2.0, 8.0)]},
+        "quick": {
+            "first_step": 4.0,
+            "peak_bytes": 5 * 2**30,
+            "rounds": [(100.0, 1.0, 2.0), (50.0, 2.0, 6.0), (100.0, 1.0, 2.5)],
+        },
+        "slow": {
+            "first_step": 5.0,
+            "peak_bytes": 2**30,
+            "rounds": [(100.0, 1.0, 4.0), (100.0, 1.0, 3.0), (100.0, 2.0, 8.0)],
+        },
         "broken": {"error": "no memory"},
     },
 }
@@ -237,9 +266,14 @@ def test_ratios_and_shares_of_the_ceiling_are_medians_over_rounds():
     assert found["peers"]["quick"]["ratio"] == 2.5, "of 2, 3 and 2.5; the ratio of the medians would be 2.5 / 1 too"
     assert found["peers"]["slow"]["ratio"] == 4.0
     assert (found["fastest_peer"], found["ratio"], found["memory_ratio"]) == ("quick", 2.5, 0.4)
-    assert found["ceiling_share"] == found["ours"]["ceiling_share"] == 0.8, "80 operations in 1 s of 100, or in 2 s of 50"
+    assert found["ceiling_share"] == found["ours"]["ceiling_share"] == 0.8, (
+        "80 operations in 1 s of 100, or in 2 s of 50"
+    )
     assert found["peers"]["quick"]["ceiling_share"] == pytest.approx(80 / 2.5 / 100)
-    assert found["ours"]["tokens_per_second"] == 600 and (found["ours"]["slowest"], found["ours"]["fastest"]) == (300, 600)
+    assert found["ours"]["tokens_per_second"] == 600 and (found["ours"]["slowest"], found["ours"]["fastest"]) == (
+        300,
+        600,
+    )
     assert found["peers"]["quick"]["tokens_per_second"] == 240
     assert (found["peers"]["quick"]["ours_beside"], found["peers"]["slow"]["ours_beside"]) == (600, 600)
     assert found["peers"]["broken"] == {"error": "no memory"}
@@ -247,7 +281,10 @@ def test_ratios_and_shares_of_the_ceiling_are_medians_over_rounds():
 
 
 def test_without_a_peer_there_are_our_results_and_no_ratio():
-    alone = {"ours": FOUND["ours"], "peers": {"t2t_keras": {"rounds": [(100.0, 1.0, 1.0)]}, "broken": {"error": "no memory"}}}
+    alone = {
+        "ours": FOUND["ours"],
+        "peers": {"t2t_keras": {"rounds": [(100.0, 1.0, 1.0)]}, "broken": {"error": "no memory"}},
+    }
     found = results.summary(alone, tokens=600, operations=80.0)
     assert (found["ratio"], found["fastest_peer"], found["ceiling_share"]) == (None, None, 0.8)
     assert list(found["peers"]) == ["broken"]
@@ -269,7 +306,9 @@ def test_the_table_has_the_fastest_first_and_says_what_was_not_measured():
 def program(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
     command = [sys.executable, str(ROOT / "benchmarks/train.py"), *arguments]
     environment = {**os.environ, **variables}
-    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, cwd=ROOT, env=environment)
+    return programs.run(
+        command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, cwd=ROOT, env=environment
+    )
 
 
 @pytest.mark.parametrize(
@@ -307,7 +346,9 @@ program.summary = lambda found, tokens, operations: {"peers": {}, "tokens": toke
 print(json.dumps(program.compare(pathlib.Path())))
 """
     command = [sys.executable, "-c", code]
-    result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, cwd=ROOT, check=True)
+    result = programs.run(
+        command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, cwd=ROOT, check=True
+    )
     found = json.loads(result.stdout.splitlines()[-1])
     assert (found["tokens"], found["operations"]) == (70, 33)
     assert [found["settings"]["model"][name] for name in ("encoder_layers", "decoder_layers")] == [2, 2]
@@ -315,7 +356,15 @@ print(json.dumps(program.compare(pathlib.Path())))
 
 @pytest.mark.slow
 def test_a_small_comparison_has_all_keys_and_names_peers_that_are_missing():
-    small = ["--config=multi30k", "--layers=1", "--batch_tokens=300", "--updates=2", "--rounds=2", "--check_updates=4", "--json"]
+    small = [
+        "--config=multi30k",
+        "--layers=1",
+        "--batch_tokens=300",
+        "--updates=2",
+        "--rounds=2",
+        "--check_updates=4",
+        "--json",
+    ]
     result = program(*small)
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)

@@ -1,6 +1,7 @@
 """What is compared is alike: the peers have our weights, and the sources, lengths and ends are those it says.
 
-`tests/peers.sh` installs PyTorch and transformers and runs these tests with them; elsewhere those that need them are skipped.
+`tests/peers.sh` installs PyTorch and transformers and runs these tests with them; elsewhere those that need them are
+skipped.
 """
 
 import dataclasses
@@ -31,7 +32,9 @@ PEERS = "PyTorch and transformers are not installed: tests/peers.sh installs the
 SMALL = ModelConfig(60, encoder_layers=2, decoder_layers=3, d_model=16, d_ff=24, num_heads=2, d_k=8, d_v=8)
 
 
-@pytest.mark.parametrize("config", [SMALL, dataclasses.replace(SMALL, learned_positions=6)], ids=["sinusoids", "learned positions"])
+@pytest.mark.parametrize(
+    "config", [SMALL, dataclasses.replace(SMALL, learned_positions=6)], ids=["sinusoids", "learned positions"]
+)
 def test_marian_with_our_weights_has_our_logits(config):
     torch = pytest.importorskip("torch", reason=PEERS)
     pytest.importorskip("transformers", reason=PEERS)
@@ -45,7 +48,9 @@ def test_marian_with_our_weights_has_our_logits(config):
     target = np.concatenate([np.full([3, 1], BOS), draw.integers(4, 60, [3, 11])], axis=1).astype(np.int32)
     with torch.inference_mode():
         ids = torch.from_numpy(source).long()
-        logits = peer(input_ids=ids, attention_mask=(ids != PAD).long(), decoder_input_ids=torch.from_numpy(target).long()).logits
+        logits = peer(
+            input_ids=ids, attention_mask=(ids != PAD).long(), decoder_input_ids=torch.from_numpy(target).long()
+        ).logits
     np.testing.assert_allclose(logits.numpy(), model((source, target)).numpy(), rtol=0, atol=1e-4)
 
 
@@ -71,8 +76,18 @@ def test_a_model_that_never_ends_gives_no_special_id_a_chance():
 
 @pytest.mark.slow
 def test_all_systems_write_equally_much_and_float32_writes_the_same():
-    pytest.importorskip("ctranslate2", reason="the extra 'ctranslate2' is not installed: pip install -e '.[ctranslate2]'")
-    arguments = ["--config=C256", "--vocab_size=100", "--target_length=6", "--sentences=6", "--single_sentences=3", "--rounds=1", "--json"]
+    pytest.importorskip(
+        "ctranslate2", reason="the extra 'ctranslate2' is not installed: pip install -e '.[ctranslate2]'"
+    )
+    arguments = [
+        "--config=C256",
+        "--vocab_size=100",
+        "--target_length=6",
+        "--sentences=6",
+        "--single_sentences=3",
+        "--rounds=1",
+        "--json",
+    ]
     program = [sys.executable, str(ROOT / "benchmarks/decode.py"), *arguments, "--batch_sizes=4,1", "--beam_sizes=2,1"]
     result = subprocess.run(program, capture_output=True, text=True, cwd=ROOT, check=True)
     measured = json.loads(result.stdout)
@@ -109,8 +124,15 @@ def stand_in_server(tmp_path):
 def load_of(addresses: list[str], source: pathlib.Path, *flags: str) -> subprocess.CompletedProcess:
     if not find_spec("locust"):  # Importing it would replace the sockets of this process.
         pytest.skip("locust is not installed: tests/peers.sh installs it and runs this test")
-    command = [sys.executable, str(ROOT / "benchmarks/serving.py"), f"--server={','.join(addresses)}", f"--source={source}"]
-    return subprocess.run([*command, "--warm_up=1", "--seconds=2", *flags], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    command = [
+        sys.executable,
+        str(ROOT / "benchmarks/serving.py"),
+        f"--server={','.join(addresses)}",
+        f"--source={source}",
+    ]
+    return subprocess.run(
+        [*command, "--warm_up=1", "--seconds=2", *flags], capture_output=True, text=True, cwd=ROOT, timeout=120
+    )
 
 
 def test_users_share_a_server_and_wait_for_their_own_answers(stand_in_server, tmp_path):
@@ -119,7 +141,9 @@ def test_users_share_a_server_and_wait_for_their_own_answers(stand_in_server, tm
     (tmp_path / "source").write_text("one\n\ntwo\n")
     result = load_of(list(addresses.values()), tmp_path / "source", "--users=1,4")
     assert result.returncode == 0, result.stderr
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in result.stdout.splitlines() if "://" in line]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in result.stdout.splitlines() if "://" in line
+    ]
     assert [(row[0], row[2]) for row in rows] == [(address, users) for address in addresses.values() for users in "14"]
     for row in rows:
         users, median, rate = float(row[2]), float(row[3]), float(row[6])
@@ -232,7 +256,7 @@ child.lines, child.wait = [(10.0, " update 1 of 4: loss 3"), (40.0, " update 4 o
 program.flags.FLAGS(["rehearsal", "--work_dir=x", "--steps=4"])
 program.train = lambda folder, model_dir: child
 print(json.dumps([child.peak(), [seconds for _, seconds, *_ in program.uninterrupted(pathlib.Path("nowhere"))]]))
-"""
+"""  # noqa: E501
     assert json.loads(rehearsal(code)) == [3, [10, 30 / 3, 5]]
 
 
@@ -256,10 +280,15 @@ def test_sentences_with_words_that_the_training_text_lacks_are_scored_by_themsel
 
 
 @pytest.mark.parametrize(
-    ("flags", "unseen", "sentences"), [([], "3 of them (17.6%)", ["4", "2", "2"]), (["--lowercase"], "1 of them (5.9%)", ["4", "3", "1"])]
+    ("flags", "unseen", "sentences"),
+    [([], "3 of them (17.6%)", ["4", "2", "2"]), (["--lowercase"], "1 of them (5.9%)", ["4", "3", "1"])],
 )
 def test_the_program_shows_what_unseen_words_cost(tmp_path, flags, unseen, sentences):
-    for name, lines in (("train", ["a b", "c new", "A"]), ("reference", ["A b c a b", *REFERENCES[1:]]), ("hypothesis", TRANSLATIONS)):
+    for name, lines in (
+        ("train", ["a b", "c new", "A"]),
+        ("reference", ["A b c a b", *REFERENCES[1:]]),
+        ("hypothesis", TRANSLATIONS),
+    ):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     files = [f"--{path.name}={path}" for path in tmp_path.iterdir()]
     command = [sys.executable, str(ROOT / "benchmarks/unseen_words.py"), *files, "--tokenize=none", *flags]

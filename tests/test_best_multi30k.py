@@ -15,7 +15,8 @@ CHECKED = ["grid", "evaluate"]  # Whose flags are checked first.
 TEACHERS = ["train", "train", "translate", "translate"]  # The programs that one teacher of each direction needs.
 # What is scored of seeds 4 and 7 after the training, and with which runs.
 SCORED = {"Seed 4, reranked": (4,), "Seed 7, reranked": (7,), "Ensemble": (4, 7), "Ensemble, reranked": (4, 7)}
-# Notes its arguments, and writes the output of translate.py. It ends with an error if its arguments have the text of a file "fails".
+# Notes its arguments, and writes the output of translate.py. It ends with an error if its arguments have the text of a
+# file "fails".
 PYTHON = """#!/usr/bin/env bash
 printf '%q ' "$@" >> "$(dirname "$0")/commands"
 echo >> "$(dirname "$0")/commands"
@@ -29,7 +30,9 @@ done
 
 @pytest.fixture
 def script(tmp_path):
-    """Runs the script with arguments, and returns its result and the flags of each command, by name, after the program's."""
+    """Runs the script with arguments, and returns its result and the flags of each command, by name, after the
+    program's.
+    """
     text = tmp_path / "text"
     text.mkdir()
     for name in SETS:
@@ -41,18 +44,27 @@ def script(tmp_path):
 
     def run(*arguments):
         command = [ROOT / "benchmarks/best_multi30k.sh", *arguments]
-        result = subprocess.run(command, env=os.environ | {"PYTHON": str(python)}, capture_output=True, text=True, cwd=tmp_path)
+        result = subprocess.run(
+            command, env=os.environ | {"PYTHON": str(python)}, capture_output=True, text=True, cwd=tmp_path
+        )
         noted = tmp_path / "commands"
         lines = noted.read_text().splitlines() if noted.exists() else []
         noted.unlink(missing_ok=True)
-        return result, [(program, [flag.removeprefix("--") for flag in given]) for program, *given in map(shlex.split, lines)]
+        return result, [
+            (program, [flag.removeprefix("--") for flag in given]) for program, *given in map(shlex.split, lines)
+        ]
 
     return run
 
 
 def values(given: list[str], name: str) -> list[str]:
     """The values of a flag, with the folders as their last names."""
-    return [pathlib.Path(part).name for flag in given if flag.startswith(f"{name}=") for part in flag.partition("=")[2].split(",")]
+    return [
+        pathlib.Path(part).name
+        for flag in given
+        if flag.startswith(f"{name}=")
+        for part in flag.partition("=")[2].split(",")
+    ]
 
 
 def test_it_trains_translates_and_trains_with_all_of_it(script, tmp_path):
@@ -66,9 +78,18 @@ def test_it_trains_translates_and_trains_with_all_of_it(script, tmp_path):
         assert f"model_dir={tmp_path}/out/{source}_{target}/seed{seed}" in flags
         if program == "train":
             assert f"seed={seed}" in flags
-            assert values(flags, "train_source") + values(flags, "train_target") == [f"train.{source}", f"train.{target}"]
+            assert values(flags, "train_source") + values(flags, "train_target") == [
+                f"train.{source}",
+                f"train.{target}",
+            ]
             assert values(flags, "valid_source") + values(flags, "valid_target") == [f"val.{source}", f"val.{target}"]
-            assert {"flagfile=multi30k_en_de", "norm=pre", "train_steps=3200", "cooldown_steps=1200", "dtype=bfloat16"} <= set(flags)
+            assert {
+                "flagfile=multi30k_en_de",
+                "norm=pre",
+                "train_steps=3200",
+                "cooldown_steps=1200",
+                "dtype=bfloat16",
+            } <= set(flags)
             assert {"warmup_steps=1000", "learning_rate_factor=1.79"} <= set(flags)
         else:
             assert values(flags, "input") + values(flags, "output") == [f"train.{source}", f"seed{seed}.{target}"]
@@ -89,7 +110,12 @@ def test_it_trains_translates_and_trains_with_all_of_it(script, tmp_path):
         assert f"model_dir={runs}" in flags
         assert values(flags, "source") + values(flags, "reference") == [f"{name}.en", f"{name}.fr"]
         assert {"lowercase", "tokenize=none", "checkpoint=latest"} <= set(flags) & set(grid)
-        reranking = {"beam_size=10", f"rerank_with={tmp_path}/out/fr_en/seed1", "rerank_direction=backward", "rerank_weight=0.2"}
+        reranking = {
+            "beam_size=10",
+            f"rerank_with={tmp_path}/out/fr_en/seed1",
+            "rerank_direction=backward",
+            "rerank_weight=0.2",
+        }
         assert set(flags) & reranking == (reranking if "reranked" in title else set())
 
 
@@ -102,7 +128,8 @@ def test_what_is_translated_is_not_translated_again(script):
 
 
 @pytest.mark.parametrize(
-    ("fails", "ran"), [("train.py", 3), ("translate.py", 5), ("grid.py --flagfile", 15), ("evaluate.py --model_dir", 16)]
+    ("fails", "ran"),
+    [("train.py", 3), ("translate.py", 5), ("grid.py --flagfile", 15), ("evaluate.py --model_dir", 16)],
 )
 def test_it_ends_with_a_program_that_fails(script, tmp_path, fails, ran):
     (tmp_path / "fails").write_text(fails)
@@ -121,8 +148,15 @@ def test_wrong_flags_end_it_before_it_trains(script, tmp_path, program, ran):
 def test_flags_are_checked_without_a_run(given):
     program, *flags = given
     command = [sys.executable, ROOT / f"tools/{program}.py", "--only_check_args", *flags]
-    right, wrong = (subprocess.run([*command, flag], capture_output=True, text=True) for flag in ("--tokenize=none", "--tokenise=none"))
-    assert (right.returncode, right.stdout, wrong.returncode) == (0, "", 1) and "Unknown command line flag 'tokenise'" in wrong.stderr
+    right, wrong = (
+        subprocess.run([*command, flag], capture_output=True, text=True)
+        for flag in ("--tokenize=none", "--tokenise=none")
+    )
+    assert (right.returncode, right.stdout, wrong.returncode) == (
+        0,
+        "",
+        1,
+    ) and "Unknown command line flag 'tokenise'" in wrong.stderr
 
 
 def test_one_seed_has_no_ensemble(script):
@@ -154,4 +188,6 @@ def test_what_is_wrong_is_reported_before_anything_runs(script, tmp_path):
         (("text", "out", "en", "fr", "1,2,1"), "Expected different SEEDS. Received: 1,2,1."),
     ):
         result, commands = script(*arguments)
-        assert (result.returncode, commands) == (1, []) and said in result.stderr and len(result.stderr.splitlines()) == 1
+        assert (
+            (result.returncode, commands) == (1, []) and said in result.stderr and len(result.stderr.splitlines()) == 1
+        )

@@ -21,11 +21,15 @@ def test_the_gradient_is_the_sum_over_all_rows(x, bias, dtype):
     to_x, to_bias = tape.gradient(loss, [x, bias])
     np.testing.assert_array_equal(to_x, np.ones(x.shape))
     np.testing.assert_allclose(
-        tf.cast(to_bias, tf.float32), np.full(bias.shape, int(np.prod(x.shape)) // max(bias.shape.num_elements(), 1)), rtol=4e-3
+        tf.cast(to_bias, tf.float32),
+        np.full(bias.shape, int(np.prod(x.shape)) // max(bias.shape.num_elements(), 1)),
+        rtol=4e-3,
     )
 
 
-@pytest.mark.parametrize("layer", [lambda: FeedForward(4, dtype="mixed_bfloat16"), lambda: LearnedPositions(2, dtype="mixed_bfloat16")])
+@pytest.mark.parametrize(
+    "layer", [lambda: FeedForward(4, dtype="mixed_bfloat16"), lambda: LearnedPositions(2, dtype="mixed_bfloat16")]
+)
 def test_layers_learn_their_biases_in_bfloat16_as_in_float32(layer):
     """Found by adding up 8,000 ones: the gradient said 256, so that the biases of bfloat16 runs hardly learned."""
     layer = layer()

@@ -22,7 +22,13 @@ from t2t_keras.text import vocabulary
 from t2t_keras.text.bpe_dropout import BpeDropout
 from t2t_keras.text.byte_pairs import BytePairs, learn
 
-LINES = [b"the cats see the dogs", b"dogs", "the dogs, the cats & the 😀 of 12_3".encode(), "▁ a <b> of </s>".encode(), b""]
+LINES = [
+    b"the cats see the dogs",
+    b"dogs",
+    "the dogs, the cats & the 😀 of 12_3".encode(),
+    "▁ a <b> of </s>".encode(),
+    b"",
+]
 LINES += [b"the cats see dogs"] * 20
 LEARN = {"sample": 10**6, "seed": 1, "normalization": "identity", "character_coverage": 1.0}
 
@@ -55,7 +61,9 @@ def test_no_sentence_becomes_longer_than_the_longest(subwords):
 
 
 def test_a_sentence_may_become_as_long_as_the_longest_and_no_longer():
-    """By hand: where every merge is skipped, "ab" has three characters and its end, and longer ones keep their sub-words."""
+    """By hand: where every merge is skipped, "ab" has three characters and its end, and longer ones keep their
+    sub-words.
+    """
     subwords = BytePairs(learn([b"ab"] * 99, 4 + 256 + 3 + 2, **LEARN))
     for text, expected in (([b"ab", b"ab ab ab"], [4, 4]), ([b"ab", b"ab ab"], [2, 3])):
         found = BpeDropout(subwords, 1.0)(subwords.tokenize(tf.constant(text)), seed_of(1, 2))
@@ -67,11 +75,13 @@ def test_pieces_may_have_several_words():
     written = io.BytesIO()
     lines = ["in the house of the king", "the king of the house is in the house", "the house is of the king"]
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines * 50), model_writer=written, model_type="bpe", vocab_size=310, split_by_whitespace=False,
-        byte_fallback=True, normalization_rule_name="identity", pad_id=0, unk_id=1, bos_id=2, eos_id=3, minloglevel=2,
+        sentence_iterator=iter(lines * 50), model_writer=written, model_type="bpe", vocab_size=310,
+        split_by_whitespace=False, byte_fallback=True, normalization_rule_name="identity", pad_id=0, unk_id=1, bos_id=2,
+        eos_id=3, minloglevel=2,
     )  # fmt: skip
     subwords = BytePairs(written.getvalue())
-    ids = subwords.tokenize(tf.constant([*lines, "the is king", "é" * 50]))  # The last is longer than the others could become.
+    # The last is longer than the others could become.
+    ids = subwords.tokenize(tf.constant([*lines, "the is king", "é" * 50]))
     assert any("▁" in subwords.pieces[index][1:] for index in ids.values.numpy())
     assert BpeDropout(subwords, 0.0)(ids, seed_of(1, 2)).to_list() == ids.to_list()
 
@@ -93,7 +103,9 @@ def test_a_merge_is_skipped_at_the_rate():
 
 def outcomes(word: tuple, ranks: dict, rate: float) -> dict[tuple, float]:
     """The probability of each division of a word by algorithm 1 of the paper."""
-    merges = sorted((ranks[pair], place) for place, pair in enumerate(map("".join, itertools.pairwise(word))) if pair in ranks)
+    merges = sorted(
+        (ranks[pair], place) for place, pair in enumerate(map("".join, itertools.pairwise(word))) if pair in ranks
+    )
     found = collections.Counter({word: rate ** len(merges)})
     for better, (_, place) in enumerate(merges):
         merged = (*word[:place], "".join(word[place : place + 2]), *word[place + 2 :])
@@ -105,7 +117,9 @@ def outcomes(word: tuple, ranks: dict, rate: float) -> dict[tuple, float]:
 def test_divisions_are_as_frequent_as_the_algorithm_of_the_paper_says():
     subwords = BytePairs(learn([b"abab bab abba", b"ab ba abab"] * 50, 4 + 256 + 3 + 6, **LEARN))
     processor = sentencepiece.SentencePieceProcessor(model_proto=subwords.model)
-    ranks = {piece: -processor.get_score(index) for index, piece in enumerate(subwords.pieces[260:], 260) if len(piece) > 1}
+    ranks = {
+        piece: -processor.get_score(index) for index, piece in enumerate(subwords.pieces[260:], 260) if len(piece) > 1
+    }
     number, rate = 20_000, 0.4
     ids = subwords.tokenize(tf.constant([b"abab"] * number + [b"ab " * 20]))
     found = BpeDropout(subwords, rate)(ids, seed_of(8, 9))[:number].to_list()
@@ -114,24 +128,34 @@ def test_divisions_are_as_frequent_as_the_algorithm_of_the_paper_says():
     assert len(ranks) == 6 and len(expected) == 8 and sum(expected.values()) == pytest.approx(1)
     assert counts.keys() <= expected.keys()
     for division, probability in expected.items():
-        assert counts[division] / number == pytest.approx(probability, abs=5 * (probability * (1 - probability) / number) ** 0.5)
+        assert counts[division] / number == pytest.approx(
+            probability, abs=5 * (probability * (1 - probability) / number) ** 0.5
+        )
 
 
 def test_without_skipped_merges_sub_words_are_those_of_sentencepiece():
     """Also of words that are long, and where words have no spaces between them."""
     draw = random.Random(4)
     words = ["".join(draw.choices("abcd", weights=(9, 5, 3, 1), k=draw.randint(1, 9))) for _ in range(60)]
-    lines = [" ".join(draw.choices(words, k=draw.randint(0, 12))) for _ in range(300)] + ["".join(words), "é ▁ \U0001f600"]
+    lines = [" ".join(draw.choices(words, k=draw.randint(0, 12))) for _ in range(300)] + [
+        "".join(words),
+        "é ▁ \U0001f600",
+    ]
     for separator in (" ", ""):
         text = [line.replace(" ", separator).encode() for line in lines]
         subwords = BytePairs(learn(text, 330, **LEARN))
         ids = subwords.tokenize(tf.constant(text))
         assert BpeDropout(subwords, 0.0)(ids, seed_of(1, 2)).to_list() == ids.to_list()
-        assert BpeDropout(subwords, 1.0)(ids[:-2], seed_of(1, 2)).row_lengths().numpy().max() > ids.row_lengths().numpy()[:-2].min()
+        assert (
+            BpeDropout(subwords, 1.0)(ids[:-2], seed_of(1, 2)).row_lengths().numpy().max()
+            > ids.row_lengths().numpy()[:-2].min()
+        )
 
 
 def test_every_process_draws_the_same(subwords):
-    """Story: the seed of SentencePiece gave other sub-words in each process, so that no run could be repeated or resumed exactly."""
+    """Story: the seed of SentencePiece gave other sub-words in each process, so that no run could be repeated or
+    resumed exactly.
+    """
     code = (
         "import sys, tensorflow as tf\n"
         "from t2t_keras.text import bpe_dropout, byte_pairs\n"
@@ -139,7 +163,10 @@ def test_every_process_draws_the_same(subwords):
         "ids = subwords.tokenize(tf.constant([b'the cats see the dogs'] * 40 + [b'a ' * 30]))\n"
         "print(bpe_dropout.BpeDropout(subwords, 0.3)(ids, tf.constant([3, 4], tf.int64)).to_list())"
     )
-    found = [programs.run([sys.executable, "-c", code], input=subwords.model, capture_output=True, check=True).stdout for _ in range(2)]
+    found = [
+        programs.run([sys.executable, "-c", code], input=subwords.model, capture_output=True, check=True).stdout
+        for _ in range(2)
+    ]
     ids = subwords.tokenize(tf.constant([b"the cats see the dogs"] * 40 + [b"a " * 30]))
     assert found == [f"{BpeDropout(subwords, 0.3)(ids, seed_of(3, 4)).to_list()}\n".encode()] * 2
     assert len(set(found[0].split(b"], "))) > 5
@@ -175,8 +202,14 @@ def test_no_sentences_become_none(subwords):
 
 def test_placeholders_and_tags_stay_whole():
     pattern = r"\{\w+\}"
-    model = BytePairs(learn([b"the {name} saw {it} and <2de> the dogs"] * 50, 310, pattern=pattern, tags=["<2de>"], **LEARN))
-    lines = [b"<2de> the {name} saw {it}", b"the {it} and {name}", b"<2de> dogs and dogs and dogs and dogs and dogs"] * 9
+    model = BytePairs(
+        learn([b"the {name} saw {it} and <2de> the dogs"] * 50, 310, pattern=pattern, tags=["<2de>"], **LEARN)
+    )
+    lines = [
+        b"<2de> the {name} saw {it}",
+        b"the {it} and {name}",
+        b"<2de> dogs and dogs and dogs and dogs and dogs",
+    ] * 9
     kept = model.kept(tf.constant(lines))
     ids = model.tokenize(tf.constant(lines), kept=kept)
     found = BpeDropout(model, 0.5)(ids, seed_of(1, 2))
@@ -197,10 +230,16 @@ def test_word_pieces_have_no_merges(subwords):
 
 
 def test_a_unigram_model_has_no_merges():
-    """Story: people may give a SentencePiece model of their own, whose default is unigram, and `bpe_dropout` then had no effect."""
+    """Story: people may give a SentencePiece model of their own, whose default is unigram, and `bpe_dropout` then had
+    no effect.
+    """
     words = "small walking talking something nothing house mouse".split()
-    model = learn((" ".join(each).encode() for each in itertools.permutations(words, 4)), 280, **LEARN, model_type="unigram")
-    with pytest.raises(ValueError, match="Expected byte-pair encoding .*bpe_dropout.*Received: a SentencePiece model without merges"):
+    model = learn(
+        (" ".join(each).encode() for each in itertools.permutations(words, 4)), 280, **LEARN, model_type="unigram"
+    )
+    with pytest.raises(
+        ValueError, match="Expected byte-pair encoding .*bpe_dropout.*Received: a SentencePiece model without merges"
+    ):
         BpeDropout(vocabulary.load(model), 0.1)
 
 
@@ -215,7 +254,10 @@ def test_each_side_of_the_training_data_has_its_own_sub_words_and_numbers(subwor
     tokenizer.own_source = other
     assert renewal_of(tokenizer, 0.0) is None and renewal_of(tokenizer, 0.3, training=False) is None
     renewal = renewal_of(tokenizer, 0.3)
-    texts = {"source": tf.constant([b"das haus der hunde"] * 30), "target": tf.constant([b"the cats see the dogs of 12_3"] * 30)}
+    texts = {
+        "source": tf.constant([b"das haus der hunde"] * 30),
+        "target": tf.constant([b"the cats see the dogs of 12_3"] * 30),
+    }
     records = {"source": other.tokenize(texts["source"]), "target": tokenizer.tokenize(texts["target"])}
     found = renewal.change(records, seed_of(1, 2))
     assert tuple(found) == renewal.columns == ("source", "target")
@@ -228,10 +270,19 @@ def test_each_side_of_the_training_data_has_its_own_sub_words_and_numbers(subwor
 
 def test_every_epoch_has_other_sub_words_and_a_later_start_the_same(subwords, tmp_path):
     ids = subwords.sentences([b"the cats see the dogs", b"dogs see the cats", b"cats"] * 8 + [b"the cats " * 12])
-    shards.write(tmp_path, [(row, row) for row in ids], count=25, vocab_size=300, seed=1, columns={"source": True, "target": True})
+    shards.write(
+        tmp_path,
+        [(row, row) for row in ids],
+        count=25,
+        vocab_size=300,
+        seed=1,
+        columns={"source": True, "target": True},
+    )
     reading = {"batch_tokens": 100, "seed": 3, "renewal": renewal_of(subwords, 0.3)}
     batches = list(batching.batches(tmp_path, epochs=2, **reading).as_numpy_iterator())
-    rows = [tuple(row) for batch in batches for row in tf.RaggedTensor.from_tensor(batch["target"], padding=0).to_list()]
+    rows = [
+        tuple(row) for batch in batches for row in tf.RaggedTensor.from_tensor(batch["target"], padding=0).to_list()
+    ]
 
     def texts(rows) -> list:
         return sorted(subwords.detokenize(tf.ragged.constant(list(map(list, rows)), tf.int32)).numpy())
@@ -246,6 +297,8 @@ def test_every_epoch_has_other_sub_words_and_a_later_start_the_same(subwords, tm
 
 def test_options_that_do_not_fit_are_refused_early(tmp_path):
     given = {"bpe_dropout": 0.1, "dataset": "builtin"}
-    with pytest.raises(ValueError, match="Expected `subwords=bpe` with `bpe_dropout`. Received: subwords=wordpiece, bpe_dropout=0.1"):
+    with pytest.raises(
+        ValueError, match="Expected `subwords=bpe` with `bpe_dropout`. Received: subwords=wordpiece, bpe_dropout=0.1"
+    ):
         run_start.resolve(tmp_path / "run", given | {"subwords": "wordpiece"})
     assert run_start.resolve(tmp_path / "run", given).train.bpe_dropout == 0.1

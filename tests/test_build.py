@@ -1,4 +1,6 @@
-"""BUILD has each Python file in one library, which depends on what its files import. import-linter checks which way (`pyproject.toml`)."""
+"""BUILD has each Python file in one library, which depends on what its files import. import-linter checks which way
+(`pyproject.toml`).
+"""
 
 import ast
 import collections
@@ -55,7 +57,9 @@ PACKAGES = {
     "werkzeug": "werkzeug",
     "yaml": "pyyaml",
 }
-FILES = sorted(path for folder in ("t2t_keras", "tools", "benchmarks", "docs", "tests") for path in (ROOT / folder).rglob("*.py"))
+FILES = sorted(
+    path for folder in ("t2t_keras", "tools", "benchmarks", "docs", "tests") for path in (ROOT / folder).rglob("*.py")
+)
 
 
 def relative(path: pathlib.Path) -> str:
@@ -64,13 +68,17 @@ def relative(path: pathlib.Path) -> str:
 
 def glob(include: list[str], exclude: tuple = ()) -> list[str]:
     """Bazel's `glob`: each pattern has to match something."""
-    found = {pattern: {relative(path) for path in ROOT.glob(pattern) if path.is_file()} for pattern in (*include, *exclude)}
+    found = {
+        pattern: {relative(path) for path in ROOT.glob(pattern) if path.is_file()} for pattern in (*include, *exclude)
+    }
     assert all(found.values()), found
     return sorted(set().union(*map(found.get, include)) - set().union(*map(found.get, exclude)))
 
 
 def read_build() -> dict[str, dict]:
-    """The targets of BUILD by name: their rules and arguments. Starlark is Python: the file runs with stand-ins for Bazel's functions."""
+    """The targets of BUILD by name: their rules and arguments. Starlark is Python: the file runs with stand-ins for
+    Bazel's functions.
+    """
     targets = {}
 
     def rule(kind: str):
@@ -81,7 +89,10 @@ def read_build() -> dict[str, dict]:
         return declare
 
     rules = {kind: rule(kind) for kind in ("py_binary", "py_library", "py_test")}
-    exec((ROOT / "BUILD").read_text(encoding="utf-8"), {"glob": glob, "load": lambda *_: None, "package": lambda **_: None, **rules})
+    exec(
+        (ROOT / "BUILD").read_text(encoding="utf-8"),
+        {"glob": glob, "load": lambda *_: None, "package": lambda **_: None, **rules},
+    )
     return targets
 
 
@@ -109,13 +120,19 @@ def imported(path: pathlib.Path) -> set[str]:
 
 
 def imported_by_name(path: pathlib.Path) -> set[str]:
-    """Modules of ours that a file names in a string, as "module" or "module:name", to import them when they are used."""
-    strings = {node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Constant)}
+    """Modules of ours that a file names in a string, as "module" or "module:name", to import them when they are
+    used.
+    """
+    strings = {
+        node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Constant)
+    }
     return {string.partition(":")[0] for string in strings if isinstance(string, str)} & OWNERS.keys()
 
 
 def label(name: str) -> str:
-    """The target that has what a dotted name imports; empty for Python's own modules. A `KeyError` is a package not in `PACKAGES`."""
+    """The target that has what a dotted name imports; empty for Python's own modules. A `KeyError` is a package not in
+    `PACKAGES`.
+    """
     parts = name.split(".")
     prefixes = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
     own = next((OWNERS[prefix] for prefix in prefixes if prefix in OWNERS), "")
@@ -156,7 +173,9 @@ def test_every_program_has_a_binary_and_every_test_file_a_test():
 def test_libraries_have_the_files_that_they_read():
     assert LIBRARIES["cli"]["data"] == glob(["configs/*"])
     assert LIBRARIES["reporting"]["data"] + LIBRARIES["serving"]["data"] == glob(["t2t_keras/**/*.html"])
-    assert {"tests/data/run_1/config.json", "docs/paper.md", "README.md", "tools/venv.sh", ".ci/run"} <= set(LIBRARIES["tests"]["data"])
+    assert {"tests/data/run_1/config.json", "docs/paper.md", "README.md", "tools/venv.sh", ".ci/run"} <= set(
+        LIBRARIES["tests"]["data"]
+    )
 
 
 def test_buildifier_finds_nothing_to_change_in_build():

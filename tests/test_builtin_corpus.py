@@ -1,4 +1,6 @@
-"""The built-in corpus: right English and German, short sentences among long ones, and held-out pairs that no other split has."""
+"""The built-in corpus: right English and German, short sentences among long ones, and held-out pairs that no other
+split has.
+"""
 
 import calendar
 import hashlib
@@ -33,7 +35,10 @@ NUMBERS = {
     2_012: ("two thousand and twelve", "zweitausendzwölf"),
     21_000: ("twenty-one thousand", "einundzwanzigtausend"),
     100_001: ("one hundred thousand and one", "einhunderttausendeins"),
-    716_117: ("seven hundred and sixteen thousand one hundred and seventeen", "siebenhundertsechzehntausendeinhundertsiebzehn"),
+    716_117: (
+        "seven hundred and sixteen thousand one hundred and seventeen",
+        "siebenhundertsechzehntausendeinhundertsiebzehn",
+    ),
     999_999: (
         "nine hundred and ninety-nine thousand nine hundred and ninety-nine",
         "neunhundertneunundneunzigtausendneunhundertneunundneunzig",
@@ -43,9 +48,15 @@ DATES = {
     (1, 1, 1100): ("the first of january eleven hundred", "der erste Januar elfhundert"),
     (3, 3, 1905): ("the third of march nineteen oh-five", "der dritte März neunzehnhundertfünf"),
     (7, 5, 2000): ("the seventh of may two thousand", "der siebte Mai zweitausend"),
-    (21, 5, 1999): ("the twenty-first of may nineteen ninety-nine", "der einundzwanzigste Mai neunzehnhundertneunundneunzig"),
+    (21, 5, 1999): (
+        "the twenty-first of may nineteen ninety-nine",
+        "der einundzwanzigste Mai neunzehnhundertneunundneunzig",
+    ),
     (29, 2, 1600): ("the twenty-ninth of february sixteen hundred", "der neunundzwanzigste Februar sechzehnhundert"),
-    (31, 12, 2099): ("the thirty-first of december twenty ninety-nine", "der einunddreißigste Dezember zweitausendneunundneunzig"),
+    (31, 12, 2099): (
+        "the thirty-first of december twenty ninety-nine",
+        "der einunddreißigste Dezember zweitausendneunundneunzig",
+    ),
 }
 MONEY = {
     ("euro", 1, 0): ("one euro", "ein Euro"),
@@ -55,7 +66,10 @@ MONEY = {
     ("euro", 1, 2): ("one euro and two cents", "ein Euro und zwei Cent"),
     ("dollar", 21, 1): ("twenty-one dollars and one cent", "einundzwanzig Dollar und ein Cent"),
     ("franc", 1, 0): ("one franc", "ein Franken"),
-    ("franc", 100_000, 50): ("one hundred thousand francs and fifty cents", "einhunderttausend Franken und fünfzig Cent"),
+    ("franc", 100_000, 50): (
+        "one hundred thousand francs and fifty cents",
+        "einhunderttausend Franken und fünfzig Cent",
+    ),
 }
 
 
@@ -84,7 +98,9 @@ def test_a_number_is_called(value):
     assert builtin_corpus.number(Draw(6, 0, 0, value)) == NUMBERS[value]
 
 
-@pytest.mark.parametrize(("zeros", "drawn", "expected"), [(0, 5, ("five", "fünf")), (2, 7, ("seven hundred", "siebenhundert"))])
+@pytest.mark.parametrize(
+    ("zeros", "drawn", "expected"), [(0, 5, ("five", "fünf")), (2, 7, ("seven hundred", "siebenhundert"))]
+)
 def test_a_number_may_end_in_zeros(zeros, drawn, expected):
     assert builtin_corpus.number(Draw(3, zeros, zeros, drawn)) == expected
 
@@ -125,14 +141,17 @@ def test_an_amount_of_money_is_called(currency, amount, cents):
 def test_every_month_has_its_days():
     """The longest that each can have, by the calendar of a leap year."""
     assert [calendar.monthrange(2000, month)[1] for month in range(1, 13)] == list(builtin_corpus.DAYS)
-    assert [calendar.month_name[month].lower() for month in range(1, 13)] == [english for english, _ in builtin_corpus.MONTHS]
+    assert [calendar.month_name[month].lower() for month in range(1, 13)] == [
+        english for english, _ in builtin_corpus.MONTHS
+    ]
 
 
 def test_over_a_hundred_million_pairs_are_possible():
     """Money alone gives so many: three currencies, a million amounts, a hundred cents, all with names of their own.
 
-    The amounts' names differ because a number's name is that of its thousands, "thousand", and that of its rest: where the
-    thousand names below a thousand all differ and none holds "thousand", the name tells both parts. Likewise in German.
+    The amounts' names differ because a number's name is that of its thousands, "thousand", and that of its rest: where
+    the thousand names below a thousand all differ and none holds "thousand", the name tells both parts. Likewise in
+    German.
     """
     for language, thousand in (("en", "thousand"), ("de", "tausend")):
         below = [builtin_corpus._words(value, language) for value in range(1000)]
@@ -154,7 +173,11 @@ def made() -> dict:
 
 
 def test_no_pair_is_in_two_splits_and_no_held_out_pair_comes_twice(made):
-    assert [len(made[split]) for split in ("train", "valid", "test")] == [40_000, builtin_corpus.HELD_OUT, builtin_corpus.HELD_OUT]
+    assert [len(made[split]) for split in ("train", "valid", "test")] == [
+        40_000,
+        builtin_corpus.HELD_OUT,
+        builtin_corpus.HELD_OUT,
+    ]
     held_out = made["valid"] + made["test"]
     assert not set(held_out) & set(made["train"])
     assert len({english for english, _ in held_out}) == len({german for _, german in held_out}) == len(held_out)
@@ -198,7 +221,10 @@ def test_the_corpus_is_a_function_of_the_seed():
 def test_a_seed_gives_the_pairs_that_it_gave_before(made):
     """If it has to give others, `EDITION` becomes 3, so that a prepared folder is not taken for what it is not."""
     digests = {split: hashlib.sha256(repr(pairs).encode()).hexdigest()[:16] for split, pairs in made.items()}
-    assert (builtin_corpus.EDITION, digests) == (2, {"valid": "744edc9ddd155ddf", "test": "454e4366e0157a51", "train": "5a33669ec3d23cf0"})
+    assert (builtin_corpus.EDITION, digests) == (
+        2,
+        {"valid": "744edc9ddd155ddf", "test": "454e4366e0157a51", "train": "5a33669ec3d23cf0"},
+    )
 
 
 def test_the_held_out_pairs_do_not_depend_on_how_many_are_for_training(made):

@@ -1,4 +1,6 @@
-"""An export is translated with by a process that has no Python of TensorFlow: its C library, and TF.Text's operations for SentencePiece."""
+"""An export is translated with by a process that has no Python of TensorFlow: its C library, and TF.Text's operations
+for SentencePiece.
+"""
 
 import json
 import os
@@ -23,7 +25,11 @@ from t2t_keras.text import vocabulary
 
 VOCAB_SIZE = 330
 SENTENCEPIECE_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
-LIBRARIES = [str(path) for name in ("framework", "cc") for path in pathlib.Path(tf.__file__).parent.glob(f"libtensorflow_{name}.so.?")]
+LIBRARIES = [
+    str(path)
+    for name in ("framework", "cc")
+    for path in pathlib.Path(tf.__file__).parent.glob(f"libtensorflow_{name}.so.?")
+]
 WORD_PIECE_OPS = {"FastWordpieceTokenizeWithOffsets"}
 # Of TF.Text, by kind of sub-words.
 OP_LIBRARIES = {
@@ -31,7 +37,8 @@ OP_LIBRARIES = {
     for kind, name in (("bpe", "sentencepiece"), ("wordpiece", "fast_wordpiece"))
 }
 
-# Lists the operations of TensorFlow's own, before TF.Text's are loaded, in a file; and prints the translations and their scores.
+# Lists the operations of TensorFlow's own, before TF.Text's are loaded, in a file; and prints the translations and
+# their scores.
 PROGRAM = """
 import ctypes as c, json, os, sys
 
@@ -97,7 +104,7 @@ read = [c.string_at(pointer("StringGetDataPointer", string), call("StringGetSize
 if "tensorflow" in sys.modules:
     raise SystemExit("Python's TensorFlow is here.")
 print(json.dumps([[line.decode() for line in read], list((c.c_float * len(lines)).from_address(scores))]))
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module", params=["float32 bpe", "int8 bpe", "float32 wordpiece"])
@@ -113,13 +120,19 @@ def export(variant, tmp_path_factory) -> pathlib.Path:
     weights, kind = variant
     options = {"sample": 10_000, "seed": 1, "normalization": "identity", "character_coverage": 1.0}
     tokenizer = vocabulary.load(vocabulary.learn(kind, lines, VOCAB_SIZE, **options))
-    model = Transformer(ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10))
+    model = Transformer(
+        ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10)
+    )
     draw = np.random.default_rng(5)
     for weight in model.trainable_variables:
         if weight.path.endswith(("kernel", "matrix")):
             weight.assign(draw.normal(0, 0.5, weight.shape))
     translator = Translator(
-        model, tokenizer, DecodeConfig(beam_size=2, extra_length=2), frozen=True, int8=Int8(model) if weights == "int8" else None
+        model,
+        tokenizer,
+        DecodeConfig(beam_size=2, extra_length=2),
+        frozen=True,
+        int8=Int8(model) if weights == "int8" else None,
     )
     return savedmodel.export(translator, tmp_path_factory.mktemp("export"), {})
 
@@ -143,7 +156,9 @@ def by_c_api(variant, export, meta_graph, lines, tmp_path_factory):
     given, wanted = signature.inputs["text"].name, [signature.outputs[name].name for name in ("text", "score")]
     arguments = json.dumps([LIBRARIES, OP_LIBRARIES[variant[1]], str(export), str(op_list), given, wanted, lines])
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
-    result = subprocess.run([sys.executable, "-c", PROGRAM, arguments], capture_output=True, text=True, env=environment, timeout=300)
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM, arguments], capture_output=True, text=True, env=environment, timeout=300
+    )
     assert result.returncode == 0, result.stderr
     texts, scores = json.loads(result.stdout.splitlines()[-1])
     return texts, scores, op_def_pb2.OpList.FromString(op_list.read_bytes())
@@ -165,7 +180,9 @@ def test_a_process_without_python_tensorflow_gives_the_translations_of_one_with_
 
 
 @pytest.mark.medium
-def test_the_graph_has_tensorflows_own_operations_and_three_for_sentencepiece_or_one_for_word_pieces(variant, nodes, by_c_api):
+def test_the_graph_has_tensorflows_own_operations_and_three_for_sentencepiece_or_one_for_word_pieces(
+    variant, nodes, by_c_api
+):
     own = {op.name for op in by_c_api[2].op}
     assert {node.op for node in nodes} - own == (WORD_PIECE_OPS if variant[1] == "wordpiece" else SENTENCEPIECE_OPS)
 
@@ -174,4 +191,6 @@ def test_the_graph_has_tensorflows_own_operations_and_three_for_sentencepiece_or
 def test_the_graph_asks_for_no_compiler(meta_graph, nodes):
     assert not [node.op for node in nodes if node.op.startswith("Xla")]
     attributes = [function.attr for function in meta_graph.graph_def.library.function] + [node.attr for node in nodes]
-    assert not [name for attr in attributes for name in ("_XlaMustCompile", "jit_compile") if name in attr and attr[name].b]
+    assert not [
+        name for attr in attributes for name in ("_XlaMustCompile", "jit_compile") if name in attr and attr[name].b
+    ]

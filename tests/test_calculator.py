@@ -30,7 +30,11 @@ def maker():
 
 
 def facts() -> dict:
-    return json.loads(re.search(r'<script id="facts" type="application/json">(.*?)</script>', PAGE.read_text(encoding="utf-8"), re.S)[1])
+    return json.loads(
+        re.search(r'<script id="facts" type="application/json">(.*?)</script>', PAGE.read_text(encoding="utf-8"), re.S)[
+            1
+        ]
+    )
 
 
 def test_the_page_has_the_facts_of_now(maker):
@@ -43,7 +47,9 @@ def test_operations_and_weights_are_those_of_the_model(row):
     found, model, length = facts()["models"][row], paper.model(row, vocab_size=23_456), 57
     counted = 3 * flops.forward(model, 1, length, length) / length
     operations = found["operations"]
-    assert operations["constant"] + length * operations["length"] + 23_456 * operations["vocabulary"] == pytest.approx(counted)
+    assert operations["constant"] + length * operations["length"] + 23_456 * operations["vocabulary"] == pytest.approx(
+        counted
+    )
     assert found["weights"]["constant"] + 23_456 * found["weights"]["vocabulary"] == model.num_weights
 
 
@@ -58,7 +64,9 @@ def test_memory_is_near_that_of_the_measurements(length, gib):
     model = found["models"]["base"]
     weights = model["weights"]["constant"] + 32_000 * model["weights"]["vocabulary"]
     activations = model["activations"]["constant"] + length * model["activations"]["length"]
-    assert (found["fixedBytes"] + found["bytesPerWeight"] * weights + 4096 * activations) / 2**30 == pytest.approx(gib, rel=0.06)
+    assert (found["fixedBytes"] + found["bytesPerWeight"] * weights + 4096 * activations) / 2**30 == pytest.approx(
+        gib, rel=0.06
+    )
 
 
 def bytes_of(config: TrainConfig, replicas: int, longest: int, together: int, vocabulary: int = 37_000) -> float:
@@ -86,10 +94,14 @@ def test_the_micro_batch_is_the_largest_that_the_program_runs_first(replicas, mi
 
 
 def test_memory_is_near_that_of_the_rehearsal():
-    """docs/scale.md: base on 2 cores, which compute two micro-batches at a time; the windows of the data are not in the page's number."""
+    """docs/scale.md: base on 2 cores, which compute two micro-batches at a time; the windows of the data are not in the
+    page's number.
+    """
     [peak] = re.findall(r"\| train: an update .*? \| ([0-9.]+) GiB \|", (DOCS / "scale.md").read_text(encoding="utf-8"))
     at_once = devices.micro_batches_at_once(TrainConfig(), 1) if machine.cores() == 2 else 2
-    assert bytes_of(TrainConfig(), 1, facts()["longest"], at_once) / 2**30 == pytest.approx(float(peak) - 520 / 1024, rel=0.1)
+    assert bytes_of(TrainConfig(), 1, facts()["longest"], at_once) / 2**30 == pytest.approx(
+        float(peak) - 520 / 1024, rel=0.1
+    )
 
 
 def test_the_utilization_that_the_hours_of_the_paper_mean(maker):

@@ -22,7 +22,9 @@ from t2t_keras.model.transformer import Transformer
 from t2t_keras.runs import checkpoint
 from t2t_keras.training import optimizer
 
-SMALL = config.ModelConfig(vocab_size=6, encoder_layers=1, decoder_layers=1, d_model=2, d_ff=3, num_heads=1, d_k=2, d_v=1)
+SMALL = config.ModelConfig(
+    vocab_size=6, encoder_layers=1, decoder_layers=1, d_model=2, d_ff=3, num_heads=1, d_k=2, d_v=1
+)
 STATE = {"step": 12, "position": [3, 4], "seconds": 1.5, "best": 27.25}
 
 
@@ -74,7 +76,9 @@ def written(tmp_path, trained):
 def describe(path) -> None:
     """Writes the manifest of an archive."""
     content = path.read_bytes()
-    path.with_suffix(".json").write_text(json.dumps({"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}))
+    path.with_suffix(".json").write_text(
+        json.dumps({"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()})
+    )
 
 
 def rewrite(path, change) -> None:
@@ -101,8 +105,8 @@ def as_best(folder, step: int) -> None:
 def test_model_and_optimizer_come_back_to_the_last_bit(trained, written):
     """Into new objects of the same process too.
 
-    Story: Keras calls the second Adam of a process `adam_1` and its slots `adam_1/…`, so that going on in a process that had
-    trained before was refused as "of another model".
+    Story: Keras calls the second Adam of a process `adam_1` and its slots `adam_1/…`, so that going on in a process
+    that had trained before was refused as "of another model".
     """
     model = new_model()
     adam = new_adam(model)
@@ -112,7 +116,9 @@ def test_model_and_optimizer_come_back_to_the_last_bit(trained, written):
 
 
 def test_what_follows_a_restored_checkpoint_is_what_followed_it_before(trained, written):
-    """Slots and the count of updates, which Adam's bias correction and the schedule use, are alive and not just equal."""
+    """Slots and the count of updates, which Adam's bias correction and the schedule use, are alive and not just
+    equal.
+    """
     model = new_model()
     adam = new_adam(model)
     random_updates(model, adam, 1, seed=9)
@@ -136,7 +142,9 @@ def test_the_state_keeps_what_json_has_no_number_for(tmp_path, trained):
 def test_every_weight_is_in_a_checkpoint_once_and_no_dropout_seed(trained):
     model, _ = trained
     names = checkpoint.model_variables(model)
-    assert sum(np.prod(variable.shape) for variable in names.values()) == sum(np.prod(w.shape) for w in model.trainable_variables)
+    assert sum(np.prod(variable.shape) for variable in names.values()) == sum(
+        np.prod(w.shape) for w in model.trainable_variables
+    )
     assert len(names) == len(model.trainable_variables)
     assert not any("seed" in name for name in names)
 
@@ -184,7 +192,9 @@ def test_a_model_of_another_size_is_refused_with_both_shapes(written, changes):
 
 
 def test_fewer_layers_do_not_fit_either(tmp_path):
-    """A checkpoint that holds more than the model is of another model too: half of it would be thrown away in silence."""
+    """A checkpoint that holds more than the model is of another model too: half of it would be thrown away in
+    silence.
+    """
     deep = new_model(encoder_layers=2)
     checkpoint.write(checkpoint.path_of(tmp_path, 1), deep, new_adam(deep), STATE)
     model = new_model()
@@ -203,7 +213,10 @@ def test_another_optimizer_is_refused(trained, written):
 
 
 def test_weights_of_another_type_are_refused(trained, written):
-    rewrite(written, lambda contents: {name: a.astype("float16") if a.dtype == "float32" else a for name, a in contents.items()})
+    rewrite(
+        written,
+        lambda contents: {name: a.astype("float16") if a.dtype == "float32" else a for name, a in contents.items()},
+    )
     with pytest.raises(ValueError, match="float32.*float16"):
         checkpoint.restore(written, *trained)
 
@@ -232,9 +245,9 @@ def test_a_file_that_is_no_checkpoint_is_refused_by_name(trained, written, conte
 def test_a_flipped_bit_is_refused_by_name(tmp_path, ending):
     """Wherever it is: in the weights, in NumPy's headers, in the state, in the archive's own tables, in the manifest.
 
-    Story: only what the archive found wrong in the weights was told as a sentence. A bit in an array's header was NumPy's error
-    without the file's name, one in the state was found after the weights had been set, and one in the archive's tables could
-    be a NotImplementedError ("compression method") or a RuntimeError ("encrypted").
+    Story: only what the archive found wrong in the weights was told as a sentence. A bit in an array's header was
+    NumPy's error without the file's name, one in the state was found after the weights had been set, and one in the
+    archive's tables could be a NotImplementedError ("compression method") or a RuntimeError ("encrypted").
     """
     model = keras.Sequential([keras.Input([2]), keras.layers.Dense(3, name="dense")], name="small")
     sgd = keras.optimizers.SGD(0.1, momentum=0.9)
@@ -303,7 +316,9 @@ def test_archive_manifest_and_names_are_on_disk_each_before_what_relies_on_it(mo
     ]  # fmt: skip
 
 
-def test_a_write_that_dies_between_archive_and_manifest_leaves_no_manifest_of_another_archive(monkeypatch, trained, written):
+def test_a_write_that_dies_between_archive_and_manifest_leaves_no_manifest_of_another_archive(
+    monkeypatch, trained, written
+):
     class Killed(BaseException):
         pass
 
@@ -410,7 +425,10 @@ def test_latest_and_best_are_chosen_by_number_and_by_name(tmp_path):
 def test_loading_leaves_the_optimizer_out(tmp_path):
     """A model is served without one, whatever optimizer wrote the checkpoint."""
     weights = write_run(tmp_path, [1])
-    rewrite(checkpoint.path_of(tmp_path, 1), lambda c: {name: a for name, a in c.items() if not name.startswith("optimizer/")})
+    rewrite(
+        checkpoint.path_of(tmp_path, 1),
+        lambda c: {name: a for name, a in c.items() if not name.startswith("optimizer/")},
+    )
     model = new_model()
     checkpoint.load(tmp_path, "average", model)
     assert_equal(arrays(model), weights[1])
@@ -431,11 +449,15 @@ def test_a_checkpoint_without_an_optimizer_is_loaded_and_averaged_but_not_resume
     assert checkpoint.restore(checkpoint.path_of(tmp_path, 2), model, None) == {"step": 2}
     assert_equal(arrays(model), weights[2])
     checkpoint.load(tmp_path, "average", model)
-    mean = {name: ((weights[1][name].astype(np.float64) + weights[2][name]) / 2).astype(np.float32) for name in weights[1]}
+    mean = {
+        name: ((weights[1][name].astype(np.float64) + weights[2][name]) / 2).astype(np.float32) for name in weights[1]
+    }
     assert_equal(arrays(model), mean)
     adam = new_adam(model)
     before = arrays(model, adam)
-    with pytest.raises(ValueError, match="step-000000002.npz has no optimizer, so training cannot be resumed from it. Start a new run"):
+    with pytest.raises(
+        ValueError, match="step-000000002.npz has no optimizer, so training cannot be resumed from it. Start a new run"
+    ):
         checkpoint.restore_newest(tmp_path, model, adam)
     assert_equal(arrays(model, adam), before)
 
@@ -457,8 +479,10 @@ class Encoder(keras.Layer):
 
 
 OF_TRANSLATOR = {
-    "norm/gamma": "transformer/encoder_0/feed_forward_norm/norm/gamma", "norm/beta": "transformer/encoder_0/feed_forward_norm/norm/beta",
-    "inner/kernel": "transformer/encoder_0/feed_forward/inner/kernel", "words/embeddings": "transformer/embedding/matrix",
+    "norm/gamma": "transformer/encoder_0/feed_forward_norm/norm/gamma",
+    "norm/beta": "transformer/encoder_0/feed_forward_norm/norm/beta",
+    "inner/kernel": "transformer/encoder_0/feed_forward/inner/kernel",
+    "words/embeddings": "transformer/embedding/matrix",
 }  # fmt: skip
 
 
@@ -475,8 +499,13 @@ def test_an_encoder_starts_from_the_weights_of_a_translator(tmp_path):
     encoder.layers["inner"].bias.assign(bias)
     said, left = checkpoint.start(tmp_path, "average", encoder, name_in_translator)
     assert said == f"average of {tmp_path}: updates 1, 2"
-    received = {name.removeprefix("model/"): np.asarray(variable) for name, variable in checkpoint.model_variables(encoder).items()}
-    mean = {ours: (weights[1][theirs].astype(np.float64) + weights[2][theirs]) / 2 for ours, theirs in OF_TRANSLATOR.items()}
+    received = {
+        name.removeprefix("model/"): np.asarray(variable)
+        for name, variable in checkpoint.model_variables(encoder).items()
+    }
+    mean = {
+        ours: (weights[1][theirs].astype(np.float64) + weights[2][theirs]) / 2 for ours, theirs in OF_TRANSLATOR.items()
+    }
     assert_equal(received, {**{name: array.astype(np.float32) for name, array in mean.items()}, "inner/bias": bias})
     assert left.unset == ["model/inner/bias"]
     assert left.unused == sorted(f"model/{name}" for name in weights[1].keys() - set(OF_TRANSLATOR.values()))
@@ -499,7 +528,9 @@ def test_a_start_from_weights_of_another_shape_is_refused_with_both_and_changes_
     write_run(tmp_path, [1])
     encoder = Encoder(width=5)
     before = {name: variable.numpy() for name, variable in checkpoint.model_variables(encoder).items()}
-    with pytest.raises(ValueError, match=r"'model/words/embeddings' of .*\(6, 5\).* in .*step-000000001.npz. Received: .*\(6, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"'model/words/embeddings' of .*\(6, 5\).* in .*step-000000001.npz. Received: .*\(6, 2\)"
+    ):
         checkpoint.start(tmp_path, "latest", encoder, name_in_translator)
     assert_equal({name: variable.numpy() for name, variable in checkpoint.model_variables(encoder).items()}, before)
 
@@ -507,7 +538,8 @@ def test_a_start_from_weights_of_another_shape_is_refused_with_both_and_changes_
 def test_a_start_from_a_run_that_shares_no_name_is_refused(tmp_path):
     write_run(tmp_path, [1])
     with pytest.raises(
-        ValueError, match="step-000000001.npz has no 'model/inner/bias' and 4 more but has 'model/transformer/.*another model"
+        ValueError,
+        match="step-000000001.npz has no 'model/inner/bias' and 4 more but has 'model/transformer/.*another model",
     ):
         checkpoint.start(tmp_path, "latest", Encoder())
 
@@ -521,7 +553,10 @@ def test_an_error_in_the_mapping_of_names_is_not_taken_for_a_damaged_file(tmp_pa
 def test_an_average_of_checkpoints_that_hold_different_weights_is_refused(tmp_path):
     """Half a sum would be a wrong weight."""
     write_run(tmp_path, [1, 2])
-    rewrite(checkpoint.path_of(tmp_path, 1), lambda contents: {name: a for name, a in contents.items() if "matrix" not in name})
+    rewrite(
+        checkpoint.path_of(tmp_path, 1),
+        lambda contents: {name: a for name, a in contents.items() if "matrix" not in name},
+    )
     with pytest.raises(ValueError, match="step-000000002.npz to hold the same weights as .*step-000000001.npz"):
         checkpoint.start(tmp_path, "average", new_model())
 
@@ -558,7 +593,9 @@ def test_a_run_that_goes_on_while_its_checkpoints_are_read_may_remove_them(tmp_p
     said, state = checkpoint.load(tmp_path, "average", model)
     assert said.endswith("updates 2, 3") and state["step"] == 3
     for name, received in arrays(model).items():
-        np.testing.assert_array_equal(received, ((weights[2][name].astype(np.float64) + weights[3][name]) / 2).astype(np.float32))
+        np.testing.assert_array_equal(
+            received, ((weights[2][name].astype(np.float64) + weights[3][name]) / 2).astype(np.float32)
+        )
 
 
 def test_the_weights_after_an_update_are_chosen_by_its_number(tmp_path):
@@ -579,7 +616,10 @@ def test_the_weights_after_an_update_are_chosen_by_its_number(tmp_path):
 def test_the_number_of_no_checkpoint_is_answered_by_those_there_are(tmp_path, which):
     write_run(tmp_path, [2, 9])
     as_best(tmp_path, 2)
-    with pytest.raises(FileNotFoundError, match=f"No checkpoint for `checkpoint={which}` in {tmp_path}. There are updates: 2, 9; best: 2."):
+    with pytest.raises(
+        FileNotFoundError,
+        match=f"No checkpoint for `checkpoint={which}` in {tmp_path}. There are updates: 2, 9; best: 2.",
+    ):
         checkpoint.load(tmp_path, which, new_model())
 
 
@@ -625,7 +665,9 @@ def test_the_newest_whole_checkpoint_is_restored_and_newer_ones_are_reported(tmp
     path, state = checkpoint.restore_newest(tmp_path, model, new_adam(model))
     assert (path, state["step"]) == (paths[0], 1)
     assert_equal(arrays(model), weights[1])
-    assert [("missing" in line, paths[index].name in line) for index, line in zip((3, 2, 1), messages, strict=True)] == [
+    assert [
+        ("missing" in line, paths[index].name in line) for index, line in zip((3, 2, 1), messages, strict=True)
+    ] == [
         (True, True),
         (False, True),
         (False, True),
@@ -660,7 +702,10 @@ def test_an_archive_without_a_manifest_is_unfinished_and_is_cleared_away(tmp_pat
         checkpoint.path_of(tmp_path, step).with_suffix(".json").unlink()
     assert [checkpoint.step_of(path) for path in checkpoint.kept(tmp_path)] == [2]
     checkpoint.remove_old(tmp_path, 5)
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-000000002.json", "step-000000002.npz"]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        "step-000000002.json",
+        "step-000000002.npz",
+    ]
 
 
 def test_the_best_are_kept_apart_from_the_newest(tmp_path):
@@ -681,7 +726,10 @@ def test_a_full_disk_is_reported_and_leaves_the_last_checkpoint(tmp_path, monkey
     model = new_model()
     with pytest.raises(OSError, match="step-000000002.npz.*No space left on device.*free space"):
         checkpoint.write(checkpoint.path_of(tmp_path, 2), model, new_adam(model), STATE)
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-000000001.json", "step-000000001.npz"]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        "step-000000001.json",
+        "step-000000001.npz",
+    ]
     checkpoint.load(tmp_path, "latest", model)
     assert_equal(arrays(model), weights[1])
 
@@ -719,14 +767,17 @@ def test_what_lies_after_the_last_update_is_of_a_run_that_was_left(tmp_path):
 # Somebody's own files.
 
 STRANGERS = (
-    "step-000000001-keep.npz", "step-000000001-keep.json", "step-000000080 (copy).json", "step-000000080 (copy).npz", "step-1.json",
-    "step-1.npz", "step-0000000001.npz", "step-0000000001.json", "step-٠٠٠٠٠٠٠٠١.json", "step-000000001.npz.bak", "step-000000001.json\n",
-    "best-of-all.npz", "notes.tmp", "my.npz", "step-000000001.damaged", "Step-000000001.npz",
+    "step-000000001-keep.npz", "step-000000001-keep.json", "step-000000080 (copy).json", "step-000000080 (copy).npz",
+    "step-1.json", "step-1.npz", "step-0000000001.npz", "step-0000000001.json", "step-٠٠٠٠٠٠٠٠١.json",
+    "step-000000001.npz.bak", "step-000000001.json\n", "best-of-all.npz", "notes.tmp", "my.npz",
+    "step-000000001.damaged", "Step-000000001.npz",
 )  # fmt: skip
 
 
 def test_what_somebody_keeps_in_the_folder_is_not_used_and_not_removed(tmp_path, messages):
-    """Story: a copy kept as `step-000000040-keep.npz` was removed, and `step-000000080 (copy).json` stopped every program."""
+    """Story: a copy kept as `step-000000040-keep.npz` was removed, and `step-000000080 (copy).json` stopped every
+    program.
+    """
     weights = write_run(tmp_path, [1, 2, 3])
     folder = tmp_path / checkpoint.FOLDER
     for name in STRANGERS:
@@ -734,7 +785,10 @@ def test_what_somebody_keeps_in_the_folder_is_not_used_and_not_removed(tmp_path,
     (folder / "step-000000009.json").mkdir()
     for kind in (checkpoint.STEP, checkpoint.BEST):
         checkpoint.remove_old(tmp_path, 1, kind)
-    assert checkpoint.kept(tmp_path) == [checkpoint.path_of(tmp_path, 3)] and checkpoint.kept(tmp_path, checkpoint.BEST) == []
+    assert (
+        checkpoint.kept(tmp_path) == [checkpoint.path_of(tmp_path, 3)]
+        and checkpoint.kept(tmp_path, checkpoint.BEST) == []
+    )
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         (*STRANGERS, "step-000000003.json", "step-000000003.npz", "step-000000009.json")
     )
@@ -747,12 +801,17 @@ def test_what_somebody_keeps_in_the_folder_is_not_used_and_not_removed(tmp_path,
 
 def test_all_that_a_killed_write_leaves_is_removed(tmp_path):
     write_run(tmp_path, [1])
-    names = (*("step-000000002.npz", "step-000000002.npz.0123456789abcdef.tmp", "best-000000002.json.0123456789abcdef.tmp"),
-             *("step-000000002.tmp", "step-000000002.json.tmp", "best-000000002.tmp"))  # fmt: skip  # The last ones are of version 0.1.
+    names = (
+        *("step-000000002.npz", "step-000000002.npz.0123456789abcdef.tmp", "best-000000002.json.0123456789abcdef.tmp"),
+        *("step-000000002.tmp", "step-000000002.json.tmp", "best-000000002.tmp")
+    )  # fmt: skip  # The last ones are of version 0.1.
     for name in names:
         (tmp_path / checkpoint.FOLDER / name).write_text("half")
     checkpoint.remove_old(tmp_path, 1)
-    assert sorted(path.name for path in (tmp_path / checkpoint.FOLDER).iterdir()) == ["step-000000001.json", "step-000000001.npz"]
+    assert sorted(path.name for path in (tmp_path / checkpoint.FOLDER).iterdir()) == [
+        "step-000000001.json",
+        "step-000000001.npz",
+    ]
 
 
 # Archives from somebody who means harm: their manifests are right.
@@ -783,8 +842,18 @@ BOMBS = {
     "another shape": ("weight", lambda shape: member(), zipfile.ZIP_STORED, "Expected .* of shape"),
     "the right shape, compressed": ("weight", lambda shape: member(shape), zipfile.ZIP_DEFLATED, "is compressed"),
     "the right shape, and more": ("weight", lambda shape: member(shape), zipfile.ZIP_STORED, "does not have the size"),
-    "the right shape, and less": ("weight", lambda shape: member(shape, zeros=3), zipfile.ZIP_STORED, "does not have the size"),
-    "a shape without end": ("weight", lambda shape: member((2**62, 2**62), zeros=8), zipfile.ZIP_STORED, "Expected .* of shape"),
+    "the right shape, and less": (
+        "weight",
+        lambda shape: member(shape, zeros=3),
+        zipfile.ZIP_STORED,
+        "does not have the size",
+    ),
+    "a shape without end": (
+        "weight",
+        lambda shape: member((2**62, 2**62), zeros=8),
+        zipfile.ZIP_STORED,
+        "Expected .* of shape",
+    ),
     "a negative shape": ("weight", lambda shape: member((-1,), zeros=8), zipfile.ZIP_STORED, "Expected .* of shape"),
     "a long state": ("state", lambda shape: member((), f"<U{BOMB // 4}"), zipfile.ZIP_STORED, "is not a text"),
     "a state that is no text": ("state", lambda shape: member((), "<f4", 4), zipfile.ZIP_STORED, "is not a text"),

@@ -39,7 +39,11 @@ SMALL = ClassifierConfig(300, encoder_layers=1, d_model=8, d_ff=12, num_heads=2,
 def test_a_record_has_the_sentences_between_separators_and_the_bytes_of_the_label():
     lines = [b"yes\tab c", b"no\t a \tbc ", b"yes\td"]
     found = [
-        (["".join(map(chr, part[part > EOS])) for part in np.split(ids, np.flatnonzero(ids == EOS) + 1)], ids[0], label.tolist())
+        (
+            ["".join(map(chr, part[part > EOS])) for part in np.split(ids, np.flatnonzero(ids == EOS) + 1)],
+            ids[0],
+            label.tolist(),
+        )
         for ids, label in classification.Classification().records(Letters(), lines)
     ]
     assert found == [(["abc", ""], BOS, [*b"yes"]), (["a", "bc", ""], BOS, [*b"no"]), (["d", ""], BOS, [*b"yes"])]
@@ -47,7 +51,12 @@ def test_a_record_has_the_sentences_between_separators_and_the_bytes_of_the_labe
 
 def test_defaults_of_training_are_those_of_bert():
     """The rate and the norm of clipping are those of its run_classifier.py and optimization.py."""
-    assert classification.Classification.defaults == {"label_smoothing": 0.0, "learning_rate": 5e-5, "warmup_steps": 100, "clip_norm": 1.0}
+    assert classification.Classification.defaults == {
+        "label_smoothing": 0.0,
+        "learning_rate": 5e-5,
+        "warmup_steps": 100,
+        "clip_norm": 1.0,
+    }
 
 
 def test_a_label_becomes_its_position_whatever_the_names_are():
@@ -64,7 +73,9 @@ def test_a_label_becomes_its_position_whatever_the_names_are():
 def records_of(labels: list[str]) -> dict:
     task = classification.Classification()
     ids, found = zip(*task.records(Letters(), [f"{name}\ta b".encode() for name in labels]), strict=True)
-    columns = {name: [list(map(int, row)) for row in rows] for name, rows in zip(task.on_disk, (ids, found), strict=True)}
+    columns = {
+        name: [list(map(int, row)) for row in rows] for name, rows in zip(task.on_disk, (ids, found), strict=True)
+    }
     return {name: tf.ragged.constant(rows, tf.int32) for name, rows in columns.items()}
 
 
@@ -89,7 +100,10 @@ def test_sub_words_are_learned_from_the_sentences_alone(tmp_path):
 
 @pytest.mark.parametrize("line", ["only text", "yes\t", "yes\t ", "\ttext", "yes\ta\tb\tc", "yes\ta\t"])
 def test_a_line_of_other_fields_is_refused_with_its_number(line):
-    with pytest.raises(ValueError, match=re.escape("train.tsv, line 4: Expected a label and one sentence or two, with tabs between them")):
+    with pytest.raises(
+        ValueError,
+        match=re.escape("train.tsv, line 4: Expected a label and one sentence or two, with tabs between them"),
+    ):
         classification.read(["no\tb", "", " ", line], "train.tsv")
 
 
@@ -100,7 +114,10 @@ def test_spaces_around_labels_and_sentences_do_not_count_and_blank_lines_are_non
 
 
 def test_losses_are_those_of_the_probabilities():
-    model, tokens = Classifier(SMALL), np.array([[BOS, 300 - 1, 7, EOS], [BOS, 8, EOS, 0], [BOS, 9, 11, EOS], [0, 0, 0, 0]])
+    model, tokens = (
+        Classifier(SMALL),
+        np.array([[BOS, 300 - 1, 7, EOS], [BOS, 8, EOS, 0], [BOS, 9, 11, EOS], [0, 0, 0, 0]]),
+    )
     label = np.array([[2], [3], [1], [0]])
     log_probs = np.log(tf.nn.softmax(model.class_logits(tokens)).numpy())[:3]
     classes = np.array([1, 2, 0])
@@ -137,7 +154,9 @@ def test_a_bag_of_words_distinguishes_sides():
     pytest.importorskip("sklearn")
     texts = [("a", "cat dog", "cow"), ("b", "cow", "cat dog")] * 10
     assert bag_of_words.accuracy(texts, texts[:2]) == 1
-    assert bag_of_words.accuracy([("a", "cat"), ("b", "dog")] * 5, [("a", "a Cat"), ("b", "dog dog"), ("a", "dog")]) == pytest.approx(2 / 3)
+    assert bag_of_words.accuracy(
+        [("a", "cat"), ("b", "dog")] * 5, [("a", "a Cat"), ("b", "dog dog"), ("a", "dog")]
+    ) == pytest.approx(2 / 3)
 
 
 def test_an_export_is_described_and_not_written_into_a_run(monkeypatch, tmp_path):
@@ -152,12 +171,15 @@ def test_an_export_is_described_and_not_written_into_a_run(monkeypatch, tmp_path
     description = json.loads((version / export_folder.EXTRA / export_folder.DESCRIPTION).read_text())
     assert description.pop("versions") == {"t2t_keras": t2t_keras.__version__, "tensorflow": tf.__version__}
     assert description == {
-        "model": dataclasses.asdict(SMALL), "labels": ["no", "yes", "perhaps"], "max_length": 64, "architecture": "classifier",
-        "subwords_sha256": hashlib.sha256(b"sub-words").hexdigest(), "checkpoint": "best", "update": 7,
+        "model": dataclasses.asdict(SMALL), "labels": ["no", "yes", "perhaps"], "max_length": 64,
+        "architecture": "classifier", "subwords_sha256": hashlib.sha256(b"sub-words").hexdigest(), "checkpoint": "best",
+        "update": 7,
     }  # fmt: skip
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / run_folder.CONFIG).touch()
-    with pytest.raises(ValueError, match=f"Expected a folder for exports. Received: {tmp_path / 'run'}, which holds a run."):
+    with pytest.raises(
+        ValueError, match=f"Expected a folder for exports. Received: {tmp_path / 'run'}, which holds a run."
+    ):
         classifier.export(tmp_path / "run", tmp_path / "run")
 
 
@@ -165,7 +187,8 @@ def test_an_export_is_described_and_not_written_into_a_run(monkeypatch, tmp_path
 
 TRAINING = {
     "train_source": "train.tsv", "valid_source": "valid.tsv", "dropout": 0.0, "warmup_steps": 10, "learning_rate": 0.01,
-    "batch_tokens": 600, "micro_batch_tokens": 300, "buckets_per_update": 2, "valid_steps": 15, "checkpoint_steps": 15, "log_steps": 5,
+    "batch_tokens": 600, "micro_batch_tokens": 300, "buckets_per_update": 2, "valid_steps": 15, "checkpoint_steps": 15,
+    "log_steps": 5,
 }  # fmt: skip
 SIZES = {name: PRETRAINING[name] for name in ("vocab_size", "encoder_layers", "d_model", "d_ff", "num_heads")}
 
@@ -175,19 +198,27 @@ def examples(number: int, seed: int) -> list[tuple[str, str, str]]:
     draw, found = random.Random(seed), []
     for _ in range(number):
         one, two = draw.choices(list(SUBJECTS), k=2)
-        sentences = (f"the {draw.choice(SUBJECTS[each])} is by the {draw.choice(SUBJECTS[each])}" for each in (one, two))
+        sentences = (
+            f"the {draw.choice(SUBJECTS[each])} is by the {draw.choice(SUBJECTS[each])}" for each in (one, two)
+        )
         found.append(("same" if one == two else "other", *sentences))
     return found
 
 
 def program(*given, **options):
-    return programs.run([sys.executable, str(ROOT / "tools" / "classify.py"), *given], capture_output=True, timeout=120, **options)
+    return programs.run(
+        [sys.executable, str(ROOT / "tools" / "classify.py"), *given], capture_output=True, timeout=120, **options
+    )
 
 
-def test_a_classifier_has_the_weights_that_were_asked_for_and_the_arithmetic_and_length_of_training(tmp_path, monkeypatch):
+def test_a_classifier_has_the_weights_that_were_asked_for_and_the_arithmetic_and_length_of_training(
+    tmp_path, monkeypatch
+):
     """And room on the GPU is left for others."""
     called = []
-    options = run_options.Options(SMALL, TrainConfig(tf32=False), data=DataConfig(max_length=24), architecture="classifier")
+    options = run_options.Options(
+        SMALL, TrainConfig(tf32=False), data=DataConfig(max_length=24), architecture="classifier"
+    )
     (tmp_path / "subwords").touch()
     (tmp_path / "run").mkdir()
     run_folder.write(tmp_path / "run", options, tmp_path / "subwords", None)
@@ -207,13 +238,19 @@ def folder(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("classifier")
     for split, number in (("train", 60), ("valid", 20)):
         (folder / f"{split}.txt").write_text(documents(number, seed=number))
-        (folder / f"{split}.tsv").write_text("".join("\t".join(fields) + "\n" for fields in examples(number * 3, seed=number)))
+        (folder / f"{split}.tsv").write_text(
+            "".join("\t".join(fields) + "\n" for fields in examples(number * 3, seed=number))
+        )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        options = run_start.resolve(folder / "bert", PRETRAINING | {"train_steps": 3, "checkpoint_steps": 3, "valid_steps": 3})
+        options = run_start.resolve(
+            folder / "bert", PRETRAINING | {"train_steps": 3, "checkpoint_steps": 3, "valid_steps": 3}
+        )
         run.train(folder / "bert", options, strategy=devices.make_strategy())
     flags = [f"--{name}={value}" for name, value in TRAINING.items()]
-    result = program(*flags, "--train_steps=15", "--log_steps=5", "--encoder_from=bert", "--model_dir=pairs", cwd=folder)
+    result = program(
+        *flags, "--train_steps=15", "--log_steps=5", "--encoder_from=bert", "--model_dir=pairs", cwd=folder
+    )
     assert result.returncode == 0, result.stderr.decode()
     assert b"--predict < text" in result.stdout and b" per text, " in result.stderr
     assert b", texts/s " in result.stderr
@@ -241,19 +278,35 @@ def arrays_of(model_dir: pathlib.Path, step: int) -> dict:
 def test_the_encoder_starts_with_the_weights_of_the_run(folder, monkeypatch, architecture):
     """After one update with a rate of almost 0: the same but for the heads, and how many are told."""
     monkeypatch.chdir(folder)
-    given = {"architecture": architecture, "encoder_from": "bert", "train_steps": 1, "learning_rate": 1e-12, "warmup_steps": 1}
+    given = {
+        "architecture": architecture,
+        "encoder_from": "bert",
+        "train_steps": 1,
+        "learning_rate": 1e-12,
+        "warmup_steps": 1,
+    }
     if architecture == "classifier":
         given |= {name: TRAINING[name] for name in ("train_source", "valid_source")} | {"labels": "other,same"}
     else:
-        given |= {"dataset": "builtin", "builtin_pairs": 200, "decoder_layers": 1, "valid_sentences": 0, "best_metric": "loss"}
+        given |= {
+            "dataset": "builtin",
+            "builtin_pairs": 200,
+            "decoder_layers": 1,
+            "valid_sentences": 0,
+            "best_metric": "loss",
+        }
     with logged() as said:
-        run.train(folder / architecture, run_start.resolve(folder / architecture, given), strategy=devices.make_strategy())
+        run.train(
+            folder / architecture, run_start.resolve(folder / architecture, given), strategy=devices.make_strategy()
+        )
     theirs, ours = arrays_of(folder / "bert", 3), arrays_of(folder / architecture, 1)
     same = {name for name in ours if name in theirs}
     for name in same:
         np.testing.assert_allclose(ours[name], theirs[name], atol=1e-6, err_msg=name)
     of_encoder = {name for name in theirs if "/transformer/" in name and "logits_bias" not in name}
-    expected = of_encoder | {name for name in theirs if "pooler" in name} if architecture == "classifier" else of_encoder
+    expected = (
+        of_encoder | {name for name in theirs if "pooler" in name} if architecture == "classifier" else of_encoder
+    )
     expected -= set() if architecture == "classifier" else {name for name in theirs if "second" in name}
     assert same == expected and len(same) > 15
     assert f"{len(same)} of {len(ours)} weights are those of the run." in "\n".join(said)
@@ -263,17 +316,23 @@ def test_the_encoder_starts_with_the_weights_of_the_run(folder, monkeypatch, arc
 def test_a_run_without_such_an_encoder_is_refused(folder, tmp_path):
     (tmp_path / "rnn").mkdir()
     run_folder.write(
-        tmp_path / "rnn", run_options.Options.default("rnn"), folder / "bert/subwords.model", folder / "bert/data/train/records.tsv"
+        tmp_path / "rnn",
+        run_options.Options.default("rnn"),
+        folder / "bert/subwords.model",
+        folder / "bert/data/train/records.tsv",
     )
     checkpoint.path_of(tmp_path / "rnn", 3).parent.mkdir()
     checkpoint.path_of(tmp_path / "rnn", 3).with_suffix(".json").write_text("{}")
     for own, architecture in ((tmp_path / "rnn", "classifier"), (folder / "bert", "rnn")):
         with pytest.raises(
-            ValueError, match="Expected an encoder of the Transformer, with one vocabulary, as `encoder_from`. Received: arch"
+            ValueError,
+            match="Expected an encoder of the Transformer, with one vocabulary, as `encoder_from`. Received: arch",
         ):
             run_start.resolve(tmp_path / "new", {"encoder_from": str(own), "architecture": architecture})
     other = run_options.Options(
-        ModelConfig(400, d_model=8, num_heads=2, d_k=3, d_v=4, sinusoids="tensor2tensor", first_position=2, attention="unscaled")
+        ModelConfig(
+            400, d_model=8, num_heads=2, d_k=3, d_v=4, sinusoids="tensor2tensor", first_position=2, attention="unscaled"
+        )
     )
     run_folder.write(tmp_path / "rnn", other, folder / "bert/subwords.model", folder / "bert/data/train/records.tsv")
     received = "d_k=3, sinusoids=tensor2tensor, first_position=2, attention=unscaled"
@@ -293,12 +352,16 @@ def test_the_program_evaluates_predicts_and_exports(folder):
     texts = examples(60, seed=20)
     lines = ["\t".join(own) for _, *own in texts]
     lines += ["", "a ship", " ".join(["long"] * 400) + "\tthe wave", "é ✓"]
-    result = program("--model_dir=pairs", "--predict", "--json", input="".join(f"{line}\n" for line in lines).encode(), cwd=folder)
+    result = program(
+        "--model_dir=pairs", "--predict", "--json", input="".join(f"{line}\n" for line in lines).encode(), cwd=folder
+    )
     assert result.returncode == 0, result.stderr.decode()
     found = list(map(json.loads, result.stdout.decode().splitlines()))
     assert len(found) == len(lines)
     for each in found:
-        assert list(each["probabilities"]) == ["other", "same"] and sum(each["probabilities"].values()) == pytest.approx(1)
+        assert list(each["probabilities"]) == ["other", "same"] and sum(
+            each["probabilities"].values()
+        ) == pytest.approx(1)
         assert each["label"] == max(each["probabilities"], key=each["probabilities"].get)
     right = np.mean([each["label"] == label for each, (label, *_) in zip(found, texts, strict=False)])
     assert figures["accuracy"] == pytest.approx(right) and figures["texts"] == 60
@@ -309,10 +372,12 @@ def test_the_program_evaluates_predicts_and_exports(folder):
     assert result.returncode == 0, result.stderr.decode()
     code = (
         "import json, sys, tensorflow as tf, tensorflow_text\n"
-        "found = tf.saved_model.load(sys.argv[1]).signatures['serving_default'](text=tf.constant(json.load(sys.stdin)))\n"
+        "found = "
+        "tf.saved_model.load(sys.argv[1]).signatures['serving_default'](text=tf.constant(json.load(sys.stdin)))\n"
         "assert not {'t2t_keras'} & sys.modules.keys(), 'the package is used'\n"
-        "print(json.dumps([[label.decode() for label in found['label'].numpy()], found['probabilities'].numpy().tolist(), "
-        "[[label.decode() for label in row] for row in found['labels'].numpy()]]))"
+        "print(json.dumps([[label.decode() for label in found['label'].numpy()], "
+        "found['probabilities'].numpy().tolist(), [[label.decode() for label in row] for row in "
+        "found['labels'].numpy()]]))"
     )
     labels, probabilities, names = programs.alone(code, folder / "export/1", lines)
     assert labels == [each["label"] for each in found] and names == [["other", "same"]] * len(lines)
@@ -321,7 +386,9 @@ def test_the_program_evaluates_predicts_and_exports(folder):
     description = json.loads(written)
     assert written == json.dumps(description, indent=2) + "\n"  # For people too.
     assert description["labels"] == ["other", "same"] and description["update"] == 15
-    with pytest.raises(ValueError, match="Expected an export of a translator of t2t_keras. Received: .*/export/1, a classifier."):
+    with pytest.raises(
+        ValueError, match="Expected an export of a translator of t2t_keras. Received: .*/export/1, a classifier."
+    ):
         t2t_keras.load(folder / "export")
 
 
@@ -330,7 +397,10 @@ def test_the_words_of_a_prediction_are_those_of_training(folder):
     """And of two long sentences each has at least half of the room."""
     model, _ = classifier.load(folder / "pairs")
     lines = ["same\tthe ship is by the wave\tthe barn is by the corn", "same\tthe ship"]
-    records = [ids.tolist() for ids, _ in classification.Classification().records(model.tokenizer, [line.encode() for line in lines])]
+    records = [
+        ids.tolist()
+        for ids, _ in classification.Classification().records(model.tokenizer, [line.encode() for line in lines])
+    ]
     tokens = model.tokens(tf.constant([line.partition("\t")[2] for line in lines])).numpy()
     assert [row[row > 0].tolist() for row in tokens] == records
     short = classifier.TextClassifier(model.model, model.tokenizer, 12)
@@ -347,7 +417,10 @@ def test_the_words_of_a_prediction_are_those_of_training(folder):
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (["--predict", "--evaluate=x"], "Expected one of --evaluate, --predict, --export_dir. Received: --evaluate, --predict."),
+        (
+            ["--predict", "--evaluate=x"],
+            "Expected one of --evaluate, --predict, --export_dir. Received: --evaluate, --predict.",
+        ),
         (["--predict", "--train_steps=5"], "Expected no --train_steps with --predict."),
         (["--predict", "--dry_run", "--cpu_devices=2"], "Expected no --cpu_devices, --dry_run with --predict."),
         (["--evaluate=valid.tsv", "--data_dir=x"], "Expected no --data_dir with --evaluate."),
@@ -365,10 +438,22 @@ def test_the_words_of_a_prediction_are_those_of_training(folder):
             "Expected labels of --train_source in --valid_source, neither. Received: a, b.",
         ),
         (["--evaluate=valid.tsv", "--output=x"], "Expected no --output with --evaluate."),
-        (["--train_source=train.tsv", "--valid_source=strange.tsv"], "Expected labels of --train_source in --valid_source, other, same. "),
-        (["--train_source=train.tsv", "--valid_source=valid.tsv", "--labels=a,b"], "Expected --labels of the training text, other,same."),
-        (["--train_source=commas.tsv", "--valid_source=commas.tsv"], "Expected labels without a comma. Received: 'a,b'."),
-        (["--train_source=train.txt", "--valid_source=valid.txt"], "train.txt, line 1: Expected a label and one sentence or two"),
+        (
+            ["--train_source=train.tsv", "--valid_source=strange.tsv"],
+            "Expected labels of --train_source in --valid_source, other, same. ",
+        ),
+        (
+            ["--train_source=train.tsv", "--valid_source=valid.tsv", "--labels=a,b"],
+            "Expected --labels of the training text, other,same.",
+        ),
+        (
+            ["--train_source=commas.tsv", "--valid_source=commas.tsv"],
+            "Expected labels without a comma. Received: 'a,b'.",
+        ),
+        (
+            ["--train_source=train.txt", "--valid_source=valid.txt"],
+            "train.txt, line 1: Expected a label and one sentence or two",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_at_once(folder, given, expected):
@@ -381,7 +466,9 @@ def test_what_does_not_fit_is_refused_at_once(folder, given, expected):
 
 @pytest.mark.medium
 @pytest.mark.parametrize("architecture", ["classifier", "transformer"])
-@pytest.mark.parametrize(("option", "value"), [("num_heads", 4), ("activation", "relu"), ("norm", "pre"), ("learned_positions", 300)])
+@pytest.mark.parametrize(
+    ("option", "value"), [("num_heads", 4), ("activation", "relu"), ("norm", "pre"), ("learned_positions", 300)]
+)
 def test_options_of_the_encoder_are_those_of_its_run(folder, tmp_path, architecture, option, value):
     """Story: the weights of 2 heads were taken for 4, because their shapes are the same."""
     given = {"architecture": architecture, "encoder_from": str(folder / "bert")}
@@ -452,7 +539,10 @@ def test_more_positions_than_the_encoder_has_from_training_are_reported(folder, 
             options = run_start.resolve(folder / f"long_{length}", given | {"max_length": length})
             run.train(folder / f"long_{length}", options, strategy=devices.make_strategy(), dry_run=True)
         assert (
-            sum(f"Positions beyond 24 were not trained in {folder / 'bert'}. Received: max_length={length}." in line for line in said)
+            sum(
+                f"Positions beyond 24 were not trained in {folder / 'bert'}. Received: max_length={length}." in line
+                for line in said
+            )
             == number
         )
 
@@ -466,7 +556,8 @@ def test_the_classes_of_a_parent_are_those_of_its_child(folder):
         (folder / f"{name}_renamed.tsv").write_text(text.replace("same\t", "equal\t"), encoding="utf-8")
     result = program("--train_source=train_renamed.tsv", "--valid_source=valid_renamed.tsv", *flags, cwd=folder)
     expected = (
-        f"Expected --labels=other,same, of the model in {folder / 'pairs'}. Received: --labels=equal,other. Give it as --encoder_from"
+        f"Expected --labels=other,same, of the model in {folder / 'pairs'}. Received: --labels=equal,other. Give it as "
+        "--encoder_from"
     )
     assert result.returncode == 1 and expected in result.stderr.decode(), result.stderr.decode()
     (folder / "reversed").mkdir()
@@ -477,7 +568,10 @@ def test_the_classes_of_a_parent_are_those_of_its_child(folder):
             (folder / "reversed" / path.name).symlink_to(path)
     (folder / "reversed/config.json").write_text(json.dumps(config))
     result = program(
-        *(f"--{name}={TRAINING[name]}" for name in ("train_source", "valid_source")), "--parent=reversed", *flags[1:], cwd=folder
+        *(f"--{name}={TRAINING[name]}" for name in ("train_source", "valid_source")),
+        "--parent=reversed",
+        *flags[1:],
+        cwd=folder,
     )
     assert result.returncode == 0, result.stderr.decode()
     assert run_folder.read(folder / "child").model.labels == "same,other"
@@ -487,7 +581,9 @@ def test_the_classes_of_a_parent_are_those_of_its_child(folder):
 def test_labels_that_the_text_does_not_have_are_refused(folder, monkeypatch):
     monkeypatch.chdir(folder)
     given = {name: TRAINING[name] for name in ("train_source", "valid_source")} | SIZES
-    options = run_start.resolve(folder / "strange", given | {"architecture": "classifier", "labels": "same,neither", "train_steps": 1})
+    options = run_start.resolve(
+        folder / "strange", given | {"architecture": "classifier", "labels": "same,neither", "train_steps": 1}
+    )
     with pytest.raises(ValueError, match=re.escape("Received: labels=same,neither, and 'other' in the text.")):
         run.train(folder / "strange", options, strategy=devices.make_strategy())
 

@@ -1,4 +1,6 @@
-"""Line for line, whatever is in a line and whatever goes wrong on the way: the client, against a model server in this process."""
+"""Line for line, whatever is in a line and whatever goes wrong on the way: the client, against a model server in this
+process.
+"""
 
 import contextlib
 import dataclasses
@@ -54,7 +56,9 @@ def servers(servable):
 
 @pytest.fixture
 def requests(servable):
-    """The inputs of each request of a test; to `requests.before` a test assigns what the server does before it answers."""
+    """The inputs of each request of a test; to `requests.before` a test assigns what the server does before it
+    answers.
+    """
 
     class Requests(list):
         before = staticmethod(lambda number, inputs: None)
@@ -119,13 +123,26 @@ def test_grpc_and_rest_give_the_same_to_the_last_bit(servers, servable, signatur
     assert by_grpc == by_rest
     expected = servable.predict(signature, {name: np.array(values) for name, values in inputs.items()})
     for name, value in expected.items():
-        values = np.vectorize(lambda text: text.decode(), otypes=[object])(value) if value.dtype == object and value.size else value
+        values = (
+            np.vectorize(lambda text: text.decode(), otypes=[object])(value)
+            if value.dtype == object and value.size
+            else value
+        )
         assert by_grpc[name] == values.tolist(), name
 
 
 def test_an_answer_may_be_longer_than_the_4_mebibytes_that_grpc_allows(servers):
-    inputs = {"text": ["x" * 3 * 2**20], "alpha": [0.6], "max_length": [0], "n_best": [2], "prefix": [""], "alignment": [False]}
-    found = predict_of(servers, "grpc")("translate_with_options", inputs | {"constraints": [""], "avoid": [""], "ordered": [False]})
+    inputs = {
+        "text": ["x" * 3 * 2**20],
+        "alpha": [0.6],
+        "max_length": [0],
+        "n_best": [2],
+        "prefix": [""],
+        "alignment": [False],
+    }
+    found = predict_of(servers, "grpc")(
+        "translate_with_options", inputs | {"constraints": [""], "avoid": [""], "ordered": [False]}
+    )
     assert sum(map(len, found["text"][0])) > 2**22
 
 
@@ -162,12 +179,16 @@ def test_lines_keep_their_order_with_several_requests_under_way(servers, request
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("kind", [tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.ResourceExhaustedError])
+@pytest.mark.parametrize(
+    "kind", [tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.ResourceExhaustedError]
+)
 def test_a_busy_server_is_asked_again_after_longer_and_longer_times(servers, requests, scheme, kind, messages):
     waited = []
     requests.before = fail(4, kind)
     predict = client.retrying(predict_of(servers, scheme), 5, sleep=waited.append)
-    assert list(client.translate_lines(predict, ["one"])) == [{"text": ["ONE"], "score": [pytest.approx(-0.3)], "truncated": False}]
+    assert list(client.translate_lines(predict, ["one"])) == [
+        {"text": ["ONE"], "score": [pytest.approx(-0.3)], "truncated": False}
+    ]
     assert len(requests) == 5
     for seconds, most in zip(waited, [0.5, 1, 2, 4], strict=True):
         assert most / 2 <= seconds <= most
@@ -192,7 +213,11 @@ def test_what_befalls_all_requests_is_said_once(servers, requests, messages):
 
 def test_no_more_translations_come_back_than_were_asked_for():
     """A server answers with as many as its beam holds."""
-    outputs = {"text": [["a", "b", "c"], ["d", "", ""]], "score": [[-1.0, -2.0, -3.0], [-4.0, 0.0, 0.0]], "error": ["", ""]}
+    outputs = {
+        "text": [["a", "b", "c"], ["d", "", ""]],
+        "score": [[-1.0, -2.0, -3.0], [-4.0, 0.0, 0.0]],
+        "error": ["", ""],
+    }
     for number in (1, 2):
         found = client.translate_batch(lambda signature, inputs: outputs, ["one", "two"], client.Options(n_best=number))
         assert found[0] == {"text": ["a", "b"][:number], "score": [-1.0, -2.0][:number], "truncated": False}
@@ -226,7 +251,9 @@ def test_a_server_that_goes_away_again_is_reported_again(messages):
     assert len(messages) == 2
 
 
-@pytest.mark.parametrize(("code", "again"), [(429, True), (502, True), (503, True), (504, True), (500, False), (400, False)])
+@pytest.mark.parametrize(
+    ("code", "again"), [(429, True), (502, True), (503, True), (504, True), (500, False), (400, False)]
+)
 def test_what_a_busy_server_or_its_proxy_answers_is_asked_for_again_and_nothing_else(monkeypatch, code, again):
     from requests import Response, Session
 
@@ -262,7 +289,10 @@ def test_a_connection_that_fails_is_tried_again_but_not_where_it_would_fail_agai
 
 @pytest.mark.parametrize(
     ("code", "content"),
-    [(200, text) for text in ("<html>Log in first</html>", '["Log in first"]', '{"message": "Log in first"}', '"Log in first"')]
+    [
+        (200, text)
+        for text in ("<html>Log in first</html>", '["Log in first"]', '{"message": "Log in first"}', '"Log in first"')
+    ]
     + [(400, '{"outputs": {"text": ["ONE"]}, "error": "Log in first"}')],
 )
 def test_a_page_in_place_of_outputs_is_an_error(monkeypatch, code, content):
@@ -282,8 +312,12 @@ def test_a_redirect_is_reported_and_not_followed(monkeypatch):
 
     answer = Response()
     answer.status_code, answer._content, answer.headers["Location"] = 301, b"<html>Moved</html>", "https://host:2/v1"
-    monkeypatch.setattr(Session, "post", lambda session, url, allow_redirects, **options: None if allow_redirects else answer)
-    expected = r"refused the request: It redirects to https://host:2/v1. Give the address that it redirects to. \(HTTP 301\)$"
+    monkeypatch.setattr(
+        Session, "post", lambda session, url, allow_redirects, **options: None if allow_redirects else answer
+    )
+    expected = (
+        r"refused the request: It redirects to https://host:2/v1. Give the address that it redirects to. \(HTTP 301\)$"
+    )
     with pytest.raises(client.ServerError, match=expected):
         client.connect(client.Model("http://localhost:1", "translate"))("serving_default", {"text": ["one"]})
 
@@ -313,7 +347,9 @@ def test_a_request_of_rest_is_json_for_the_newest_version_or_the_one_asked_for(m
     for version in (0, 3):
         predict = client.connect(client.Model("http://localhost:1/", "a b", version, 2.5))
         assert predict("serving_default", {"text": ["one"]}) == {"text": ["ONE"]}
-    assert [url for url, _ in seen] == [f"http://localhost:1/v1/models/a%20b{part}:predict" for part in ("", "/versions/3")]
+    assert [url for url, _ in seen] == [
+        f"http://localhost:1/v1/models/a%20b{part}:predict" for part in ("", "/versions/3")
+    ]
     assert seen[0][1] == {
         "data": '{"signature_name": "serving_default", "inputs": {"text": ["one"]}}',
         "headers": {"Content-Type": "application/json"},
@@ -333,7 +369,9 @@ def answered(monkeypatch):
         requests_.append(request)
         return response
 
-    monkeypatch.setattr(prediction_service_pb2_grpc, "PredictionServiceStub", lambda channel: types.SimpleNamespace(Predict=answer))
+    monkeypatch.setattr(
+        prediction_service_pb2_grpc, "PredictionServiceStub", lambda channel: types.SimpleNamespace(Predict=answer)
+    )
     return requests_, response
 
 
@@ -387,7 +425,9 @@ def test_an_answer_that_takes_too_long_is_asked_for_again(servers, requests, sch
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize(("options", "named"), [({"alpha": -2.0}, "alpha"), ({"alpha": float("nan")}, "alpha"), ({"n_best": 3}, "n_best")])
+@pytest.mark.parametrize(
+    ("options", "named"), [({"alpha": -2.0}, "alpha"), ({"alpha": float("nan")}, "alpha"), ({"n_best": 3}, "n_best")]
+)
 def test_an_option_that_is_refused_is_reported_and_not_repeated(servers, requests, scheme, options, named):
     predict = client.retrying(predict_of(servers, scheme), 5, sleep=lambda seconds: pytest.fail("waited"))
     with pytest.raises(client.ServerError, match=f"refused 1 of 1 lines, such as 'one': {named}: expected"):
@@ -424,10 +464,14 @@ def test_what_is_not_given_is_left_to_the_model(servers, requests):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize(("model", "named"), [({"name": "transalte"}, "'transalte'"), ({"version": 7}, "'translate', version 7")])
+@pytest.mark.parametrize(
+    ("model", "named"), [({"name": "transalte"}, "'transalte'"), ({"version": 7}, "'translate', version 7")]
+)
 def test_a_model_that_the_server_does_not_have_is_named(servers, scheme, model, named):
     predict = client.retrying(predict_of(servers, scheme, **model), 5, sleep=lambda seconds: pytest.fail("waited"))
-    with pytest.raises(client.ServerError, match=f"has no model {named}, or has not loaded it yet.*Servable not found for request"):
+    with pytest.raises(
+        client.ServerError, match=f"has no model {named}, or has not loaded it yet.*Servable not found for request"
+    ):
         list(client.translate_lines(predict, ["one"]))
 
 
@@ -477,8 +521,17 @@ def test_an_address_of_another_form_is_refused(address):
 
 @pytest.mark.parametrize(
     "address",
-    ["user:hunter2@localhost:8501", "ftp://user:hunter2@localhost:21", "http://user:hunter2@localhost", "http://us/er:hunter2@x:80"]
-    + ["http://user:hunter2@localhost:port", "http://user:hun@ter2@[localhost:80", "grpc://user:hunter2@localhost:8500"],
+    [
+        "user:hunter2@localhost:8501",
+        "ftp://user:hunter2@localhost:21",
+        "http://user:hunter2@localhost",
+        "http://us/er:hunter2@x:80",
+    ]
+    + [
+        "http://user:hunter2@localhost:port",
+        "http://user:hun@ter2@[localhost:80",
+        "grpc://user:hunter2@localhost:8500",
+    ],
 )
 def test_a_password_in_an_address_that_is_refused_is_not_repeated(address):
     with pytest.raises(ValueError, match=r"Expected a model server.*Received: .*\*\*\*@") as refused:
@@ -496,7 +549,10 @@ def test_no_message_repeats_a_password(servers, requests):
         (model, f"{shown}: come back later"),
         (dataclasses.replace(model, name="other"), f"{shown} has no model 'other'"),
         (dataclasses.replace(model, server=f"{address}/proxy"), f"{shown}/proxy refused the request"),
-        (dataclasses.replace(model, server="http://user:hunter2@127.0.0.1:9"), r"http://***@127.0.0.1:9: HTTPConnection"),
+        (
+            dataclasses.replace(model, server="http://user:hunter2@127.0.0.1:9"),
+            r"http://***@127.0.0.1:9: HTTPConnection",
+        ),
         (dataclasses.replace(model, server="http://user:hunter2@*:9"), r"http://***@*:9 refused the request"),
     ):
         with pytest.raises(client.ServerError) as failed:
@@ -513,7 +569,8 @@ def test_no_message_repeats_a_password(servers, requests):
 @pytest.mark.parametrize("options", [None, client.Options(n_best=2)])
 def test_a_model_that_does_not_translate_is_named_by_its_outputs(outputs, received, options):
     with pytest.raises(
-        client.ServerError, match=f"Expected an export of this version that translates, with outputs text, score.* Received: {received}\\."
+        client.ServerError,
+        match=f"Expected an export of this version that translates, with outputs text, score.* Received: {received}\\.",
     ):
         client.translate_batch(lambda signature, inputs: outputs, ["a"], options)
 
@@ -528,13 +585,22 @@ def test_the_program_answers_every_line_by_one_line(servers, scheme):
     stdin = b"\xef\xbb\xbf" + "\n".join(LINES_THAT_TRY_IT).encode() + b"\n\xff\xfe is not UTF-8\nno end"
     result = program(f"--server={servers[scheme]}", "--batch_size=3", stdin=stdin)
     [warning] = result.stderr.decode().splitlines()
-    assert result.returncode == 0 and warning.startswith(f"<stdin>, line {len(LINES_THAT_TRY_IT) + 1} is not UTF-8: byte 0xff at column 1.")
+    assert result.returncode == 0 and warning.startswith(
+        f"<stdin>, line {len(LINES_THAT_TRY_IT) + 1} is not UTF-8: byte 0xff at column 1."
+    )
     expected = [*LINES_THAT_TRY_IT, "\ufffd\ufffd is not UTF-8", "no end"]
     assert result.stdout.decode().split("\n") == [*(line.encode().upper().decode() for line in expected), ""]
 
 
 def test_the_program_prints_the_n_best_numbered_and_scored(servers):
-    result = program(f"--server={servers['http']}", "--n_best=2", "--alpha=1", "--max_length=3", "--prefix=So ", stdin=b"one\ntwenty\n")
+    result = program(
+        f"--server={servers['http']}",
+        "--n_best=2",
+        "--alpha=1",
+        "--max_length=3",
+        "--prefix=So ",
+        stdin=b"one\ntwenty\n",
+    )
     assert result.stdout.decode().split("\n") == [
         "1\t-1.3000\tSo ONE",
         "1\t-2.3000\tSo one",
@@ -549,7 +615,9 @@ def test_a_line_that_is_typed_is_answered_before_the_next(servers):
         [sys.executable, str(ROOT / "tools/client.py"), f"--server={servers['grpc']}"],
         {**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    programs.answers_what_is_typed(lambda start, **options: subprocess.Popen(command, env=environment, **options), "one", b"ONE\n")
+    programs.answers_what_is_typed(
+        lambda start, **options: subprocess.Popen(command, env=environment, **options), "one", b"ONE\n"
+    )
 
 
 def test_the_program_warns_of_a_translation_that_lacks_a_phrase(servers, tmp_path):
@@ -569,7 +637,10 @@ def test_the_program_warns_of_a_line_that_was_cut(servers, scheme, flags):
         lines = [json.dumps({"text": line}) for line in lines]
     result = program(f"--server={servers[scheme]}", *flags, stdin="\n".join(lines).encode())
     [warning] = result.stderr.decode().splitlines()
-    assert result.returncode == 0 and warning == "Line 2: longer than the model's maximum input. Only the beginning is translated."
+    assert (
+        result.returncode == 0
+        and warning == "Line 2: longer than the model's maximum input. Only the beginning is translated."
+    )
     assert b"truncated" not in result.stdout and len(result.stdout.splitlines()) == 3
 
 
@@ -585,7 +656,15 @@ def test_the_program_writes_the_n_best_of_lines_of_json(servers):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_program_prints_samples_by_the_seeds_of_their_lines(servers, scheme):
     """Line n, from 0, has the seed 2³² · seed + n, in whatever request it stands."""
-    given = [f"--server={servers[scheme]}", "--sample", "--seed=3", "--temperature=0.5", "--top_k=7", "--top_p=0.25", "--batch_size=2"]
+    given = [
+        f"--server={servers[scheme]}",
+        "--sample",
+        "--seed=3",
+        "--temperature=0.5",
+        "--top_k=7",
+        "--top_p=0.25",
+        "--batch_size=2",
+    ]
     result = program(*given, "--draws=2", "--max_length=9", stdin=b"one\ntwo\n\n")
     seeds = [3 * 2**32 + number for number in range(3)]
     expected = [
@@ -600,7 +679,10 @@ def test_the_program_prints_samples_by_the_seeds_of_their_lines(servers, scheme)
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (["--sample", "--n_best=2", "--prefix=a"], b"Expected --sample without options of beam search. Received: --n_best, --prefix."),
+        (
+            ["--sample", "--n_best=2", "--prefix=a"],
+            b"Expected --sample without options of beam search. Received: --n_best, --prefix.",
+        ),
         (["--seed=2"], b"Expected --sample with the options of sampling. Received: --seed without it."),
         (["--sample", "--temperature=0"], b"Expected 0.01 to 100. Received: --temperature=0.0."),
     ],
@@ -621,14 +703,20 @@ def certified(servable, tmp_path_factory):
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     if not shutil.which("openssl"):
         pytest.skip("openssl is not installed, so there is no certificate")
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost".split()
+    command = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    ).split()
     subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
     with loopback_server.served(servable, tls=(key, certificate)) as addresses:
         yield addresses, str(certificate)
 
 
-@pytest.mark.parametrize(("scheme", "variable"), [("grpcs", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"), ("https", "REQUESTS_CA_BUNDLE")])
-def test_a_server_with_tls_is_asked_where_its_certificate_is_trusted_and_only_there(certified, requests, scheme, variable):
+@pytest.mark.parametrize(
+    ("scheme", "variable"), [("grpcs", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"), ("https", "REQUESTS_CA_BUNDLE")]
+)
+def test_a_server_with_tls_is_asked_where_its_certificate_is_trusted_and_only_there(
+    certified, requests, scheme, variable
+):
     addresses, certificate = certified
     arguments = [f"--server={addresses[scheme]}", "--attempts=1"]
     assert program(*arguments, stdin=b"one\n", **{variable: certificate}).stdout == b"ONE\n"
@@ -668,9 +756,15 @@ def test_the_program_reports_what_went_wrong_in_a_line(servers, arguments, expec
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_ctrl_c_ends_the_program_at_once_and_leaves_no_traceback(servers, requests, scheme):
     requests.before = lambda number, inputs: time.sleep(3)
-    # A test started in the background (`pytest &`) ignores the signal, and so would its child. Not by `preexec_fn`, which a
-    # process with threads of gRPC does not survive every time.
-    command = ["env", "--default-signal=INT", sys.executable, str(ROOT / "tools/client.py"), f"--server={servers[scheme]}"]
+    # A test started in the background (`pytest &`) ignores the signal, and so would its child. Not by `preexec_fn`,
+    # which a process with threads of gRPC does not survive every time.
+    command = [
+        "env",
+        "--default-signal=INT",
+        sys.executable,
+        str(ROOT / "tools/client.py"),
+        f"--server={servers[scheme]}",
+    ]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes)
     process.stdin.write(b"one\n")
@@ -692,11 +786,15 @@ def test_a_client_imports_no_tensorflow_and_leaves_it_to_be_imported():
         "assert 'tensorflow' not in sys.modules and 'tensorflow.python' not in sys.modules;"
         "import tensorflow as tf; assert tf.make_tensor_proto([1.5]).float_val == [1.5]"
     )
-    result = subprocess.run([sys.executable, "-c", test], capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", test], capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60
+    )
     assert result.returncode == 0, result.stderr.decode()
 
 
-@pytest.mark.parametrize(("scheme", "package"), [("grpc", "tensorflow_serving"), ("grpc", "grpc"), ("http", "requests")])
+@pytest.mark.parametrize(
+    ("scheme", "package"), [("grpc", "tensorflow_serving"), ("grpc", "grpc"), ("http", "requests")]
+)
 def test_a_missing_package_is_reported_with_what_to_install(monkeypatch, scheme, package):
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
         monkeypatch.delitem(sys.modules, name)
@@ -709,5 +807,6 @@ def test_help_shows_how_to_call_it_and_every_option():
     shown = program("--help").stdout.decode()
     assert "python tools/client.py --server=" in shown
     assert all(
-        f"--{name}" in shown for name in ("model_name", "model_version", "n_best", "alpha", "prefix", "parallel", "attempts", "timeout")
+        f"--{name}" in shown
+        for name in ("model_name", "model_version", "n_best", "alpha", "prefix", "parallel", "attempts", "timeout")
     )

@@ -1,5 +1,5 @@
-"""Comparisons of systems: intervals and p-values are those of resampled corpora that are scored anew; figures by length are counted by
-hand; every text of a page is text.
+"""Comparisons of systems: intervals and p-values are those of resampled corpora that are scored anew; figures by length
+are counted by hand; every text of a page is text.
 """
 
 import dataclasses
@@ -29,7 +29,10 @@ def corpus(number: int, *rates: float) -> list[list[str]]:
     """Sentences, and those of systems that have another word in place of some."""
     draw = random.Random(number)
     reference = [draw.choices(WORDS, k=draw.randint(5, 12)) for _ in range(number)]
-    texts = [[[draw.choice(WORDS) if draw.random() < rate else word for word in line] for line in reference] for rate in (0, *rates)]
+    texts = [
+        [[draw.choice(WORDS) if draw.random() < rate else word for word in line] for line in reference]
+        for rate in (0, *rates)
+    ]
     return [[" ".join(line) for line in text] for text in texts]
 
 
@@ -45,12 +48,15 @@ def pick(texts: list[list[str]], rows) -> list[list[str]]:
 @pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))
 @pytest.mark.parametrize("references", [[REFERENCE], [REFERENCE, OTHER_REFERENCE]], ids=["one reference", "two"])
 def test_intervals_and_p_values_are_those_of_corpora_drawn_with_replacement(metric, references):
-    """Koehn (2004): the score of each drawn corpus is computed from its text. p is the share of drawn differences beyond their mean that
-    are larger than the difference of the systems.
+    """Koehn (2004): the score of each drawn corpus is computed from its text. p is the share of drawn differences
+    beyond their mean that are larger than the difference of the systems.
     """
     found, signature = significance.estimates(metric, [FIRST, SECOND], references, samples=SAMPLES, seed=SEED)
     drawn = np.random.default_rng(SEED).choice(len(REFERENCE), size=(SAMPLES, len(REFERENCE)), replace=True)
-    sampled = [[metric.corpus_score(*pick([system], rows), pick(references, rows)).score for rows in drawn] for system in (FIRST, SECOND)]
+    sampled = [
+        [metric.corpus_score(*pick([system], rows), pick(references, rows)).score for rows in drawn]
+        for system in (FIRST, SECOND)
+    ]
     for system, own, estimate in zip((FIRST, SECOND), sampled, found, strict=True):
         assert estimate.score == metric.corpus_score(system, references).score
         assert estimate.mean == pytest.approx(statistics.mean(own), rel=1e-5)
@@ -71,7 +77,8 @@ def test_a_randomized_p_value_is_that_of_corpora_whose_sentences_are_swapped(met
     larger = 0
     for kept in np.random.default_rng(SEED).integers(2, size=(TRIALS, len(REFERENCE)), dtype=bool):
         swapped = [
-            [pair[side] for pair, side in zip(zip(FIRST, SECOND, strict=True), sides, strict=True)] for sides in (~kept * 1, kept * 1)
+            [pair[side] for pair, side in zip(zip(FIRST, SECOND, strict=True), sides, strict=True)]
+            for sides in (~kept * 1, kept * 1)
         ]
         one, two = (metric.corpus_score(system, [REFERENCE]).score for system in swapped)
         larger += abs(one - two) > abs(found[1].score - found[0].score)
@@ -83,13 +90,21 @@ def test_a_randomized_p_value_is_that_of_corpora_whose_sentences_are_swapped(met
 
 def test_both_tests_together_are_each_of_them_and_the_signature_names_both():
     systems = [FIRST, SECOND, REFERENCE]
-    both, signature = significance.estimates(METRICS["chrf"], systems, [REFERENCE], samples=SAMPLES, trials=TRIALS, seed=SEED)
+    both, signature = significance.estimates(
+        METRICS["chrf"], systems, [REFERENCE], samples=SAMPLES, trials=TRIALS, seed=SEED
+    )
     sampled, _ = significance.estimates(METRICS["chrf"], systems, [REFERENCE], samples=SAMPLES, seed=SEED)
     tried, _ = significance.estimates(METRICS["chrf"], systems, [REFERENCE], samples=0, trials=TRIALS, seed=SEED)
     randomized = [each.randomization_p_value for each in tried]
-    assert both == [dataclasses.replace(own, randomization_p_value=p) for own, p in zip(sampled, randomized, strict=True)]
-    alone, _ = significance.estimates(METRICS["chrf"], systems[::2], [REFERENCE], samples=SAMPLES, trials=TRIALS, seed=SEED)
-    assert both[2] == alone[1] and both[2].p_value != both[1].p_value, "a third system is tested as if it were the second"
+    assert both == [
+        dataclasses.replace(own, randomization_p_value=p) for own, p in zip(sampled, randomized, strict=True)
+    ]
+    alone, _ = significance.estimates(
+        METRICS["chrf"], systems[::2], [REFERENCE], samples=SAMPLES, trials=TRIALS, seed=SEED
+    )
+    assert both[2] == alone[1] and both[2].p_value != both[1].p_value, (
+        "a third system is tested as if it were the second"
+    )
     assert len({each.score for each in both}) == 3 and None not in randomized[1:]
     assert f"bs:{SAMPLES}|ar:{TRIALS}|seed:{SEED}" in signature
 
@@ -100,7 +115,9 @@ def test_a_system_alone_has_an_interval_and_no_p_value():
 
 
 def test_systems_of_the_same_score_do_not_differ():
-    """Story: sacreBLEU counts differences that are larger than none, finds none, and reports p = 1 / (samples + 1): the surest result."""
+    """Story: sacreBLEU counts differences that are larger than none, finds none, and reports p = 1 / (samples + 1): the
+    surest result.
+    """
     for system in (FIRST, [*FIRST[1:], FIRST[0]]):
         references = [REFERENCE] if system is FIRST else [[REFERENCE[0]] * len(REFERENCE)]
         found, _ = significance.estimates(METRICS["bleu"], [FIRST, system], references, samples=SAMPLES, trials=TRIALS)
@@ -113,7 +130,8 @@ def test_the_seed_decides_the_samples_and_the_environment_stays(monkeypatch):
         if before:
             monkeypatch.setenv("SACREBLEU_SEED", before)
         one, again, other = (
-            significance.estimates(METRICS["bleu"], [FIRST], [REFERENCE], samples=SAMPLES, seed=seed)[0] for seed in (1, 1, 2)
+            significance.estimates(METRICS["bleu"], [FIRST], [REFERENCE], samples=SAMPLES, seed=seed)[0]
+            for seed in (1, 1, 2)
         )
         assert one == again and one[0].mean != other[0].mean and one[0].score == other[0].score
         assert os.environ.get("SACREBLEU_SEED") == before
@@ -174,7 +192,9 @@ def test_scores_have_an_interval_if_samples_are_asked_for():
         assert (found[f"{name}_mean"], found[f"{name}_margin"]) == (expected.mean, expected.margin)
     split = scores.compound_split_bleu(FIRST, REFERENCE, language="de", samples=30)
     assert split["compound_split_bleu_margin"] > 0
-    assert scores.compound_split_bleu(FIRST, REFERENCE, language="de") == {"compound_split_bleu": split["compound_split_bleu"]}
+    assert scores.compound_split_bleu(FIRST, REFERENCE, language="de") == {
+        "compound_split_bleu": split["compound_split_bleu"]
+    }
 
 
 # Comparisons.
@@ -226,10 +246,16 @@ def test_wins_and_losses_by_length_are_counted_by_hand():
     """Lengths in tokens: 4, 3, 2, 6 with the period, 1. The first is better, the second worse, the others the same."""
     found = compare({"a": BASELINE, "b": SYSTEM}, GOLD, samples=0, trials=0)
     assert found.length_of == "reference" and found.systems[0].lengths == ()
-    rows = [(group.shortest, group.longest, group.sentences, group.wins, group.losses, group.ties) for group in found.systems[1].lengths]
+    rows = [
+        (group.shortest, group.longest, group.sentences, group.wins, group.losses, group.ties)
+        for group in found.systems[1].lengths
+    ]
     assert rows == [(1, 1, 1, 0, 0, 1), (2, 2, 1, 0, 0, 1), (3, 3, 1, 0, 1, 0), (4, 4, 1, 1, 0, 0), (6, 6, 1, 0, 0, 1)]
     chrf = sacrebleu.CHRF()
-    gains = [chrf.sentence_score(b, [g]).score - chrf.sentence_score(a, [g]).score for a, b, g in zip(BASELINE, SYSTEM, GOLD, strict=True)]
+    gains = [
+        chrf.sentence_score(b, [g]).score - chrf.sentence_score(a, [g]).score
+        for a, b, g in zip(BASELINE, SYSTEM, GOLD, strict=True)
+    ]
     assert [group.gain for group in found.systems[1].lengths] == [gains[row] for row in (4, 2, 1, 0, 3)]
 
 
@@ -239,19 +265,33 @@ def test_groups_are_of_source_lengths_if_the_source_is_known():
     found = compare({"a": ["x"] * 10, "b": ["x"] * 5 + ["y"] * 5}, ["y"] * 10, source=source, samples=0, trials=0)
     groups = found.systems[1].lengths
     assert found.length_of == "source"
-    assert [(group.shortest, group.longest, group.wins) for group in groups] == [(1, 2, 2), (3, 4, 2), (5, 6, 1), (7, 8, 0), (9, 10, 0)]
+    assert [(group.shortest, group.longest, group.wins) for group in groups] == [
+        (1, 2, 2),
+        (3, 4, 2),
+        (5, 6, 1),
+        (7, 8, 0),
+        (9, 10, 0),
+    ]
     assert groups[2].gain == pytest.approx(50)
     shown = [line.split()[:4] for line in report(found).splitlines()]
     assert all([str(group.shortest), "to", str(group.longest), "2"] in shown for group in groups)
-    seven = compare({"a": ["x"] * 7, "b": ["y"] * 7}, ["y"] * 7, source=source[:7], samples=0, trials=0).systems[1].lengths
+    seven = (
+        compare({"a": ["x"] * 7, "b": ["y"] * 7}, ["y"] * 7, source=source[:7], samples=0, trials=0).systems[1].lengths
+    )
     assert [(group.shortest, group.longest) for group in seven] == [(4, 5), (6, 6), (7, 8), (9, 9), (10, 10)]
-    [alone] = compare({"a": ["x"] * 10, "b": ["y"] * 10}, ["y"] * 10, source=["w w"] * 10, samples=0, trials=0).systems[1].lengths
+    [alone] = (
+        compare({"a": ["x"] * 10, "b": ["y"] * 10}, ["y"] * 10, source=["w w"] * 10, samples=0, trials=0)
+        .systems[1]
+        .lengths
+    )
     assert (alone.shortest, alone.longest, alone.sentences, alone.wins) == (2, 2, 10, 10)
 
 
 def test_each_group_has_the_bleu_of_its_sentences():
     """That of sacreBLEU on these sentences alone, with all references, in the case and the tokens of the comparison."""
-    reference, other, first, second = ([line.upper() for line in text] for text in (REFERENCE, OTHER_REFERENCE, FIRST, SECOND))
+    reference, other, first, second = (
+        [line.upper() for line in text] for text in (REFERENCE, OTHER_REFERENCE, FIRST, SECOND)
+    )
     systems = {"a": first, "b": second, "c": other}
     found = compare(systems, REFERENCE, other, samples=0, trials=0, lowercase=True, tokenize="none")
     lengths = [len(line.split()) for line in reference]
@@ -260,22 +300,34 @@ def test_each_group_has_the_bleu_of_its_sentences():
         for group in system.lengths:
             rows = [row for row, length in enumerate(lengths) if group.shortest <= length <= group.longest]
             expected = [
-                sacrebleu.corpus_bleu(*pick([text], rows), pick([REFERENCE, other], rows), lowercase=True, tokenize="none").score
+                sacrebleu.corpus_bleu(
+                    *pick([text], rows), pick([REFERENCE, other], rows), lowercase=True, tokenize="none"
+                ).score
                 for text in (first, systems[system.name])
             ]
             assert [group.baseline_bleu, group.bleu] == expected and expected[0] != expected[1]
 
 
 def test_the_picture_has_the_bleu_of_each_system_by_length():
-    found = compare({"first": FIRST, "$x$ second": SECOND, "_猫": REFERENCE}, REFERENCE, source=OTHER_REFERENCE, samples=0, trials=0)
+    found = compare(
+        {"first": FIRST, "$x$ second": SECOND, "_猫": REFERENCE}, REFERENCE, source=OTHER_REFERENCE, samples=0, trials=0
+    )
     [axes] = comparison_pictures.bleu_by_length(dataclasses.asdict(found)).axes
     groups = found.systems[1].lengths
-    expected = [[group.baseline_bleu for group in groups], *([group.bleu for group in system.lengths] for system in found.systems[1:])]
+    expected = [
+        [group.baseline_bleu for group in groups],
+        *([group.bleu for group in system.lengths] for system in found.systems[1:]),
+    ]
     assert [line.get_ydata().tolist() for line in axes.lines] == expected
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["first", "$x$ second", "_猫"]
-    bounds = [f"{group.shortest}–{group.longest}" if group.shortest < group.longest else f"{group.longest}" for group in groups]
+    bounds = [
+        f"{group.shortest}–{group.longest}" if group.shortest < group.longest else f"{group.longest}"
+        for group in groups
+    ]
     counts = [f"({group.sentences})" for group in groups]
-    assert [tick.get_text().split("\n") for tick in axes.get_xticklabels()] == [list(pair) for pair in zip(bounds, counts, strict=True)]
+    assert [tick.get_text().split("\n") for tick in axes.get_xticklabels()] == [
+        list(pair) for pair in zip(bounds, counts, strict=True)
+    ]
     assert "source" in axes.get_xlabel()
 
 
@@ -288,7 +340,8 @@ def test_examples_are_the_sentences_with_the_largest_gains_and_losses():
     found = compared(examples=3, source=[f"source {line}" for line in range(24)])
     chrf, second = sacrebleu.CHRF(), found.systems[1]
     before, after = (
-        [chrf.sentence_score(text, [gold]).score for text, gold in zip(system, REFERENCE, strict=True)] for system in (FIRST, SECOND)
+        [chrf.sentence_score(text, [gold]).score for text, gold in zip(system, REFERENCE, strict=True)]
+        for system in (FIRST, SECOND)
     )
     gains = np.subtract(after, before)
     assert [example.line - 1 for example in second.better] == np.argsort(-gains, kind="stable")[:3].tolist()
@@ -344,7 +397,10 @@ def test_what_cannot_be_compared_is_refused(systems, references, options, named)
 
 def test_sentences_may_be_of_any_iterable_but_not_one_string():
     """Story: the letters of a string were compared as sentences, and a generator of references had none."""
-    lines, expected = ["a b c d", "e f g h"], compare({"a": ["a b c d", "e f"], "b": ["x", "y"]}, ["a b c d", "e f g h"], source=["s", "t"])
+    lines, expected = (
+        ["a b c d", "e f g h"],
+        compare({"a": ["a b c d", "e f"], "b": ["x", "y"]}, ["a b c d", "e f g h"], source=["s", "t"]),
+    )
     found = compare({"a": iter(["a b c d", "e f"]), "b": ["x", "y"]}, iter(lines), source=np.array(["s", "t"]))
     assert found == expected and found.length_of == "source"
     for systems, references, source in (
@@ -352,7 +408,9 @@ def test_sentences_may_be_of_any_iterable_but_not_one_string():
         ({"a": ["x"], "b": ["y"]}, "x", ()),
         ({"a": ["x"], "b": ["y"]}, ["x"], "s"),
     ):
-        with pytest.raises(TypeError, match="^Expected lists of sentences as systems, references and source. Received: a string.$"):
+        with pytest.raises(
+            TypeError, match="^Expected lists of sentences as systems, references and source. Received: a string.$"
+        ):
             compare(systems, references, source=source)
 
 
@@ -418,18 +476,33 @@ def test_the_report_has_every_figure():
         row = [*lengths, str(group.sentences), *bleus, *map(str, counts), f"{group.gain:+.2f}"]
         assert row in [line.split() for line in lines]
     [gain], [loss], [of_third] = found.systems[1].better, found.systems[1].worse, found.systems[2].better
-    for example, system, verb in ((gain, "second", "gains"), (loss, "second", "loses"), (of_third, found.systems[2].name, "gains")):
-        change = f"line {example.line}: {system} {verb} {abs(example.gain):.1f}, from {example.baseline_chrf:.1f} to {example.chrf:.1f}"
+    for example, system, verb in (
+        (gain, "second", "gains"),
+        (loss, "second", "loses"),
+        (of_third, found.systems[2].name, "gains"),
+    ):
+        change = (
+            f"line {example.line}: {system} {verb} {abs(example.gain):.1f}, from {example.baseline_chrf:.1f} to "
+            f"{example.chrf:.1f}"
+        )
         shown = text[text.index(change) :].split("\n\n")[0].splitlines()
-        assert shown[1].split(None, 1) == ["source", "the source"] and shown[2].split(None, 1) == ["reference", example.references[0]]
-        for line, name, own, marks in ((shown[3], "first", example.baseline, "[-"), (shown[4], system, example.system, "{+")):
+        assert shown[1].split(None, 1) == ["source", "the source"] and shown[2].split(None, 1) == [
+            "reference",
+            example.references[0],
+        ]
+        for line, name, own, marks in (
+            (shown[3], "first", example.baseline, "[-"),
+            (shown[4], system, example.system, "{+"),
+        ):
             assert line.split(None, 1)[0] == name and marks in line
             assert "".join(part for part in line.split(None, 1)[1] if part not in "[-]{+}") == own
 
 
 def test_the_columns_of_a_report_are_aligned():
     """The first to the left, numbers to the right."""
-    text = report(compare({"a": ["a b c d", "x y"], "long name": ["a b c d", "a"]}, ["a b c d", "a b"], samples=0, trials=0))
+    text = report(
+        compare({"a": ["a b c d", "x y"], "long name": ["a b c d", "a"]}, ["a b c d", "a b"], samples=0, trials=0)
+    )
     bleu, chrf, lengths, example = [part.splitlines() for part in text.split("\n\n")[1:]]
     assert bleu[:3] == ["BLEU       score", "a          84.09", "long name  81.87"]
     assert chrf[:3] == ["chrF2      score", "a          85.42", "long name  91.49"]
@@ -448,7 +521,9 @@ def test_the_report_has_the_columns_of_the_tests_that_were_made():
 
 
 STRANGE = ["</script><script>alert(1)</script>", "<b>&amp;</b> {{data}}", "السلام عليكم", "\u2028 \x00 😀"]
-PAGE = comparison_page.page(dataclasses.asdict(compare({"<i>a": STRANGE, "b&": STRANGE[::-1]}, STRANGE, samples=2, trials=2)))
+PAGE = comparison_page.page(
+    dataclasses.asdict(compare({"<i>a": STRANGE, "b&": STRANGE[::-1]}, STRANGE, samples=2, trials=2))
+)
 
 
 def test_the_data_of_a_page_are_the_comparison_with_the_parts_of_each_pair():
@@ -492,5 +567,6 @@ def test_a_page_needs_no_network_and_sets_no_markup_from_data():
     assert not [attributes for _, attributes in Elements(template).tags if {"src", "href"} & set(attributes)]
     assert "default-src 'none'" in template
     assert not any(
-        word in template for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "@import", "url(")
+        word in template
+        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "@import", "url(")
     )

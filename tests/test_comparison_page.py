@@ -17,12 +17,32 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import Select  # noqa: E402
 
-REFERENCE = ["السلام عليكم يا صديقي", "שני כלבים משחקים", "<script>document.title='broken'</script>", "ein Hund läuft", "die Katze schläft"]
-BASELINE = ["السلام عليكم صديقي", "שני כלבים רצים", "<script>document.title='x'</script>", "ein Hund läuft", "die Katze schläft"]
-SYSTEM = ["السلام عليكم يا صديقي", "שני כלבים משחקים", "<img/src=x/onerror=document.title='broken'>", "ein Hund rennt", "die Katze schläft"]
+REFERENCE = [
+    "السلام عليكم يا صديقي",
+    "שני כלבים משחקים",
+    "<script>document.title='broken'</script>",
+    "ein Hund läuft",
+    "die Katze schläft",
+]
+BASELINE = [
+    "السلام عليكم صديقي",
+    "שני כלבים רצים",
+    "<script>document.title='x'</script>",
+    "ein Hund läuft",
+    "die Katze schläft",
+]
+SYSTEM = [
+    "السلام عليكم يا صديقي",
+    "שני כלבים משחקים",
+    "<img/src=x/onerror=document.title='broken'>",
+    "ein Hund rennt",
+    "die Katze schläft",
+]
 OTHER = ["lang" * 60, *BASELINE[1:]]
 LONG = "runs/" + "long" * 60
-FOUND = compare({"base": BASELINE, "<b>mine": SYSTEM, LONG: OTHER}, REFERENCE, source=["a b"] * 5, samples=100, trials=100)
+FOUND = compare(
+    {"base": BASELINE, "<b>mine": SYSTEM, LONG: OTHER}, REFERENCE, source=["a b"] * 5, samples=100, trials=100
+)
 
 
 def align(system: str, source: str, text: str) -> list | None:
@@ -41,7 +61,14 @@ def opened(tmp_path_factory, scheme):
     """A browser without a window."""
     options = webdriver.ChromeOptions()
     options.binary_location = BROWSER
-    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1200,900", "disable-extensions"):
+    for argument in (
+        "headless=new",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-dev-shm-usage",
+        "window-size=1200,900",
+        "disable-extensions",
+    ):
         options.add_argument(f"--{argument}")
     options.add_argument(f"--blink-settings=preferredColorScheme={({'dark': 0, 'light': 1})[scheme]}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
@@ -79,15 +106,21 @@ def test_the_tables_have_the_figures_of_each_system(browser):
     [group] = FOUND.systems[1].lengths
     cells = texts(browser, "#sentences tbody td")
     bleus = [f"{group.baseline_bleu:.2f}", f"{group.bleu:.2f}"]
-    assert cells[:7] == ["2", "5", *bleus, str(group.wins), str(group.ties), str(group.losses)] and cells[8] == f"{group.gain:+.2f}"
+    assert (
+        cells[:7] == ["2", "5", *bleus, str(group.wins), str(group.ties), str(group.losses)]
+        and cells[8] == f"{group.gain:+.2f}"
+    )
 
 
 def test_intervals_are_drawn_on_one_scale(browser):
     """The line of each system runs from the mean minus the margin to the mean plus it, and the dot is at the score."""
     script = """return [...document.querySelectorAll('#scores > :nth-child(3) .interval')].map(box => {
       const place = e => e.getBoundingClientRect(), line = place(box.querySelector('i')), dot = place(box.querySelector('b'));
-      return [line.left, line.right, (dot.left + dot.right) / 2].map(x => (x - place(box).left) / place(box).width); })"""
-    ends = [(each.mean - each.margin, each.mean + each.margin, each.score) for each in (system.chrf for system in FOUND.systems)]
+      return [line.left, line.right, (dot.left + dot.right) / 2].map(x => (x - place(box).left) / place(box).width); })"""  # noqa: E501
+    ends = [
+        (each.mean - each.margin, each.mean + each.margin, each.score)
+        for each in (system.chrf for system in FOUND.systems)
+    ]
     low, high = min(map(min, ends)), max(map(max, ends))
     for drawn, expected in zip(browser.execute_script(script), ends, strict=True):
         assert drawn == pytest.approx([(end - low) / (high - low) for end in expected], abs=0.01)
@@ -110,14 +143,21 @@ def test_pairs_are_side_by_side_with_their_differences_marked(browser):
 
 
 def test_pointing_at_a_word_colours_the_words_of_its_source(browser):
-    """Of right-to-left text: with the mouse, and with the arrow that goes on in its direction. The baseline has no alignment."""
+    """Of right-to-left text: with the mouse, and with the arrow that goes on in its direction. The baseline has no
+    alignment.
+    """
     article = next(each for each in browser.find_elements(By.CSS_SELECTOR, ".example") if "line 2 " in each.text)
-    source, words = article.find_elements(By.CSS_SELECTOR, ".wide .word"), article.find_elements(By.CSS_SELECTOR, ".after .word")
+    source, words = (
+        article.find_elements(By.CSS_SELECTOR, ".wide .word"),
+        article.find_elements(By.CSS_SELECTOR, ".after .word"),
+    )
     assert [each.text for each in source] == ["a", "b"] and [each.text for each in words] == SYSTEM[1].split()
     assert not article.find_elements(By.CSS_SELECTOR, ".before .word") and len(texts(browser, ".hint")) == 1
 
     def shown() -> list:
-        return [each.get_attribute("title") for each in source] + [each.text for each in article.find_elements(By.CSS_SELECTOR, ".pointed")]
+        return [each.get_attribute("title") for each in source] + [
+            each.text for each in article.find_elements(By.CSS_SELECTOR, ".pointed")
+        ]
 
     plain = source[0].value_of_css_property("background-color")
     assert shown() == ["", ""]
@@ -127,19 +167,30 @@ def test_pointing_at_a_word_colours_the_words_of_its_source(browser):
     webdriver.ActionChains(browser).move_to_element(article.find_element(By.TAG_NAME, "header")).perform()
     assert shown() == ["", ""] and source[0].value_of_css_property("background-color") == plain
     text = article.find_element(By.CSS_SELECTOR, ".after .text")
-    for key, expected in ((Keys.ARROW_LEFT, "1.00"), (Keys.ARROW_LEFT, "0.50"), (Keys.ARROW_LEFT, "0.33"), (Keys.ARROW_RIGHT, "0.50")):
+    for key, expected in (
+        (Keys.ARROW_LEFT, "1.00"),
+        (Keys.ARROW_LEFT, "0.50"),
+        (Keys.ARROW_LEFT, "0.33"),
+        (Keys.ARROW_RIGHT, "0.50"),
+    ):
         text.send_keys(key)
         assert shown()[0] == expected
         if expected == "1.00":
             ground = [255 * float(part) for part in source[0].value_of_css_property("background-color")[11:-1].split()]
-            lights = luminance(f"({','.join(str(round(part)) for part in ground)})"), luminance(source[0].value_of_css_property("color"))
+            lights = (
+                luminance(f"({','.join(str(round(part)) for part in ground)})"),
+                luminance(source[0].value_of_css_property("color")),
+            )
             assert (max(lights) + 0.05) / (min(lights) + 0.05) >= 4.5
     Select(browser.find_element(By.ID, "system")).select_by_index(1)
     assert not texts(browser, ".hint") and not texts(browser, ".word")
 
 
 def test_the_bar_of_a_group_of_lengths_has_its_wins_ties_and_losses(browser):
-    script = "return [...document.querySelectorAll('.share')].map(s => [...s.children].map(c => c.getBoundingClientRect().width))"
+    script = (
+        "return [...document.querySelectorAll('.share')].map(s => [...s.children].map(c => "
+        "c.getBoundingClientRect().width))"
+    )
     widths = browser.execute_script(script)
     assert len(widths) == len(FOUND.systems[1].lengths)
     for found, group in zip(widths, FOUND.systems[1].lengths, strict=True):
@@ -156,7 +207,10 @@ def test_another_system_is_chosen(browser):
 
 
 def test_right_to_left_text_runs_from_right_to_left(browser):
-    direction = "return [...document.querySelectorAll('.example .text')].map(t => [t.textContent, getComputedStyle(t).direction])"
+    direction = (
+        "return [...document.querySelectorAll('.example .text')].map(t => [t.textContent, "
+        "getComputedStyle(t).direction])"
+    )
     found = dict(browser.execute_script(direction))
     assert all(found[text] == "rtl" for text in (REFERENCE[0], BASELINE[1], SYSTEM[1]))
     assert all(found[text] == "ltr" for text in ("a b", BASELINE[3], SYSTEM[3]))
@@ -165,18 +219,25 @@ def test_right_to_left_text_runs_from_right_to_left(browser):
 def test_text_that_looks_like_markup_is_text(browser):
     assert browser.find_elements(By.CSS_SELECTOR, "img, #scores b:not(.interval b)") == []
     assert len(browser.find_elements(By.TAG_NAME, "script")) == 2
-    assert SYSTEM[2] in [element.get_attribute("textContent") for element in browser.find_elements(By.CSS_SELECTOR, ".after .text")]
+    assert SYSTEM[2] in [
+        element.get_attribute("textContent") for element in browser.find_elements(By.CSS_SELECTOR, ".after .text")
+    ]
 
 
 def test_text_and_marks_have_contrast_in_light_and_dark(browser, scheme):
     """At least 4.5 to 1, as WCAG asks of text."""
     colors = "const s = getComputedStyle(document.querySelector(arguments[0])); return [s.color, s.backgroundColor]"
     assert (luminance(browser.execute_script(colors, "body")[1]) < 0.1) == (scheme == "dark")
-    grounds = {"body": ("body", "#about", ".signature", "th", "select"), ".example": (".example header", ".name", ".text")}
+    grounds = {
+        "body": ("body", "#about", ".signature", "th", "select"),
+        ".example": (".example header", ".name", ".text"),
+    }
     pairs = [(text, ground) for ground, selectors in grounds.items() for text in selectors]
     pairs += [(".before mark", ".before mark"), (".after mark", ".after mark")]
     for text, ground in pairs:
-        light = [luminance(browser.execute_script(colors, selector)[place]) for place, selector in enumerate((text, ground))]
+        light = [
+            luminance(browser.execute_script(colors, selector)[place]) for place, selector in enumerate((text, ground))
+        ]
         assert (max(light) + 0.05) / (min(light) + 0.05) >= 4.5, text
 
 

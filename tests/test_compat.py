@@ -23,7 +23,9 @@ ROOT = pathlib.Path(__file__).parent.parent
 COMPAT = ROOT / "t2t_keras/system/compat.py"
 FILES = sorted({*(ROOT / "t2t_keras").rglob("*.py"), *(ROOT / "tools").glob("*.py")} - {COMPAT})
 # Documented, in spite of their underscore.
-PUBLIC = {"_asdict", "_fields", "_make", "_replace"} | {"_exit"} | {"_create_resource", "_destroy_resource", "_initialize"}
+PUBLIC = (
+    {"_asdict", "_fields", "_make", "_replace"} | {"_exit"} | {"_create_resource", "_destroy_resource", "_initialize"}
+)
 PRIVATE = re.compile(r"_[a-z]\w*", re.IGNORECASE)
 
 
@@ -70,7 +72,10 @@ def replaced_calls():
 
 def adam_averages():
     optimizer = keras.optimizers.Adam(beta_1=0.75, beta_2=0.875)
-    weights, gradients = [keras.Variable(np.zeros(size, "float32")) for size in (2, 3)], [tf.ones([2]), 4 * tf.ones([3])]
+    weights, gradients = (
+        [keras.Variable(np.zeros(size, "float32")) for size in (2, 3)],
+        [tf.ones([2]), 4 * tf.ones([3])],
+    )
     optimizer.build(weights)
     optimizer.apply(gradients)
     for weight, gradient in zip(weights, gradients, strict=True):
@@ -87,7 +92,9 @@ def moving_average():
         expected = [np.array(weight) for weight in weights]
         optimizer.apply([tf.ones([2]), -tf.ones([3])])
     for weight, first in zip(weights, expected, strict=True):
-        np.testing.assert_allclose(compat.moving_average(optimizer, weight), 0.75 * first + 0.25 * np.array(weight), rtol=1e-6)
+        np.testing.assert_allclose(
+            compat.moving_average(optimizer, weight), 0.75 * first + 0.25 * np.array(weight), rtol=1e-6
+        )
 
 
 def moving_averages():
@@ -124,7 +131,9 @@ def share_sentencepiece_model():
     expected = tokenizer.tokenize(text).to_list()
     compat.share_sentencepiece_model(tokenizer, model)
     tf.random.set_seed(1)
-    assert tokenizer.tokenize(text).to_list() == expected and tokenizer.detokenize(expected).numpy().tolist() == [b"7 times 8"]
+    assert tokenizer.tokenize(text).to_list() == expected and tokenizer.detokenize(expected).numpy().tolist() == [
+        b"7 times 8"
+    ]
 
 
 CHECKS = (
@@ -159,7 +168,9 @@ def test_a_private_name_means_what_it_did(check):
 
 
 def test_every_function_of_the_module_has_a_check_and_says_what_is_private():
-    functions = {name: value for name, value in vars(compat).items() if getattr(value, "__module__", "") == compat.__name__}
+    functions = {
+        name: value for name, value in vars(compat).items() if getattr(value, "__module__", "") == compat.__name__
+    }
     assert list(functions) == [check.__name__ for check in CHECKS]
     for function in functions.values():
         assert "Private: `" in function.__doc__
@@ -174,7 +185,12 @@ def test_every_function_of_the_module_has_a_check_and_says_what_is_private():
         (replaced_calls, keras.Layer, "__call__", lambda self, x: type(self).call(self, x)),
         (adam_averages, keras.optimizers.Adam, "_get_variable_index", lambda self, variable: 0),
         (moving_average, keras.optimizers.Adam, "_get_variable_index", lambda self, variable: 0),
-        (number_collective_keys, tf.distribute.MirroredStrategy, "_collective_key_base", property(lambda self: 0, lambda self, base: None)),
+        (
+            number_collective_keys,
+            tf.distribute.MirroredStrategy,
+            "_collective_key_base",
+            property(lambda self: 0, lambda self, base: None),
+        ),
         (share_sentencepiece_model, sentencepiece_tokenizer, "_SentencepieceModelResource", lambda model, name: None),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -182,7 +198,8 @@ def test_every_function_of_the_module_has_a_check_and_says_what_is_private():
 def test_a_name_that_changes_its_meaning_is_reported(monkeypatch, check, owner, name, meaning):
     monkeypatch.setattr(owner, name, meaning)
     with pytest.raises(
-        pytest.fail.Exception, match=f"compat.{check.__name__} uses has gone or changed its meaning .*Keras {keras.__version__}"
+        pytest.fail.Exception,
+        match=f"compat.{check.__name__} uses has gone or changed its meaning .*Keras {keras.__version__}",
     ):
         verify(check)
 
@@ -191,14 +208,20 @@ def test_a_name_that_changes_its_meaning_is_reported(monkeypatch, check, owner, 
 
 
 def defined(tree: ast.AST) -> set[str]:
-    """Returns the attributes that the classes of a file define: fields, methods, and what they assign to `self` and `cls`."""
+    """Returns the attributes that the classes of a file define: fields, methods, and what they assign to `self` and
+    `cls`.
+    """
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             found |= {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.ClassDef)}
             fields = [part for part in node.body if isinstance(part, ast.Assign | ast.AnnAssign)]
             found |= {each.id for part in fields for each in ast.walk(part) if isinstance(each, ast.Name)}
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) in ("self", "cls"):
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Store)
+            and ast.unparse(node.value) in ("self", "cls")
+        ):
             found.add(node.attr)
     return found
 
@@ -213,7 +236,8 @@ def private_names(code: str) -> list[str]:
         elif isinstance(node, ast.ImportFrom | ast.Import):
             modules = [node.module] if isinstance(node, ast.ImportFrom) else []
             names = [part for name in (*modules, *(alias.name for alias in node.names)) for part in name.split(".")]
-            found += [f"_{name}" if name in ("src", "python") else name for name in names]  # Of Keras and of TensorFlow.
+            # Of Keras and of TensorFlow.
+            found += [f"_{name}" if name in ("src", "python") else name for name in names]
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr", "hasattr", "delattr"):
             found += [ast.literal_eval(node.args[1])] if isinstance(node.args[1], ast.Constant) else []
     return [name for name in found if PRIVATE.fullmatch(name) and name not in allowed]
@@ -235,8 +259,16 @@ def test_a_file_uses_no_private_name_of_another_module(path):
         ("from absl.flags import _flag", ["_flag"]),
         ("class A(B):\n    def f(self):\n        return self._of_base", ["_of_base"]),
         ("def _parse(): pass\nclass A(B):\n    def f(self):\n        return self._parse()", ["_parse"]),
-        ("class A(B):\n    def __init__(self):\n        self._x = 1\n    def f(self, other):\n        return self._x + other._x", []),
-        ("class A(B):\n    _x: int = 1\n    _y, _z = 2, 3\n    def f(self):\n        return self._x, self._y, self._z", []),
+        (
+            "class A(B):\n    def __init__(self):\n        self._x = 1\n    def f(self, other):\n"
+            "        return self._x + other._x",
+            [],
+        ),
+        (
+            "class A(B):\n    _x: int = 1\n    _y, _z = 2, 3\n    def f(self):\n"
+            "        return self._x, self._y, self._z",
+            [],
+        ),
         ("row._replace(x=1), x.__class__, _helper(), from_module.name", []),
     ],
 )
@@ -253,7 +285,9 @@ def source_of(cls: type) -> str:
 
 
 def taken(cls: type) -> dict[str, set[str]]:
-    """Returns the private names that a class defines although a base in another package uses them, by the name of the base."""
+    """Returns the private names that a class defines although a base in another package uses them, by the name of the
+    base.
+    """
     own = {name for name in defined(ast.parse(textwrap.dedent(source_of(cls)))) if PRIVATE.fullmatch(name)} - PUBLIC
     bases = [base for base in cls.__mro__ if base.__module__.split(".")[0] != cls.__module__.split(".")[0]]
     found = {base.__name__: own & set(re.findall(r"\b_[a-z]\w*", source_of(base))) for base in bases}
@@ -280,7 +314,11 @@ def test_a_private_name_that_is_taken_is_found():
 
 def test_outside_its_functions_the_module_imports_keras_alone():
     """The network uses it, and runs without TensorFlow."""
-    imports = [node for node in ast.parse(COMPAT.read_text(encoding="utf-8")).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    imports = [
+        node
+        for node in ast.parse(COMPAT.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
     assert {ast.unparse(node).split()[1] for node in imports} == {
         *("collections", "contextlib", "hashlib", "collections.abc", "keras.src", "keras.src.backend.common")
     }

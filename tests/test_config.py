@@ -42,21 +42,44 @@ GROUPS = {
 def test_the_defaults_are_the_base_model_and_its_training_and_search():
     train, decode = TrainConfig(), DecodeConfig()
     assert ModelConfig() == paper.model("base")
-    assert (train.train_steps, train.warmup_steps, train.label_smoothing, train.clip_norm) == (100_000, 4000, 0.1, 0)  # 5.2 to 5.4
+    # 5.2 to 5.4
+    assert (train.train_steps, train.warmup_steps, train.label_smoothing, train.clip_norm) == (100_000, 4000, 0.1, 0)
     assert (train.batch_tokens, train.checkpoint_minutes, train.keep_checkpoints) == (25_000, 10, 5)  # 5.1, 6.1
     assert (decode.beam_size, decode.alpha, decode.extra_length) == (4, 0.6, 50)  # 6.1
 
 
 def test_other_defaults_are_those_of_the_documentation():
-    names = ("micro_batch_tokens", "buckets_per_update", "seed", "dtype", "damaged_records", "best_metric", "deterministic")
+    names = (
+        "micro_batch_tokens",
+        "buckets_per_update",
+        "seed",
+        "dtype",
+        "damaged_records",
+        "best_metric",
+        "deterministic",
+    )
     train, decode, data = TrainConfig(), DecodeConfig(), DataConfig()
     assert [getattr(train, name) for name in names] == [8192, 4, 1, "float32", "stop", "bleu", False]
     assert (train.checkpoint_steps, train.valid_steps, train.log_steps, train.valid_sentences) == (1000, 1000, 100, 500)
     assert (train.attention_images, train.max_skipped, train.learning_rate_factor) == (1, 20, 1.0)
-    off = ("clip_norm", "device_tflops", "histogram_steps", "patience", "max_hours", "parent", "data_service", "profile_steps")
+    off = (
+        "clip_norm",
+        "device_tflops",
+        "histogram_steps",
+        "patience",
+        "max_hours",
+        "parent",
+        "data_service",
+        "profile_steps",
+    )
     assert not any(getattr(train, name) for name in off)
     assert (decode.max_input, data.max_length, data.builtin_pairs, data.vocab_sample) == (1024, 256, 40_000, 2_000_000)
-    assert (data.subwords, data.normalization, data.character_coverage, data.skip_bad_lines) == ("bpe", "identity", 0.9995, False)
+    assert (data.subwords, data.normalization, data.character_coverage, data.skip_bad_lines) == (
+        "bpe",
+        "identity",
+        0.9995,
+        False,
+    )
     assert (data.train_split, data.valid_split) == ("train", "validation")
 
 
@@ -88,9 +111,17 @@ INVALID = [
     (ModelConfig, {"d_model": 0}),
     (ModelConfig, {"d_model": 511}),
     (ModelConfig, {"vocab_size": 4}),
-    *((group, {name: value}) for group, name in ((ModelConfig, "dropout"), (TrainConfig, "label_smoothing")) for value in (-0.1, 1.0)),
+    *(
+        (group, {name: value})
+        for group, name in ((ModelConfig, "dropout"), (TrainConfig, "label_smoothing"))
+        for value in (-0.1, 1.0)
+    ),
     (ModelConfig, {"dropout": float("nan")}),
-    *((ModelConfig, {name: value}) for name in ("attention_dropout", "activation_dropout", "word_dropout") for value in (-0.1, 1.0)),
+    *(
+        (ModelConfig, {name: value})
+        for name in ("attention_dropout", "activation_dropout", "word_dropout")
+        for value in (-0.1, 1.0)
+    ),
     (ModelConfig, {"attention_dropout": 0.1, "attention_window": 4}),
     *((ModelConfig, {name: -0.5}) for name in ("r_drop", "simcut")),
     (ModelConfig, {"r_drop": 1.0, "simcut": 1.0}),
@@ -118,13 +149,28 @@ INVALID = [
     (TrainConfig, {"encoder_from": "a", "parent": "b"}),
     (TrainConfig, {"encoder_from": "a", "parent_checkpoint": "best", "parent_optimizer": True}),
     *((RnnConfig, {name: "tanh"}) for name in ("cell", "attention")),
-    *((RnnConfig, {name: rate}) for name in ("embedding_dropout", "context_dropout", "output_dropout") for rate in (-0.1, 1.0)),
+    *(
+        (RnnConfig, {name: rate})
+        for name in ("embedding_dropout", "context_dropout", "output_dropout")
+        for rate in (-0.1, 1.0)
+    ),
     *((ModelConfig, {"norm_epsilon": epsilon}) for epsilon in (0.0, 1.0)),
     *(
         (TrainConfig, {name: 0})
-        for name in ("train_steps", "warmup_steps", "batch_tokens", "micro_batch_tokens", "keep_checkpoints", "valid_steps", "log_steps")
+        for name in (
+            "train_steps",
+            "warmup_steps",
+            "batch_tokens",
+            "micro_batch_tokens",
+            "keep_checkpoints",
+            "valid_steps",
+            "log_steps",
+        )
     ),
-    *((TrainConfig, {name: -1}) for name in ("checkpoint_steps", "checkpoint_minutes", "valid_sentences", "patience", "clip_norm")),
+    *(
+        (TrainConfig, {name: -1})
+        for name in ("checkpoint_steps", "checkpoint_minutes", "valid_sentences", "patience", "clip_norm")
+    ),
     (TrainConfig, {"learning_rate_factor": 0.0}),
     (TrainConfig, {"cooldown_steps": -1}),
     (TrainConfig, {"parent_checkpoint": "best"}),
@@ -143,7 +189,10 @@ INVALID = [
     (TrainConfig, {"bpe_dropout": 0.1, "data_service": "grpc://host:1"}),
     (TrainConfig, {"ema_decay": 1.0}),
     (TrainConfig, {"ema_decay": -0.1}),
-    *((DataConfig, {"source_tag": tag}) for tag in ("a b", "<", "▁x", "x" * 65, "<pad>", "</s>", "<0xA0>", "｟7｠", "<2de>,<unk>")),
+    *(
+        (DataConfig, {"source_tag": tag})
+        for tag in ("a b", "<", "▁x", "x" * 65, "<pad>", "</s>", "<0xA0>", "｟7｠", "<2de>,<unk>")
+    ),
     (DataConfig, {"source_tag": "<news>", "keep_patterns": "urls,tags"}),
     (DataConfig, {"source_tag": "<2de>,<2fr>", "dataset": "builtin"}),
     (TrainConfig, {"parent_subwords": False}),
@@ -188,7 +237,10 @@ INVALID = [
     *((SampleConfig, {"temperature": value}) for value in (0.0, -1.0, 0.009, 101.0, float("nan"))),
     (SampleConfig, {"top_k": -1}),
     *((SampleConfig, {"top_p": value}) for value in (0.0, -0.5, 1.1, float("nan"))),
-    *((FilterConfig, {name: -1.0}) for name in ("max_length_ratio", "length_ratio", "min_letters", "max_cross_entropy")),
+    *(
+        (FilterConfig, {name: -1.0})
+        for name in ("max_length_ratio", "length_ratio", "min_letters", "max_cross_entropy")
+    ),
     *((FilterConfig, {name: 1.01}) for name in ("min_letters", "min_script", "min_language")),
     *((FilterConfig, {name: "both"}) for name in ("duplicates", "near_duplicates")),
     (FilterConfig, {"max_characters": -1}),
@@ -204,7 +256,9 @@ INVALID = [
 ]
 
 
-@pytest.mark.parametrize(("group", "options"), INVALID, ids=lambda each: each.__name__ if isinstance(each, type) else str(each))
+@pytest.mark.parametrize(
+    ("group", "options"), INVALID, ids=lambda each: each.__name__ if isinstance(each, type) else str(each)
+)
 def test_an_invalid_option_is_refused_with_its_name_and_value(group, options):
     with pytest.raises(ValueError, match="^Expected .* Received: ") as error:
         group(**options)
@@ -216,7 +270,9 @@ def test_an_invalid_option_is_refused_with_its_name_and_value(group, options):
 def test_sub_words_of_an_imported_model_are_not_learned():
     DataConfig(subwords="sentencepiece")  # Of a data folder.
     DataConfig(subwords="sentencepiece", subwords_file="a", dataset="builtin")
-    with pytest.raises(ValueError, match="imported model's sub-words. Received: subwords='sentencepiece', subwords_file=''"):
+    with pytest.raises(
+        ValueError, match="imported model's sub-words. Received: subwords='sentencepiece', subwords_file=''"
+    ):
         DataConfig(subwords="sentencepiece", dataset="builtin")
 
 
@@ -242,7 +298,13 @@ def test_text_files_and_a_dataset_together_are_refused_with_both():
         (TrainConfig, {"label_smoothing": 0.0, "dtype": "bfloat16"}),
         (DecodeConfig, {"beam_size": 1, "alpha": 0.0, "extra_length": 0}),
         (TrainConfig, {"profile_steps": "1,1", "seed": 0, "dtype": "float16", "damaged_records": "skip"}),
-        (TrainConfig, {name: 1 for name in ("train_steps", "warmup_steps", "batch_tokens", "buckets_per_update", "micro_batch_tokens")}),
+        (
+            TrainConfig,
+            {
+                name: 1
+                for name in ("train_steps", "warmup_steps", "batch_tokens", "buckets_per_update", "micro_batch_tokens")
+            },
+        ),
         (TrainConfig, {name: 1 for name in ("keep_checkpoints", "valid_steps", "log_steps", "max_skipped")}),
         (TrainConfig, {"deterministic": True}),
         (TrainConfig, {"embeddings": "vectors.txt", "freeze_embeddings": 1, "ema_decay": 0.0}),
@@ -251,8 +313,14 @@ def test_text_files_and_a_dataset_together_are_refused_with_both():
         (DecodeConfig, {"diverse_groups": 6, "beam_size": 6, "diversity": 0.0, "no_repeat_ngram": 1}),
         (SampleConfig, {"draws": 1000, "seed": 0, "temperature": 0.01, "top_k": 1, "top_p": 1e-9}),
         (SampleConfig, {"temperature": 100.0, "top_p": 1.0}),
-        (FilterConfig, {"max_characters": 0, "max_length_ratio": 0.0, "min_letters": 1.0, "min_script": 1.0, "min_language": 1.0}),
-        (FilterConfig, {"max_length_ratio": 1.01, "min_letters": 0.0, "duplicates": "none", "near_duplicates": "source"}),
+        (
+            FilterConfig,
+            {"max_characters": 0, "max_length_ratio": 0.0, "min_letters": 1.0, "min_script": 1.0, "min_language": 1.0},
+        ),
+        (
+            FilterConfig,
+            {"max_length_ratio": 1.01, "min_letters": 0.0, "duplicates": "none", "near_duplicates": "source"},
+        ),
         (DataConfig, {"dataset": "builtin"}),
         (DataConfig, {"dataset": "builtin", "source_language": "en", "target_language": "de"}),
         (DataConfig, {"max_length": 2, "vocab_sample": 101, "builtin_pairs": 1, "character_coverage": 1.0}),
@@ -262,9 +330,15 @@ def test_text_files_and_a_dataset_together_are_refused_with_both():
         *((DataConfig, {"normalization": name}) for name in ("nmt_nfkc", "nfkc", "nmt_nfkc_cf")),
         *((ModelConfig, {name: 1}) for name in ("encoder_layers", "decoder_layers", "d_ff", "num_heads", "d_k", "d_v")),
         (RnnConfig, {"vocab_size": 5, "d_model": 1, "d_embedding": 1, "encoder_layers": 1, "source_vocab_size": 5}),
-        *((RnnConfig, {"cell": cell, "attention": name}) for cell, name in (("gru", "scaled"), ("lstm", "unscaled"), ("gru", "additive"))),
+        *(
+            (RnnConfig, {"cell": cell, "attention": name})
+            for cell, name in (("gru", "scaled"), ("lstm", "unscaled"), ("gru", "additive"))
+        ),
         *((RnnConfig, {name: 0.0}) for name in ("embedding_dropout", "context_dropout", "output_dropout")),
-        (BertConfig, {"vocab_size": 5, "encoder_layers": 1, "d_model": 2, "d_ff": 1, "num_heads": 2, "learned_positions": 0}),
+        (
+            BertConfig,
+            {"vocab_size": 5, "encoder_layers": 1, "d_model": 2, "d_ff": 1, "num_heads": 2, "learned_positions": 0},
+        ),
         (BertConfig, {"mask_rate": 0.99, "whole_words": True}),
         (ClassifierConfig, {"labels": "0,1"}),
         (TrainConfig, {"encoder_from": "a", "parent_checkpoint": "best", "parent_subwords": False}),
@@ -300,7 +374,9 @@ def read(tmp_path, change) -> tuple:
 
 def test_what_a_file_lacks_has_its_default(tmp_path):
     """A run of a version that had fewer options can be read."""
-    assert read(tmp_path, lambda contents: contents["model"].pop("d_ff"))[0] == dataclasses.replace(BIG, d_ff=ModelConfig().d_ff)
+    assert read(tmp_path, lambda contents: contents["model"].pop("d_ff"))[0] == dataclasses.replace(
+        BIG, d_ff=ModelConfig().d_ff
+    )
     assert read(tmp_path, lambda contents: contents.pop("decode")) == (BIG, DecodeConfig())
 
 
@@ -319,7 +395,8 @@ def test_a_value_of_another_type_is_refused_by_name_in_every_field():
     for group in GROUPS.values():
         for field in dataclasses.fields(group):
             wrong = {
-                int: ("4", 4.0, True, None, [4]), float: ("0.5", True, None, {}), bool: (1, "true", None), str: (0, None, ["x"])
+                int: ("4", 4.0, True, None, [4]), float: ("0.5", True, None, {}), bool: (1, "true", None),
+                str: (0, None, ["x"])
             }  # fmt: skip
             for value in wrong[field.type]:
                 with pytest.raises(ValueError, match=rf"^Expected (a|true|text).* Received: {field.name}="):
@@ -350,9 +427,24 @@ def test_a_whole_number_that_no_machine_has_room_for_is_refused_in_every_field()
 @pytest.mark.parametrize(
     ("group", "limits"),
     [
-        (ModelConfig, {"vocab_size": 2**24, "encoder_layers": 1000, "decoder_layers": 1000, "d_model": 2**16, "d_ff": 2**20}),
-        (ModelConfig, {"num_heads": 2**12, "d_k": 2**16, "d_v": 2**16, "learned_positions": 2**20, "attention_window": 2**16}),
-        (RnnConfig, {"vocab_size": 2**24, "source_vocab_size": 2**24, "d_model": 2**16, "d_embedding": 2**16, "encoder_layers": 1000}),
+        (
+            ModelConfig,
+            {"vocab_size": 2**24, "encoder_layers": 1000, "decoder_layers": 1000, "d_model": 2**16, "d_ff": 2**20},
+        ),
+        (
+            ModelConfig,
+            {"num_heads": 2**12, "d_k": 2**16, "d_v": 2**16, "learned_positions": 2**20, "attention_window": 2**16},
+        ),
+        (
+            RnnConfig,
+            {
+                "vocab_size": 2**24,
+                "source_vocab_size": 2**24,
+                "d_model": 2**16,
+                "d_embedding": 2**16,
+                "encoder_layers": 1000,
+            },
+        ),
         (DecodeConfig, {"beam_size": 2**12, "extra_length": 2**16, "max_input": 2**16}),
         (TrainConfig, {"train_steps": 2**31 - 1}),
     ],
@@ -374,9 +466,11 @@ def test_a_message_stays_short_whatever_the_value():
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"[" * 10**5, "is damaged"), (b'{"model": ' * 10**4, "is damaged"), (b"\xff", "is damaged"), (b"", "is damaged"),
-        (b'{"model": ' + b"9" * 5000 + b"}", "is damaged"), (b"[1]", "a JSON object. Received: .1."), (b"null", "a JSON object"),
-        (b'{"model": []}', "'model' in .* to be options"), (b'{"model": {"d_model": "512"}}', "not valid: .*d_model='512'"),
+        (b"[" * 10**5, "is damaged"), (b'{"model": ' * 10**4, "is damaged"), (b"\xff", "is damaged"),
+        (b"", "is damaged"), (b'{"model": ' + b"9" * 5000 + b"}", "is damaged"),
+        (b"[1]", "a JSON object. Received: .1."), (b"null", "a JSON object"),
+        (b'{"model": []}', "'model' in .* to be options"),
+        (b'{"model": {"d_model": "512"}}', "not valid: .*d_model='512'"),
         (b" " * 2**20 + b"{}", "at most 1,048,576 bytes"), (b'{"model": {"dropout": NaN}}', "dropout=nan"),
     ],
 )  # fmt: skip

@@ -21,7 +21,9 @@ ROOT = pathlib.Path(__file__).parent.parent
 )
 def test_a_run_of_all_files_has_the_small_tests_and_one_of_named_files_the_medium_ones_too(source, given, chosen):
     sources = pytest.Config.ArgsSource
-    config = types.SimpleNamespace(option=types.SimpleNamespace(markexpr=given), ArgsSource=sources, args_source=sources[source])
+    config = types.SimpleNamespace(
+        option=types.SimpleNamespace(markexpr=given), ArgsSource=sources, args_source=sources[source]
+    )
     conftest.pytest_configure(config)
     assert config.option.markexpr == chosen
 

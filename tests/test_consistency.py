@@ -1,4 +1,6 @@
-"""Two passes over a sentence, R-Drop and SimCut: against automatic differentiation of the published equations, and in training."""
+"""Two passes over a sentence, R-Drop and SimCut: against automatic differentiation of the published equations, and in
+training.
+"""
 
 import dataclasses
 
@@ -31,7 +33,9 @@ def kl(p, q):
 
 def of_r_drop(first, second, target, label_smoothing) -> tuple:
     """Liang et al. 2021: -log P1 - log P2 + α / 2 (KL(P1 ‖ P2) + KL(P2 ‖ P1)), halved."""
-    losses = [[tf.reduce_sum(each) for each in cross_entropy(logits, target, label_smoothing)] for logits in (first, second)]
+    losses = [
+        [tf.reduce_sum(each) for each in cross_entropy(logits, target, label_smoothing)] for logits in (first, second)
+    ]
     divergence = tf.reduce_sum(tf.where(target > 0, kl(first, second) + kl(second, first), 0.0))
     return (losses[0][0] + losses[1][0] + ALPHA / 2 * divergence) / 2, (losses[0][1] + losses[1][1]) / 2
 
@@ -62,7 +66,9 @@ def test_loss_and_gradients_are_those_of_the_published_equations(monkeypatch, me
         logits = tf.einsum("btd,vd->btv", hidden, matrix) + bias
         return published(logits[:5], logits[5:], target[:5], label_smoothing)
 
-    received, expected = (with_gradients(f, hidden, matrix, target, label_smoothing, factor=3.0, bias=bias) for f in (ours, plain))
+    received, expected = (
+        with_gradients(f, hidden, matrix, target, label_smoothing, factor=3.0, bias=bias) for f in (ours, plain)
+    )
     assert len(received) == 4 + len(bias)
     for one, other in zip(received, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=5e-5, atol=2e-4)
@@ -71,8 +77,10 @@ def test_loss_and_gradients_are_those_of_the_published_equations(monkeypatch, me
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_in_short_dtypes_the_divergence_is_in_float32(dtype):
     hidden, matrix, target = inputs(40, 20, dtype, scale=0.3)
-    whole = [linear_cross_entropy(each, tf.convert_to_tensor(matrix), target[:20], 0.1, None, r_drop(ALPHA))[0] for each in
-             (hidden, tf.cast(hidden, "float32"))]  # fmt: skip
+    whole = [
+        linear_cross_entropy(each, tf.convert_to_tensor(matrix), target[:20], 0.1, None, r_drop(ALPHA))[0]
+        for each in (hidden, tf.cast(hidden, "float32"))
+    ]
     assert float(whole[0]) == pytest.approx(float(whole[1]), rel=0.01)
 
 
@@ -80,7 +88,9 @@ def test_equal_passes_have_no_divergence():
     hidden, matrix, target = inputs(5, 7)
     expected = linear_cross_entropy(hidden, tf.convert_to_tensor(matrix), target, 0.1)
     for make in (r_drop, simcut):
-        found = linear_cross_entropy(tf.concat([hidden, hidden], 0), tf.convert_to_tensor(matrix), target, 0.1, None, make(ALPHA))
+        found = linear_cross_entropy(
+            tf.concat([hidden, hidden], 0), tf.convert_to_tensor(matrix), target, 0.1, None, make(ALPHA)
+        )
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
@@ -106,10 +116,14 @@ def test_without_dropout_r_drop_is_the_loss_of_one_pass_at_twice_the_cost():
     assert found == pytest.approx(sums, rel=1e-5)
 
 
-@pytest.mark.parametrize(("method", "options"), [("r_drop", {"dropout": 0.3}), ("simcut", {"dropout": 0.3, "word_dropout": 0.4})])
+@pytest.mark.parametrize(
+    ("method", "options"), [("r_drop", {"dropout": 0.3}), ("simcut", {"dropout": 0.3, "word_dropout": 0.4})]
+)
 def test_the_passes_of_training_have_other_dropout_and_the_weight_of_their_divergence(method, options):
     """The loss grows linearly with α. The likelihood, without α, does not."""
-    losses = {alpha: trained_on(dataclasses.replace(SMALL, **options, **{method: alpha}))[1] for alpha in (1.0, 2.0, 4.0)}
+    losses = {
+        alpha: trained_on(dataclasses.replace(SMALL, **options, **{method: alpha}))[1] for alpha in (1.0, 2.0, 4.0)
+    }
     smoothed = [losses[alpha]["smoothed_loss"] for alpha in (1.0, 2.0, 4.0)]
     assert smoothed[1] - smoothed[0] > 0.1
     assert smoothed[2] - smoothed[1] == pytest.approx(2 * (smoothed[1] - smoothed[0]), rel=1e-3)
@@ -148,7 +162,9 @@ def test_two_devices_and_micro_batches_sum_the_divergence():
         for replicas, tokens in ((1, 10**6), (2, 20))
     )
     toy.assert_close(divided[0], whole[0], 2e-5)
-    [of_one_pass, *_] = toy.on_devices(updates[:1], replicas=1, micro_batch_tokens=10**6, make_model=lambda: Transformer(SMALL))[1]
+    [of_one_pass, *_] = toy.on_devices(
+        updates[:1], replicas=1, micro_batch_tokens=10**6, make_model=lambda: Transformer(SMALL)
+    )[1]
     assert divided[1][0]["smoothed_loss"] > of_one_pass["smoothed_loss"] + 0.1
     for received, expected in zip(divided[1], whole[1], strict=True):
         assert received["smoothed_loss"] == pytest.approx(expected["smoothed_loss"], rel=1e-5)

@@ -1,4 +1,6 @@
-"""Phrases that must or must not appear: against a trie of dictionaries, fairseq's cases, and every hypothesis of toy vocabularies."""
+"""Phrases that must or must not appear: against a trie of dictionaries, fairseq's cases, and every hypothesis of toy
+vocabularies.
+"""
 
 import itertools
 import math
@@ -77,11 +79,17 @@ class Trie:
 def apart(phrases, tokens, ordered: bool) -> bool:
     """Whether the phrases occur in the tokens, each in a place of its own: every choice of places is tried."""
     places = [
-        [range(first, first + len(phrase)) for first in range(len(tokens)) if tokens[first : first + len(phrase)] == tuple(phrase)]
+        [
+            range(first, first + len(phrase))
+            for first in range(len(tokens))
+            if tokens[first : first + len(phrase)] == tuple(phrase)
+        ]
         for phrase in phrases
     ]
     return any(
-        all(one[-1] < other[0] or not ordered and other[-1] < one[0] for one, other in itertools.combinations(chosen, 2))
+        all(
+            one[-1] < other[0] or not ordered and other[-1] < one[0] for one, other in itertools.combinations(chosen, 2)
+        )
         for chosen in itertools.product(*places)
     )
 
@@ -145,7 +153,9 @@ def test_the_progress_of_fairseqs_cases(case):
         progress = constraints.advance_hypotheses(given, progress, tf.constant([[token]]))
     one_more = tf.nest.map_structure(lambda x: x[:, :, None], progress)
     assert constraints.bank(given, one_more).numpy().tolist() == [[[bank]]]
-    assert constraints.met(padded([phrases]), tf.constant([ordered]), tf.constant([[tokens]], tf.int32)).numpy().tolist() == [[finished]]
+    assert constraints.met(
+        padded([phrases]), tf.constant([ordered]), tf.constant([[tokens]], tf.int32)
+    ).numpy().tolist() == [[finished]]
 
 
 def draw_phrases(draw, vocabulary: int, most: int = 4) -> list[list[int]]:
@@ -216,19 +226,22 @@ def meets(phrases, tokens, ordered) -> bool:
 @pytest.mark.parametrize("ordered", [False, True])
 def test_a_wide_beam_finds_the_best_of_all_hypotheses_with_their_phrases(alpha, ordered):
     rows = [
-        [[1]], [[2, 1]], [[1], [2]], [[2], [1]], [[1, 1], [2]], [[0 + 1, 2], [2, 1]], [[1], [1]], [[1, 1, 2]], [[1], [1, 2]], [],
-        [[2, 2, 2, 2]], [[1, 2], [2, 1], [1]], [[2, 1, 2, 1, 2]],
+        [[1]], [[2, 1]], [[1], [2]], [[2], [1]], [[1, 1], [2]], [[0 + 1, 2], [2, 1]], [[1], [1]], [[1, 1, 2]],
+        [[1], [1, 2]], [], [[2, 2, 2, 2]], [[1, 2], [2, 1], [1]], [[2, 1, 2, 1, 2]],
     ]  # fmt: skip
     tables = random_tables(batch=len(rows), seed=101)
     hooks = {"selector": banks(rows, ordered, 162, 5)}
     found = search(tables, beam_size=162, max_length=5, alpha=alpha, **hooks)
     for received, table, phrases in zip(found, tables, rows, strict=True):
         every = {
-            tokens: p for tokens, p in every_hypothesis(table, 5).items() if tokens[-1] == EOS and meets(phrases, tokens[:-1], ordered)
+            tokens: p
+            for tokens, p in every_hypothesis(table, 5).items()
+            if tokens[-1] == EOS and meets(phrases, tokens[:-1], ordered)
         }
         expected = ranked(every, alpha)
         assert_same(received[: len(expected)], expected)
-        # The others did not end, and have all phrases that room was left for; of three phrases there is none, and of five tokens.
+        # The others did not end, and have all phrases that room was left for; of three phrases there is none, and of
+        # five tokens.
         assert not any(tokens[-1] == EOS for tokens, _ in received[len(expected) :])
     assert [bool(received[0][0][-1] == EOS) for received in found[-2:]] == [False, False]
 
@@ -237,7 +250,12 @@ def test_a_wide_beam_finds_the_best_of_all_hypotheses_with_their_phrases(alpha, 
 def test_what_has_its_phrases_may_end_however_unlikely_the_end_is_by_hand(beam_size, expected):
     """P(end) = 0.001 and two words, α = 0: the best ends after the phrase. Greedy search ends where it must."""
     tables = constant_tables([0, 0.6, 0.399, 0.001])
-    options = {"beam_size": beam_size, "max_length": 5, "alpha": 0.0, "selector": banks([[[1]]], beam_size=beam_size, max_length=5)}
+    options = {
+        "beam_size": beam_size,
+        "max_length": 5,
+        "alpha": 0.0,
+        "selector": banks([[[1]]], beam_size=beam_size, max_length=5),
+    }
     [received] = search(tables, **options)
     log_p = sum(math.log({1: 0.6, 2: 0.399, EOS: 0.001}[token]) for token in expected)
     assert received[0] == (expected, pytest.approx(log_p, abs=1e-5))
@@ -245,7 +263,10 @@ def test_what_has_its_phrases_may_end_however_unlikely_the_end_is_by_hand(beam_s
 
 def draw_rows(batch: int, seed: int, most: int = 3):
     draw = np.random.default_rng(seed)
-    rows = [[draw.choice([1, 2, 4, 5], draw.integers(1, 4)).tolist() for _ in range(draw.integers(0, most + 1))] for _ in range(batch)]
+    rows = [
+        [draw.choice([1, 2, 4, 5], draw.integers(1, 4)).tolist() for _ in range(draw.integers(0, most + 1))]
+        for _ in range(batch)
+    ]
     return rows, draw.random(batch) < 0.3
 
 
@@ -254,7 +275,9 @@ def test_every_phrase_that_has_room_is_written_by_a_beam_of_any_width(beam_size)
     rows, ordered = draw_rows(40, seed=beam_size)
     tables = random_tables(batch=40, seed=102, vocab_size=6, length=16)
     maxima = np.array([sum(map(len, phrases)) + 1 + row % 4 for row, phrases in enumerate(rows)])
-    found = search(tables, beam_size=beam_size, max_length=maxima, alpha=0.6, selector=banks(rows, ordered, beam_size, maxima))
+    found = search(
+        tables, beam_size=beam_size, max_length=maxima, alpha=0.6, selector=banks(rows, ordered, beam_size, maxima)
+    )
     for received, table, phrases, own in zip(found, tables, rows, ordered, strict=True):
         assert received[0][0][-1] == EOS or not phrases
         for tokens, score in received:
@@ -268,7 +291,12 @@ def test_phrases_that_have_no_room_end_no_translation_and_are_said_to_be_missing
     rows = [[[1, 2, 4, 5]], [[1], [2], [4]], [[1, 2]], [[1, 2, 4]]]
     tables = random_tables(batch=4, seed=103, vocab_size=6)
     found = search(tables, beam_size=4, max_length=3, alpha=0.6, selector=banks(rows, max_length=3))
-    assert [[tokens[-1] == EOS for tokens, _ in received][:1] for received in found] == [[False], [False], [True], [False]]
+    assert [[tokens[-1] == EOS for tokens, _ in received][:1] for received in found] == [
+        [False],
+        [False],
+        [True],
+        [False],
+    ]
     best = np.zeros([4, 1, 3], np.int32)
     for row, received in enumerate(found):
         best[row, 0] = (*received[0][0], 0, 0, 0)[:3]
@@ -279,7 +307,10 @@ def test_phrases_that_have_no_room_end_no_translation_and_are_said_to_be_missing
 
 @pytest.mark.parametrize("beam_size", [1, 2, 6, 20])
 def test_no_phrases_change_nothing(beam_size):
-    tables, options = random_tables(batch=12, seed=104, vocab_size=7), {"beam_size": beam_size, "max_length": 7, "alpha": 0.6}
+    tables, options = (
+        random_tables(batch=12, seed=104, vocab_size=7),
+        {"beam_size": beam_size, "max_length": 7, "alpha": 0.6},
+    )
     expected = search(tables, **options)
     assert search(tables, selector=banks([[]] * 12, beam_size=beam_size), **options) == expected
     beside = banks([[], [[1, 2]]] + [[]] * 10, beam_size=beam_size)  # In the batch of one that has a phrase.
@@ -312,7 +343,9 @@ def test_candidates_are_selected_from_all_banks_in_turn_by_hand():
 
 
 def test_a_translation_without_its_phrase_is_one_by_hand():
-    """The end has probability 1/2, words 1 and 2 have 3/8 and 1/8. With 2, α = 0: (2, end) has 1/16, (1, 2, end) and (2, 1, end) 3/128."""
+    """The end has probability 1/2, words 1 and 2 have 3/8 and 1/8. With 2, α = 0: (2, end) has 1/16, (1, 2, end) and
+    (2, 1, end) 3/128.
+    """
     tables = constant_tables([0, 3 / 8, 1 / 8, 1 / 2])
     [received] = search(tables, beam_size=4, max_length=3, alpha=0.0, selector=banks([[[2]]], max_length=3))
     assert received[0] == ((2, EOS), pytest.approx(math.log(1 / 16), abs=1e-5))
@@ -329,19 +362,40 @@ def test_sentences_of_different_phrases_give_what_each_gives_alone(beam_size):
     @tf.function
     def run(start, max_length, tokens, ordered, forbidden):
         state = {"read": tf.zeros([tf.shape(start)[0], 0, beam_size], tf.int32)}
-        hooks = {"scorers": [Avoided(forbidden, max_length)], "selector": Banks(tokens, ordered, max_length, beam_size, EOS)}
-        return beam_search(history_step(weights), state, start, eos_id=EOS, beam_size=beam_size, max_length=max_length, alpha=0.6, **hooks)
+        hooks = {
+            "scorers": [Avoided(forbidden, max_length)],
+            "selector": Banks(tokens, ordered, max_length, beam_size, EOS),
+        }
+        return beam_search(
+            history_step(weights),
+            state,
+            start,
+            eos_id=EOS,
+            beam_size=beam_size,
+            max_length=max_length,
+            alpha=0.6,
+            **hooks,
+        )
 
     rows, ordered = draw_rows(batch, seed=9)
     forbidden = [[draw.choice([1, 2, 4, 5], draw.integers(1, 3)).tolist()] if row % 2 else [] for row in range(batch)]
     starts, maxima = tf.range(batch) % 6, tf.constant(draw.integers(1, 14, batch), tf.int32)
     function = run.get_concrete_function(
-        *(tf.TensorSpec([None] * rank, dtype) for rank, dtype in ((1, tf.int32), (1, tf.int32), (3, tf.int32), (1, tf.bool), (3, tf.int32)))
+        *(
+            tf.TensorSpec([None] * rank, dtype)
+            for rank, dtype in ((1, tf.int32), (1, tf.int32), (3, tf.int32), (1, tf.bool), (3, tf.int32))
+        )
     )
     together = function(starts, maxima, padded(rows), tf.constant(ordered), padded(forbidden))
     for row in range(batch):
         chosen = slice(row, row + 1)
-        own = function(starts[chosen], maxima[chosen], padded(rows[chosen]), tf.constant(ordered[chosen]), padded(forbidden[chosen]))
+        own = function(
+            starts[chosen],
+            maxima[chosen],
+            padded(rows[chosen]),
+            tf.constant(ordered[chosen]),
+            padded(forbidden[chosen]),
+        )
         np.testing.assert_allclose(together[1][row], own[1][0], atol=1e-5)
         there = np.isfinite(own[1][0])
         np.testing.assert_array_equal(together[0][row].numpy()[there, : own[0].shape[2]], own[0][0].numpy()[there])
@@ -354,12 +408,22 @@ def contains(phrases, tokens) -> bool:
     return any(tuple(phrase) == tuple(tokens[at : at + len(phrase)]) for phrase in phrases for at in range(len(tokens)))
 
 
-AVOIDED = [[[1]], [[2, 1]], [[1], [2, 2]], [], [[1, 2, 1]], [[0], [1, 1]], [[2, 2], [2, 1], [0, 0]], [[1, 2, 1, 2, 1, 2]]]
+AVOIDED = [
+    [[1]],
+    [[2, 1]],
+    [[1], [2, 2]],
+    [],
+    [[1, 2, 1]],
+    [[0], [1, 1]],
+    [[2, 2], [2, 1], [0, 0]],
+    [[1, 2, 1, 2, 1, 2]],
+]
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_a_wide_beam_finds_the_best_of_all_hypotheses_without_their_phrases(alpha):
-    rows = [[[token + 4 * (token == 0) for token in phrase] for phrase in phrases] for phrases in AVOIDED]  # 0 fills the places.
+    # 0 fills the places.
+    rows = [[[token + 4 * (token == 0) for token in phrase] for phrase in phrases] for phrases in AVOIDED]
     tables = random_tables(batch=len(rows), seed=111, vocab_size=5)
     scorer = Avoided(padded(rows), tf.fill([len(rows)], 4))
     found = search(tables, beam_size=162, max_length=4, alpha=alpha, scorers=[scorer])
@@ -374,7 +438,9 @@ def test_what_is_avoided_is_avoided_by_a_narrow_beam_by_the_same_rule(beam_size)
     rows = [[draw.integers(1, 6, draw.integers(1, 3)).tolist() for _ in range(draw.integers(0, 4))] for _ in range(30)]
     rows = [[[token for token in phrase if token != EOS] or [1] for phrase in phrases] for phrases in rows]
     tables = random_tables(batch=30, seed=112, vocab_size=6)
-    found = search(tables, beam_size=beam_size, max_length=7, alpha=0.6, scorers=[Avoided(padded(rows), tf.fill([30], 7))])
+    found = search(
+        tables, beam_size=beam_size, max_length=7, alpha=0.6, scorers=[Avoided(padded(rows), tf.fill([30], 7))]
+    )
     for received, table, phrases in zip(found, tables, rows, strict=True):
 
         def change(tokens, values, phrases=phrases):
@@ -391,7 +457,9 @@ def contains_words(phrases, tokens) -> bool:
     """As `contains`, unless the word goes on."""
     for phrase, at in itertools.product(phrases, range(len(tokens))):
         after = at + len(phrase)
-        if tuple(tokens[at:after]) == tuple(phrase) and not (after < len(tokens) and INSIDE[tokens[after]] and JOINED[phrase[-1]]):
+        if tuple(tokens[at:after]) == tuple(phrase) and not (
+            after < len(tokens) and INSIDE[tokens[after]] and JOINED[phrase[-1]]
+        ):
             return True
     return False
 
@@ -413,10 +481,11 @@ def test_a_word_is_avoided_and_not_those_that_begin_with_it(alpha):
 @pytest.mark.parametrize(
     ("text", "phrases", "expected"),
     [
-        ("a Haus", ["Haus"], True), ("Haus", ["x", "Haus"], True), ("(Haus", ["Haus"], True), ("üHaus", ["Haus"], False),
-        ("5Haus", ["Haus"], False),        ("aus", ["Haus"], False), ("", ["Haus"], False), ("", [""], False), ("a", [], False),
-        ("das alte Haus", ["alte Haus"], True),
-        ("Häuser", ["user"], False), ("a\u0308user", ["user"], False), ("„Häuser", ["Häuser"], True), ("Haus.", ["Haus"], False),
+        ("a Haus", ["Haus"], True), ("Haus", ["x", "Haus"], True), ("(Haus", ["Haus"], True),
+        ("üHaus", ["Haus"], False), ("5Haus", ["Haus"], False), ("aus", ["Haus"], False), ("", ["Haus"], False),
+        ("", [""], False), ("a", [], False), ("das alte Haus", ["alte Haus"], True),
+        ("Häuser", ["user"], False), ("a\u0308user", ["user"], False), ("„Häuser", ["Häuser"], True),
+        ("Haus.", ["Haus"], False),
     ],
 )  # fmt: skip
 def test_a_text_ends_in_words(text, phrases, expected):

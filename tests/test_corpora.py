@@ -67,14 +67,18 @@ def test_documents_end_at_blank_lines_and_where_files_do(file):
         (True, [b"one", b"", b"two", b"", b"three", b"", b"four", b""]),
         (False, [b"one", b"two", b"three", b"four"]),
     ):
-        assert list(corpora.text_pairs(names, report=corpora.Report(), documents=documents)) == [(line,) for line in expected]
+        assert list(corpora.text_pairs(names, report=corpora.Report(), documents=documents)) == [
+            (line,) for line in expected
+        ]
 
 
 def test_the_last_line_counts_without_its_newline(file):
     assert read(file("one\ntwo"), file("eins\nzwei\n")) == read(file("one\ntwo\n"), file("eins\nzwei"))
 
 
-@pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\r"], ids=ascii)
+@pytest.mark.parametrize(
+    "character", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\r"], ids=ascii
+)
 def test_only_a_newline_ends_a_line(file, character):
     """`str.splitlines` would end one at each of these, and misalign the files."""
     pairs, _ = read(file(f"one{character}and a half\ntwo\n"), file("eins\nzwei\n"))
@@ -125,7 +129,9 @@ def test_weights_of_files_whose_lines_do_not_match_are_refused_though_the_totals
     """Story: 2 x 3 + 5 lines and 2 x 2 + 7 are 11 on both sides, and most pairs were no translations."""
     sources, targets = [file("a\n" * 3, "a"), file("b\n" * 5, "b")], [file("A\n" * 2, "A"), file("B\n" * 7, "B")]
     names = {"train_source": f"{sources[0]}@2,{sources[1]}", "train_target": ",".join(targets)}
-    with pytest.raises(ValueError, match=f"with a weight as in its target file. Received: {sources[0]} with 3 and {targets[0]} with 2"):
+    with pytest.raises(
+        ValueError, match=f"with a weight as in its target file. Received: {sources[0]} with 3 and {targets[0]} with 2"
+    ):
         corpora.check_files(DataConfig(**names, valid_source=sources[0], valid_target=sources[0]))
 
 
@@ -136,7 +142,9 @@ def test_files_in_another_order_on_each_side_are_warned_of(file, messages):
         corpora.check_texts([(",".join(sources), ",".join(target))])
     corpora.check_texts([(f"{sources[0]},{sources[0]}", file("D\n" * 4, "D"))])
     received = f"{sources[1]} with 3 and {targets[1]} with 5"
-    assert messages == [f"Expected the files of both sides in the same order, with as many lines each. Received: {received}."]
+    assert messages == [
+        f"Expected the files of both sides in the same order, with as many lines each. Received: {received}."
+    ]
 
 
 def test_spaces_after_commas_are_no_part_of_names(file):
@@ -149,7 +157,8 @@ def test_spaces_after_commas_are_no_part_of_names(file):
 def test_a_weight_is_a_number_of_times(file, weight):
     name = file("a\n", "a")
     with pytest.raises(
-        FileNotFoundError, match=rf"No such file: '{name}{weight}' .*\. A weight is a number of times, @1 to @9999, not {weight}\.$"
+        FileNotFoundError,
+        match=rf"No such file: '{name}{weight}' .*\. A weight is a number of times, @1 to @9999, not {weight}\.$",
     ):
         read(f"{name}{weight}", file("b\n"))
 
@@ -238,7 +247,10 @@ def test_counting_finds_missing_and_broken_files_and_passes_what_reading_passes(
     for changed, told in (
         ({"train_target": "gone.txt"}, "No such file: 'gone.txt'"),
         ({"valid_source": file("")}, "is empty"),
-        ({"valid_source": file(gzip.compress(b"x\n" * 2000)[:-9])}, "is a broken gzip file: it could be read up to line"),
+        (
+            {"valid_source": file(gzip.compress(b"x\n" * 2000)[:-9])},
+            "is a broken gzip file: it could be read up to line",
+        ),
         ({"train_source": file(codecs.BOM_UTF16_LE + "a\nb".encode("utf-16-le"))}, "is in UTF-16"),
         ({"valid_source": "", "valid_target": ""}, "no validation text"),
     ):
@@ -250,13 +262,23 @@ def test_counting_finds_missing_and_broken_files_and_passes_what_reading_passes(
 def test_counting_names_a_line_that_is_not_utf8(file, monkeypatch, pack):
     """Story: it was reported only after TensorFlow had been loaded. Characters of two blocks are none of two bytes."""
     monkeypatch.setattr(corpora, "_BUFFER", 3)
-    good, bad, cut = file("ünïcödé\n日本\n"), file(pack("日本\nün".encode() + b"\xfc\n")), file(pack("ü\n日".encode()[:-1]))
+    good, bad, cut = (
+        file("ünïcödé\n日本\n"),
+        file(pack("日本\nün".encode() + b"\xfc\n")),
+        file(pack("ü\n日".encode()[:-1])),
+    )
     with monkeypatch.context() as patched:
         patched.setattr(corpora, "_lines", None)  # The slow way, for text that is wrong.
         corpora.check_files(DataConfig(good, good, good, good))
-    for name, found in ((bad, "line 2 is not UTF-8: byte 0xfc at column 4"), (cut, "line 2 is not UTF-8: byte 0xe6 at column 1")):
+    for name, found in (
+        (bad, "line 2 is not UTF-8: byte 0xfc at column 4"),
+        (cut, "line 2 is not UTF-8: byte 0xe6 at column 1"),
+    ):
         for texts in ((name, good, good, good), (good, good, good, name)):
-            with pytest.raises(ValueError, match=f"^{name}, {found}. Convert the file .*, or leave such lines out with `skip_bad_lines`.$"):
+            with pytest.raises(
+                ValueError,
+                match=f"^{name}, {found}. Convert the file .*, or leave such lines out with `skip_bad_lines`.$",
+            ):
                 corpora.check_files(DataConfig(*texts))
             corpora.check_files(DataConfig(*texts, skip_bad_lines=True))
         corpora.check_texts([(name, good)])
@@ -290,7 +312,9 @@ def test_a_missing_file_is_named(file, name):
 
 
 def test_a_folder_is_no_file(file, tmp_path):
-    with pytest.raises(FileNotFoundError, match=f"^Expected files of text. Received: '{tmp_path}', which is not a file.$"):
+    with pytest.raises(
+        FileNotFoundError, match=f"^Expected files of text. Received: '{tmp_path}', which is not a file.$"
+    ):
         read(str(tmp_path), file("b"))
     file("a", "news.en"), (tmp_path / "news").mkdir()
     with pytest.raises(FileNotFoundError, match="'.*/news', which is not a file"):
@@ -364,7 +388,9 @@ DAMAGED = dict(gzip_damages())
 
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_broken_gzip_file_is_named(file, damage):
-    """Few changed bytes of the stream leave text that is not UTF-8, or lines missing: the checksum would have come at the end."""
+    """Few changed bytes of the stream leave text that is not UTF-8, or lines missing: the checksum would have come at
+    the end.
+    """
     name = file(DAMAGED[damage])
     message = refusal(name, file(b"x\n" * 2000))
     assert name in message
@@ -429,20 +455,26 @@ def test_a_file_is_hashed_while_it_is_read(file, compress):
     name, target = file(content), file(text)
     assert len(list(corpora.text_pairs(name, target, report=corpora.Report(), hashes=hashes))) == 400_000
     assert len(text) > 2**21
-    assert hashes == {pathlib.Path(name): hashlib.sha256(content).hexdigest(), pathlib.Path(target): hashlib.sha256(text).hexdigest()}
+    assert hashes == {
+        pathlib.Path(name): hashlib.sha256(content).hexdigest(),
+        pathlib.Path(target): hashlib.sha256(text).hexdigest(),
+    }
 
 
 def test_the_report_says_what_was_left_out_and_no_more():
     assert str(corpora.Report(pairs=1234567)) == "1,234,567 pairs"
     assert (
-        str(corpora.Report(pairs=2, empty=1, too_long=3)) == "2 pairs, 1 with an empty side left out, 3 longer than `max_length` left out"
+        str(corpora.Report(pairs=2, empty=1, too_long=3))
+        == "2 pairs, 1 with an empty side left out, 3 longer than `max_length` left out"
     )
 
 
 # What the options ask for.
 
 
-@pytest.mark.parametrize(("split", "kind", "option"), [("train", "training", "train_source"), ("valid", "validation", "valid_source")])
+@pytest.mark.parametrize(
+    ("split", "kind", "option"), [("train", "training", "train_source"), ("valid", "validation", "valid_source")]
+)
 def test_a_side_that_is_not_given_is_asked_for(split, kind, option):
     with pytest.raises(ValueError, match=f"no {kind} text.*`{option}`"):
         list(corpora.pairs(DataConfig(), split, 1, corpora.Report()))
@@ -460,8 +492,19 @@ def test_the_identity_of_files_changes_with_what_is_in_them(file):
 
 def test_the_identity_of_a_dataset_is_what_decides_its_pairs():
     made = DataConfig(dataset="builtin", builtin_pairs=7)
-    assert corpora.identity(made, 3) == {"dataset": "builtin", "edition": builtin_corpus.EDITION, "builtin_pairs": 7, "seed": 3}
-    given = {"dataset": "a/de-en", "source_language": "de", "target_language": "en", "train_split": "train[:9]", "valid_split": "test"}
+    assert corpora.identity(made, 3) == {
+        "dataset": "builtin",
+        "edition": builtin_corpus.EDITION,
+        "builtin_pairs": 7,
+        "seed": 3,
+    }
+    given = {
+        "dataset": "a/de-en",
+        "source_language": "de",
+        "target_language": "en",
+        "train_split": "train[:9]",
+        "valid_split": "test",
+    }
     assert corpora.identity(DataConfig(**given), 3) == given
 
 
@@ -487,7 +530,9 @@ def swapped(pairs: list) -> list:
 
 def test_swapped_validation_files_are_noticed_and_others_are_not():
     made = builtin_corpus.splits(300, 1)
-    train, valid = ([(source.encode(), target.encode()) for source, target in made[split]] for split in ("train", "valid"))
+    train, valid = (
+        [(source.encode(), target.encode()) for source, target in made[split]] for split in ("train", "valid")
+    )
     for some in (valid, valid[:5]):
         corpora.check_sides(train, some)
         with pytest.raises(ValueError, match="swapped"):
@@ -497,10 +542,17 @@ def test_swapped_validation_files_are_noticed_and_others_are_not():
 @pytest.mark.parametrize("valid_lines", [1, 3, 50])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_corpus_of_one_language_is_never_taken_for_swapped(valid_lines, seed):
-    """Copying, sorting, reversing, shortening: both sides have the same words, of which short validation files have a few."""
+    """Copying, sorting, reversing, shortening: both sides have the same words, of which short validation files have a
+    few.
+    """
     train = words([f"word{number}" for number in range(1000)], 200, seed)
     valid = words([f"word{number}" for number in range(2000)], valid_lines, seed + 100)
-    for task in (lambda line: line, lambda line: b" ".join(reversed(line.split())), lambda line: line.split()[0], bytes.upper):
+    for task in (
+        lambda line: line,
+        lambda line: b" ".join(reversed(line.split())),
+        lambda line: line.split()[0],
+        bytes.upper,
+    ):
         pairs = [[(line, task(line)) for line in lines] for lines in (train, valid)]
         corpora.check_sides(*pairs)
         corpora.check_sides(pairs[0], swapped(pairs[1]))
@@ -555,9 +607,16 @@ def wmt14(tmp_path):
     folder.mkdir(parents=True)
     template = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
     splits = [
-        {"name": name, "shardLengths": ["4"], "numBytes": "64", "filepathTemplate": template} for name in ("train", "validation", "test")
+        {"name": name, "shardLengths": ["4"], "numBytes": "64", "filepathTemplate": template}
+        for name in ("train", "validation", "test")
     ]
-    info = {"name": "wmt14_translate", "configName": "de-en", "version": "1.0.0", "fileFormat": "tfrecord", "splits": splits}
+    info = {
+        "name": "wmt14_translate",
+        "configName": "de-en",
+        "version": "1.0.0",
+        "fileFormat": "tfrecord",
+        "splits": splits,
+    }
     (folder / "dataset_info.json").write_text(json.dumps(info))
     asked = []
 
@@ -587,21 +646,32 @@ def test_empty_sides_of_a_tfds_set_are_counted(wmt14):
 def test_a_newline_inside_a_tfds_sentence_stays_inside_one_line(wmt14, monkeypatch):
     """Sets made from TMX files have such sentences; the held-out text is written a sentence a line."""
     monkeypatch.setitem(EXAMPLES, "en", ["one\nand a half", "two\r\n", "three", "four"])
-    assert [target for _, target in tfds_read("wmt14_translate/de-en", "de", "en")] == [b"one and a half", b"two\r ", b"four"]
+    assert [target for _, target in tfds_read("wmt14_translate/de-en", "de", "en")] == [
+        b"one and a half",
+        b"two\r ",
+        b"four",
+    ]
 
 
-@pytest.mark.parametrize(("source", "target", "option"), [("fr", "en", "source_language"), ("de", "fr", "target_language")])
+@pytest.mark.parametrize(
+    ("source", "target", "option"), [("fr", "en", "source_language"), ("de", "fr", "target_language")]
+)
 def test_a_language_that_a_tfds_set_has_not_is_refused_with_those_it_has(wmt14, source, target, option):
     with pytest.raises(ValueError, match=f"`{option}` to be one of de, en.*Received: fr"):
         tfds_read("wmt14_translate/de-en", source, target)
 
 
-def test_a_disk_that_is_full_while_tfds_downloads_is_not_taken_for_that_of_the_data_folder(wmt14, tmp_path, monkeypatch):
+def test_a_disk_that_is_full_while_tfds_downloads_is_not_taken_for_that_of_the_data_folder(
+    wmt14, tmp_path, monkeypatch
+):
     def download(builder):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", download)
-    expected = f"^TFDS could not prepare wmt14_translate/de-en in {tmp_path}/wmt14_translate/de-en/1.0.0: .* No space left on device.$"
+    expected = (
+        f"^TFDS could not prepare wmt14_translate/de-en in {tmp_path}/wmt14_translate/de-en/1.0.0: .* No space left on "
+        "device.$"
+    )
     with pytest.raises(OSError, match=expected), files.writing(tmp_path / "data"):
         tfds_read("wmt14_translate/de-en", "de", "en")
 
@@ -609,8 +679,14 @@ def test_a_disk_that_is_full_while_tfds_downloads_is_not_taken_for_that_of_the_d
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (tfds.download.DownloadError("Failed to get url https://x.org/a.gz. HTTP code: 404."), "Failed to get .*/a.gz. HTTP code: 404"),
-        (AssertionError("Manual directory m does not exist.\nCreate it."), "Manual directory m does not exist. Create it"),
+        (
+            tfds.download.DownloadError("Failed to get url https://x.org/a.gz. HTTP code: 404."),
+            "Failed to get .*/a.gz. HTTP code: 404",
+        ),
+        (
+            AssertionError("Manual directory m does not exist.\nCreate it."),
+            "Manual directory m does not exist. Create it",
+        ),
         (KeyError(), "KeyError"),
     ],
 )
@@ -639,7 +715,10 @@ def test_a_part_of_a_tfds_split_is_a_split(wmt14, split):
 
 @pytest.mark.parametrize("dataset", ["wmt14_translate/xx-en", "wmt14_translat/de-en", "wmt14_translate/de-en:9.9.9"])
 def test_a_tfds_set_that_does_not_exist_is_refused(wmt14, dataset):
-    with pytest.raises(ValueError, match=f"^Expected a set of TFDS as `dataset`. Received: {dataset} \\(.*(xx-en|wmt14_translat |9.9.9)"):
+    with pytest.raises(
+        ValueError,
+        match=f"^Expected a set of TFDS as `dataset`. Received: {dataset} \\(.*(xx-en|wmt14_translat |9.9.9)",
+    ):
         tfds_read(dataset, "de", "en")
 
 

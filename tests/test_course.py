@@ -1,4 +1,6 @@
-"""The notebooks of the course, docs/course/: kept with outputs, of cells that ran in order; and, slow, what a new run finds."""
+"""The notebooks of the course, docs/course/: kept with outputs, of cells that ran in order; and, slow, what a new run
+finds.
+"""
 
 import ast
 import importlib
@@ -17,7 +19,13 @@ NOTEBOOKS = sorted(COURSE.glob("*.ipynb"))
 LOCAL = re.compile(r"(?<![\w.:/])/(?:content|home|mnt|opt|root|tmp|usr|var|work|Users)/")
 # What the text of each notebook says of the values of its variables.
 CLAIMS = {
-    "1_recurrent_translator": ("bleu > 90", "exact > 0.8", "agree >= 18", "not all(strange_right)", "pieces[0] == '▁der'"),
+    "1_recurrent_translator": (
+        "bleu > 90",
+        "exact > 0.8",
+        "agree >= 18",
+        "not all(strange_right)",
+        "pieces[0] == '▁der'",
+    ),
     "2_attention": (
         "min(bleu['rnn'][:5]) > 90",
         "max(bleu['without_attention'][2:]) < 20",
@@ -91,7 +99,12 @@ def test_outputs_are_pictures_and_text_without_errors_and_noise(notebook):
 
 def test_no_path_of_a_machine_is_in_a_notebook(notebook):
     texts = [cell.source for cell in notebook.cells] + [output.get("text", "") for output in outputs(notebook)]
-    texts += [str(value) for output in outputs(notebook) for kind, value in output.get("data", {}).items() if not kind.startswith("image/")]
+    texts += [
+        str(value)
+        for output in outputs(notebook)
+        for kind, value in output.get("data", {}).items()
+        if not kind.startswith("image/")
+    ]
     assert [text for text in texts if LOCAL.search(text)] == []
 
 
@@ -110,7 +123,12 @@ def test_all_that_a_notebook_imports_exists(notebook):
 
 
 def test_the_links_of_a_notebook_lead_somewhere(notebook):
-    links = [link for cell in notebook.cells if cell.cell_type == "markdown" for link in re.findall(r"\]\(([^)\s]+)\)", cell.source)]
+    links = [
+        link
+        for cell in notebook.cells
+        if cell.cell_type == "markdown"
+        for link in re.findall(r"\]\(([^)\s]+)\)", cell.source)
+    ]
     for link in links:
         target, _, anchor = link.partition("#")
         assert link.startswith("https://") or (COURSE / target).exists(), link
@@ -138,6 +156,8 @@ def test_a_notebook_runs_from_top_to_bottom_and_finds_what_its_text_says(path, n
     monkeypatch.delenv("MPLBACKEND", raising=False)
     claims = f"print([claim for claim in {CLAIMS[path.stem]!r} if not eval(claim)])"
     notebook.cells.append(nbformat.v4.new_code_cell(claims))
-    nbclient.NotebookClient(notebook, timeout=3600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=3600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     assert notebook.cells[-1].outputs[0].text == "[]\n"
     assert not [output.text for output in outputs(notebook) if output.get("name") == "stderr"]

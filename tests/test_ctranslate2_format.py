@@ -16,7 +16,9 @@ from t2t_keras.model.transformer import Transformer
 from t2t_keras.serving import ctranslate2_format
 from t2t_keras.text.byte_pairs import BytePairs, learn
 
-ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra 'ctranslate2' is not installed: pip install -e '.[ctranslate2]'")
+ctranslate2 = pytest.importorskip(
+    "ctranslate2", reason="the extra 'ctranslate2' is not installed: pip install -e '.[ctranslate2]'"
+)
 
 VOCAB_SIZE = 330
 ONE_WIDTH = ModelConfig(VOCAB_SIZE, encoder_layers=2, decoder_layers=3, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
@@ -35,7 +37,9 @@ MODELS = {
     "pre-norm, other sinusoids": dataclasses.replace(
         ONE_WIDTH, d_k=6, d_v=10, norm="pre", sinusoids="tensor2tensor", first_position=2, norm_epsilon=0.1
     ),
-    "swish, three matrices": dataclasses.replace(ONE_WIDTH, activation="swish", source_vocab_size=VOCAB_SIZE, tie_logits=False),
+    "swish, three matrices": dataclasses.replace(
+        ONE_WIDTH, activation="swish", source_vocab_size=VOCAB_SIZE, tie_logits=False
+    ),
 }
 STRANGE = ["", " ", "▁a\ue0f00 \ue0f0", "<s> one </s>", "naïve 😀"]
 
@@ -47,7 +51,9 @@ def tokenizer() -> BytePairs:
 
 
 def make_translator(config: ModelConfig, tokenizer: BytePairs, **decode) -> Translator:
-    """No weight is zero or one, and they are large enough that other sources have other translations, some of which end."""
+    """No weight is zero or one, and they are large enough that other sources have other translations, some of which
+    end.
+    """
     model = Transformer(config)
     draw = np.random.default_rng(5)
     for weight in model.trainable_variables:
@@ -60,7 +66,9 @@ def make_translator(config: ModelConfig, tokenizer: BytePairs, **decode) -> Tran
     end = model.embedding.logits_matrix.numpy()[EOS]
     last = model.norm or model.decoder[-1].feed_forward_norm.norm
     last.beta.assign_add(1.5 * end / (end @ end))
-    return Translator(model, tokenizer, DecodeConfig(**{"beam_size": 1, "extra_length": 10, "max_input": 120, **decode}))
+    return Translator(
+        model, tokenizer, DecodeConfig(**{"beam_size": 1, "extra_length": 10, "max_input": 120, **decode})
+    )
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -89,7 +97,9 @@ def test_scores_of_given_translations_are_equal(both, tokenizer):
     ours, theirs = both
     draw = np.random.default_rng(4)
     sources = ids_of(tokenizer, english(12))
-    targets = [draw.integers(EOS + 1, VOCAB_SIZE, int(length)).tolist() for length in draw.integers(1, 20, len(sources))]
+    targets = [
+        draw.integers(EOS + 1, VOCAB_SIZE, int(length)).tolist() for length in draw.integers(1, 20, len(sources))
+    ]
     scored = theirs.score_batch(pieces_of(sources, tokenizer), pieces_of(targets, tokenizer))
     for source, target, result in zip(sources, targets, scored, strict=True):
         log_p = tf.nn.log_softmax(ours.model((tf.constant([[*source, EOS]]), tf.constant([[BOS, *target]]))))[0].numpy()
@@ -172,7 +182,13 @@ def test_its_beam_search_divides_by_a_power_of_the_length_with_the_end(written, 
     """What the module's docstring says of the score."""
     theirs = ctranslate2.Translator(str(written[1]), compute_type="float32", intra_threads=1)
     sources = pieces_of(ids_of(tokenizer, english(30)), tokenizer)
-    options = {"beam_size": 8, "num_hypotheses": 8, "length_penalty": exponent, "min_decoding_length": 0, "max_decoding_length": 100}
+    options = {
+        "beam_size": 8,
+        "num_hypotheses": 8,
+        "length_penalty": exponent,
+        "min_decoding_length": 0,
+        "max_decoding_length": 100,
+    }
     lengths = set()
     for source in sources:
         [result] = theirs.translate_batch([source], return_scores=True, return_end_token=True, **options)
@@ -204,7 +220,12 @@ def test_quantised_weights_are_smaller_and_score_nearly_the_same(written, tokeni
     assert (tmp_path / "small/model.bin").stat().st_size < 0.7 * (folder / "model.bin").stat().st_size
     sources = pieces_of(ids_of(tokenizer, english(8)), tokenizer)
     scores = [
-        np.concatenate([result.log_probs for result in ctranslate2.Translator(str(path), intra_threads=1).score_batch(sources, sources)])
+        np.concatenate(
+            [
+                result.log_probs
+                for result in ctranslate2.Translator(str(path), intra_threads=1).score_batch(sources, sources)
+            ]
+        )
         for path in (folder, tmp_path / "small")
     ]
     difference = np.abs(scores[0] - scores[1]).mean()
@@ -242,7 +263,9 @@ def test_a_folder_that_holds_something_is_refused(written):
 def test_another_attention_function_is_refused(tokenizer, tmp_path, function):
     """Of which `unscaled` has the same weights."""
     model = Transformer(dataclasses.replace(ONE_WIDTH, attention=function))
-    with pytest.raises(ValueError, match=f"CTranslate2 has no other attention function. Received: attention={function}. Export a Saved"):
+    with pytest.raises(
+        ValueError, match=f"CTranslate2 has no other attention function. Received: attention={function}. Export a Saved"
+    ):
         ctranslate2_format.write(Translator(model, tokenizer, DecodeConfig()), tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

@@ -33,7 +33,12 @@ def train_points(model_dir: pathlib.Path, steps, loss: float = 3.0) -> TensorBoa
     board = TensorBoardWriter(model_dir / "logs", config="| option |")
     for step in steps:
         board.write(
-            step, {"train/loss": loss / step, "train/learning_rate": 1e-4 * step, "utilization/target_tokens_per_second": 100.0 * step}
+            step,
+            {
+                "train/loss": loss / step,
+                "train/learning_rate": 1e-4 * step,
+                "utilization/target_tokens_per_second": 100.0 * step,
+            },
         )
     return board
 
@@ -84,7 +89,9 @@ def test_only_what_has_been_written_since_is_read_again(model_dir, monkeypatch):
     """Also where the last record was incomplete, and of a further file."""
     read = []
     parse = event_files.Event.FromString
-    monkeypatch.setattr(event_files, "Event", types.SimpleNamespace(FromString=lambda record: read.append(record) or parse(record)))
+    monkeypatch.setattr(
+        event_files, "Event", types.SimpleNamespace(FromString=lambda record: read.append(record) or parse(record))
+    )
     logs = event_files.ScalarReader(model_dir / "logs")
     [path] = (model_dir / "logs").iterdir()
     whole = path.read_bytes()
@@ -112,7 +119,9 @@ def test_scalars_are_single_floats_in_either_form_and_in_the_order_of_their_step
         "bytes": tensor_pb2.TensorProto(dtype=1, tensor_content=np.float32(0.5).tobytes()),
         "number": tensor_pb2.TensorProto(dtype=1, float_val=[0.25]),
         "list": tensor_pb2.TensorProto(dtype=1, float_val=[0.75], tensor_shape={"dim": [{"size": 1}]}),
-        "bytes of a list": tensor_pb2.TensorProto(dtype=1, tensor_content=bytes(4), tensor_shape={"dim": [{"size": 1}]}),
+        "bytes of a list": tensor_pb2.TensorProto(
+            dtype=1, tensor_content=bytes(4), tensor_shape={"dim": [{"size": 1}]}
+        ),
         "empty": tensor_pb2.TensorProto(dtype=1),
         "bytes of two": tensor_pb2.TensorProto(dtype=1, tensor_content=bytes(8)),
         "whole": tensor_pb2.TensorProto(dtype=3, int_val=[3], tensor_content=bytes(4)),
@@ -202,7 +211,12 @@ def lines(figure) -> dict[str, list]:
 
 def test_the_picture_of_a_run_shows_loss_quality_rate_and_speed_with_their_units(model_dir):
     figure = curves.figure({"mine": curves.read(model_dir)})
-    assert {title: len(found) for title, found in lines(figure).items()} == {"Loss": 2, "BLEU": 1, "Learning rate": 1, "Speed": 1}
+    assert {title: len(found) for title, found in lines(figure).items()} == {
+        "Loss": 2,
+        "BLEU": 1,
+        "Learning rate": 1,
+        "Speed": 1,
+    }
     assert all(axes.get_xlabel() == "update" and axes.get_ylabel() for axes in figure.axes)
     assert "mine" in figure.get_suptitle() and "BLEU 12.5 at update 20" in figure.get_suptitle()
     [speed] = lines(figure)["Speed"]
@@ -220,8 +234,14 @@ def test_the_title_has_the_best_validation_which_need_not_be_the_first_or_the_la
 
 def test_the_axis_of_a_loss_leaves_out_the_first_updates_of_each_run():
     """The first twentieth of a curve, whose loss is several times higher."""
-    first = {"train/loss": {step: 9.0 if step < 2 else 5.0 - step / 100 for step in range(40)}, "valid/loss": {20: 3.0, 40: 2.0}}
-    second = {"train/loss": {step: 8.0 if step < 1 else 4.96 - step / 100 for step in range(38)}, "train/learning_rate": {1: 2.0, 40: 0.5}}
+    first = {
+        "train/loss": {step: 9.0 if step < 2 else 5.0 - step / 100 for step in range(40)},
+        "valid/loss": {20: 3.0, 40: 2.0},
+    }
+    second = {
+        "train/loss": {step: 8.0 if step < 1 else 4.96 - step / 100 for step in range(38)},
+        "train/learning_rate": {1: 2.0, 40: 0.5},
+    }
     only_second = {axes.get_title(loc="left"): axes for axes in curves.figure({"b": second}).axes}
     assert only_second["Loss"].get_ylim()[1] == pytest.approx(1.05 * 4.95)
     for runs in ({"a": first}, {"a": first, "b": second}, {"b": second, "a": first}):
@@ -233,7 +253,10 @@ def test_the_axis_of_a_loss_leaves_out_the_first_updates_of_each_run():
 
 def test_the_axis_of_a_loss_reaches_where_it_rises_again():
     """Story: the validation loss of a run that overfitted left the picture."""
-    run = {"train/loss": {step: 5.0 / step for step in range(1, 41)}, "valid/loss": {10: 2.0, 20: 1.0, 30: 6.0, 40: 4.0}}
+    run = {
+        "train/loss": {step: 5.0 / step for step in range(1, 41)},
+        "valid/loss": {10: 2.0, 20: 1.0, 30: 6.0, 40: 4.0},
+    }
     assert curves.figure({"a": run}).axes[0].get_ylim()[1] == pytest.approx(1.05 * 6.0)
 
 
@@ -250,10 +273,19 @@ def test_each_run_is_drawn_under_its_own_name(model_dir, tmp_path, drawn):
         shutil.copytree(model_dir, tmp_path / name / "mine")
         train_points(tmp_path / name / "mine", [30], loss=loss * 30)
     train_points(model_dir, [30], loss=0.5 * 30)
-    folders = [tmp_path / "second" / "mine", model_dir, tmp_path / "first" / "mine", tmp_path / "first" / ".." / "second" / "mine"]
+    folders = [
+        tmp_path / "second" / "mine",
+        model_dir,
+        tmp_path / "first" / "mine",
+        tmp_path / "first" / ".." / "second" / "mine",
+    ]
     curves.compare(folders, tmp_path / "all.png")
     [runs] = drawn
-    assert {name: scalars["train/loss"][30] for name, scalars in runs.items()} == {"second/mine": 5, "runs/mine": 0.5, "first/mine": 7}
+    assert {name: scalars["train/loss"][30] for name, scalars in runs.items()} == {
+        "second/mine": 5,
+        "runs/mine": 0.5,
+        "first/mine": 7,
+    }
     assert (tmp_path / "all.png").read_bytes() == b"a picture"
     update(model_dir)
     assert drawn[1] == {"mine": curves.read(model_dir)}
@@ -274,18 +306,31 @@ def test_updates_are_whole_numbers_also_where_there_are_few():
 
 
 def test_without_bleu_and_perplexity_it_shows_the_first_other_figure_of_validation():
-    points = {name: {1: 0.5, 2: 0.75} for name in ("train/gradient_norm", "train/right_tags", "valid/loss", "valid/right_tags", "valid/z")}
+    points = {
+        name: {1: 0.5, 2: 0.75}
+        for name in ("train/gradient_norm", "train/right_tags", "valid/loss", "valid/right_tags", "valid/z")
+    }
     figure = curves.figure({"mine": points})
-    assert len(lines(figure)["Right tags"]) == 2 and list(lines(figure)) == ["Loss", "Right tags", "Learning rate", "Speed"]
+    assert len(lines(figure)["Right tags"]) == 2 and list(lines(figure)) == [
+        "Loss",
+        "Right tags",
+        "Learning rate",
+        "Speed",
+    ]
     assert [axes.get_ylabel() for axes in figure.axes][1] == "right tags"
 
 
 def test_quality_is_bleu_or_perplexity_or_another_figure_of_validation():
     perplexity = {"train/perplexity": {1: 900.0, 2: 5.0}, "valid/perplexity": {2: 6.0}}
-    bleu, accuracy = {"valid/bleu": {2: 20.0}}, {"train/accuracy": {1: 0.5}, "valid/accuracy": {1: 0.25}, "valid/loss": {1: 1.0}}
+    bleu, accuracy = (
+        {"valid/bleu": {2: 20.0}},
+        {"train/accuracy": {1: 0.5}, "valid/accuracy": {1: 0.25}, "valid/loss": {1: 1.0}},
+    )
     accuracy["train/perplexity"] = {1: 9.0}
     expected = {"BLEU": ("linear", 1), "Perplexity": ("log", 2), "Accuracy": ("linear", 2)}
-    for (title, (scale, number)), scalars in zip(expected.items(), (perplexity | bleu, perplexity, accuracy), strict=True):
+    for (title, (scale, number)), scalars in zip(
+        expected.items(), (perplexity | bleu, perplexity, accuracy), strict=True
+    ):
         axes = curves.figure({"a": scalars}).axes[1]
         assert (axes.get_title(loc="left"), axes.get_yscale(), len(axes.lines)) == (title, scale, number)
 
@@ -311,19 +356,29 @@ def test_several_runs_have_no_smoothed_loss_and_many_points_no_markers():
     many = run | {"valid/loss": {step: 1.0 for step in range(41)}}
     assert len(lines(curves.figure({"a": run}))["Loss"]) == 3
     found = lines(curves.figure({"a": run, "b": many, "c": {"train/loss": {1: 1.0}}}))["Loss"]
-    assert [(len(line.get_xdata()), line.get_marker()) for line in found] == [(50, ""), (50, ""), (1, "o"), (40, "o"), (41, "")]
+    assert [(len(line.get_xdata()), line.get_marker()) for line in found] == [
+        (50, ""),
+        (50, ""),
+        (1, "o"),
+        (40, "o"),
+        (41, ""),
+    ]
 
 
 def test_a_dollar_sign_in_the_name_of_a_run_begins_no_formula():
     one = curves.figure({"a$b$": {"train/loss": {1: 1.0}}})
     two = curves.figure({name: {"train/loss": {1: 1.0}} for name in ("a$b$", "$c$")})
     shown = [one._suptitle, *two.legends[0].get_texts()]
-    assert [text.get_text() for text in shown] == ["Training of a$b$", "a$b$", "$c$"] and not any(text.get_parse_math() for text in shown)
+    assert [text.get_text() for text in shown] == ["Training of a$b$", "a$b$", "$c$"] and not any(
+        text.get_parse_math() for text in shown
+    )
 
 
 def test_a_picture_is_drawn_where_values_are_not_finite_or_few():
     for points in ({1: math.nan, 2: math.inf}, {1: math.nan, 2: 1.0}, {1: 1.0}):
-        content = curves.picture({"mine": {"train/loss": points, "train/perplexity": points, "train/learning_rate": points}})
+        content = curves.picture(
+            {"mine": {"train/loss": points, "train/perplexity": points, "train/learning_rate": points}}
+        )
         assert content.startswith(b"\x89PNG")
 
 
@@ -368,7 +423,10 @@ class Model:
     """As much of a `Transformer` as the pictures read."""
 
     def __init__(self, matrix: np.ndarray, source: np.ndarray | None = None):
-        self.embedding_matrix, self.source_embedding_matrix = tf.Variable(matrix), None if source is None else tf.Variable(source)
+        self.embedding_matrix, self.source_embedding_matrix = (
+            tf.Variable(matrix),
+            None if source is None else tf.Variable(source),
+        )
 
 
 class Words:
@@ -401,7 +459,9 @@ def test_a_full_disk_stops_no_run(model_dir, matrix, monkeypatch):
     assert len(said) == 2 and all("No space left" in each and "Training continues" in each for each in said)
 
 
-def test_a_model_without_an_embedding_matrix_has_no_projector_and_that_is_no_failure(model_dir, matrix, drawn, messages):
+def test_a_model_without_an_embedding_matrix_has_no_projector_and_that_is_no_failure(
+    model_dir, matrix, drawn, messages
+):
     model = Model(matrix)
     model.embedding_matrix = None
     pictures.updates(model_dir, model, Words(("a",)))(True)
@@ -439,7 +499,10 @@ def test_the_projector_gets_the_first_sub_words_with_their_own_embeddings(tmp_pa
     monkeypatch.setattr(embedding_projector, "MAX_SUBWORDS", 2)
     tmp_path /= "deep/logs"
     embedding_projector.write(tmp_path, ("a", "b", "c", "d"), matrix + 0.125)
-    assert np.loadtxt(tmp_path / "projector" / "vectors.tsv", delimiter="\t").tolist() == [[0.125, 1.125, 2.125], [3.125, 4.125, 5.125]]
+    assert np.loadtxt(tmp_path / "projector" / "vectors.tsv", delimiter="\t").tolist() == [
+        [0.125, 1.125, 2.125],
+        [3.125, 4.125, 5.125],
+    ]
     assert (tmp_path / "projector" / "subwords.tsv").read_text().splitlines() == ["sub-word\tid", "a\t0", "b\t1"]
 
 
@@ -462,8 +525,16 @@ def test_the_program_compares_runs_and_flags_may_follow_them(model_dir, tmp_path
         (("nowhere",), 1, "nowhere is not a run: it has no config.json"),
         (("runs",), 1, "runs is not a run: it has no config.json"),
         (("runs/mine", "empty"), 1, "empty/logs has no points yet"),
-        (("runs/mine", "--output=x.pdf"), 1, "Expected the name of a picture that ends in .png. Received: --output=x.pdf."),
-        (("runs/mine", "--output=no/x.png"), 1, "Expected the name of a picture in a folder that exists. Received: --output=no/x.png."),
+        (
+            ("runs/mine", "--output=x.pdf"),
+            1,
+            "Expected the name of a picture that ends in .png. Received: --output=x.pdf.",
+        ),
+        (
+            ("runs/mine", "--output=no/x.png"),
+            1,
+            "Expected the name of a picture in a folder that exists. Received: --output=no/x.png.",
+        ),
     ],
 )
 def test_the_program_says_what_is_wrong_in_a_sentence(model_dir, tmp_path, arguments, code, message):

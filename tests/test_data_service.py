@@ -1,4 +1,6 @@
-"""The tf.data service: a dispatcher and two workers in processes of their own make the batches that one machine makes."""
+"""The tf.data service: a dispatcher and two workers in processes of their own make the batches that one machine
+makes.
+"""
 
 import collections
 import concurrent.futures
@@ -56,7 +58,10 @@ def places(tmp_path_factory) -> pathlib.Path:
         patch.setattr(shards, "PAIRS_PER_SHARD", 30)
         for place, mark in MARKS.items():
             draw = np.random.default_rng(5)
-            sides = ([[n // 50 + 4, n % 50 + 4, *[mark] * draw.integers(1, 22), EOS] for _ in shards.SIDES] for n in range(PAIRS))
+            sides = (
+                [[n // 50 + 4, n % 50 + 4, *[mark] * draw.integers(1, 22), EOS] for _ in shards.SIDES]
+                for n in range(PAIRS)
+            )
             pairs = (tuple(np.array(side) for side in pair) for pair in sides)
             shards.write(base / place / "copy", pairs, count=PAIRS, vocab_size=63, seed=1)
     return base
@@ -79,7 +84,9 @@ class Signatures:
         for name in names:
             flags = [f"--port={self.ports[name]}", *([f"--dispatcher={self.address}"] if name != "trainer" else [])]
             command = [sys.executable, str(ROOT / "tools/data_service.py"), *flags]
-            self.processes[name] = programs.Popen(command, stdout=subprocess.PIPE, text=True, cwd=self.places / name, env=ENVIRONMENT)
+            self.processes[name] = programs.Popen(
+                command, stdout=subprocess.PIPE, text=True, cwd=self.places / name, env=ENVIRONMENT
+            )
         for name in names:
             expected = f"A worker of {self.address} is ready at grpc://localhost:{self.ports[name]}\n"
             if name == "trainer":
@@ -99,7 +106,9 @@ def service(places):
     started = Signatures(places)
     try:
         yield started.address
-        for process, number in zip(started.processes.values(), (signal.SIGTERM, signal.SIGINT, signal.SIGTERM), strict=True):
+        for process, number in zip(
+            started.processes.values(), (signal.SIGTERM, signal.SIGINT, signal.SIGTERM), strict=True
+        ):
             process.send_signal(number)
             assert process.wait(timeout=20) == -number
     finally:
@@ -205,7 +214,10 @@ def test_an_address_where_nothing_answers_is_reported_within_seconds_with_what_t
     began = time.monotonic()
     with pytest.raises(
         ConnectionError,
-        match=rf"at grpc://localhost:{port}\. .*refused\. Start .*data_service there, with --host=localhost --port={port}\.",
+        match=(
+            rf"at grpc://localhost:{port}\. .*refused\. Start .*data_service there, with --host=localhost "
+            rf"--port={port}\."
+        ),
     ):
         data_service.check(f"grpc://localhost:{port}", seconds=0.5)
     assert 0.5 <= time.monotonic() - began < 5
@@ -230,7 +242,11 @@ def test_what_is_no_address_is_refused(address):
 @pytest.mark.slow
 def test_a_run_trains_from_the_service_and_goes_on_with_two_workers(service, tmp_path):
     """Of two workers, each gets batches of its own, of half the tokens."""
-    flags = [*(flag for flag in FLAGS if flag != "--deterministic"), f"--model_dir={tmp_path}", f"--data_service={service}"]
+    flags = [
+        *(flag for flag in FLAGS if flag != "--deterministic"),
+        f"--model_dir={tmp_path}",
+        f"--data_service={service}",
+    ]
     train = [sys.executable, str(ROOT / "tools/train.py"), *flags]
     two_workers = [sys.executable, str(ROOT / "tools/workers.py"), "2"]
     for command, end in ((train, 4), (two_workers + train, 7)):
@@ -246,7 +262,9 @@ def test_a_port_that_is_taken_is_refused_and_free_when_it_is_given_back(listener
     """gRPC's servers share a port with whoever lets them: two dispatchers would each get a part of the calls."""
     with socket.create_server(**listener) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(OSError, match=rf"^Could not listen at port {port} .*Address already in use\)\. Give another `port`\.$"):
+        with pytest.raises(
+            OSError, match=rf"^Could not listen at port {port} .*Address already in use\)\. Give another `port`\.$"
+        ):
             data_service.check_free(port)
     data_service.check_free(port)
 
@@ -304,7 +322,9 @@ def test_as_localhost_the_service_takes_calls_of_this_machine_alone(service):
 
 def test_under_another_name_the_service_warns_that_it_listens_everywhere(capsys):
     program.restrict("dispatcher1", 5050)
-    assert capsys.readouterr().err.startswith("Warning: TensorFlow listens on port 5050 of every network interface of this machine")
+    assert capsys.readouterr().err.startswith(
+        "Warning: TensorFlow listens on port 5050 of every network interface of this machine"
+    )
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
@@ -313,7 +333,10 @@ def test_where_the_system_cannot_close_the_port_to_others_the_service_does_not_s
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(data_service, "keep_local", refused)
-    with pytest.raises(OSError, match=r"cannot close port 5050 to other machines \(Operation not permitted\)\. Close it with a firewall"):
+    with pytest.raises(
+        OSError,
+        match=r"cannot close port 5050 to other machines \(Operation not permitted\)\. Close it with a firewall",
+    ):
         program.restrict(host, 5050)
 
 
@@ -388,7 +411,10 @@ def test_a_worker_that_is_lost_costs_its_epoch_what_it_held_and_the_next_ones_no
 
 @pytest.mark.slow
 def test_a_trainer_whose_dispatcher_is_lost_waits_and_a_second_start_with_a_new_service_goes_on(frail, tmp_path):
-    flags = [*(flag for flag in FLAGS if flag not in ("--deterministic", "--train_steps=20")), f"--model_dir={tmp_path}"]
+    flags = [
+        *(flag for flag in FLAGS if flag not in ("--deterministic", "--train_steps=20")),
+        f"--model_dir={tmp_path}",
+    ]
     command = [sys.executable, str(ROOT / "tools/train.py"), *flags, f"--data_service={frail.address}"]
 
     def reached() -> int:
@@ -423,7 +449,9 @@ def test_a_damaged_record_that_a_worker_finds_is_reported_in_the_same_sentence(s
     monkeypatch.chdir(places / "trainer")
     monkeypatch.setattr(shards, "_fingerprints", lambda contents: tf.ones(tf.shape(contents), tf.int64))
     with (
-        pytest.raises(ValueError, match=r"^Expected intact records.*damaged, the first at byte \d+ of .*`damaged_records=skip`\.$"),
+        pytest.raises(
+            ValueError, match=r"^Expected intact records.*damaged, the first at byte \d+ of .*`damaged_records=skip`\.$"
+        ),
         shards.plain_errors(),
     ):
         next(iter(data_service.batches(FOLDER, service=service, job=uuid.uuid4().hex, batch_tokens=BUDGET, seed=3)))

@@ -1,4 +1,6 @@
-"""The demo page: its server answers and refuses as promised, and in a browser a person can type, point, select and force a beginning."""
+"""The demo page: its server answers and refuses as promised, and in a browser a person can type, point, select and
+force a beginning.
+"""
 
 import contextlib
 import dataclasses
@@ -37,7 +39,10 @@ def echo(text: str, prefix: str, n: int) -> list[Translation]:
     alignment = np.eye(len(pieces) + 1, len(source)).tolist()
     marks = ["!" * beam for beam in range(n)]
     every = [[*pieces[:-1], *(piece + mark for piece in pieces[-1:]), "</s>"] for mark in marks]
-    return [Translation(" ".join(words) + mark, -float(beam), every[beam], source, alignment) for beam, mark in enumerate(marks)]
+    return [
+        Translation(" ".join(words) + mark, -float(beam), every[beam], source, alignment)
+        for beam, mark in enumerate(marks)
+    ]
 
 
 def wait_until(condition) -> None:
@@ -86,7 +91,14 @@ def test_phrases_are_passed_on_one_a_line():
 
 
 ANSWERS = [
-    Translation("eins zwei", -0.5, ["▁eins", "▁zwei", "</s>"], ["▁one", "</s>"], [[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]], truncated=True),
+    Translation(
+        "eins zwei",
+        -0.5,
+        ["▁eins", "▁zwei", "</s>"],
+        ["▁one", "</s>"],
+        [[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]],
+        truncated=True,
+    ),
     Translation("drei", -1.5, ["▁drei", "</s>"], ["▁one", "</s>"], [[0.125, 0.875], [1.0, 0.0]], False, True),
 ]
 PHRASES = {"constraints": ["x", "y z"], "avoid": ["v"]}
@@ -99,7 +111,13 @@ def test_a_translator_s_translations_have_each_its_own_score_sub_words_and_align
             arrays = [np.array(each.alignment, np.float32) for each in ANSWERS]
             return [
                 api.Translation(
-                    each.text, each.score, tuple(each.pieces), tuple(each.source_pieces), array, each.constraints_met, each.truncated
+                    each.text,
+                    each.score,
+                    tuple(each.pieces),
+                    tuple(each.source_pieces),
+                    array,
+                    each.constraints_met,
+                    each.truncated,
                 )
                 for each, array in zip(ANSWERS, arrays, strict=True)
             ]
@@ -208,7 +226,8 @@ def test_a_model_server_gives_what_the_model_gives(tmp_path):
     servable = loopback_server.Servable(stand_in.write(tmp_path))
     with loopback_server.served(servable) as addresses:
         found = [
-            demo.from_server(client.connect(client.Model(addresses[scheme], "translate")))("one two", "", 2) for scheme in ("grpc", "http")
+            demo.from_server(client.connect(client.Model(addresses[scheme], "translate")))("one two", "", 2)
+            for scheme in ("grpc", "http")
         ]
         with pytest.raises(ValueError, match="n_best"):
             demo.from_server(client.connect(client.Model(addresses["grpc"], "translate")))("one", "", 99)
@@ -231,7 +250,8 @@ def test_the_program_serves_a_run(tmp_path):
     """`tests/data/run_1`, by `tools/demo.py`, asked over HTTP."""
     import requests
 
-    command = [sys.executable, "tools/demo.py", "--model_dir=tests/data/run_1", "--port=0"]  # The beam size of the run is 2.
+    # The beam size of the run is 2.
+    command = [sys.executable, "tools/demo.py", "--model_dir=tests/data/run_1", "--port=0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with programs.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -248,8 +268,13 @@ def test_the_program_serves_a_run(tmp_path):
 def test_the_program_wants_a_run_or_a_server():
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "tools/demo.py"]
-    result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert result.returncode == 1 and result.stderr == "Error: Expected exactly one of --model_dir and --server. Received: neither.\n"
+    result = programs.run(
+        command, modules=programs.WITHOUT_TENSORFLOW, cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert (
+        result.returncode == 1
+        and result.stderr == "Error: Expected exactly one of --model_dir and --server. Received: neither.\n"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +299,10 @@ def opened(browser):
         asked.append((text, prefix, *phrases.values()))
         if text == "refuse":
             raise ValueError("This sentence is too long.")
-        return [dataclasses.replace(each, constraints_met=text != "lacks", truncated=text == "long") for each in echo(text, prefix, n)]
+        return [
+            dataclasses.replace(each, constraints_met=text != "lacks", truncated=text == "long")
+            for each in echo(text, prefix, n)
+        ]
 
     server = demo.serve(Demo(translate, title="a <b>model</b>", n_best=3))
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -291,7 +319,9 @@ def element(browser, selector: str):
 
 
 def words(browser, side: str) -> list[str]:
-    return browser.execute_script(f"return [...document.querySelectorAll('#{side} .word')].map((word) => word.innerText)")
+    return browser.execute_script(
+        f"return [...document.querySelectorAll('#{side} .word')].map((word) => word.innerText)"
+    )
 
 
 def shades(browser, side: str) -> list[float]:
@@ -321,7 +351,9 @@ def test_typing_translates_after_a_pause_and_pointing_shows_the_alignment(opened
         ["-2.000", "eno owt eerht!!"],
     ]
     buttons[2].click()
-    pressed = [button.get_attribute("aria-pressed") for button in browser.find_elements("css selector", "#translations button")]
+    pressed = [
+        button.get_attribute("aria-pressed") for button in browser.find_elements("css selector", "#translations button")
+    ]
     assert pressed == ["false", "false", "true"] and words(browser, "target") == ["eno", "owt", "eerht!!", "(end)"]
 
 
@@ -344,7 +376,9 @@ def test_a_sentence_that_is_cut_is_reported(opened):
         wait_until(lambda text=text: words(browser, "target")[:1] == [text[::-1]])
         cut = text == "long"
         wait_until(
-            lambda cut=cut: element(browser, "#status").text.endswith(" s. Only the beginning of the sentence was translated." * cut)
+            lambda cut=cut: element(browser, "#status").text.endswith(
+                " s. Only the beginning of the sentence was translated." * cut
+            )
         )
         assert (element(browser, "#status").get_attribute("class") == "error") == cut
 
@@ -366,9 +400,16 @@ def test_the_translation_can_be_made_to_begin_with_some_words(opened):
 
 def test_whatever_is_typed_is_shown_as_text(opened):
     browser, _ = opened
-    for typed in ("<script>alert(1)</script> <img src=x onerror=alert(1)>", "مرحبا بالعالم", "😀 ½ straße", SIXTY_WORDS):
+    for typed in (
+        "<script>alert(1)</script> <img src=x onerror=alert(1)>",
+        "مرحبا بالعالم",
+        "😀 ½ straße",
+        SIXTY_WORDS,
+    ):
         browser.execute_script(
-            "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", element(browser, "#text"), typed
+            "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))",
+            element(browser, "#text"),
+            typed,
         )
         wait_until(lambda typed=typed: words(browser, "source") == [*typed.split(), "(end)"])
         assert len(words(browser, "target")) == len(typed.split()) + 1
@@ -386,7 +427,9 @@ def test_an_error_is_shown_and_clearing_the_text_clears_the_page(opened):
         assert not element(browser, "#result").is_displayed()
         text.clear()
         text.send_keys("fine")
-        wait_until(lambda: words(browser, "target") == ["enif", "(end)"] and element(browser, "#status").text.endswith(" s"))
+        wait_until(
+            lambda: words(browser, "target") == ["enif", "(end)"] and element(browser, "#status").text.endswith(" s")
+        )
     text.clear()
     browser.execute_script("arguments[0].dispatchEvent(new Event('input'))", text)
     wait_until(lambda: not element(browser, "#result").is_displayed())
@@ -406,7 +449,11 @@ def test_sub_words_and_bytes_are_joined_to_words_and_shown_alone_on_request(open
     browser.execute_script("document.querySelector('#target .word').focus()")
     assert shades(browser, "source") == pytest.approx([0.5], abs=0.01)  # Of each sub-word: 0.6 and 0.4.
     element(browser, "#subwords").click()
-    assert words(browser, "source") == ["▁", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>"] and words(browser, "target") == ["▁a", "b", "</s>"]
+    assert words(browser, "source") == ["▁", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>"] and words(browser, "target") == [
+        "▁a",
+        "b",
+        "</s>",
+    ]
 
 
 def test_a_server_for_other_machines_is_reached_by_any_name():
@@ -466,7 +513,11 @@ def test_requests_that_do_not_arrive_are_few_and_end_soon(served):
 
 
 @pytest.mark.parametrize(
-    "head", [b"", b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"]
+    "head",
+    [
+        b"",
+        b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n",
+    ],
 )
 def test_a_request_that_arrives_byte_by_byte_ends_too(served, head):
     connection, started = served(), time.monotonic()
@@ -481,15 +532,25 @@ def test_a_request_that_arrives_byte_by_byte_ends_too(served, head):
 @pytest.mark.parametrize("origin", ["http://evil.example", "http://localhost:8001", "null", "http://localhost"])
 def test_a_page_of_another_origin_gets_no_translation(app, origin):
     status, found = ask(app, headers={"Origin": origin})
-    assert status == 403 and found["error"] == f"Expected a request of the page at localhost:8000. Received one of {origin}."
+    assert (
+        status == 403
+        and found["error"] == f"Expected a request of the page at localhost:8000. Received one of {origin}."
+    )
     assert ask(app, headers={"Origin": "http://LOCALHOST:8000"})[0] == 200
-    assert ask(Demo(echo, title="", hosts=()), headers={"Origin": "https://demo.example"}, base_url="http://demo.example")[0] == 200
+    assert (
+        ask(Demo(echo, title="", hosts=()), headers={"Origin": "https://demo.example"}, base_url="http://demo.example")[
+            0
+        ]
+        == 200
+    )
 
 
 def test_warming_up_translates_short_and_long_sentences():
     asked = []
     demo.warm_up(lambda *asked_for: asked.append(asked_for), 3)
-    assert [(len(text.split()), prefix, n) for text, prefix, n in asked] == [(words, "", 3) for words in demo.WARM_UP_WORDS]
+    assert [(len(text.split()), prefix, n) for text, prefix, n in asked] == [
+        (words, "", 3) for words in demo.WARM_UP_WORDS
+    ]
     assert min(demo.WARM_UP_WORDS) == 1 and max(demo.WARM_UP_WORDS) >= 20
 
 

@@ -24,7 +24,9 @@ def both(dtype="float32", **config):
     return layers
 
 
-@pytest.mark.parametrize("config", [{}, {"use_bias": False}, {"activation": "relu"}, {"activation": "tanh", "use_bias": False}], ids=str)
+@pytest.mark.parametrize(
+    "config", [{}, {"use_bias": False}, {"activation": "relu"}, {"activation": "tanh", "use_bias": False}], ids=str
+)
 @pytest.mark.parametrize("shape", [(2, 5, D), (1, 1, D), (0, 5, D), (2, 0, D), (0, 0, D)], ids=str)
 def test_it_equals_the_layer_of_keras(shape, config):
     layer, expected = both(**config)
@@ -75,13 +77,20 @@ def test_in_a_graph_any_length_may_be_unknown(shape, batch):
 
 
 def test_what_to_reshape_with_leaves_to_tensorflow_what_it_can_find_alone():
-    """-1 stands for any B unless T is 0, of which there are any number in nothing, or is unknown too: a shape has one -1."""
+    """-1 stands for any B unless T is 0, of which there are any number in nothing, or is unknown too: a shape has one
+    -1.
+    """
     assert leading(np.zeros((2, 5, D))) == (-1, 5) and leading(np.zeros((2, 0, D))) == (2, 0)
     found = []
     for shape in [(None, 5, D), (2, None, D), (None, None, D)]:
         tf.function(lambda x: found.append(leading(x)) or x).get_concrete_function(tf.TensorSpec(shape))
     (known_length, known_batch, neither) = found
-    assert known_length == (-1, 5) and known_batch[0] == 2 and tf.is_tensor(known_batch[1]) and all(map(tf.is_tensor, neither))
+    assert (
+        known_length == (-1, 5)
+        and known_batch[0] == 2
+        and tf.is_tensor(known_batch[1])
+        and all(map(tf.is_tensor, neither))
+    )
 
 
 @pytest.mark.parametrize("shape", [(D,), (4, D), (2, 3, D), (2, 3, 4, D)], ids=str)
@@ -107,7 +116,9 @@ def test_with_constant_weights_the_bias_that_tensorflow_asks_for_changes_no_bit(
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("dtype", "joined"), [("float32", False), ("mixed_bfloat16", True)])
 def test_a_constant_weight_meets_its_bias_in_one_operation_in_bfloat16_alone(dtype, joined, bias):
-    """Story: in float32 a batch of 7 was translated at a quarter of its speed, its weights being in the order that 64 had wanted."""
+    """Story: in float32 a batch of 7 was translated at a quarter of its speed, its weights being in the order that 64
+    had wanted.
+    """
     layer, _ = both(dtype, use_bias=bias)
     values = values_of(layer)
 

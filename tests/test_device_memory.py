@@ -9,7 +9,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
-from toy import SUMS, TRAIN, Toy, assert_close, by_one_tape, joined, random_updates, set_weights, sgd, strategy_of, weights_of
+from toy import (
+    SUMS,
+    TRAIN,
+    Toy,
+    assert_close,
+    by_one_tape,
+    joined,
+    random_updates,
+    set_weights,
+    sgd,
+    strategy_of,
+    weights_of,
+)
 
 from t2t_keras.config import EOS
 from t2t_keras.data import batching, shards
@@ -47,7 +59,9 @@ def built(rows: int, replicas: int, spec):
     return (
         strategy,
         model,
-        device_memory.SplittingTrainStep(strategy, make_train_step(strategy, model, optimizer, toy.TASK, TRAIN, spec), toy.cost),
+        device_memory.SplittingTrainStep(
+            strategy, make_train_step(strategy, model, optimizer, toy.TASK, TRAIN, spec), toy.cost
+        ),
     )
 
 
@@ -65,8 +79,12 @@ def test_where_memory_is_short_the_micro_batch_is_split_and_the_update_stays_the
         update(batch, LossScale())
     expected, _ = by_one_tape(updates)
     assert_close(weights_of(model), expected, 3e-6)
-    assert all("out of memory for" in line and "the updates stay the same, except for their dropout masks" in line for line in messages)
-    assert 1 <= len(messages) <= 3  # Of the largest, and of what is left of it in two; what is as large later is not tried again.
+    assert all(
+        "out of memory for" in line and "the updates stay the same, except for their dropout masks" in line
+        for line in messages
+    )
+    # Of the largest, and of what is left of it in two; what is as large later is not tried again.
+    assert 1 <= len(messages) <= 3
 
 
 def test_what_did_not_fit_is_not_tried_again(messages):
@@ -87,7 +105,10 @@ def test_a_single_row_that_does_not_fit_ends_the_run_with_advice():
     [batch] = batches_of(strategy, updates)
     with pytest.raises(
         ValueError,
-        match="out of memory for a micro-batch of 1 x .* Compute one at a time .`micro_batches_at_once=1`., or lower `max_length`",
+        match=(
+            "out of memory for a micro-batch of 1 x .* Compute one at a time .`micro_batches_at_once=1`., or lower "
+            "`max_length`"
+        ),
     ):
         update(batch, LossScale())
 
@@ -105,7 +126,9 @@ def test_one_of_several_workers_that_runs_out_of_memory_ends_the_run_with_advice
 
 
 def test_as_long_as_everything_fits_no_time_is_taken_to_measure_it():
-    update = device_memory.SplittingTrainStep(strategy_of(1), lambda *given: given, lambda *shape: pytest.fail("measured"))
+    update = device_memory.SplittingTrainStep(
+        strategy_of(1), lambda *given: given, lambda *shape: pytest.fail("measured")
+    )
     batch = {side: tf.ones([1, 4, 3], tf.int32) for side in shards.SIDES}
     assert update(batch, LossScale())[0] is batch
 
@@ -120,7 +143,9 @@ def test_halves_hold_the_same_rows_of_each_micro_batch():
     """Each is cut in the middle of its own rows, also where another one has many more."""
     strategy = strategy_of(2)
     [batch] = batches_of(strategy, random_updates([11, 3, 1, 8]), micro_batch_tokens=30, buckets=4)
-    whole, halves = (micro_batches(strategy, each) for each in (batch, device_memory.halve_micro_batches(strategy, batch)))
+    whole, halves = (
+        micro_batches(strategy, each) for each in (batch, device_memory.halve_micro_batches(strategy, batch))
+    )
     assert len(halves) == 2 * len(whole) and len({len(rows) for rows in whole}) > 2
     for rows, first, second in zip(whole, halves[::2], halves[1::2], strict=True):
         assert first + second == rows
@@ -131,8 +156,13 @@ def test_halves_hold_the_same_rows_of_each_micro_batch():
 @pytest.mark.parametrize(("replicas", "buckets"), [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (4, 2)])
 def test_no_micro_batch_of_the_data_costs_more_than_the_largest_shape(folder, replicas, buckets, micro_batch_tokens):
     """The bound holds in every range of lengths, for every micro-batch of the corpus."""
-    train = dataclasses.replace(TRAIN, batch_tokens=60 * buckets, buckets_per_update=buckets, micro_batch_tokens=micro_batch_tokens)
-    largest = [toy.cost(*shape) for shape in device_memory.largest_shapes(shards.read_info(folder), train, replicas, toy.cost).values()]
+    train = dataclasses.replace(
+        TRAIN, batch_tokens=60 * buckets, buckets_per_update=buckets, micro_batch_tokens=micro_batch_tokens
+    )
+    largest = [
+        toy.cost(*shape)
+        for shape in device_memory.largest_shapes(shards.read_info(folder), train, replicas, toy.cost).values()
+    ]
     assert largest == sorted(largest)
     for update in batching.grouped(batching.batches(folder, batch_tokens=60, seed=1, epochs=3), buckets):
         shared = batching.split(update, buckets=buckets, replicas=replicas, micro_batch_tokens=micro_batch_tokens)
@@ -145,9 +175,18 @@ def test_no_micro_batch_of_the_data_costs_more_than_the_largest_shape(folder, re
 
 @pytest.mark.parametrize(
     ("batch_tokens", "buckets_per_update", "micro_batch_tokens", "replicas"),
-    [(4000, 1, 700, 1), (25000, 1, 1500, 1), (2000, 1, 400, 2), (25000, 1, 8192, 4), (25000, 8, 8192, 1), (25000, 8, 1500, 3)],
+    [
+        (4000, 1, 700, 1),
+        (25000, 1, 1500, 1),
+        (2000, 1, 400, 2),
+        (25000, 1, 8192, 4),
+        (25000, 8, 8192, 1),
+        (25000, 8, 1500, 3),
+    ],
 )
-def test_no_possible_shape_costs_more_than_the_largest_shape(batch_tokens, buckets_per_update, micro_batch_tokens, replicas):
+def test_no_possible_shape_costs_more_than_the_largest_shape(
+    batch_tokens, buckets_per_update, micro_batch_tokens, replicas
+):
     """A length a little below a bound may have a row more: 3 rows of 233 are more than 2 of 256."""
     train = dataclasses.replace(
         TRAIN, batch_tokens=batch_tokens, buckets_per_update=buckets_per_update, micro_batch_tokens=micro_batch_tokens
@@ -168,7 +207,9 @@ def test_the_largest_shapes_by_hand():
     """A micro-batch of 30 tokens: as many rows as fit, and one of a sentence that does not."""
     train = dataclasses.replace(TRAIN, batch_tokens=70, micro_batch_tokens=30)
     info = {"source_longest": 40, "target_longest": 21, "columns": shards.SIDES}
-    found = device_memory.largest_shapes(info, train, 1, lambda rows, source, target: rows * (source + target) + source / 100)
+    found = device_memory.largest_shapes(
+        info, train, 1, lambda rows, source, target: rows * (source + target) + source / 100
+    )
     assert found == {8: (5, 6, 6), 16: (2, 15, 15), 32: (1, 32, 21), 40: (1, 40, 21)}
     for longest, bounds in ((1, [1]), (8, [8]), (9, [8, 9]), (16, [8, 16]), (17, [8, 16, 17])):
         info = {"source_longest": longest, "target_longest": 1, "columns": shards.SIDES}
@@ -177,7 +218,9 @@ def test_the_largest_shapes_by_hand():
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_of_buckets_of_different_lengths_the_costly_ones_are_split(replicas, messages):
-    """Three buckets an update; what was too costly once is in halves from then on, and one row beside it is no reason to end."""
+    """Three buckets an update; what was too costly once is in halves from then on, and one row beside it is no reason
+    to end.
+    """
     batches = random_updates([9, 2, 8, 1, 9, 3], seed=4)
     strategy, model, update = built(4, replicas, batches_of(strategy_of(replicas), batches, buckets=3).element_spec)
     for batch in batches_of(strategy, batches, buckets=3):
@@ -194,7 +237,10 @@ def test_of_buckets_of_different_lengths_the_costly_ones_are_split(replicas, mes
 def long_and_short() -> list[dict]:
     draw = np.random.default_rng(8)
     sizes = ((6, 8), (12, 4), (1, 9))
-    return [{side: draw.integers(EOS, 20, [rows, length], dtype=np.int32) for side in shards.SIDES} for rows, length in sizes]
+    return [
+        {side: draw.integers(EOS, 20, [rows, length], dtype=np.int32) for side in shards.SIDES}
+        for rows, length in sizes
+    ]
 
 
 def test_a_costly_micro_batch_of_few_rows_is_halved_at_once_beside_one_of_many():
@@ -237,7 +283,9 @@ def test_before_the_first_update_the_costliest_shapes_run_until_one_fits(folder,
         return {"target_tokens": 1.0}, scale
 
     info = {**shards.read_info(folder), "source_longest": 40, "target_longest": 21}
-    shapes = sorted([(1, 40, 21), (2, 20, 20), (3, 12, 12), (4, 8, 8)], key=lambda shape: toy.cost(*shape), reverse=True)
+    shapes = sorted(
+        [(1, 40, 21), (2, 20, 20), (3, 12, 12), (4, 8, 8)], key=lambda shape: toy.cost(*shape), reverse=True
+    )
     train_step.cost, train_step.build = toy.cost, lambda: None
     train_step.fits = lambda *shape: shape == shapes[number - 1]
     device_memory.run_largest_micro_batches(strategy_of(1), train_step, info, TRAIN, 2)
@@ -259,13 +307,21 @@ def test_the_peak_memory_is_that_of_the_fullest_gpu(folder, messages, monkeypatc
     assert scalars.peak_memory()["utilization/peak_gpu_memory_gib"] == 2.5
 
 
-def test_as_many_micro_batches_run_as_are_computed_at_a_time_and_their_memory_is_reported(folder, messages, monkeypatch):
+def test_as_many_micro_batches_run_as_are_computed_at_a_time_and_their_memory_is_reported(
+    folder, messages, monkeypatch
+):
     """Story: on a CPU an update computed two micro-batches at a time, and --dry_run told the memory of none."""
     train = dataclasses.replace(TRAIN, batch_tokens=180, buckets_per_update=3, micro_batches_at_once=2)
     info, made = {**shards.read_info(folder), "source_longest": 16, "target_longest": 5}, []
 
     def train_step(batch, scale, apply):
-        made.append([tuple(ids.shape) for side in ("source", "target") for ids in strategy.experimental_local_results(batch[side])])
+        made.append(
+            [
+                tuple(ids.shape)
+                for side in ("source", "target")
+                for ids in strategy.experimental_local_results(batch[side])
+            ]
+        )
         return {"target_tokens": 1.0}, scale
 
     train_step.cost, train_step.build = toy.cost, lambda: None
@@ -290,7 +346,9 @@ def test_no_more_micro_batches_run_than_an_update_of_long_sentences_has(folder, 
         return {"target_tokens": 1.0}, scale
 
     train_step.cost, train_step.build, train_step.fits = toy.cost, lambda: None, lambda *shape: True
-    train = dataclasses.replace(TRAIN, batch_tokens=180, buckets_per_update=3, micro_batch_tokens=180, micro_batches_at_once=2)
+    train = dataclasses.replace(
+        TRAIN, batch_tokens=180, buckets_per_update=3, micro_batch_tokens=180, micro_batches_at_once=2
+    )
     device_memory.run_largest_micro_batches(strategy_of(1), train_step, info, train, 1)
     assert made == [1] and "at a time" not in messages[-1]
 
@@ -325,7 +383,9 @@ def test_the_largest_micro_batches_are_in_the_host_s_memory_as_those_of_the_data
     found, strategy = set(), strategy_of(replicas)
 
     def train_step(batch, scale, apply):
-        found.update(ids.device.rpartition("device:")[2] for ids in strategy.experimental_local_results(batch["source"]))
+        found.update(
+            ids.device.rpartition("device:")[2] for ids in strategy.experimental_local_results(batch["source"])
+        )
         return {"target_tokens": 1.0}, scale
 
     train_step.cost, train_step.build, train_step.fits = toy.cost, lambda: None, lambda *shape: True

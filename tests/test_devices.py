@@ -1,4 +1,6 @@
-"""Where training runs: all GPUs, or else virtual CPU devices; over several machines where TF_CONFIG names more than one worker."""
+"""Where training runs: all GPUs, or else virtual CPU devices; over several machines where TF_CONFIG names more than one
+worker.
+"""
 
 import json
 import os
@@ -31,7 +33,10 @@ def machine(monkeypatch):
 
     def of(gpus: int, tf_config: str | None = None):
         names = [f"/device:GPU:{index}" for index in range(gpus)]
-        listed = {"GPU": [types.SimpleNamespace(name=name) for name in names], "CPU": [types.SimpleNamespace(name="/device:CPU:0")]}
+        listed = {
+            "GPU": [types.SimpleNamespace(name=name) for name in names],
+            "CPU": [types.SimpleNamespace(name="/device:CPU:0")],
+        }
         monkeypatch.setattr(tf.config, "list_logical_devices", listed.get)
         for module, name in ((devices, "MirroredStrategy"), (tf.distribute, "MultiWorkerMirroredStrategy")):
             monkeypatch.setattr(module, name, lambda *given, name=name: (name, *given))
@@ -42,7 +47,9 @@ def machine(monkeypatch):
     return of
 
 
-@pytest.mark.parametrize("tf_config", [None, config_of(1), config_of(1, evaluator=["localhost:9"])], ids=["none", "one", "an evaluator"])
+@pytest.mark.parametrize(
+    "tf_config", [None, config_of(1), config_of(1, evaluator=["localhost:9"])], ids=["none", "one", "an evaluator"]
+)
 @pytest.mark.parametrize("cpu_devices", [1, 3])
 def test_without_a_gpu_a_strategy_is_over_as_many_virtual_cpu_devices_as_asked_for(machine, tf_config, cpu_devices):
     machine(gpus=0, tf_config=tf_config)
@@ -56,23 +63,35 @@ def test_with_gpus_a_strategy_is_over_all_of_them_whatever_the_cpu_devices(machi
     assert devices.make_strategy(3) == ("MirroredStrategy", ["/device:GPU:0", "/device:GPU:1"][:gpus])
 
 
-@pytest.mark.parametrize("tf_config", [config_of(2), config_of(1, chief=["localhost:9"])], ids=["two workers", "a chief and a worker"])
+@pytest.mark.parametrize(
+    "tf_config", [config_of(2), config_of(1, chief=["localhost:9"])], ids=["two workers", "a chief and a worker"]
+)
 @pytest.mark.parametrize("gpus", [0, 2])
-def test_with_several_workers_a_strategy_is_over_all_and_is_made_before_devices_are_asked_for(machine, monkeypatch, tf_config, gpus):
+def test_with_several_workers_a_strategy_is_over_all_and_is_made_before_devices_are_asked_for(
+    machine, monkeypatch, tf_config, gpus
+):
     machine(gpus=gpus, tf_config=tf_config)
-    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: pytest.fail("TensorFlow would start before its cluster."))
+    monkeypatch.setattr(
+        tf.config, "list_logical_devices", lambda kind: pytest.fail("TensorFlow would start before its cluster.")
+    )
     assert devices.make_strategy(3) == ("MultiWorkerMirroredStrategy",)
 
 
 @pytest.fixture
 def worker(monkeypatch):
-    """(whether it is the chief, what the chief broadcasts) → a worker of two; the list has what it broadcasts itself."""
+    """(whether it is the chief, what the chief broadcasts) → a worker of two; the list has what it broadcasts
+    itself.
+    """
 
     def of(chief: bool, received: float = 0.0) -> list[float]:
         sent = []
         monkeypatch.setattr(devices, "is_chief", lambda strategy: chief)
         monkeypatch.setattr(devices, "several_workers", lambda strategy: True)
-        monkeypatch.setattr(devices, "broadcast_from_chief", lambda strategy, value: (sent.append(value), value if chief else received)[1])
+        monkeypatch.setattr(
+            devices,
+            "broadcast_from_chief",
+            lambda strategy, value: (sent.append(value), value if chief else received)[1],
+        )
         return sent
 
     return of
@@ -132,7 +151,9 @@ def test_the_strategy_made_has_a_replica_on_each_device():
 
 
 def test_virtual_cpu_devices_are_as_many_as_asked_for(monkeypatch):
-    """The tests' own four; see conftest.py. As many or fewer may be asked for again, and one where nobody has asked for any."""
+    """The tests' own four; see conftest.py. As many or fewer may be asked for again, and one where nobody has asked for
+    any.
+    """
     tf.zeros([])
     for number in (3, 4):
         devices.virtual_cpu_devices(number)
@@ -181,8 +202,12 @@ def test_the_threads_count_the_micro_batches_that_an_update_is_split_into(monkey
     assert devices.threads_of_an_operation(2, config) == 1
 
 
-@pytest.mark.parametrize(("cores", "batch_tokens", "expected"), [(8, 1001, 4), (8, 1000, 8), (7, 2000, 3), (1, 2000, 1)])
-def test_a_micro_batch_that_is_not_full_counts_and_threads_are_rounded_down_to_one_at_least(monkeypatch, cores, batch_tokens, expected):
+@pytest.mark.parametrize(
+    ("cores", "batch_tokens", "expected"), [(8, 1001, 4), (8, 1000, 8), (7, 2000, 3), (1, 2000, 1)]
+)
+def test_a_micro_batch_that_is_not_full_counts_and_threads_are_rounded_down_to_one_at_least(
+    monkeypatch, cores, batch_tokens, expected
+):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
     config = TrainConfig(batch_tokens=batch_tokens, micro_batch_tokens=1000, buckets_per_update=1)
     assert devices.threads_of_an_operation(1, config) == expected
@@ -198,7 +223,14 @@ def test_a_micro_batch_that_is_not_full_counts_and_threads_are_rounded_down_to_o
         (0, 5, {}, 1, TrainConfig(buckets_per_update=2), []),
         (0, 0, {"TF_NUM_INTRAOP_THREADS": "6"}, 1, TrainConfig(buckets_per_update=2), []),
     ],
-    ids=["set", "set for several devices", "without options", "with a GPU", "set by the user", "set in the environment"],
+    ids=[
+        "set",
+        "set for several devices",
+        "without options",
+        "with a GPU",
+        "set by the user",
+        "set in the environment",
+    ],
 )
 def test_a_strategy_sets_the_threads_of_an_operation_unless_the_user_has(
     machine, monkeypatch, gpus, before, environment, cpu_devices, config, expected
@@ -249,7 +281,9 @@ def test_micro_batches_at_a_time_follow_from_cores_memory_and_device_unless_they
     assert devices.micro_batches_at_once(config, cpu_devices) == expected
 
 
-@pytest.mark.parametrize(("devices_here", "expected"), [(["/cpu:0"], 3), (["/cpu:0", "/cpu:1", "/cpu:2"], 2), (["/gpu:0", "/gpu:1"], 1)])
+@pytest.mark.parametrize(
+    ("devices_here", "expected"), [(["/cpu:0"], 3), (["/cpu:0", "/cpu:1", "/cpu:2"], 2), (["/gpu:0", "/gpu:1"], 1)]
+)
 def test_a_strategy_computes_as_many_at_a_time_as_its_devices_can(monkeypatch, devices_here, expected):
     monkeypatch.setattr(machine_module, "cores", lambda: 3)
     names = [name.replace("/cpu", "/device:CPU").replace("/gpu", "/device:GPU") for name in devices_here]
@@ -262,11 +296,18 @@ def test_workers_share_the_micro_batches_of_an_update(monkeypatch, workers, expe
     """Four workers compute one micro-batch each, on all cores of their machines."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": [f"host{index}:1" for index in range(workers)]}}))
-    assert devices.threads_of_an_operation(1, TrainConfig(batch_tokens=1000, micro_batch_tokens=1000, buckets_per_update=4)) == expected
+    assert (
+        devices.threads_of_an_operation(
+            1, TrainConfig(batch_tokens=1000, micro_batch_tokens=1000, buckets_per_update=4)
+        )
+        == expected
+    )
 
 
 def test_batches_and_the_position_of_the_data_stay_on_the_host():
-    """Story: the position was fetched to the device with its batch, so reading it from a GPU waited for the update that ran there."""
+    """Story: the position was fetched to the device with its batch, so reading it from a GPU waited for the update that
+    ran there.
+    """
     strategy = devices.make_strategy(3)
     update = {"source": [[5, 6]] * 3, "target": [[7]] * 3, "position": tf.constant([4, 2], tf.int64), "damaged": 1}
     [batch] = devices.distribute(strategy, tf.data.Dataset.from_tensors(update), 10)
@@ -284,7 +325,9 @@ def test_batches_and_the_position_of_the_data_stay_on_the_host():
     ],
 )
 def test_each_process_takes_the_shares_of_its_own_replicas(shared, expected):
-    """Two processes of two replicas: 0 and 1, 2 and 3. From a data service, a process reads its part of each update, and all is its own."""
+    """Two processes of two replicas: 0 and 1, 2 and 3. From a data service, a process reads its part of each update,
+    and all is its own.
+    """
     rows = [[[number] for number in range(first, first + 4)] for first in (50, 60)]
     asked = []
     strategy = types.SimpleNamespace(

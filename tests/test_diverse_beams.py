@@ -22,7 +22,9 @@ from t2t_keras.decoding.diverse_beams import DiverseBeams
 from t2t_keras.decoding.search_hooks import Best
 
 
-def in_groups(table, beam_size: int, groups: int, diversity: float, max_length: int, alpha: float, change=None) -> list[tuple]:
+def in_groups(
+    table, beam_size: int, groups: int, diversity: float, max_length: int, alpha: float, change=None
+) -> list[tuple]:
     """Groups of beams, every step taken, with dictionaries."""
     size = beam_size // groups
     running, ended = [{(): 0.0} for _ in range(groups)], [{} for _ in range(groups)]
@@ -35,10 +37,14 @@ def in_groups(table, beam_size: int, groups: int, diversity: float, max_length: 
                 for token, value in enumerate(change(tokens, values) if change else values):
                     if value > -np.inf:
                         candidates[*tokens, token] = log_p + value
-                        chosen_by[*tokens, token] = log_p + value - diversity * (written.count(token) if token != EOS else 0)
+                        chosen_by[*tokens, token] = (
+                            log_p + value - diversity * (written.count(token) if token != EOS else 0)
+                        )
             best = sorted(candidates, key=chosen_by.get, reverse=True)[: 2 * size if size > 1 else 1]
             ended[group] |= {tokens: candidates[tokens] for tokens in best if tokens[-1] == EOS}
-            running[group] = {tokens: candidates[tokens] for tokens in [tokens for tokens in best if tokens[-1] != EOS][:size]}
+            running[group] = {
+                tokens: candidates[tokens] for tokens in [tokens for tokens in best if tokens[-1] != EOS][:size]
+            }
             written += [tokens[-1] for tokens in running[group]]
     found = [pair for group in range(groups) for pair in ranked(ended[group] | running[group], alpha)[:size]]
     return sorted(found, key=lambda pair: (pair[0][-1] != EOS, -pair[1]))
@@ -49,7 +55,9 @@ def in_groups(table, beam_size: int, groups: int, diversity: float, max_length: 
 def test_groups_equal_the_rule_of_the_paper(beam_size, groups, alpha):
     tables = random_tables(batch=30, seed=beam_size + groups, vocab_size=7)
     selector = DiverseBeams(groups, 0.7, EOS)
-    for received, table in zip(search(tables, beam_size=beam_size, max_length=7, alpha=alpha, selector=selector), tables, strict=True):
+    for received, table in zip(
+        search(tables, beam_size=beam_size, max_length=7, alpha=alpha, selector=selector), tables, strict=True
+    ):
         assert_same(received, in_groups(table, beam_size, groups, 0.7, 7, alpha))
 
 
@@ -74,7 +82,9 @@ def test_a_vocabulary_of_fewer_tokens_than_candidates_is_searched_by_the_same_ru
 def test_one_group_is_beam_search_and_groups_that_avoid_nothing_are_one_search_several_times():
     tables = random_tables(batch=20, seed=9, vocab_size=6)
     options = {"max_length": 7, "alpha": 0.6}
-    assert search(tables, beam_size=4, selector=DiverseBeams(1, 5.0, EOS), **options) == search(tables, beam_size=4, **options)
+    assert search(tables, beam_size=4, selector=DiverseBeams(1, 5.0, EOS), **options) == search(
+        tables, beam_size=4, **options
+    )
     twice = search(tables, beam_size=6, selector=DiverseBeams(2, 0.0, EOS), **options)
     for both, one in zip(twice, search(tables, beam_size=3, **options), strict=True):
         assert_same(both, sorted(one * 2, key=lambda pair: (pair[0][-1] != EOS, -pair[1])))
@@ -88,15 +98,22 @@ def test_the_first_group_is_a_search_of_its_own():
         own = search_that_never_stops_early(table, 2, 7, 0.6)
         assert {tokens for tokens, _ in own} <= {tokens for tokens, _ in received}
         # Without groups of their own, four that the first group ends would leave the second none.
-        displaced += len({tokens for tokens, _ in search_that_never_stops_early(table, 4, 7, 0.6)} & {tokens for tokens, _ in received}) < 4
+        displaced += (
+            len(
+                {tokens for tokens, _ in search_that_never_stops_early(table, 4, 7, 0.6)}
+                & {tokens for tokens, _ in received}
+            )
+            < 4
+        )
     assert displaced > 10
 
 
 def test_a_diversity_by_hand():
-    """Words 0, 1 and 2 have 0.5, 0.25 and 0.15, the end 0.1; three groups of one beam, one token. Scores are log P of the model.
+    """Words 0, 1 and 2 have 0.5, 0.25 and 0.15, the end 0.1; three groups of one beam, one token. Scores are log P of
+    the model.
 
-    With λ = 1 the second group writes word 1, for log 0.5 - 1 = -1.69 is below log 0.25 = -1.39; the third writes word 0, for -1.69 is
-    above log 0.15 = -1.90. With λ = 1.5 it writes word 2.
+    With λ = 1 the second group writes word 1, for log 0.5 - 1 = -1.69 is below log 0.25 = -1.39; the third writes word
+    0, for -1.69 is above log 0.15 = -1.90. With λ = 1.5 it writes word 2.
     """
     tables = constant_tables([0.5, 0.25, 0.15, 0.1])
     received = search(tables, beam_size=3, max_length=1, alpha=0.0, selector=DiverseBeams(3, 1.0, EOS))[0]
@@ -128,7 +145,9 @@ def test_scorers_change_what_groups_select():
         return Forgetful.by_hand(tokens, np.where(np.arange(7) == 4, -np.inf, values))
 
     for received, table in zip(
-        search(tables, beam_size=4, max_length=6, alpha=0.6, scorers=scorers, selector=DiverseBeams(2, 0.7, EOS)), tables, strict=True
+        search(tables, beam_size=4, max_length=6, alpha=0.6, scorers=scorers, selector=DiverseBeams(2, 0.7, EOS)),
+        tables,
+        strict=True,
     ):
         assert_same(received, in_groups(table, 4, 2, 0.7, 6, 0.6, change))
 
@@ -141,7 +160,13 @@ def test_a_sentence_alone_has_what_it_has_in_a_batch_in_a_graph():
     def run(start, max_length):
         number = tf.shape(start)[0]
         state = {"read": tf.zeros([number, 0, beam_size], tf.int32)}
-        options = {"eos_id": EOS, "beam_size": beam_size, "max_length": max_length, "alpha": 0.6, "scorers": [NoRepeatedPair(number, 6)]}
+        options = {
+            "eos_id": EOS,
+            "beam_size": beam_size,
+            "max_length": max_length,
+            "alpha": 0.6,
+            "scorers": [NoRepeatedPair(number, 6)],
+        }
         return beam_search(history_step(weights), state, start, selector=DiverseBeams(3, 0.7, EOS), **options)
 
     rows = [tf.range(batch) % 6, tf.constant(rng.integers(1, 12, batch), tf.int32)]
@@ -160,7 +185,9 @@ def test_groups_of_unequal_sizes_are_refused(beam_size, groups):
         def groups(self, beam_size):
             return groups
 
-    with pytest.raises(ValueError, match=f"Expected groups of as many beams.*Received: {groups} groups of {beam_size} beams"):
+    with pytest.raises(
+        ValueError, match=f"Expected groups of as many beams.*Received: {groups} groups of {beam_size} beams"
+    ):
         search(random_tables(batch=1, seed=1), beam_size=beam_size, max_length=2, alpha=0.0, selector=Groups())
 
 

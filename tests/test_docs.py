@@ -1,4 +1,6 @@
-"""What the documentation says is so: its links, files and flags exist, its Python runs; and the wheel holds all that it needs."""
+"""What the documentation says is so: its links, files and flags exist, its Python runs; and the wheel holds all that it
+needs.
+"""
 
 import dataclasses
 import pathlib
@@ -53,7 +55,9 @@ def test_the_readme_has_at_most_150_lines():
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, ROOT / "serving/README.md", ROOT / "tests/data/README.md"], ids=lambda page: str(page.relative_to(ROOT))
+    "page",
+    [*PAGES, ROOT / "serving/README.md", ROOT / "tests/data/README.md"],
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_every_link_and_picture_leads_somewhere(page):
     for link in re.findall(r"\]\(([^)\s]+)\)", text_of(page)):
@@ -88,9 +92,23 @@ def test_every_file_that_a_page_names_exists(page):
 
 
 def test_every_flag_that_a_page_names_is_one():
-    groups = (ModelConfig, RnnConfig, BertConfig, ClassifierConfig, TrainConfig, DecodeConfig, SampleConfig, FilterConfig, DataConfig)
+    groups = (
+        ModelConfig,
+        RnnConfig,
+        BertConfig,
+        ClassifierConfig,
+        TrainConfig,
+        DecodeConfig,
+        SampleConfig,
+        FilterConfig,
+        DataConfig,
+    )
     known = {field.name for group in groups for field in dataclasses.fields(group)}
-    for program in [*(ROOT / "tools").glob("*.py"), *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "t2t_keras/cli").glob("*.py")]:
+    for program in [
+        *(ROOT / "tools").glob("*.py"),
+        *(ROOT / "benchmarks").glob("*.py"),
+        *(ROOT / "t2t_keras/cli").glob("*.py"),
+    ]:
         known |= set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', text_of(program)))
     known |= set(re.findall(r'add_argument\("--(\w+)"', text_of(ROOT / "tests/mutation.py")))
     known |= {"help", "flagfile", "logdir", run_options.ARCHITECTURE, *FORMER_NAMES}
@@ -127,10 +145,16 @@ def test_the_page_on_architecture_has_the_layers_of_the_contract_and_their_numbe
 
 
 def test_the_parameters_in_the_page_on_table_3_are_those_of_the_rows():
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text_of(ROOT / "docs/table3.md").splitlines()]
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text_of(ROOT / "docs/table3.md").splitlines()
+    ]
     found = {row[0]: row[2:5] for row in cells if len(row) == 6 and row[0] in paper.TABLE_3}
     assert found == {
-        name: [f"{paper.model(name).num_weights:,}", f"{paper.model(name, vocab_size=41_100).num_weights:,}", f"{row.parameters or ''}"]
+        name: [
+            f"{paper.model(name).num_weights:,}",
+            f"{paper.model(name, vocab_size=41_100).num_weights:,}",
+            f"{row.parameters or ''}",
+        ]
         for name, row in paper.TABLE_3.items()
     }
 
@@ -138,12 +162,19 @@ def test_the_parameters_in_the_page_on_table_3_are_those_of_the_rows():
 def test_the_training_time_of_multi30k_is_that_of_the_measured_speeds_on_every_page():
     """Story: it had four values."""
     results, flags = text_of(ROOT / "docs/results.md"), text_of(ROOT / "configs/multi30k_en_de.flags")
-    tokens, updates = (int(re.search(rf"^--{name}=(\d+)$", flags, re.MULTILINE)[1]) for name in ("batch_tokens", "train_steps"))
-    speeds = [int(each.replace(",", "")) for each in re.findall(r"^\| t2t_keras \| ([\d,]+) \|", results, re.MULTILINE)[:2]]
+    tokens, updates = (
+        int(re.search(rf"^--{name}=(\d+)$", flags, re.MULTILINE)[1]) for name in ("batch_tokens", "train_steps")
+    )
+    speeds = [
+        int(each.replace(",", "")) for each in re.findall(r"^\| t2t_keras \| ([\d,]+) \|", results, re.MULTILINE)[:2]
+    ]
     seconds = [tokens / speed for speed in speeds]  # Of an update in bfloat16 and in float32.
     bfloat16, float32 = (f"{updates * each / 3600:.1f}" for each in seconds)
     said = " ".join(results.split())
-    assert f"of {tokens:,} tokens a side, takes {seconds[0]:.2f} s in bfloat16 and {seconds[1]:.2f} s in float32, and all" in said
+    assert (
+        f"of {tokens:,} tokens a side, takes {seconds[0]:.2f} s in bfloat16 and {seconds[1]:.2f} s in float32, and all"
+        in said
+    )
     assert f"all {updates:,} updates take {bfloat16} and {float32} hours" in said and f"[now {bfloat16} h]" in said
     assert f"the updates take about {bfloat16} hours" in flags
     assert f"updates take about {float32} hours on the two cores of the [results]" in " ".join(text_of(README).split())
@@ -160,12 +191,23 @@ def test_the_page_on_table_3_counts_its_rows():
 def test_the_page_on_cost_has_the_figures_of_table_2():
     def cost(flops: float | None) -> str:
         mantissa, exponent = f"{flops or 0:.1e}".split("e+")
-        return f"{mantissa} · 10{exponent.lstrip('0').translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}" if flops else ""
+        return (
+            f"{mantissa} · 10{exponent.lstrip('0').translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+            if flops
+            else ""
+        )
 
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text_of(ROOT / "docs/cost.md").splitlines()]
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text_of(ROOT / "docs/cost.md").splitlines()
+    ]
     found = [row for row in cells if len(row) == 5 and row[0] in {system.name for system in paper.TABLE_2}]
     assert found == [
-        [system.name, *(f"{bleu or ''}" for bleu in (system.en_de, system.en_fr)), cost(system.en_de_flops), cost(system.en_fr_flops)]
+        [
+            system.name,
+            *(f"{bleu or ''}" for bleu in (system.en_de, system.en_fr)),
+            cost(system.en_de_flops),
+            cost(system.en_fr_flops),
+        ]
         for system in paper.TABLE_2
     ]
 
@@ -174,7 +216,8 @@ def test_every_public_name_is_explained():
     page = text_of(ROOT / "docs/python.md")
     code = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
     returned = {"TextTranslator", "Translation"}  # By functions; nobody calls them.
-    assert {name for name in t2t_keras.__all__ if not re.search(rf"t2t_keras\.{name}[()]", code)} == returned  # Called, or a base class.
+    # Called, or a base class.
+    assert {name for name in t2t_keras.__all__ if not re.search(rf"t2t_keras\.{name}[()]", code)} == returned
     assert all(f"`{name}`" in page for name in t2t_keras.__all__)
 
 
@@ -207,7 +250,9 @@ def run_examples(page: pathlib.Path, slow: bool) -> int:
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(("page", "number"), zip(EXAMPLES, (1, 14, 1, 1, 7), strict=True), ids=lambda value: getattr(value, "name", ""))
+@pytest.mark.parametrize(
+    ("page", "number"), zip(EXAMPLES, (1, 14, 1, 1, 7), strict=True), ids=lambda value: getattr(value, "name", "")
+)
 def test_the_examples_run(user, page, number):
     assert run_examples(page, slow=False) >= number
 
@@ -236,11 +281,26 @@ def test_a_model_of_version_0_1_still_exports(tmp_path):
 def test_the_wheel_holds_all_of_the_package_programs_and_configs(tmp_path):
     """Built from a copy, so that no build folder is left here, and without the network."""
     copy = copy_repository(tmp_path / "copy")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(copy)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(tmp_path),
+        str(copy),
+    ]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     (wheel,) = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    expected = {path.relative_to(ROOT).as_posix() for pattern in ("*.py", "*.html") for path in (ROOT / "t2t_keras").rglob(pattern)}
+    expected = {
+        path.relative_to(ROOT).as_posix()
+        for pattern in ("*.py", "*.html")
+        for path in (ROOT / "t2t_keras").rglob(pattern)
+    }
     expected |= {f"t2t_keras_tools/{path.name}" for path in (ROOT / "tools").glob("*.py")}
     expected |= {f"t2t_keras_configs/{path.name}" for path in (ROOT / "configs").glob("*.flags")}
     assert expected <= names
@@ -276,7 +336,8 @@ def test_everything_imported_is_installed_with_the_package():
         "torch",
         "transformers",
     }
-    needed = {PACKAGES[root] for root in roots if root in PACKAGES} - extras - {"ml-dtypes", "numpy", "protobuf"}  # TensorFlow brings them.
+    # TensorFlow brings them.
+    needed = {PACKAGES[root] for root in roots if root in PACKAGES} - extras - {"ml-dtypes", "numpy", "protobuf"}
     assert needed | {"tensorboard"} <= required
 
 

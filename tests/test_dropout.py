@@ -36,7 +36,9 @@ def test_the_expectation_is_kept_to_sampling_error():
 def test_the_expectation_is_kept_in_bfloat16_but_for_the_rounding_of_the_scale():
     kept = Dropout(0.1, seed=2, dtype="bfloat16")(ops.ones((SIDE, SIDE), "bfloat16"), training=True)
     half_a_unit = 2**-8  # bfloat16 has 8 significant bits; 1 / 0.9 lies between 1 and 2.
-    assert np.array(ops.cast(kept, "float32")).mean() == pytest.approx(1, abs=five_standard_errors(0.1, SIDE**2) / 0.9 + half_a_unit)
+    assert np.array(ops.cast(kept, "float32")).mean() == pytest.approx(
+        1, abs=five_standard_errors(0.1, SIDE**2) / 0.9 + half_a_unit
+    )
 
 
 def test_what_is_not_dropped_is_divided_by_one_minus_the_rate():

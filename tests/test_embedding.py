@@ -53,13 +53,18 @@ def test_logits_may_have_a_matrix_and_a_bias_of_their_own():
 
 def test_embeddings_start_with_a_variance_of_one():
     layer = SharedEmbedding(1000, 64)
-    assert np.array(layer(np.arange(1000)[None])).std() == pytest.approx(1, abs=0.02)  # 64,000 draws: seven standard errors.
+    # 64,000 draws: seven standard errors.
+    assert np.array(layer(np.arange(1000)[None])).std() == pytest.approx(1, abs=0.02)
 
 
 def test_a_bfloat16_layer_embeds_and_gives_logits_in_bfloat16_with_a_float32_matrix():
     layer = SharedEmbedding(V, D, dtype="mixed_bfloat16")
     embedded = layer(np.array([[3, 4]]))
     logits = layer.logits(embedded)
-    assert [keras.backend.standardize_dtype(x.dtype) for x in (embedded, logits, layer.matrix)] == ["bfloat16", "bfloat16", "float32"]
+    assert [keras.backend.standardize_dtype(x.dtype) for x in (embedded, logits, layer.matrix)] == [
+        "bfloat16",
+        "bfloat16",
+        "float32",
+    ]
     exact = np.array(ops.cast(embedded, "float32")) @ layer.matrix.numpy().T
     np.testing.assert_allclose(ops.cast(logits, "float32"), exact, atol=0.05)

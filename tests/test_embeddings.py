@@ -1,4 +1,6 @@
-"""Runs whose embeddings start as word vectors, and keep them for some updates, exactly as long when they are resumed."""
+"""Runs whose embeddings start as word vectors, and keep them for some updates, exactly as long when they are
+resumed.
+"""
 
 import dataclasses
 import pathlib
@@ -56,7 +58,8 @@ def test_vectors_that_give_no_row_are_refused(tmp_path, rows):
     weights = matrix()
     before = weights.numpy()
     with pytest.raises(
-        ValueError, match="Expected vectors of words in the vocabulary, such as cat, do, dog. Received: none in .*, or all 0"
+        ValueError,
+        match="Expected vectors of words in the vocabulary, such as cat, do, dog. Received: none in .*, or all 0",
     ):
         embeddings.start(vectors(tmp_path / "v", rows), weights, PIECES)
     np.testing.assert_array_equal(weights.numpy(), before)
@@ -87,7 +90,13 @@ def test_held_rows_keep_every_bit_and_the_others_train_as_without(replicas):
     train = dataclasses.replace(toy.TRAIN, freeze_embeddings=2, embeddings="v")
     updates = toy.random_updates([4, 3, 5])
 
-    given = {"replicas": replicas, "micro_batch_tokens": 10**6, "train": train, "make_optimizer": toy.adam, "make_model": toy_model}
+    given = {
+        "replicas": replicas,
+        "micro_batch_tokens": 10**6,
+        "train": train,
+        "make_optimizer": toy.adam,
+        "make_model": toy_model,
+    }
     start, path = toy.weights_of(toy_model_with_weights()), "embedding/matrix"
     plain, plain_metrics = toy.on_devices(updates[:1], **given)
     with pytest.MonkeyPatch.context() as patch:
@@ -138,12 +147,24 @@ def rows_of(model_dir: pathlib.Path, step: int) -> tuple[np.ndarray, np.ndarray]
 
 @pytest.mark.medium
 def test_rows_are_held_for_so_many_updates_also_in_a_run_that_was_stopped_between(file, tmp_path):
-    """Without the file of vectors, which a resumed run needs no more. Saved after each update; rows train from the fourth on."""
-    given = GIVEN | {"embeddings": str(file), "freeze_embeddings": 3, "checkpoint_steps": 1, "train_steps": 5, "valid_steps": 5}
+    """Without the file of vectors, which a resumed run needs no more. Saved after each update; rows train from the
+    fourth on.
+    """
+    given = GIVEN | {
+        "embeddings": str(file),
+        "freeze_embeddings": 3,
+        "checkpoint_steps": 1,
+        "train_steps": 5,
+        "valid_steps": 5,
+    }
     given |= {"keep_checkpoints": 9, "deterministic": True, "subwords": "word", "vocab_size": 320}
     said = trained(tmp_path / "whole", **given)
     found = len((tmp_path / "whole" / run_folder.EMBEDDINGS).read_text().split())
-    assert re.search(rf"^{found} of the 60 sub-words that begin a word have a vector in {file}; the others start at random.$", said, re.M)
+    assert re.search(
+        rf"^{found} of the 60 sub-words that begin a word have a vector in {file}; the others start at random.$",
+        said,
+        re.M,
+    )
     copy = tmp_path / "copy.bin"
     copy.write_bytes(file.read_bytes())
     trained(tmp_path / "stopped", **given | {"train_steps": 2, "embeddings": str(copy)})
@@ -165,7 +186,9 @@ def test_rows_are_held_for_so_many_updates_also_in_a_run_that_was_stopped_betwee
 
 @pytest.mark.medium
 def test_without_freezing_they_train_at_once(file, tmp_path):
-    trained(tmp_path / "run", **GIVEN | {"embeddings": str(file), "checkpoint_steps": 1, "train_steps": 2, "valid_steps": 2})
+    trained(
+        tmp_path / "run", **GIVEN | {"embeddings": str(file), "checkpoint_steps": 1, "train_steps": 2, "valid_steps": 2}
+    )
     first, second = (rows_of(tmp_path / "run", step)[0] for step in (1, 2))
     assert (first != second).any(axis=1).all()
 
@@ -190,11 +213,15 @@ def options(model=None, **train) -> run_options.Options:
 
 def test_what_can_be_found_out_before_tensorflow_is(file, tmp_path):
     embeddings.check(options(embeddings=str(file)))
-    rnn = dataclasses.replace(options(RnnConfig(340, d_model=4, d_embedding=8), embeddings=str(file)), architecture="rnn")
+    rnn = dataclasses.replace(
+        options(RnnConfig(340, d_model=4, d_embedding=8), embeddings=str(file)), architecture="rnn"
+    )
     embeddings.check(rnn)
     with pytest.raises(ValueError, match="Expected word vectors of 16 numbers, .* Received: 8 in"):
         embeddings.check(options(ModelConfig(340, d_model=16), embeddings=str(file)))
-    with pytest.raises(ValueError, match="Expected one vocabulary of both sides with `embeddings`. Received: source_vocab_size=330."):
+    with pytest.raises(
+        ValueError, match="Expected one vocabulary of both sides with `embeddings`. Received: source_vocab_size=330."
+    ):
         embeddings.check(options(ModelConfig(340, d_model=8, source_vocab_size=330), embeddings=str(file)))
     with pytest.raises(FileNotFoundError, match="No such file of word vectors"):
         embeddings.check(options(embeddings=str(tmp_path / "nowhere")))

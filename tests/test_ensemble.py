@@ -61,7 +61,9 @@ def by_hand(models, source: list[int], targets: list[tuple], **options) -> list[
 def other(seed: int) -> list:
     """Returns models of another size and of another architecture, over the vocabulary of `small`."""
     models = [
-        Transformer(ModelConfig(VOCAB_SIZE, encoder_layers=2, decoder_layers=2, d_model=12, d_ff=10, num_heads=3, d_k=2, d_v=5)),
+        Transformer(
+            ModelConfig(VOCAB_SIZE, encoder_layers=2, decoder_layers=2, d_model=12, d_ff=10, num_heads=3, d_k=2, d_v=5)
+        ),
         Gru(GruConfig(VOCAB_SIZE, d_model=6, depth=2)),
     ]
     draw = np.random.default_rng(seed)
@@ -93,7 +95,9 @@ def test_what_one_model_finds_impossible_another_may_write():
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_model_beside_itself_is_that_model(frozen, of):
     model = small(1)
-    one, two = (Translator(each, None, DECODE, frozen=frozen) for each in (model, Ensemble([model, model], [3.0, 1.0], of)))
+    one, two = (
+        Translator(each, None, DECODE, frozen=frozen) for each in (model, Ensemble([model, model], [3.0, 1.0], of))
+    )
     for received, expected in zip(searched(two, SOURCES, 6), searched(one, SOURCES, 6), strict=True):
         assert [tokens for tokens, _ in received] == [tokens for tokens, _ in expected]
         np.testing.assert_allclose([score for _, score in received], [score for _, score in expected], atol=1e-5)
@@ -113,7 +117,9 @@ def test_models_of_other_sizes_and_architectures_find_what_is_best_by_their_mean
         expected = ranked(dict(zip(every, by_hand(models, source, every, **options), strict=True)), 0.6)
         assert len(expected) == 1 + 6 + 36
         assert [tokens for tokens, _ in received[:25]] == [tokens for tokens, _ in expected[:25]]
-        np.testing.assert_allclose([score for _, score in received[:25]], [score for _, score in expected[:25]], atol=1e-4)
+        np.testing.assert_allclose(
+            [score for _, score in received[:25]], [score for _, score in expected[:25]], atol=1e-4
+        )
 
 
 def test_given_translations_are_scored_by_the_mean():
@@ -141,7 +147,9 @@ def test_draws_are_from_the_mean():
     drawn, scores = translator.draw(source, tf.constant([1]), tf.constant([400]), translator.weights, **options)
     tokens = drawn.to_tensor().numpy().ravel()
     assert set(tokens) == {4, 5} and 270 < np.sum(tokens == 4) < 330
-    np.testing.assert_allclose(scores.to_tensor().numpy().ravel(), np.log(np.where(tokens == 4, 3 / 4, 1 / 4)), atol=1e-5)
+    np.testing.assert_allclose(
+        scores.to_tensor().numpy().ravel(), np.log(np.where(tokens == 4, 3 / 4, 1 / 4)), atol=1e-5
+    )
 
 
 def test_alignments_are_the_mean_of_those_of_models_that_align():
@@ -199,17 +207,25 @@ def test_models_that_read_a_text_with_other_placeholders_are_refused():
     own, same, different = (types.SimpleNamespace(pattern=pattern) for pattern in ("x", "x", "y"))
     tokenizer = types.SimpleNamespace(source=own)
     assert Translator(Ensemble([small(1)] * 2), tokenizer, DECODE, other_sources=[same]).other_sources == [same]
-    with pytest.raises(ValueError, match="Expected models with the same placeholders .*Received: models with different ones."):
+    with pytest.raises(
+        ValueError, match="Expected models with the same placeholders .*Received: models with different ones."
+    ):
         Translator(Ensemble([small(1)] * 2), tokenizer, DECODE, other_sources=[same, different])
 
 
 def test_each_source_is_read_in_its_own_sub_words():
     first, *others = (
-        types.SimpleNamespace(pattern="", detokenize=lambda ids: "text", tokenize=lambda text, name=name: f"{text} in {name}")
+        types.SimpleNamespace(
+            pattern="", detokenize=lambda ids: "text", tokenize=lambda text, name=name: f"{text} in {name}"
+        )
         for name in ("the first", "the second", "the third")
     )
     translator = Translator(Ensemble([small(1)] * 3), types.SimpleNamespace(source=first), DECODE, other_sources=others)
-    assert translator.sources("ids") == {"source": "ids", "source_1": "text in the second", "source_2": "text in the third"}
+    assert translator.sources("ids") == {
+        "source": "ids",
+        "source_1": "text in the second",
+        "source_2": "text in the third",
+    }
 
 
 def test_an_export_counts_the_shared_matrix_of_each_model_twice(tmp_path, monkeypatch):
@@ -232,7 +248,9 @@ def runs(tmp_path_factory) -> list[pathlib.Path]:
     shutil.copy(RUN_1 / "subwords.model", folder)
     written = json.loads((RUN_1 / "config.json").read_text())
     wide = written["model"] | {"d_model": 16, "decoder_layers": 2}
-    (folder / "config.json").write_text(json.dumps(written | {"model": wide, "decode": written["decode"] | {"beam_size": 3}}))
+    (folder / "config.json").write_text(
+        json.dumps(written | {"model": wide, "decode": written["decode"] | {"beam_size": 3}})
+    )
     model, draw = Transformer(ModelConfig(**wide)), np.random.default_rng(4)
     for weight in model.trainable_variables:
         weight.assign_add(draw.normal(0, 0.3, weight.shape))
@@ -255,7 +273,10 @@ def test_runs_are_loaded_together(runs, messages):
     expected = [by_hand(models, source, [target], weights=[1, 3])[0] for target in targets]
     np.testing.assert_allclose(scores_of(ensemble), expected, atol=1e-4)
     assert ensemble.config.beam_size == 2 and loading.load(runs[::-1], beam_size=5).config.beam_size == 5
-    assert [f"Using the average of {run}: " in message for run, message in zip(runs, messages[2:4], strict=True)] == [True, True]
+    assert [f"Using the average of {run}: " in message for run, message in zip(runs, messages[2:4], strict=True)] == [
+        True,
+        True,
+    ]
 
 
 @pytest.mark.medium
@@ -277,7 +298,9 @@ def test_a_run_beside_itself_is_that_run_in_other_precisions_too(options):
 def test_in_bfloat16_each_run_has_its_own_weights(runs, monkeypatch):
     """And its own architecture."""
     cast, folders = loading._cast, []
-    monkeypatch.setattr(loading, "_cast", lambda model, folder, dtype: folders.append(folder) or cast(model, folder, dtype))
+    monkeypatch.setattr(
+        loading, "_cast", lambda model, folder, dtype: folders.append(folder) or cast(model, folder, dtype)
+    )
     for run, model in zip(runs, loading.load(runs, dtype="bfloat16").model.models, strict=True):
         for found, trained in zip(model.weights, loading.load(run).model.weights, strict=True):
             np.testing.assert_array_equal(found.numpy(), tf.cast(trained.value, tf.bfloat16).numpy())
@@ -314,7 +337,10 @@ def test_runs_may_have_other_sub_words_of_the_source(runs, own_source, first):
     assert len(own[0]) != len(own[1])
     for target in ensemble.tokenizer.tokenize(targets).to_list():
         shifted = tf.constant([[BOS, *target[:-1]]])
-        probabilities = [tf.nn.softmax(one.model((tf.constant([ids]), shifted)))[0].numpy() for one, ids in zip(each, own, strict=True)]
+        probabilities = [
+            tf.nn.softmax(one.model((tf.constant([ids]), shifted)))[0].numpy()
+            for one, ids in zip(each, own, strict=True)
+        ]
         by_token = np.log(np.mean(probabilities, axis=0))[range(len(target)), target]
         source = ensemble.source_tokenizer.tokenize([line])
         received = ensemble.log_probs(source, tf.RaggedTensor.from_row_lengths(tf.constant(target), [len(target)]))
@@ -354,7 +380,9 @@ def test_other_sub_words_none_and_other_mistakes_are_refused(runs, tmp_path):
     (strange / "subwords.model").write_bytes(changed)
     written = json.loads((strange / "config.json").read_text())
     (strange / "config.json").write_text(json.dumps(written | {"subwords": files.describe(strange / "subwords.model")}))
-    with pytest.raises(ValueError, match=f"the same sub-words of the target, .*run_1/subwords.model. Received: {strange}, which has"):
+    with pytest.raises(
+        ValueError, match=f"the same sub-words of the target, .*run_1/subwords.model. Received: {strange}, which has"
+    ):
         loading.load([RUN_1, strange])
     with pytest.raises(ValueError, match="Expected the folder of a run, or several. Received none."):
         t2t_keras.load([])
@@ -362,7 +390,9 @@ def test_other_sub_words_none_and_other_mistakes_are_refused(runs, tmp_path):
         t2t_keras.load(RUN_1, ensemble_weights=[1.0, 2.0])
     with pytest.raises(FileNotFoundError, match="nothing is not a model folder"):
         t2t_keras.load([RUN_1, tmp_path / "nothing"])
-    with pytest.raises(ValueError, match="Expected a Transformer for the format of CTranslate2. Received: a model of Ensemble."):
+    with pytest.raises(
+        ValueError, match="Expected a Transformer for the format of CTranslate2. Received: a model of Ensemble."
+    ):
         ctranslate2_format.write(loading.load(runs), tmp_path / "out")
 
 
@@ -385,7 +415,10 @@ def test_an_export_of_an_ensemble_translates_and_draws_alone(runs, own_source, t
     assert drawn == [[each.text for each in draws] for draws in sampled]
     np.testing.assert_allclose(drawn_scores, [[each.score for each in draws] for draws in sampled], atol=1e-4)
     described = json.loads((version / "assets.extra" / savedmodel.DESCRIPTION).read_text())
-    assert described["models"] == [dataclasses.asdict(run_folder.groups(run, "model")[0]) for run in folders] and "model" not in described
+    assert (
+        described["models"] == [dataclasses.asdict(run_folder.groups(run, "model")[0]) for run in folders]
+        and "model" not in described
+    )
     assert described["ensemble_weights"] == [0.25, 0.75] and described["ensemble_mean"] == "logs"
     assert [run["update"] for run in described["runs"]] == [5, 2000] and described["runs"][1]["checkpoint"] == "latest"
 
@@ -425,10 +458,19 @@ def test_a_folder_with_a_comma_in_its_name_is_one_run(runs, tmp_path):
 @pytest.mark.parametrize(
     ("program", "flags", "message"),
     [
-        ("translate", ["--ensemble_weights=1,2"], "Expected several models with --ensemble_weights. Received: 1.0, 2.0."),
-        ("translate", [f"--model_dir={RUN_1},{RUN_1}", "--ensemble_weights=1,x"], "Expected numbers as --ensemble_weights. Received: 1,x."),
+        (
+            "translate", ["--ensemble_weights=1,2"],
+            "Expected several models with --ensemble_weights. Received: 1.0, 2.0."
+        ),
+        (
+            "translate", [f"--model_dir={RUN_1},{RUN_1}", "--ensemble_weights=1,x"],
+            "Expected numbers as --ensemble_weights. Received: 1,x."
+        ),
         ("translate", [f"--model_dir={RUN_1},nowhere"], "nowhere is not a model folder"),
-        ("attention", [f"--model_dir={RUN_1},{RUN_1}", "--output=x"], "Expected one run, whose attention can be drawn. Received: 2."),
+        (
+            "attention", [f"--model_dir={RUN_1},{RUN_1}", "--output=x"],
+            "Expected one run, whose attention can be drawn. Received: 2."
+        ),
         (
             "evaluate",
             ["--model_dir=", "--hypothesis=h", "--reference=r", "--ensemble_mean=logs"],

@@ -1,4 +1,6 @@
-"""Scores are those of EVALB with COLLINS.prm. Every row of the table was also scored by EVALB itself (the version of 2006)."""
+"""Scores are those of EVALB with COLLINS.prm. Every row of the table was also scored by EVALB itself (the version of
+2006).
+"""
 
 import itertools
 import random
@@ -20,14 +22,18 @@ CASES = {
     "a crossing bracket": (GOLD, "(S (A (P this) (Q is)) (A (R a) (T test)))", (2, 4, 3, 1, 4, 4)),
     "a flat tree": (GOLD, "(S (P this) (Q is) (R a) (T test))", (1, 4, 1, 0, 4, 4)),
     "tags alone": (GOLD, "(P this) (Q is) (R a) (T test)", (0, 4, 0, 0, 4, 4)),
-    "a label twice in the parsed tree": (GOLD, "(S (A (P this)) (B (Q is) (A (A (R a) (T test)))))", (4, 4, 5, 0, 4, 4)),
+    "a label twice in the parsed tree": (
+        GOLD, "(S (A (P this)) (B (Q is) (A (A (R a) (T test)))))", (4, 4, 5, 0, 4, 4)
+    ),
     "a label twice in the gold tree": ("(S (A (P this)) (B (Q is) (A (A (R a) (T test)))))", GOLD, (4, 5, 4, 0, 4, 4)),
     "a label five times and twice": ("(A (A (A (A (A (P a))))))", "(A (A (P a)))", (2, 5, 2, 0, 1, 1)),
     "TOP is not counted": (GOLD, f"(TOP {GOLD})", (4, 4, 4, 0, 4, 4)),
     "TOP twice is not counted": (f"(TOP (TOP {GOLD}))", GOLD, (4, 4, 4, 0, 4, 4)),
     "ROOT is counted": (GOLD, f"(ROOT {GOLD})", (4, 4, 5, 0, 4, 4)),
     "function tags are removed": ("(S (A-SBJ-1 (P this)) (B=2 (Q is) (A (R a) (T test))))", GOLD, (4, 4, 4, 0, 4, 4)),
-    "function tags of the parsed tree, too": (GOLD, "(S-X (A=3-SBJ (P this)) (B (Q is) (A (R a) (T test))))", (4, 4, 4, 0, 4, 4)),
+    "function tags of the parsed tree, too": (
+        GOLD, "(S-X (A=3-SBJ (P this)) (B (Q is) (A (R a) (T test))))", (4, 4, 4, 0, 4, 4)
+    ),
     "tags keep their function": ("(S (P-X a))", "(S (P a))", (1, 1, 1, 0, 1, 0)),
     "PRT is ADVP": ("(S (PRT (P up)) (ADVP (P on)))", "(S (ADVP (P up)) (PRT (P on)))", (3, 3, 3, 0, 2, 2)),
     "PRT is ADVP one to one": ("(S (PRT (ADVP (P up))))", "(S (ADVP (P up)))", (2, 3, 2, 0, 1, 1)),
@@ -39,12 +45,18 @@ CASES = {
         "(S (`` ``) (NP (D a) (N b)) ('' '') (X (, ,)) (VP (V c) (: --)) (. .))",
         (3, 3, 3, 0, 3, 3),
     ),
-    "other punctuation is not": ("(S (-LRB- -LRB-) ($ $) (N a))", "(S (X (-LRB- -LRB-) ($ $)) (N a))", (1, 1, 2, 0, 3, 3)),
+    "other punctuation is not": (
+        "(S (-LRB- -LRB-) ($ $) (N a))", "(S (X (-LRB- -LRB-) ($ $)) (N a))", (1, 1, 2, 0, 3, 3)
+    ),
     "crossing counts parsed brackets": (
         "(S (A (P a) (P b)) (B (P c) (P d)))", "(S (P a) (X (Y (P b) (P c))) (P d))", (1, 3, 3, 2, 4, 4)
     ),
-    "crossing brackets end within the other": ("(S (P a) (A (P b) (P c)))", "(S (B (P a) (P b)) (P c))", (1, 2, 2, 1, 3, 3)),
-    "brackets within others do not cross": ("(S (A (P a) (P b)) (P c))", "(S (B (P a)) (C (P b)) (P c))", (1, 2, 3, 0, 3, 3)),
+    "crossing brackets end within the other": (
+        "(S (P a) (A (P b) (P c)))", "(S (B (P a) (P b)) (P c))", (1, 2, 2, 1, 3, 3)
+    ),
+    "brackets within others do not cross": (
+        "(S (A (P a) (P b)) (P c))", "(S (B (P a)) (C (P b)) (P c))", (1, 2, 3, 0, 3, 3)
+    ),
     "a constituent without words": ("(S (A) (P a))", "(S (P a) (B (, ,)))", (1, 1, 1, 0, 1, 1)),
 }  # fmt: skip
 # Gold and parsed tree; whether it is an error or skipped.
@@ -102,7 +114,8 @@ def test_a_corpus_has_the_sums_of_its_sentences():
     found = {name: round(value, 2) for name, value in summary(every).items()}
     assert found == {
         "sentences": 36, "errors": 6, "skipped": 3, "recall": 77.01, "precision": 85.9, "f1": 81.21,
-        "complete_match": 48.15, "average_crossing": 0.15, "no_crossing": 88.89, "few_crossing": 100.0, "tagging_accuracy": 97.62,
+        "complete_match": 48.15, "average_crossing": 0.15, "no_crossing": 88.89, "few_crossing": 100.0,
+        "tagging_accuracy": 97.62,
     }  # fmt: skip
 
 
@@ -111,7 +124,10 @@ def test_sentences_with_two_crossing_brackets_or_less_are_counted():
     parsed = ("(P a)", "(B (P b) (P c))", "(B (P d) (P e))", "(B (P f) (P g))", "(P h)")
     found = []
     for number in range(4):
-        flat = (part if index <= number else part.replace("(B (P", "(P").replace("))", ")") for index, part in enumerate(parsed))
+        flat = (
+            part if index <= number else part.replace("(B (P", "(P").replace("))", ")")
+            for index, part in enumerate(parsed)
+        )
         scores = score_sentence(gold, line(f"(S {' '.join(flat)})"))
         found.append((scores.crossing, scores.no_crossing, scores.few_crossing))
     assert found == [(0, 1, 1), (1, 0, 1), (2, 0, 1), (3, 0, 0)]
@@ -119,7 +135,9 @@ def test_sentences_with_two_crossing_brackets_or_less_are_counted():
 
 def test_long_sentences_are_not_among_the_short_ones():
     """Punctuation counts for the length, and traces do not."""
-    words = [" ".join(f"(P w{number})" for number in range(39)) + end for end in ("(. .)", "(. .) (-NONE- *)", "(. .) (, ,)")]
+    words = [
+        " ".join(f"(P w{number})" for number in range(39)) + end for end in ("(. .)", "(. .) (-NONE- *)", "(. .) (, ,)")
+    ]
     every, short = score((line(f"(S {text})"), line(f"(S {text})")) for text in words)
     assert (every.sentences, short.sentences) == (3, 2)
 

@@ -8,13 +8,20 @@ from rouge_score import rouge_scorer
 
 from t2t_keras.evaluation import scores
 
-REFERENCES = ["The cat sat on the mat.", "He said: “1,000 dollars, then”.", "A well-known state-of-the-art model", "Yes"]
+REFERENCES = [
+    "The cat sat on the mat.",
+    "He said: “1,000 dollars, then”.",
+    "A well-known state-of-the-art model",
+    "Yes",
+]
 HYPOTHESES = ["the cat sat on a mat .", "He said: 1,000 dollars, then.", "A well-known state of the art model", "No"]
 SCORES = (scores.bleu, scores.chrf, scores.rouge, lambda h, r: scores.compound_split_bleu(h, r, language="de"))
 
 
 def test_bleu_is_what_sacrebleu_says():
-    assert scores.bleu(HYPOTHESES, REFERENCES)["bleu"] == pytest.approx(sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score)
+    assert scores.bleu(HYPOTHESES, REFERENCES)["bleu"] == pytest.approx(
+        sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
+    )
 
 
 def test_bleu_is_of_a_corpus_and_not_a_mean_of_sentences():
@@ -28,7 +35,11 @@ def test_the_same_text_scores_100_and_different_text_0():
     assert scores.bleu(REFERENCES, REFERENCES)["bleu"] == pytest.approx(100)
     assert scores.chrf(REFERENCES, REFERENCES)["chrf"] == pytest.approx(100)
     assert scores.rouge(REFERENCES, REFERENCES) == pytest.approx(
-        {f"{name}_{measure}": value for name, value in (("rouge1", 100), ("rouge2", 75), ("rougeL", 100)) for measure in ("recall", "f1")}
+        {
+            f"{name}_{measure}": value
+            for name, value in (("rouge1", 100), ("rouge2", 75), ("rougeL", 100))
+            for measure in ("recall", "f1")
+        }
     )  # "Yes": no pair.
     assert scores.bleu(["q w e r t"], ["a s d f g"])["bleu"] == 0
 
@@ -96,9 +107,9 @@ def test_rouge_has_words_of_any_script_without_their_case():
     """Story: identical Russian text had 0, and "große" was the same as "gro e"."""
     assert scores.rouge(["Кошка спит", "Große ÜBEL"], ["кошка спит", "große Übel"])["rouge2_f1"] == 100
     assert scores.rouge(["gro e_bel"], ["große Übel"])["rouge1_f1"] == 0
-    assert scores.rouge(["हिन्दी"], ["हिन्दा"])["rouge1_f1"] == 0 < scores.rouge(["भाषा हिन्दी"], ["भाषा हिन्दा"])["rouge1_f1"], (
-        "Vowel signs count."
-    )
+    assert (
+        scores.rouge(["हिन्दी"], ["हिन्दा"])["rouge1_f1"] == 0 < scores.rouge(["भाषा हिन्दी"], ["भाषा हिन्दा"])["rouge1_f1"]
+    ), "Vowel signs count."
     assert scores.rouge(["a_b, c-d"], ["a b c d"])["rouge2_f1"] == 100
 
 
@@ -113,15 +124,22 @@ def test_rouge_takes_the_reference_for_the_reference():
 
 
 def test_compound_split_bleu_has_the_tokens_of_the_language():
-    """By hand: French has 4 of 5, 3 of 4, 2 of 3 and 1 of 2 n-grams ("l'" is one word), German 5 of 6 to 2 of 3 ("l" and "'" are two)."""
+    """By hand: French has 4 of 5, 3 of 4, 2 of 3 and 1 of 2 n-grams ("l'" is one word), German 5 of 6 to 2 of 3 ("l"
+    and "'" are two).
+    """
     hypotheses, references = ["qui rit de l'amie"], ["qui rit de l'ami"]
-    french, german = (scores.compound_split_bleu(hypotheses, references, language=language) for language in ("fr", "de"))
+    french, german = (
+        scores.compound_split_bleu(hypotheses, references, language=language) for language in ("fr", "de")
+    )
     assert french["compound_split_bleu"] == pytest.approx(100 * (1 / 5) ** 0.25)
     assert german["compound_split_bleu"] == pytest.approx(100 * (2 / 6) ** 0.25)
 
 
 def test_compound_split_bleu_may_ignore_case():
-    found = [scores.compound_split_bleu(["Ein A B C"], ["ein a b c"], language="de", lowercase=lowercase) for lowercase in (True, False)]
+    found = [
+        scores.compound_split_bleu(["Ein A B C"], ["ein a b c"], language="de", lowercase=lowercase)
+        for lowercase in (True, False)
+    ]
     assert found[0]["compound_split_bleu"] == pytest.approx(100) and found[1]["compound_split_bleu"] < 10
 
 
@@ -135,7 +153,10 @@ def test_compounds_are_split_at_hyphens_before_they_are_counted():
 
 
 def test_compound_splitting_changes_nothing_where_there_is_no_compound():
-    hypotheses, references = ["der Hund - er bellt -", "nein , danke vielmals"], ["der Hund - er schlief -", "nein , danke vielmals"]
+    hypotheses, references = (
+        ["der Hund - er bellt -", "nein , danke vielmals"],
+        ["der Hund - er schlief -", "nein , danke vielmals"],
+    )
     split = scores.compound_split_bleu(hypotheses, references, language="de")["compound_split_bleu"]
     assert split == pytest.approx(scores.bleu(hypotheses, references, tokenize="none")["bleu"])
 
@@ -193,7 +214,9 @@ def test_recall_of_several_references_is_the_best_recall_even_where_another_has_
 
 def test_compound_split_bleu_splits_each_reference():
     """Whole tokens of either reference: ##AT##-##AT## counts on both sides."""
-    assert scores.compound_split_bleu(["w x a-b c"], ["k l m n"], ["w x a-b c"], language="de")["compound_split_bleu"] == pytest.approx(100)
+    assert scores.compound_split_bleu(["w x a-b c"], ["k l m n"], ["w x a-b c"], language="de")[
+        "compound_split_bleu"
+    ] == pytest.approx(100)
 
 
 def test_an_exact_match_is_equal_to_one_of_its_references():

@@ -1,4 +1,6 @@
-"""Every pair is kept, or rejected by the rule that it breaks; nothing is lost, and nobody sees how the work was divided."""
+"""Every pair is kept, or rejected by the rule that it breaks; nothing is lost, and nobody sees how the work was
+divided.
+"""
 
 import dataclasses
 import gzip
@@ -56,7 +58,11 @@ PAIRS = [
         {"target_script": "Han,Hiragana,Katakana", "min_script": 0.66},  # 12 of 18.
         "",
     ),
-    (("Wir sehen 東京タワー und 人々です", "ＡＢＣ 東京タワー ﾀﾜｰ 人々です, too"), {"target_script": "Han,Hiragana,Katakana"}, "script"),
+    (
+        ("Wir sehen 東京タワー und 人々です", "ＡＢＣ 東京タワー ﾀﾜｰ 人々です, too"),
+        {"target_script": "Han,Hiragana,Katakana"},
+        "script",
+    ),
     (("Hello, hello!", "𞤀𞤣𞤤𞤢𞤥, 𞤀𞤣𞤤𞤢𞤥!"), {"source_script": "Latin, ", "target_script": "Adlam"}, ""),
     (("aaaaaaaaдд", "bbbbbbbbbb"), {"source_script": "Latin"}, ""),  # Exactly 0.8.
     (("aaaaaaaддд", "bbbbbbbbbb"), {"source_script": "Latin"}, "script"),
@@ -140,10 +146,19 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
 def noise(count: int) -> list[tuple[str, str]]:
     """Good pairs, some of them again, and some that break each rule."""
     draw, words = random.Random(4), "tree house street river mountain bird summer winter".split()
-    bad = [("", "x"), ("same text", "Same text."), ("12 34", "56 78"), ("a" * 60, "b c"), ("x\ty", "\u2028"), ("y" * 1100, "z" * 1100)]
+    bad = [
+        ("", "x"),
+        ("same text", "Same text."),
+        ("12 34", "56 78"),
+        ("a" * 60, "b c"),
+        ("x\ty", "\u2028"),
+        ("y" * 1100, "z" * 1100),
+    ]
     good = [[" ".join(draw.choices(words, k=draw.randint(3, 6))) for _ in range(2)] for _ in range(count // 3)]
     return [
-        tuple(draw.choice(bad)) if draw.random() < 0.3 else tuple(side + draw.choice(["", "", " 7", "!"]) for side in draw.choice(good))
+        tuple(draw.choice(bad))
+        if draw.random() < 0.3
+        else tuple(side + draw.choice(["", "", " 7", "!"]) for side in draw.choice(good))
         for _ in range(count)
     ]
 
@@ -165,14 +180,18 @@ def test_the_kept_and_the_rejected_lines_are_the_text_that_was_read(tmp_path):
 def test_what_is_kept_is_kept_when_it_is_filtered_again(tmp_path):
     filtering.filter_text(*write(tmp_path, noise(200)), tmp_path / "out", FilterConfig(length_ratio=1.0))
     again = [str(tmp_path / "out" / f"kept.{side}.txt") for side in filtering.SIDES]
-    assert not filtering.filter_text(*again, tmp_path / "again", FilterConfig(length_ratio=1.0))["rejected"]["duplicate"]
+    assert not filtering.filter_text(*again, tmp_path / "again", FilterConfig(length_ratio=1.0))["rejected"][
+        "duplicate"
+    ]
     assert rejected(tmp_path / "again") == []
 
 
 def test_the_first_run_scores_the_target_and_the_second_the_source(monkeypatch):
     chosen = []
     monkeypatch.setattr(filtering.run_folder, "groups", lambda folder, name: [f"{name} of {folder}"])
-    monkeypatch.setattr(filtering.process_environment, "choose", lambda models, *others, **options: chosen.extend(models))
+    monkeypatch.setattr(
+        filtering.process_environment, "choose", lambda models, *others, **options: chosen.extend(models)
+    )
     monkeypatch.setattr("t2t_keras.decoding.loading.load", lambda folder: f"run {folder}")
     monkeypatch.setattr("t2t_keras.evaluation.dual_cross_entropy.dual_cross_entropy", lambda *models: models)
     assert filtering.load_scores(["forth", "back"]) == ("run forth", "run back")
@@ -184,7 +203,8 @@ def test_several_files_plain_and_compressed_without_a_last_line_end_are_one_text
     whole = write(tmp_path, pairs, "whole")
     for side, path in zip(filtering.SIDES, whole, strict=True):
         lines = lines_of(pathlib.Path(path))
-        (tmp_path / f"part1.{side}").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines[:20]))  # As some editors write it.
+        # As some editors write it.
+        (tmp_path / f"part1.{side}").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines[:20]))
         (tmp_path / f"part2.{side}").write_bytes(gzip.compress(b"\n".join(lines[20:])))
     filtering.filter_text(*whole, tmp_path / "one", FilterConfig())
     parts = (str(tmp_path / f"part*.{side}") for side in filtering.SIDES)
@@ -192,7 +212,9 @@ def test_several_files_plain_and_compressed_without_a_last_line_end_are_one_text
     assert [pathlib.Path(path).name for path in summary["source"]] == ["part1.source", "part2.source"]
     assert summary["byte_order_marks"] == 2 and summary["carriage_returns"] == 38
     one, two = (contents(tmp_path / name) for name in ("one", "two"))
-    assert {name: one[name] for name in set(one) - {"summary.json"}} == {name: two[name] for name in set(two) - {"summary.json"}}
+    assert {name: one[name] for name in set(one) - {"summary.json"}} == {
+        name: two[name] for name in set(two) - {"summary.json"}
+    }
 
 
 def test_the_parts_that_pairs_are_judged_in_leave_no_trace(tmp_path, monkeypatch):
@@ -226,10 +248,18 @@ def test_a_set_of_hashes_knows_what_was_there(seed):
             assert known == (value in expected)
             expected.add(value)
     lengths = [len(array) for array in seen._arrays]
-    assert sum(lengths) == len(expected) and all(longer > 2 * shorter for longer, shorter in itertools.pairwise(lengths))
+    assert sum(lengths) == len(expected) and all(
+        longer > 2 * shorter for longer, shorter in itertools.pairwise(lengths)
+    )
 
 
-TEXT = [("a cat", "eine Katze"), ("a cat", "die Katze"), ("the cat", "die Katze"), ("a cat", "eine Katze"), ("A cat 2!", "Eine Katze.")]
+TEXT = [
+    ("a cat", "eine Katze"),
+    ("a cat", "die Katze"),
+    ("the cat", "die Katze"),
+    ("a cat", "eine Katze"),
+    ("A cat 2!", "Eine Katze."),
+]
 
 
 @pytest.mark.parametrize(
@@ -336,7 +366,9 @@ def test_what_cannot_be_filtered_is_reported_and_leaves_nothing(tmp_path, monkey
     assert re.search("as `target_script`. Received: Latn.$", refused(tmp_path, *text, target_script="Latn,Latin"))
     assert re.search("as `source_language`. Received: english.$", refused(tmp_path, *text, source_language="english"))
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
-    assert "`target_language` requires py3langid: pip install 't2t_keras[filter]'" in refused(tmp_path, *text, target_language="de")
+    assert "`target_language` requires py3langid: pip install 't2t_keras[filter]'" in refused(
+        tmp_path, *text, target_language="de"
+    )
     (tmp_path / "out").mkdir()
     assert "Expected a new folder as `output_dir`. Received: " in refused(tmp_path, *text)
     (tmp_path / "out").rmdir()
@@ -364,18 +396,32 @@ def test_the_program_prints_the_summary_as_a_table_or_as_json(tmp_path):
     assert result.stdout.decode() == filtering.table(summary) + "\n" and summary["rejected"]["letters"] == 0
     result = tool("filter", *flags(text, tmp_path / "again"), "--min_letters=0", "--json")
     assert json.loads(result.stdout) == summary
-    assert "Expected a new folder as --output_dir. Received: " in complaint(tool("filter", *flags(text, tmp_path / "out")))
+    assert "Expected a new folder as --output_dir. Received: " in complaint(
+        tool("filter", *flags(text, tmp_path / "out"))
+    )
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--forward_run=x"], "Expected both of --forward_run and --backward_run, or neither. Received: --forward_run=x."),
-        (["--max_cross_entropy=2"], "Expected --forward_run and --backward_run with --max_cross_entropy. Received neither."),
+        (
+            ["--forward_run=x"],
+            "Expected both of --forward_run and --backward_run, or neither. Received: --forward_run=x.",
+        ),
+        (
+            ["--max_cross_entropy=2"],
+            "Expected --forward_run and --backward_run with --max_cross_entropy. Received neither.",
+        ),
         (["--forward_run=x", "--backward_run=y"], "x"),
         (["--source_script=Latn"], "as --source_script. Received: Latn."),
-        (["--beam_options=x", "--beam_exchange=y"], "Expected --beam_runner with --beam_options and --beam_exchange. Received none."),
-        (["--beam_runner=A", "--processes=2"], "Expected --processes or --beam_runner. Received: --processes=2 and --beam_runner=A."),
+        (
+            ["--beam_options=x", "--beam_exchange=y"],
+            "Expected --beam_runner with --beam_options and --beam_exchange. Received none.",
+        ),
+        (
+            ["--beam_runner=A", "--processes=2"],
+            "Expected --processes or --beam_runner. Received: --processes=2 and --beam_runner=A.",
+        ),
         (["--duplicates=both"], "Expected one of pair, source, target, none. Received: --duplicates='both'."),
     ],
 )
@@ -413,13 +459,17 @@ def test_noise_is_put_in_at_its_rate_and_found(tmp_path):
             "source in another language": [(others[index], target)],
             **{f"target truncated to {n}0%": [(source, " ".join(target.split()[:n]))] for n in (2, 4, 6)},
             "repeated pair": pairs[: max(index, 31)],
-            "repeated pair in capitals, without full stops": [(a.upper(), b.upper()[:-1]) for a, b in pairs[: max(index, 31)]],
+            "repeated pair in capitals, without full stops": [
+                (a.upper(), b.upper()[:-1]) for a, b in pairs[: max(index, 31)]
+            ],
         }
         assert pair in expected[kind]
     with pytest.raises(ValueError, match="^Expected a --rate of at most"):
         filter_noise.noisy(pairs, others, 0.2, seed=3)
     index = {kind: kinds.index(kind) for kind in set(kinds)}
-    text = filter_noise.report(kinds, {index["copied source"]: "copy", index["repeated pair"]: "copy", index[""]: "letters"})
+    text = filter_noise.report(
+        kinds, {index["copied source"]: "copy", index["repeated pair"]: "copy", index[""]: "letters"}
+    )
     assert "| copied source | 30 | 3.3% |" in text and "| none | 30 | 3.33% rejected |" in text
     assert "| `copy` | 2 | 100.0% |" in text and "| `letters` | 1 | 0.0% |" in text and "| all | 3 | 66.7% |" in text
 
@@ -453,7 +503,10 @@ def test_the_noise_benchmark_keeps_its_text_and_counts_what_another_filter_rejec
 def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path, monkeypatch, name):
     text = write(tmp_path, noise(3000))
     toy.fill_disk(monkeypatch, name)
-    with pytest.raises(OSError, match=rf"^Could not write {tmp_path}/out \(No space left on device\)\. It is incomplete and is not used"):
+    with pytest.raises(
+        OSError,
+        match=rf"^Could not write {tmp_path}/out \(No space left on device\)\. It is incomplete and is not used",
+    ):
         filtering.filter_text(*text, tmp_path / "out", FilterConfig())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text.source", "text.target"]
 
@@ -464,4 +517,6 @@ def test_names_of_files_need_not_be_text(tmp_path):
     source = os.fsencode(tmp_path) + b"/caf\xe9"
     os.rename(text[0], source)
     summary = filtering.filter_text(os.fsdecode(source), text[1], tmp_path / "out", FilterConfig())
-    assert json.loads((tmp_path / "out/summary.json").read_text()) == summary and summary["source"] == [os.fsdecode(source)]
+    assert json.loads((tmp_path / "out/summary.json").read_text()) == summary and summary["source"] == [
+        os.fsdecode(source)
+    ]

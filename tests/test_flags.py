@@ -20,7 +20,8 @@ GROUPS = (config.ModelConfig, config.TrainConfig, config.DecodeConfig, config.Da
 FIELDS = [field for group in GROUPS for field in dataclasses.fields(group)]
 ROOT = pathlib.Path(__file__).parent.parent
 
-# absl's flags are one to a process, so programs that define them run in processes of their own, which need no TensorFlow.
+# absl's flags are one to a process, so programs that define them run in processes of their own, which need no
+# TensorFlow.
 PROGRAM = """
 import dataclasses, json, sys
 from t2t_keras import run_options
@@ -48,7 +49,9 @@ TELL = """print(json.dumps({
 def program(*arguments: str, main: str = TELL, cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess:
     command = [sys.executable, "-c", PROGRAM.format(main=main), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, cwd=cwd, env=environment)
+    return programs.run(
+        command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, cwd=cwd, env=environment
+    )
 
 
 def told(*arguments: str, cwd: pathlib.Path = ROOT) -> dict:
@@ -70,10 +73,15 @@ def test_every_option_is_a_flag_with_the_default_and_the_help_of_its_field():
 def test_an_unknown_config_or_file_is_answered_with_the_configs_that_there_are(name):
     result = program(f"--flagfile={name}")
     names = ", ".join(sorted(path.stem for path in (ROOT / "configs").glob("*.flags")))
-    assert (result.returncode, result.stderr) == (1, f"Error: Expected a flagfile or one of the configs {names}. Received: {name}.\n")
+    assert (result.returncode, result.stderr) == (
+        1,
+        f"Error: Expected a flagfile or one of the configs {names}. Received: {name}.\n",
+    )
 
 
-@pytest.mark.parametrize(("architecture", "metric"), [("transformer", "bleu"), ("bert", "loss"), ("classifier", "accuracy")])
+@pytest.mark.parametrize(
+    ("architecture", "metric"), [("transformer", "bleu"), ("bert", "loss"), ("classifier", "accuracy")]
+)
 def test_the_default_of_the_best_metric_is_that_of_the_task(architecture, metric):
     result = program(f"--architecture={architecture}", main='print(flags.FLAGS["best_metric"].default)')
     assert (result.stdout, result.returncode) == (f"{metric}\n", 0), result.stderr
@@ -81,9 +89,14 @@ def test_the_default_of_the_best_metric_is_that_of_the_task(architecture, metric
 
 def test_the_home_of_an_unknown_user_is_reported_without_a_traceback():
     result = program(main='import pathlib; pathlib.Path("~nobody of this name/run").expanduser()')
-    expected = "Error: Could not determine home directory. A path begins with ~, or with ~ and the name of an unknown user.\n"
+    expected = (
+        "Error: Could not determine home directory. A path begins with ~, or with ~ and the name of an unknown user.\n"
+    )
     assert (result.returncode, result.stderr) == (1, expected)
-    result = program("--parent=~nobody of this name/run", main='import pathlib; pathlib.Path(flags.FLAGS["parent"].value).expanduser()')
+    result = program(
+        "--parent=~nobody of this name/run",
+        main='import pathlib; pathlib.Path(flags.FLAGS["parent"].value).expanduser()',
+    )
     assert (result.returncode, result.stderr) == (1, expected)
     result = program(main='raise RuntimeError("another")')
     assert result.returncode == 1 and result.stderr.endswith("RuntimeError: another\n")
@@ -101,7 +114,14 @@ def test_no_two_groups_share_a_name():
 
 def test_flags_are_read_with_the_type_of_their_field():
     options = told(
-        "--d_model=64", "--dropout=0", "--dtype=bfloat16", "--deterministic", "--noskip_bad_lines", "--alpha", "1", "-beam_size=2"
+        "--d_model=64",
+        "--dropout=0",
+        "--dtype=bfloat16",
+        "--deterministic",
+        "--noskip_bad_lines",
+        "--alpha",
+        "1",
+        "-beam_size=2",
     )
     model, train, decode, data = options["read"]
     assert model == dataclasses.asdict(config.ModelConfig(d_model=64, dropout=0.0))
@@ -118,7 +138,9 @@ def test_what_was_given_differs_from_what_was_left_also_where_it_equals_the_defa
 
 def test_where_a_value_was_set_last_is_known(tmp_path):
     (tmp_path / "inner.flags").write_text("--d_model=16\n--nodeterministic\n")
-    (tmp_path / "outer.flags").write_text(f"# comment\n--flagfile={tmp_path}/inner.flags\n\n// too\n  --d_ff=32\n--rate_factor=2\n")
+    (tmp_path / "outer.flags").write_text(
+        f"# comment\n--flagfile={tmp_path}/inner.flags\n\n// too\n  --d_ff=32\n--rate_factor=2\n"
+    )
     arguments = [
         "--d_ff",
         "8",
@@ -140,7 +162,8 @@ def test_where_a_value_was_set_last_is_known(tmp_path):
     assert found["sources"].keys() >= {name for group in found["given"] for name in group}
     earlier = told(*arguments[:-2])
     assert (
-        earlier["sources"] | {"d_ff": "flagfile outer", "d_model": "command line", "learning_rate_factor": "flagfile outer"}
+        earlier["sources"]
+        | {"d_ff": "flagfile outer", "d_model": "command line", "learning_rate_factor": "flagfile outer"}
         == earlier["sources"]
     )
 
@@ -159,10 +182,24 @@ def test_a_row_of_table_3_sets_its_options_between_a_flagfile_and_the_command_li
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     assert found["given"] == {
-        **{"seed": 9, "d_v": 8, "num_heads": 16, "d_k": 8, "d_model": 128, "d_ff": 512, "encoder_layers": 6, "decoder_layers": 6},
+        **{
+            "seed": 9,
+            "d_v": 8,
+            "num_heads": 16,
+            "d_k": 8,
+            "d_model": 128,
+            "d_ff": 512,
+            "encoder_layers": 6,
+            "decoder_layers": 6,
+        },
         **{"dropout": 0.1, "label_smoothing": 0.1, "learned_positions": 0},
     }
-    sources = {"seed": "flagfile mine", "d_v": "command line", "num_heads": "--model=table3/A16", "dropout": "--model=table3/A16"}
+    sources = {
+        "seed": "flagfile mine",
+        "d_v": "command line",
+        "num_heads": "--model=table3/A16",
+        "dropout": "--model=table3/A16",
+    }
     assert found["sources"] | sources == found["sources"]
 
 
@@ -202,7 +239,11 @@ def test_a_former_name_sets_its_option_and_is_pointed_out(old):
     result = program(f"--{old}={value}")
     assert result.stderr == f"--{old} is now --{new}. The former name will be removed in version 0.2.\n"
     found = json.loads(result.stdout)
-    assert found["given"][1] == {new: value} and found["read"][1][new] == value and found["sources"] == {new: "command line"}
+    assert (
+        found["given"][1] == {new: value}
+        and found["read"][1][new] == value
+        and found["sources"] == {new: "command line"}
+    )
 
 
 def test_a_flagfile_and_the_command_line_are_one_and_the_later_wins(tmp_path):
@@ -245,7 +286,10 @@ def test_what_a_person_did_wrong_is_one_line_without_a_traceback(error):
 
 
 def test_that_another_worker_has_ended_is_reported_in_a_line_with_a_code_of_its_own():
-    main = 'from t2t_keras.training.interruption import OtherWorkerError; raise OtherWorkerError("Another worker has ended.")'
+    main = (
+        'from t2t_keras.training.interruption import OtherWorkerError; raise OtherWorkerError("Another worker has '
+        'ended.")'
+    )
     result = program(main=main)
     assert (result.returncode, result.stdout, result.stderr) == (69, "", "Error: Another worker has ended.\n")
 
@@ -283,7 +327,7 @@ WRITES = """import os
         print("Python's own", file=sys.stderr)
         os.write(2, noise + b"F the last words\\n")
         {}
-    os.write(2, noise)"""
+    os.write(2, noise)"""  # noqa: E501
 ON_EVERY_MACHINE = ("WARNING: All log", "oneDNN custom operations are on", "Could not find cuda drivers")
 
 
@@ -291,7 +335,9 @@ def said_by_native_code(end: str = "", **environment) -> list[str]:
     """What a program says whose native code says what TensorFlow's does, inside `without_noise` and once after it."""
     kept = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     command = [sys.executable, "-c", PROGRAM.format(main=WRITES.format(end))]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**kept, "PYTHONPATH": str(ROOT), **environment})
+    result = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env={**kept, "PYTHONPATH": str(ROOT), **environment}
+    )
     return result.stderr.splitlines()
 
 
@@ -321,8 +367,14 @@ def lines_of(path: pathlib.Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_config_is_found_by_its_name_from_anywhere(path, tmp_path):
-    given = {name: value for group in told(f"--flagfile={path.stem}", cwd=tmp_path)["given"] for name, value in group.items()}
-    options = {name: value for name, value in lines_of(path).items() if name not in ("architecture", "divide_widths", "divide_layers")}
+    given = {
+        name: value for group in told(f"--flagfile={path.stem}", cwd=tmp_path)["given"] for name, value in group.items()
+    }
+    options = {
+        name: value
+        for name, value in lines_of(path).items()
+        if name not in ("architecture", "divide_widths", "divide_layers")
+    }
     assert {name: type(given[name])(value) for name, value in options.items()} == given
 
 
@@ -345,7 +397,10 @@ def test_a_flagfile_that_is_not_text_is_reported(tmp_path):
     """Story: that of a model ended the program with a traceback."""
     (tmp_path / "subwords.model").write_bytes(b"\n\xf2\xff")
     result = program("--flagfile=subwords.model", cwd=tmp_path)
-    expected = "Error: Expected a flagfile, a text of flags. Received: subwords.model, which cannot be read: 'utf-8' codec can't decode"
+    expected = (
+        "Error: Expected a flagfile, a text of flags. Received: subwords.model, which cannot be read: 'utf-8' codec "
+        "can't decode"
+    )
     assert (result.returncode, result.stderr.startswith(expected)) == (1, True), result.stderr
 
 
@@ -370,7 +425,10 @@ def test_a_flagfile_may_be_included_twice_but_not_in_itself(tmp_path):
     assert told("--flagfile=b.flags", cwd=tmp_path)["given"][0] == {"d_ff": 8}
     (tmp_path / "a.flags").write_text("--flagfile=b.flags\n")
     result = program("--flagfile=b.flags", cwd=tmp_path)
-    expected = "Error: Expected a flagfile that does not include itself. Received: b.flags includes a.flags includes b.flags.\n"
+    expected = (
+        "Error: Expected a flagfile that does not include itself. Received: b.flags includes a.flags includes "
+        "b.flags.\n"
+    )
     assert (result.returncode, result.stderr) == (1, expected)
 
 
@@ -389,7 +447,9 @@ def test_a_folder_of_that_name_does_not_hide_a_config(tmp_path):
 def test_an_unknown_config_names_those_there_are():
     result = program("--flagfile=no_such_config")
     assert result.returncode == 1
-    assert result.stderr.startswith("Error: ") and "no_such_config" in result.stderr and "Traceback" not in result.stderr
+    assert (
+        result.stderr.startswith("Error: ") and "no_such_config" in result.stderr and "Traceback" not in result.stderr
+    )
     assert all(path.stem in result.stderr for path in CONFIGS)
 
 
@@ -414,7 +474,10 @@ def test_paths_that_hold_an_option_stay_as_they_are():
 
 
 def test_a_program_can_end_without_the_clean_up_but_not_without_its_output():
-    code = "import atexit; from t2t_keras.cli import program; atexit.register(print, 'clean-up'); print('done', end=''); program.exit_now()"
+    code = (
+        "import atexit; from t2t_keras.cli import program; atexit.register(print, 'clean-up'); print('done', end=''); "
+        "program.exit_now()"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (result.returncode, result.stdout) == (0, "done")
 
@@ -444,9 +507,14 @@ def test_before_several_runs_each_folder_is_checked_and_text_that_they_share_is_
     (tmp_path / "e/checkpoints/step-000000003.json").write_text("{}")  # A resumed run does not need the vectors.
     training.check({
         tmp_path / name: run_options.Options(
-            train=config.TrainConfig(embeddings="vectors" * (name in "be")), data=config.DataConfig(train_source=text, train_target=text)
+            train=config.TrainConfig(embeddings="vectors" * (name in "be")),
+            data=config.DataConfig(train_source=text, train_target=text)
         )
         for name, text in texts.items()
     })  # fmt: skip
     sides = ("source", "target")
-    assert checked == {"folders": ["a", "b", "c", "d", "e"], "text": [("one", sides), ("two", sides)], "embeddings": ["vectors"]}
+    assert checked == {
+        "folders": ["a", "b", "c", "d", "e"],
+        "text": [("one", sides), ("two", sides)],
+        "embeddings": ["vectors"],
+    }

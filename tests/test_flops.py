@@ -35,14 +35,20 @@ def products(function) -> int:
             before, _, after = operation.get_attr("equation").decode().partition("->")
             letters = before.partition(",")[0].removeprefix("...")  # Other axes are in the result too.
             sizes = dict(zip(reversed(letters), reversed(operation.inputs[0].shape), strict=False))
-            total += 2 * operation.outputs[0].shape.num_elements() * math.prod(sizes[letter] for letter in set(sizes) - set(after))
+            total += (
+                2
+                * operation.outputs[0].shape.num_elements()
+                * math.prod(sizes[letter] for letter in set(sizes) - set(after))
+            )
     return total
 
 
 RESTRICTED = dataclasses.replace(UNLIKE, attention_window=4)
 
 
-OPTIONS = dataclasses.replace(UNLIKE, attention_bias=True, activation="gelu", source_vocab_size=31, tie_logits=False, logits_bias=True)
+OPTIONS = dataclasses.replace(
+    UNLIKE, attention_bias=True, activation="gelu", source_vocab_size=31, tie_logits=False, logits_bias=True
+)
 PRE_NORM = dataclasses.replace(UNLIKE, norm="pre", sinusoids="tensor2tensor")
 
 
@@ -100,7 +106,9 @@ def test_additive_attention_has_the_products_of_the_others_and_more_memory():
 
 
 def test_the_base_model_has_the_operations_that_its_weights_say():
-    """Each weight outside the embedding multiplies once for each token; what attention adds to that is small at 30 tokens."""
+    """Each weight outside the embedding multiplies once for each token; what attention adds to that is small at 30
+    tokens.
+    """
     base = config.ModelConfig()
     per_pair = flops.forward(base, 1, 30, 30) / 30
     weights = base.num_weights - 6 * (5 * 2 * 512 + 2 * 2560)  # Without the weights of layer norm, and without biases.
@@ -137,7 +145,9 @@ def test_the_summary_has_the_operations_and_the_paper_s_estimate():
 def test_operations_are_counted_over_all_updates_and_per_second():
     counted = state(flops=0.0)
     for _ in range(2):
-        counted.count_update({**dict.fromkeys((*toy.TASK.sums, *SUMS), 1.0), "flops": 1e12, "finite": True}, (0, 1), 0, 1.5)
+        counted.count_update(
+            {**dict.fromkeys((*toy.TASK.sums, *SUMS), 1.0), "flops": 1e12, "finite": True}, (0, 1), 0, 1.5
+        )
     found = counted.pop_summary({"learning_rate": 1.0, "gradient_norm": 1.0}, toy.TASK)
     assert counted.flops == found["train/flops"] == 6e12
     assert found["utilization/tflops"] == pytest.approx(2.0)

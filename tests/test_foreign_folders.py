@@ -1,4 +1,6 @@
-"""A run's folder from somebody else is data: nothing in it is executed, followed out of the folder, or asked over the network."""
+"""A run's folder from somebody else is data: nothing in it is executed, followed out of the folder, or asked over the
+network.
+"""
 
 import contextlib
 import json
@@ -74,15 +76,24 @@ def test_a_run_never_executes_a_program_that_lies_in_its_folder(run, program, pl
     """Story: a SavedModel in the folder of a run was loaded in place of the run, and its operations wrote a file."""
     folder, written = program
     shutil.copytree(folder, run / place, dirs_exist_ok=True)
-    refused = rf"Expected a run or an export in {run}. Received both: config.json, and a SavedModel, which is a program, in {run}"
-    for load in (lambda: t2t_keras.load(run), lambda: t2t_keras.Run(run).load(), lambda: t2t_keras.Run(run).export(run / "exports")):
+    refused = (
+        rf"Expected a run or an export in {run}. Received both: config.json, and a SavedModel, which is a program, in "
+        rf"{run}"
+    )
+    for load in (
+        lambda: t2t_keras.load(run),
+        lambda: t2t_keras.Run(run).load(),
+        lambda: t2t_keras.Run(run).export(run / "exports"),
+    ):
         with pytest.raises(ValueError, match=refused):
             load().translate("one")
     with pytest.raises(ValueError, match=refused):
         run_start.resolve(run, {})
     assert not written.exists()
     (run / "config.json").unlink()
-    with pytest.raises(ValueError, match=f"holds .*{'1' if place == '1' else 'saved_model.pb'} and no config.json: it is not a run"):
+    with pytest.raises(
+        ValueError, match=f"holds .*{'1' if place == '1' else 'saved_model.pb'} and no config.json: it is not a run"
+    ):
         t2t_keras.Run(run).load()
     assert not written.exists()
 
@@ -101,11 +112,16 @@ def test_only_the_newest_version_of_an_export_is_the_export(tmp_path, program, m
 
 def test_an_export_that_lacks_a_signature_is_refused(tmp_path):
     save_program(tmp_path, tmp_path / "written", ("serving_default", "translate_with_options", "score"))
-    with pytest.raises(ValueError, match=f"Expected an export of a translator of t2t_keras. Received: {tmp_path}, which lacks .* sample."):
+    with pytest.raises(
+        ValueError,
+        match=f"Expected an export of a translator of t2t_keras. Received: {tmp_path}, which lacks .* sample.",
+    ):
         t2t_keras.load(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"])
+@pytest.mark.parametrize(
+    "name", ["saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"]
+)
 def test_an_export_that_was_copied_in_part_is_refused_in_one_sentence(tmp_path, name):
     """Story: tracebacks of an OpError and an IndexError, as TensorFlow reports files that are truncated."""
     module = tf.Module()
@@ -113,7 +129,8 @@ def test_an_export_that_was_copied_in_part_is_refused_in_one_sentence(tmp_path, 
     tf.saved_model.save(module, str(tmp_path))
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:40])
     with pytest.raises(
-        ValueError, match=rf"^Expected an export that can be loaded. Received: {tmp_path} \(.+\). If it is damaged, [^\n]+$"
+        ValueError,
+        match=rf"^Expected an export that can be loaded. Received: {tmp_path} \(.+\). If it is damaged, [^\n]+$",
     ):
         t2t_keras.load(tmp_path)
 
@@ -124,7 +141,9 @@ def test_a_pipe_in_place_of_a_file_stops_nothing(run, name):
     [path] = run.glob(name)
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises((ValueError, FileNotFoundError), match=f"{path}, which is a pipe|{path} is missing|Received 0 bytes: damaged"):
+    with pytest.raises(
+        (ValueError, FileNotFoundError), match=f"{path}, which is a pipe|{path} is missing|Received 0 bytes: damaged"
+    ):
         t2t_keras.load(run)
 
 
@@ -231,7 +250,9 @@ def test_training_refuses_a_link_where_something_of_the_run_belongs(run, outside
     path.parent.mkdir(exist_ok=True)
     path.symlink_to(target)
     before = sorted(outside.parent.rglob("*"))
-    with pytest.raises(ValueError, match=f"Expected files and folders that are no links. Received: {path}, a link to {target}"):
+    with pytest.raises(
+        ValueError, match=f"Expected files and folders that are no links. Received: {path}, a link to {target}"
+    ):
         t2t_keras.train(run, train_steps=2001)
     assert sorted(outside.parent.rglob("*")) == before and outside.read_text() == "mine"
 
@@ -239,7 +260,8 @@ def test_training_refuses_a_link_where_something_of_the_run_belongs(run, outside
 def test_the_folder_of_a_run_may_be_a_link_and_so_may_the_user_s_files_in_it(run, tmp_path, outside):
     (run / "notes").symlink_to(outside)
     (tmp_path / "link").symlink_to(run)
-    being_prepared = run / "data" / f"corpus.json.{'a' * 16}.tmp"  # By another process, which holds the lock of that folder.
+    # By another process, which holds the lock of that folder.
+    being_prepared = run / "data" / f"corpus.json.{'a' * 16}.tmp"
     being_prepared.parent.mkdir()
     being_prepared.touch()
     run_folder.check_before_writing(tmp_path / "link")
@@ -267,10 +289,16 @@ def test_a_shard_does_not_write_into_a_file_that_has_another_name_elsewhere(tmp_
 def test_an_export_is_written_into_a_new_folder(tmp_path, outside, monkeypatch):
     (tmp_path / ".unfinished").symlink_to(outside.parent)
     seen = []
-    monkeypatch.setattr(savedmodel, "_write", lambda folder, translator, about: seen.append((folder, list(folder.iterdir()))))
+    monkeypatch.setattr(
+        savedmodel, "_write", lambda folder, translator, about: seen.append((folder, list(folder.iterdir())))
+    )
     monkeypatch.setattr(savedmodel, "MAX_BYTES", 2**60)
     assert savedmodel.export(loading.load(RUN), tmp_path, {}) == tmp_path / "1"
-    assert seen[0][1] == [] and seen[0][0].parent == tmp_path and [path.name for path in outside.parent.iterdir()] == ["mine"]
+    assert (
+        seen[0][1] == []
+        and seen[0][0].parent == tmp_path
+        and [path.name for path in outside.parent.iterdir()] == ["mine"]
+    )
 
 
 # Addresses and files outside of the folder.
@@ -280,7 +308,9 @@ def recorded(run: pathlib.Path, **options) -> pathlib.Path:
     """Writes options into the config.json of a run."""
     contents = json.loads((run / "config.json").read_text())
     for name, value in options.items():
-        (contents if name == "data_dir" else contents["data" if hasattr(t2t_keras.DataConfig, name) else "train"])[name] = value
+        (contents if name == "data_dir" else contents["data" if hasattr(t2t_keras.DataConfig, name) else "train"])[
+            name
+        ] = value
     (run / "config.json").write_text(json.dumps(contents))
     return run
 
@@ -309,7 +339,10 @@ def test_a_data_service_is_asked_only_if_it_is_given(run):
     """Story: a run from somebody else connected to the address in its config.json."""
     with listening() as (address, was_reached):
         recorded(run, data_service=address)
-        with pytest.raises(ValueError, match=f"Expected `data_service={address}` to be given again, .* {run}/config.json, which may come"):
+        with pytest.raises(
+            ValueError,
+            match=f"Expected `data_service={address}` to be given again, .* {run}/config.json, which may come",
+        ):
             t2t_keras.train(run, train_steps=2001)
         assert not was_reached()
         prepare_folders(run, data_service=address)
@@ -325,19 +358,32 @@ def test_text_and_folders_outside_are_used_only_if_they_are_given(run, outside):
         prepare_folders(run)
     with pytest.raises(ValueError, match=f"Expected `train_source={outside}`"):
         prepare_folders(run, data_dir=outside.parent / "new")
-    with pytest.raises(ValueError, match=f"Expected `valid_source={outside}`, `valid_target={outside}`, `subwords_file={outside}` to be"):
+    with pytest.raises(
+        ValueError,
+        match=f"Expected `valid_source={outside}`, `valid_target={outside}`, `subwords_file={outside}` to be",
+    ):
         prepare_folders(run, data_dir=outside.parent / "new", train_source=str(outside), train_target=str(outside))
     assert [path.name for path in outside.parent.iterdir()] == ["mine"]
     with pytest.raises(ValueError, match="`dataset=wmt14_translate/de-en` to be given again"):
-        prepare_folders(recorded(run, dataset="wmt14_translate/de-en", source_language="de", target_language="en", data_dir="",
-                                 **dict.fromkeys((*source, "subwords_file"), "")))  # fmt: skip
+        prepare_folders(
+            recorded(
+                run,
+                dataset="wmt14_translate/de-en",
+                source_language="de",
+                target_language="en",
+                data_dir="",
+                **dict.fromkeys((*source, "subwords_file"), ""),
+            )
+        )
 
 
 @pytest.mark.parametrize("name", ["parent", "encoder_from"])
 def test_the_weights_of_another_run_are_read_only_if_it_is_given(run, tmp_path, name):
     child = shutil.copytree(RUN, tmp_path / "child", ignore=lambda *_: ["checkpoints"])
     recorded(child, **{name: str(run)})
-    with pytest.raises(ValueError, match=f"Expected `{name}={run}` to be given again, .* to start from the weights of another run"):
+    with pytest.raises(
+        ValueError, match=f"Expected `{name}={run}` to be given again, .* to start from the weights of another run"
+    ):
         prepare_folders(child)
     shutil.copytree(RUN / "checkpoints", child / "checkpoints")  # From here on the other run is not needed.
     shutil.rmtree(run)
@@ -355,7 +401,10 @@ def test_a_search_that_does_not_fit_into_memory_is_refused_before_the_weights_ar
     (run / "config.json").write_text(json.dumps(contents))
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint, "load", None)
-        expected = r"Expected a search that fits into the free memory, 2\.0 GB\. Received: beam_size=4096, extra_length=50, which may take "
+        expected = (
+            r"Expected a search that fits into the free memory, 2\.0 GB\. Received: beam_size=4096, extra_length=50, "
+            r"which may take "
+        )
         with pytest.raises(ValueError, match=expected):
             loading.load(run)
     assert loading.load(run, beam_size=4).config.beam_size == 4
@@ -382,11 +431,14 @@ def test_the_memory_of_a_search_grows_with_the_square_of_the_beams_and_with_leng
     for beams, measured in ((512, 0.36e9), (1024, 0.76e9)):
         assert measured / 2 < flops.search_memory(config, beams, 22) < 2 * measured
     base = t2t_keras.ModelConfig()
-    states = 2 * 6 * 4 * 100 * 8 * 128 * 4  # Two states of six layers, four beams and a hundred sub-words of 8 · (64 + 64) numbers.
+    # Two states of six layers, four beams and a hundred sub-words of 8 · (64 + 64) numbers.
+    states = 2 * 6 * 4 * 100 * 8 * 128 * 4
     assert states < flops.search_memory(base, 4, 100) < 1.2 * states
 
 
-@pytest.mark.parametrize(("beams", "expected"), [(1, (32, 4096)), (4, (32, 4096)), (63, (32, 4096)), (64, (8, 1024)), (512, (1, 16))])
+@pytest.mark.parametrize(
+    ("beams", "expected"), [(1, (32, 4096)), (4, (32, 4096)), (63, (32, 4096)), (64, (8, 1024)), (512, (1, 16))]
+)
 def test_with_many_beams_fewer_sentences_are_searched_at_once(monkeypatch, beams, expected):
     asked = []
 
@@ -401,7 +453,9 @@ def test_with_many_beams_fewer_sentences_are_searched_at_once(monkeypatch, beams
     assert asked == [expected]
 
 
-@pytest.mark.parametrize(("value", "shown"), [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "inf"), (-2.2e6, r"(2\.2|1\.1)e\+06")])
+@pytest.mark.parametrize(
+    ("value", "shown"), [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "inf"), (-2.2e6, r"(2\.2|1\.1)e\+06")]
+)
 def test_weights_that_are_not_numbers_or_are_too_large_are_named_when_they_are_loaded(run, value, shown):
     """Story: they translated every sentence to nothing, without a word."""
     model = loading.load(run).model
@@ -435,7 +489,7 @@ def main():
 
 RUN, sys.argv = sys.argv[1], sys.argv[:1]
 program.run(main)
-"""
+"""  # noqa: E501
 
 
 def test_control_characters_are_shown_and_not_obeyed(run):
@@ -444,7 +498,9 @@ def test_control_characters_are_shown_and_not_obeyed(run):
     escaped = r"\x1b[2J\x1b]0;evil\x07\x9b\r\u202e"
     recorded(run, data_service=evil)
     assert f"{evil[:-5]}\\nname" in run_folder.read(run).table()  # A row is a line.
-    shows = programs.run([sys.executable, "-c", SHOWS_A_RUN, run], capture_output=True, text=True, modules=programs.WITHOUT_TENSORFLOW)
+    shows = programs.run(
+        [sys.executable, "-c", SHOWS_A_RUN, run], capture_output=True, text=True, modules=programs.WITHOUT_TENSORFLOW
+    )
     assert shows.returncode == 1
     assert shows.stderr.count(escaped) == 2 and "| data_service" in shows.stderr and "Error: Expected" in shows.stderr
     assert not any(character in shows.stderr for character in "\x1b\x07\x9b\r\u202e")

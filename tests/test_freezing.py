@@ -27,7 +27,10 @@ ALL = trained_paths("")
         ("encoder", lambda path: path.startswith("encoder_")),
         ("encoder_1", lambda path: path.startswith("encoder_1/")),  # Not encoder_10.
         ("self_attention", lambda path: "/self_attention/" in path),
-        ("decoder_0/self_attention, embedding", lambda path: path.startswith(("decoder_0/self_attention/", "embedding/"))),
+        (
+            "decoder_0/self_attention, embedding",
+            lambda path: path.startswith(("decoder_0/self_attention/", "embedding/")),
+        ),
         ("decoder/feed_forward/inner", lambda path: path.startswith("decoder_") and "/feed_forward/inner/" in path),
         ("/embedding/,", lambda path: path.startswith("embedding/")),
     ],
@@ -39,7 +42,9 @@ def test_a_name_stands_for_whole_parts_of_paths(parts, frozen):
 
 @pytest.mark.parametrize("part", ["enc", "coder", "encoder_11", "encoder.1", "kernel/query"])
 def test_a_part_that_the_model_does_not_have_is_refused(part):
-    with pytest.raises(ValueError, match=rf"^Expected parts of the model as `freeze`: .*\bencoder, .*decoder.* Received: {part}\.$"):
+    with pytest.raises(
+        ValueError, match=rf"^Expected parts of the model as `freeze`: .*\bencoder, .*decoder.* Received: {part}\.$"
+    ):
         trained_paths(f"decoder, {part}")
 
 

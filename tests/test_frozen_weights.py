@@ -63,7 +63,9 @@ OPTIONS = {
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("options", [{}, OPTIONS, {"attention": "additive"}], ids=["the paper", "options", "additive attention"])
+@pytest.mark.parametrize(
+    "options", [{}, OPTIONS, {"attention": "additive"}], ids=["the paper", "options", "additive attention"]
+)
 @both_dtypes
 def test_inside_the_scope_a_graph_gives_the_same_logits(tiny, dtype, options):
     model = randomized(dataclasses.replace(tiny, **options), dtype)
@@ -107,7 +109,9 @@ def test_only_the_weights_that_are_used_are_in_the_graph(model):
         with FrozenWeights(values):
             return model.encode(source).keys_values
 
-    expected = {path for path in paths(model) if path.startswith(("embedding", "encoder")) or "cross_attention/key" in path}
+    expected = {
+        path for path in paths(model) if path.startswith(("embedding", "encoder")) or "cross_attention/key" in path
+    }
     expected |= {path for path in paths(model) if "cross_attention/value" in path}
     assert weights_in(keys_values.get_concrete_function().graph, model) == expected != paths(model)
 
@@ -140,14 +144,18 @@ def test_a_loop_whose_body_has_a_scope_of_its_own_gives_the_same_tokens(model):
             start = tf.fill([tf.shape(source)[0], 1], BOS)
             grows = [[tf.TensorShape([None, x.shape[1], None, x.shape[3]]) for x in pair] for pair in cache]
             shapes = (tf.TensorShape([]), tf.TensorShape([None, 1]), tf.TensorShape([None, None]), grows)
-            loop = tf.while_loop(lambda position, *_: position < 7, body, (0, start, start, cache), shape_invariants=shapes)
+            loop = tf.while_loop(
+                lambda position, *_: position < 7, body, (0, start, start, cache), shape_invariants=shapes
+            )
             return loop[2]
 
         return run
 
     values = values_of(model)
     frozen = greedy(lambda: FrozenWeights(values))
-    np.testing.assert_array_equal(frozen(SOURCE), greedy(lambda: FrozenWeights({id(v): v.value for v in model.variables}))(SOURCE))
+    np.testing.assert_array_equal(
+        frozen(SOURCE), greedy(lambda: FrozenWeights({id(v): v.value for v in model.variables}))(SOURCE)
+    )
     assert frozen.get_concrete_function().graph.captures == []
 
 
@@ -159,7 +167,9 @@ def test_outside_the_scope_variables_are_read(model):
     before = np.array(model((SOURCE, TARGET)))
     model.embedding.matrix.assign(0.5 * model.embedding.matrix)
     assert np.abs(np.array(model((SOURCE, TARGET))) - before).max() > 0.1
-    function = tf.function(lambda source, target: model((source, target)), input_signature=[IDS, IDS]).get_concrete_function()
+    function = tf.function(
+        lambda source, target: model((source, target)), input_signature=[IDS, IDS]
+    ).get_concrete_function()
     assert len(function.variables) == len(model.trainable_variables) and not weights_in(function.graph, model)
 
 

@@ -1,4 +1,6 @@
-"""A full disk under what a run writes: told in a sentence with the file, which stays as it was. For its data see test_prepare.py."""
+"""A full disk under what a run writes: told in a sentence with the file, which stays as it was. For its data see
+test_prepare.py.
+"""
 
 import contextlib
 import pathlib
@@ -53,8 +55,8 @@ def test_a_file_that_does_not_fit_is_named_in_a_sentence_and_stays_as_it_was(tmp
         with pytest.raises(files.WriteError) as raised:
             write(tmp_path, 5)
     assert str(raised.value) == (
-        f"Could not write {path} (No space left on device). The earlier content is unchanged: free space, or give permission, and run "
-        "the same command again."
+        f"Could not write {path} (No space left on device). The earlier content is unchanged: free space, or give "
+        "permission, and run the same command again."
     )
     assert path.read_bytes() == before and not list(tmp_path.rglob("*.tmp"))
     write(tmp_path, 5)
@@ -72,7 +74,9 @@ def files_of_at_most(size: int):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize(("size", "why"), [(1, "{path}; File too large"), (100_000, "No space left on device")], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("size", "why"), [(1, "{path}; File too large"), (100_000, "No space left on device")], ids=["small", "large"]
+)
 def test_points_that_do_not_fit_are_reported_and_those_before_them_stay(tmp_path, size, why):
     """Story: TensorFlow wrote a part of a large one, without a word, and nothing behind it could be read."""
     board = train_points(tmp_path, [1, 2])
@@ -80,7 +84,10 @@ def test_points_that_do_not_fit_are_reported_and_those_before_them_stay(tmp_path
     whole = read_scalars(tmp_path / "logs")
     with files_of_at_most(path.stat().st_size + 10), pytest.raises(OSError) as raised:  # Not even one record.
         board.write(3, {"text": "x" * size})
-    told = f"Could not write to {tmp_path / 'logs'} ({why.format(path=path)}). Free space there, and run the same command again."
+    told = (
+        f"Could not write to {tmp_path / 'logs'} ({why.format(path=path)}). Free space there, and run the same command "
+        "again."
+    )
     assert str(raised.value) == told
     assert read_scalars(tmp_path / "logs") == whole
 
@@ -91,7 +98,9 @@ def test_event_files_that_cannot_be_shortened_stay_as_they_were(tmp_path, monkey
     before = path.read_bytes()
     with monkeypatch.context() as patch:
         toy.fill_disk(patch, f"{path.name}.*.tmp")
-        with pytest.raises(OSError, match=f"^Could not write to {tmp_path / 'logs'} .No space left on device.. Free space there"):
+        with pytest.raises(
+            OSError, match=f"^Could not write to {tmp_path / 'logs'} .No space left on device.. Free space there"
+        ):
             TensorBoardWriter(tmp_path / "logs").start(2, 2)
     assert path.read_bytes() == before and list((tmp_path / "logs").iterdir()) == [path]
     TensorBoardWriter(tmp_path / "logs").start(2, 2)
@@ -103,6 +112,8 @@ def test_the_manifest_of_a_checkpoint_that_does_not_fit_leaves_no_checkpoint(tmp
     path = checkpoint.path_of(tmp_path, 2)
     with monkeypatch.context() as patch:
         toy.fill_disk(patch, f"{path.stem}.json.*")
-        with pytest.raises(OSError, match=rf"^Could not write {path} \(No space left on device\)\. Earlier checkpoints are unchanged"):
+        with pytest.raises(
+            OSError, match=rf"^Could not write {path} \(No space left on device\)\. Earlier checkpoints are unchanged"
+        ):
             checkpoint.write(path, model, None, {})
     assert checkpoint.kept(tmp_path) == []

@@ -1,4 +1,6 @@
-"""Programs that do not train leave the GPUs' memory to those that do; what float32 means on a GPU is chosen and logged."""
+"""Programs that do not train leave the GPUs' memory to those that do; what float32 means on a GPU is chosen and
+logged.
+"""
 
 import pathlib
 import types
@@ -26,11 +28,18 @@ def machine(monkeypatch):
         names = [f"GPU {index}" for index in range(len(capabilities))]
         asked = []
         monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: names if kind == "GPU" else [])
-        details = {name: {"compute_capability": found} if found else {} for name, found in zip(names, capabilities, strict=True)}
+        details = {
+            name: {"compute_capability": found} if found else {}
+            for name, found in zip(names, capabilities, strict=True)
+        }
         monkeypatch.setattr(tf.config.experimental, "get_device_details", details.get)
         monkeypatch.setattr(tf.config, "set_visible_devices", lambda *given: asked.append(("visible", *given)))
-        monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda *given: asked.append(("growth", *given)))
-        monkeypatch.setattr(tf.config.experimental, "enable_tensor_float_32_execution", lambda enabled: asked.append(("tf32", enabled)))
+        monkeypatch.setattr(
+            tf.config.experimental, "set_memory_growth", lambda *given: asked.append(("growth", *given))
+        )
+        monkeypatch.setattr(
+            tf.config.experimental, "enable_tensor_float_32_execution", lambda enabled: asked.append(("tf32", enabled))
+        )
         return asked
 
     return of
@@ -109,7 +118,11 @@ def test_devices_that_are_in_use_stay_as_they_are(machine, monkeypatch):
         ((), True, []),
         (((7, 5),), True, []),  # Turing has no TF32.
         ((None,), True, []),
-        (((8, 0), (8, 0)), True, ["A product in float32 on the GPU rounds factors to TF32; tf32=false keeps float32, slower."]),
+        (
+            ((8, 0), (8, 0)),
+            True,
+            ["A product in float32 on the GPU rounds factors to TF32; tf32=false keeps float32, slower."],
+        ),
         (((7, 5), (9, 0)), False, ["A product in float32 on the GPU keeps factors in float32; tf32=true is faster."]),
     ],
 )
@@ -122,7 +135,9 @@ def test_what_float32_means_is_chosen_and_logged_on_a_gpu_with_tf32(machine, mes
 def test_a_run_translates_with_the_float32_that_it_was_trained_with(machine, monkeypatch, tmp_path):
     asked = machine((8, 0))
     options = run_options.Options(train=t2t_keras.config.TrainConfig(tf32=False))
-    (tmp_path / run_folder.CONFIG).write_text(t2t_keras.runs.run_folder.to_json(version=run_folder.VERSION, **options.groups))
+    (tmp_path / run_folder.CONFIG).write_text(
+        t2t_keras.runs.run_folder.to_json(version=run_folder.VERSION, **options.groups)
+    )
     monkeypatch.setattr(loading, "read_tokenizer", used)
     monkeypatch.setattr(loading.checkpoint, "check_size", lambda *arguments: None)
     with pytest.raises(_UsedError):

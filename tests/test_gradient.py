@@ -41,7 +41,9 @@ def test_every_backend_gets_the_gradients_in_its_own_way(monkeypatch, asked):
 
 @pytest.mark.medium
 def test_a_graph_of_constant_weights_goes_with_its_function():
-    """TensorFlow keeps a gradient for ever: with it the graph, and the weights in it, of every model that was loaded once."""
+    """TensorFlow keeps a gradient for ever: with it the graph, and the weights in it, of every model that was loaded
+    once.
+    """
     layer = LayerNorm(epsilon=1e-6)
     layer.build((None, None, 8))
     values = values_of(layer)

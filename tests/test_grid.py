@@ -1,4 +1,6 @@
-"""Grids of variants and seeds: runs are trained and scored once, and the table has means, their noise and differences."""
+"""Grids of variants and seeds: runs are trained and scored once, and the table has means, their noise and
+differences.
+"""
 
 import contextlib
 import csv
@@ -28,7 +30,11 @@ from t2t_keras.training.state import TrainState
 
 ROOT = pathlib.Path(__file__).parent.parent
 # BLEU on the validation set and on a test set.
-BLEU = {"base": {1: (40.0, 30.0), 2: (41.0, 32.0)}, "b": {1: (40.7, 31.5), 2: (41.1, 32.5)}, "a": {1: (43.0, 33.0), 2: (43.4, 34.0)}}
+BLEU = {
+    "base": {1: (40.0, 30.0), 2: (41.0, 32.0)},
+    "b": {1: (40.7, 31.5), 2: (41.1, 32.5)},
+    "a": {1: (43.0, 33.0), 2: (43.4, 34.0)},
+}
 
 
 def results(rows=BLEU) -> list[Result]:
@@ -36,9 +42,18 @@ def results(rows=BLEU) -> list[Result]:
     signature, scoring = "nrefs:1|case:lc", {"checkpoint": "ema", "search": {"beam_size": 5, "alpha": 1.25}}
     return [
         Result(
-            *(row, {} if row == "base" else {"dropout": 0.3, "parent": f"my {row}"}, seed, 100 * seed, 1234567, 3600.0 * seed, 5e9),
+            *(
+                row,
+                {} if row == "base" else {"dropout": 0.3, "parent": f"my {row}"},
+                seed,
+                100 * seed,
+                1234567,
+                3600.0 * seed,
+                5e9,
+            ),
             scores={
-                name: {"bleu": bleu, "chrf": bleu + 20, "perplexity": bleu / 8} for name, bleu in zip(("valid", "news"), both, strict=True)
+                name: {"bleu": bleu, "chrf": bleu + 20, "perplexity": bleu / 8}
+                for name, bleu in zip(("valid", "news"), both, strict=True)
             },
             signature=signature,
             options={},
@@ -57,8 +72,8 @@ def cells(groups: dict) -> list[list[str]]:
 def test_the_table_has_means_deviations_and_differences_from_base_best_row_first():
     header, _, base, a, b = cells(grid_report.grouped(results()))
     assert header[:6] == ["row", "changes", "seeds", "valid: BLEU", "news: BLEU", "difference from base"]
-    # The deviation of 40 and 41 is 1/√2, that of 30 and 32 is √2. The pooled variance is (0.5 + 0.08 + 0.08) / 3 = 0.22, the error √0.22 of
-    # two means of two, and t 3.18.
+    # The deviation of 40 and 41 is 1/√2, that of 30 and 32 is √2. The pooled variance is (0.5 + 0.08 + 0.08) / 3 =
+    # 0.22, the error √0.22 of two means of two, and t 3.18.
     assert base == ["base", "–", "1, 2", "40.5 ± 0.7", "31.0 ± 1.4", "", "5.06 ± 0.09", "1,234,567", "150", "1.50"]
     assert a[:6] == ["a", "`--dropout=0.3 --parent='my a'`", "1, 2", "43.2 ± 0.3", "33.5 ± 0.7", "**+2.7 ± 0.5**"]
     assert b[5] == "+0.4 ± 0.5"
@@ -120,8 +135,19 @@ def test_a_bar_in_an_option_is_no_cell_of_the_table():
 
 def test_the_csv_file_has_a_line_for_each_run_with_all_scores():
     rows = list(csv.DictReader(io.StringIO(grid_report.as_csv(grid_report.grouped(results())))))
-    assert [(row["row"], row["seed"]) for row in rows] == [("base", "1"), ("base", "2"), ("a", "1"), ("a", "2"), ("b", "1"), ("b", "2")]
-    assert (rows[3]["changes"], rows[3]["updates"], rows[3]["parameters"]) == ("--dropout=0.3 --parent='my a'", "200", "1234567")
+    assert [(row["row"], row["seed"]) for row in rows] == [
+        ("base", "1"),
+        ("base", "2"),
+        ("a", "1"),
+        ("a", "2"),
+        ("b", "1"),
+        ("b", "2"),
+    ]
+    assert (rows[3]["changes"], rows[3]["updates"], rows[3]["parameters"]) == (
+        "--dropout=0.3 --parent='my a'",
+        "200",
+        "1234567",
+    )
     assert (rows[3]["seconds"], rows[3]["flops"], rows[3]["signature"]) == ("7200.0", "5000000000.0", "nrefs:1|case:lc")
     assert [rows[3][f"valid_{metric}"] for metric in ("bleu", "chrf", "perplexity")] == ["43.4", "63.4", "5.425"]
     assert [rows[3][f"news_{metric}"] for metric in ("bleu", "chrf", "perplexity")] == ["34.0", "54.0", "4.25"]
@@ -167,7 +193,13 @@ def trained(monkeypatch):
     def evaluate(folder, sources, references, **options):
         row, seed = folder.parent.name, int(folder.name.removeprefix("seed"))
         bleu = BLEU[row][seed][0 if sources == ["valid text"] else 1] + options["lowercase"]
-        return [], {"bleu": bleu, "chrf": 50.0, "perplexity": 5.0, "signature": f"tok:{options['tokenize']}", "loss": 1.0}
+        return [], {
+            "bleu": bleu,
+            "chrf": 50.0,
+            "perplexity": 5.0,
+            "signature": f"tok:{options['tokenize']}",
+            "loss": 1.0,
+        }
 
     monkeypatch.setattr(run, "train", train)
     monkeypatch.setattr(grid, "load", load)
@@ -186,7 +218,9 @@ def runs(*seeds: int, **changed) -> dict[str, run_options.Options]:
     models = {"base": ModelConfig(**of_models), "a": ModelConfig(dropout=0.3, **of_models)}
     return {
         f"{row}/seed{seed}": run_options.Options(
-            model=model, train=TrainConfig(**{"train_steps": 10, "seed": seed, **changed}), data=DataConfig(dataset="builtin")
+            model=model,
+            train=TrainConfig(**{"train_steps": 10, "seed": seed, **changed}),
+            data=DataConfig(dataset="builtin"),
         )
         for seed in seeds
         for row, model in models.items()
@@ -210,13 +244,22 @@ def test_each_run_is_trained_and_scored_once_and_its_result_has_all_sets(tmp_pat
     found = train(tmp_path, 1, 2)
     assert trained == ["base/seed1", "a/seed1", "base/seed2", "a/seed2"] and set(trained.given) == {("all", quietly)}
     assert trained.scored[2:] == [("base/seed2", "best", 1.5), ("a/seed2", "best", 1.5)]
-    assert [(result.row, result.seed, result.changes) for result in found] == [("base", 2, {}), ("a", 2, {"dropout": 0.3})]
+    assert [(result.row, result.seed, result.changes) for result in found] == [
+        ("base", 2, {}),
+        ("a", 2, {"dropout": 0.3}),
+    ]
     result = grid.read_result(tmp_path / "a" / "seed2")
     assert result == found[1]
     assert result.scores == {
-        name: {"bleu": bleu, "chrf": 50.0, "perplexity": 5.0} for name, bleu in zip(("valid", "news"), BLEU["a"][2], strict=True)
+        name: {"bleu": bleu, "chrf": 50.0, "perplexity": 5.0}
+        for name, bleu in zip(("valid", "news"), BLEU["a"][2], strict=True)
     }
-    assert (result.updates, result.seconds, result.flops, result.parameters) == (10, 60.0, 7.0, ModelConfig().num_weights)
+    assert (result.updates, result.seconds, result.flops, result.parameters) == (
+        10,
+        60.0,
+        7.0,
+        ModelConfig().num_weights,
+    )
     assert result.signature == "tok:none" and result.options["dropout"] == 0.3 and result.options["seed"] == 2
     assert train(tmp_path, 1, 2) == []
 
@@ -224,10 +267,16 @@ def test_each_run_is_trained_and_scored_once_and_its_result_has_all_sets(tmp_pat
 @pytest.mark.parametrize(
     "changed",
     [{"checkpoint": "average"}, {"lowercase": True}, {"tokenize": "13a"}, {"search": DecodeConfig()}]
-    + [{"tests": {}}, {"tests": {"news": (["a b"], ["c e"])}}, {"tests": {"news": (["a b"], ["c d"]), "talks": (["e"], ["f"])}}],
+    + [
+        {"tests": {}},
+        {"tests": {"news": (["a b"], ["c e"])}},
+        {"tests": {"news": (["a b"], ["c d"]), "talks": (["e"], ["f"])}},
+    ],
     ids=str,
 )
-def test_runs_that_were_scored_in_another_way_are_scored_again_and_do_not_mix_in_the_table(tmp_path, trained, messages, changed):
+def test_runs_that_were_scored_in_another_way_are_scored_again_and_do_not_mix_in_the_table(
+    tmp_path, trained, messages, changed
+):
     train(tmp_path, 1)
     other = dataclasses.replace(SCORING, **changed)
     again = {name: options for name, options in runs(1).items() if name == "base/seed1"}
@@ -291,7 +340,9 @@ def test_further_seeds_with_other_options_are_refused(tmp_path, trained, changed
     """Story: the second command had lost a flag, and the table had the mean of two different models."""
     train(tmp_path, 1)
     with pytest.raises(ValueError, match=f"Received: {next(iter(changed))}=.* Give another `output_dir`"):
-        grids = grid.train({"base": {}}, {"base/seed2": runs(2, **changed)["base/seed2"]}, tmp_path, SCORING, strategy="all")
+        grids = grid.train(
+            {"base": {}}, {"base/seed2": runs(2, **changed)["base/seed2"]}, tmp_path, SCORING, strategy="all"
+        )
         list(grids)
     assert len(trained) == 2
 
@@ -303,7 +354,9 @@ def test_a_row_keeps_its_options(tmp_path, trained):
         list(grid.train({"base": {}, "a": {}}, {"base/seed2": other["base/seed2"]}, tmp_path, SCORING, strategy="all"))
     with pytest.raises(ValueError, match=r"--r_drop=5 for a \(.*a/seed1: --dropout=0.3\). Give the row another name"):
         list(grid.train({"base": {}, "a": {"r_drop": 5}}, other, tmp_path, SCORING, strategy="all"))
-    assert len(list(grid.train({"base": {}}, {"base/seed2": other["base/seed2"]}, tmp_path, SCORING, strategy="all"))) == 1
+    assert (
+        len(list(grid.train({"base": {}}, {"base/seed2": other["base/seed2"]}, tmp_path, SCORING, strategy="all"))) == 1
+    )
 
 
 def test_an_older_result_may_have_an_option_that_no_longer_counts(tmp_path, trained):
@@ -313,7 +366,8 @@ def test_an_older_result_may_have_an_option_that_no_longer_counts(tmp_path, trai
     result["options"]["damaged_records"] = "stop"
     path.write_text(json.dumps(result))
     assert [
-        result.seed for result in grid.train({"base": {}}, {"base/seed2": runs(2)["base/seed2"]}, tmp_path, SCORING, strategy="all")
+        result.seed
+        for result in grid.train({"base": {}}, {"base/seed2": runs(2)["base/seed2"]}, tmp_path, SCORING, strategy="all")
     ] == [2]
 
 
@@ -347,7 +401,9 @@ def test_an_unfinished_run_is_not_resumed_with_other_options(tmp_path, trained):
 
 @pytest.mark.parametrize(("updates", "before"), [(11, 20), (11, 10), (10, 20)])
 def test_an_unfinished_run_that_has_more_updates_than_are_wanted_is_refused(tmp_path, trained, updates, before):
-    """Story: after --train_steps=2000, stopped at 1,500, came --train_steps=1000, and that run was compared with runs of 1,000 updates."""
+    """Story: after --train_steps=2000, stopped at 1,500, came --train_steps=1000, and that run was compared with runs
+    of 1,000 updates.
+    """
     folder, some = tmp_path / "base/seed1", tmp_path / "some"
     (folder / "checkpoints").mkdir(parents=True)
     some.touch()
@@ -358,7 +414,8 @@ def test_an_unfinished_run_that_has_more_updates_than_are_wanted_is_refused(tmp_
         assert [result.updates for result in train(tmp_path, 1)] == [10, 10]
         return
     expected = (
-        f"Expected `train_steps` of 11 or more, the updates that {folder} has had. Received: train_steps=10. Give as many, or another "
+        f"Expected `train_steps` of 11 or more, the updates that {folder} has had. Received: train_steps=10. Give as "
+        "many, or another "
     )
     with pytest.raises(ValueError, match=re.escape(f"{expected}`output_dir`.")):
         train(tmp_path, 1)
@@ -400,14 +457,20 @@ def test_the_time_left_is_that_of_runs_without_all_their_updates(tmp_path, train
         (folder / f"step-{10 if scored_again else 9:09d}.json").touch()
     train(tmp_path, 1, 2)
     [message] = [message for message in messages if message.startswith("Run 3 of 4")]
-    assert message == ("Run 3 of 4: base/seed2." if scored_again else "Run 3 of 4: base/seed2; about 0.0 h left for 2 run(s).")
+    assert message == (
+        "Run 3 of 4: base/seed2." if scored_again else "Run 3 of 4: base/seed2; about 0.0 h left for 2 run(s)."
+    )
 
 
 def test_max_hours_counts_from_the_first_run(tmp_path, monkeypatch):
     given = []
-    monkeypatch.setattr(run, "train", lambda folder, options, **others: given.append(others["started"]) or TrainState(step=10))
+    monkeypatch.setattr(
+        run, "train", lambda folder, options, **others: given.append(others["started"]) or TrainState(step=10)
+    )
     monkeypatch.setattr(grid, "load", lambda *args, **options: None)
-    monkeypatch.setattr(grid, "evaluate", lambda *args, **options: ([], {"bleu": 1.0, "chrf": 1.0, "perplexity": 1.0, "signature": ""}))
+    monkeypatch.setattr(
+        grid, "evaluate", lambda *args, **options: ([], {"bleu": 1.0, "chrf": 1.0, "perplexity": 1.0, "signature": ""})
+    )
     monkeypatch.setattr(grid.prepare, "read_text", lambda *args: ([], []))
     monkeypatch.setattr(grid, "write_whole", lambda *args: None)
     before = time.monotonic()
@@ -442,7 +505,10 @@ def grid_py(*flags: str) -> subprocess.CompletedProcess:
         (["--row=base --dropout=0.1"], "Expected --row="),
         (["--row=data --dropout=0.1"], "Expected --row="),
         (["--row=grid.md --dropout=0.1"], "from base, data, grid.csv, grid.md, grid.png. Received: --row='grid.md"),
-        (["--checkpoint=999"], "Expected --checkpoint=average, best, latest or ema, which every run has. Received: 999"),
+        (
+            ["--checkpoint=999"],
+            "Expected --checkpoint=average, best, latest or ema, which every run has. Received: 999",
+        ),
         (["--row=../up --dropout=0.1"], "Expected --row="),
         (["--row=a --dropout=0.1", "--row=a"], "Expected --row="),
         (["--row=a --dropuot=0.1"], "--row=a: .*dropuot"),
@@ -470,7 +536,9 @@ def grid_py(*flags: str) -> subprocess.CompletedProcess:
 )
 def test_wrong_rows_seeds_and_tests_are_refused_in_a_line(tmp_path, flags, message):
     result = grid_py("--dataset=builtin", f"--output_dir={tmp_path}/grid", *flags)
-    assert result.returncode == 1 and re.search(message, result.stderr) and "Traceback" not in result.stderr, result.stderr
+    assert result.returncode == 1 and re.search(message, result.stderr) and "Traceback" not in result.stderr, (
+        result.stderr
+    )
     assert not (tmp_path / "grid").exists()
 
 
@@ -478,7 +546,9 @@ def test_two_test_sets_of_one_name_are_refused(tmp_path):
     for name in ("news.en", "news.de", "news.fr", "valid.en"):
         (tmp_path / name).write_text("text\n")
     for first, second in (("news.en", "news.fr"), ("valid.en", "news.en")):
-        sides = [f"--test_source={tmp_path / name}" for name in (first, second)] + [f"--test_target={tmp_path}/news.de"] * 2
+        sides = [f"--test_source={tmp_path / name}" for name in (first, second)] + [
+            f"--test_target={tmp_path}/news.de"
+        ] * 2
         result = grid_py("--dataset=builtin", f"--output_dir={tmp_path}/grid", *sides)
         assert result.returncode == 1 and "a name of its own" in result.stderr
 
@@ -497,9 +567,9 @@ def test_the_program_trains_scores_and_compares_variants_and_seeds(tmp_path):
     (tmp_path / "news.en").write_text("a dog\nthe cat\n")
     (tmp_path / "news.de").write_text("ein Hund\ndie Katze\n")
     flags = (
-        "--dataset=builtin --builtin_pairs=600 --vocab_size=400 --encoder_layers=1 --decoder_layers=1 --d_model=16 --d_ff=32 --num_heads=2 "
-        "--d_k=8 --d_v=8 --train_steps=4 --batch_tokens=400 --valid_steps=4 --valid_sentences=20 --log_steps=2 --checkpoint_steps=2 "
-        "--beam_size=2 --seeds=1,2"
+        "--dataset=builtin --builtin_pairs=600 --vocab_size=400 --encoder_layers=1 --decoder_layers=1 --d_model=16 "
+        "--d_ff=32 --num_heads=2 --d_k=8 --d_v=8 --train_steps=4 --batch_tokens=400 --valid_steps=4 "
+        "--valid_sentences=20 --log_steps=2 --checkpoint_steps=2 --beam_size=2 --seeds=1,2"
     ).split()
     flags += [f"--output_dir={tmp_path}/grid", f"--test_source={tmp_path}/news.en", f"--test_target={tmp_path}/news.de"]
     flags += ["--row=wide --d_model=32", "--row=small_vocabulary --vocab_size=330 --bpe_dropout=0.1"]
@@ -525,6 +595,6 @@ def test_the_program_trains_scores_and_compares_variants_and_seeds(tmp_path):
 
 def test_only_these_options_of_training_may_differ_among_the_runs_of_a_table():
     assert vars(TrainConfig()).keys() - series.determining(run_options.Options()).keys() == {
-        "attention_images", "damaged_records", "data_service", "deterministic", "device_tflops", "histogram_steps", "log_steps",
-        "max_hours", "max_skipped", "micro_batch_tokens", "micro_batches_at_once", "profile_steps", "tf32",
+        "attention_images", "damaged_records", "data_service", "deterministic", "device_tflops", "histogram_steps",
+        "log_steps", "max_hours", "max_skipped", "micro_batch_tokens", "micro_batches_at_once", "profile_steps", "tf32",
     }  # fmt: skip

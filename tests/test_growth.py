@@ -27,7 +27,9 @@ def test_multiples_of_the_terms_are_found_from_exact_values():
 
 
 def test_the_fit_weighs_relative_errors():
-    """With one term, the best multiple c of values y and terms t minimizes the sum of (1 - c t / y)²: c = Σ(t/y) / Σ(t/y)²."""
+    """With one term, the best multiple c of values y and terms t minimizes the sum of (1 - c t / y)²: c = Σ(t/y) /
+    Σ(t/y)².
+    """
     panel = dataclasses.replace(LINE, terms=lambda x: (x,))
     shares = [1 / 2, 100 / 300]
     assert fitted(panel, {1: 2.0, 100: 300.0}) == pytest.approx([sum(shares) / sum(share**2 for share in shares)])
@@ -39,7 +41,9 @@ def test_no_multiple_is_negative():
 
 def test_a_table_has_the_measured_and_the_expected_speed():
     results = {str(x): {"seconds": 3 + 0.5 * x} for x in (4, 1, 2)}
-    assert rows(EXPERIMENT, results) == [pytest.approx([x, 10 * x / (3 + 0.5 * x), 10 * x / (3 + 0.5 * x)]) for x in (1, 2, 4)]
+    assert rows(EXPERIMENT, results) == [
+        pytest.approx([x, 10 * x / (3 + 0.5 * x), 10 * x / (3 + 0.5 * x)]) for x in (1, 2, 4)
+    ]
     assert table(EXPERIMENT, results).splitlines() == [
         "| sentences | Speed: sentences per second | expected: constant + ∝ x |",
         "| ---: | ---: | ---: |",
@@ -62,7 +66,9 @@ def test_each_quantity_of_an_experiment_has_its_plot_with_measurements_and_theor
         assert axes.get_title(loc="left") == panel.title and axes.get_xlabel() == experiment.x_label
         expected, points = axes.lines
         assert expected.get_label() == panel.theory and points.get_label() == "measured"
-        unit = [experiment.amount(x) / (1 + x) if panel.per_second else (1 + x) / panel.scale for x in experiment.values]
+        unit = [
+            experiment.amount(x) / (1 + x) if panel.per_second else (1 + x) / panel.scale for x in experiment.values
+        ]
         assert points.get_ydata() == pytest.approx(unit)
 
 
@@ -102,7 +108,9 @@ def test_updates_of_the_product_are_measured(monkeypatch, network, model, option
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(("experiment", "measure"), [("pairs", lambda: data.prepare(500)), ("checkpoint", lambda: data.resume(64))])
+@pytest.mark.parametrize(
+    ("experiment", "measure"), [("pairs", lambda: data.prepare(500)), ("checkpoint", lambda: data.resume(64))]
+)
 def test_a_measurement_has_the_quantities_of_the_plots(experiment, measure):
     found = measure()
     assert found.keys() >= {panel.quantity for panel in data.EXPERIMENTS[experiment].panels}
@@ -111,7 +119,10 @@ def test_a_measurement_has_the_quantities_of_the_plots(experiment, measure):
 
 def test_the_recurrent_translator_and_the_transformer_are_those_of_multi30k():
     """Beside the flags of data and of training, the flagfiles have these sizes."""
-    for name, model in (("multi30k_en_de_rnn", recurrent.RECURRENT_MODEL), ("multi30k_en_de", recurrent.TRANSFORMER_MODEL)):
+    for name, model in (
+        ("multi30k_en_de_rnn", recurrent.RECURRENT_MODEL),
+        ("multi30k_en_de", recurrent.TRANSFORMER_MODEL),
+    ):
         lines = (ROOT / f"configs/{name}.flags").read_text(encoding="utf-8").splitlines()
         given = dict(line.removeprefix("--").split("=") for line in lines if line.startswith("--"))
         fields = {key: value.lower() for key, value in given.items() if hasattr(model, key)}
@@ -134,7 +145,9 @@ def test_what_a_file_has_is_not_measured_again(tmp_path):
     file.write_text(json.dumps({"machine": "an abacus", "beam": beams}), encoding="utf-8")
     result = growth("--experiments=beam", f"--json={file}", f"--output={tmp_path / 'pictures'}")
     assert result.returncode == 0, result.stderr
-    assert growth("--experiments=beam,batch", f"--json={file}").returncode == 1, "no machine continues the file of another"
+    assert growth("--experiments=beam,batch", f"--json={file}").returncode == 1, (
+        "no machine continues the file of another"
+    )
     assert "an abacus" in result.stdout and "| 16 | 0.941 | 0.941 |" in result.stdout
     assert [path.name for path in (tmp_path / "pictures").iterdir()] == ["growth_decoding.png"]
     result = growth("--experiments=beams")

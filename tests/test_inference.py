@@ -1,4 +1,6 @@
-"""The mode of inference: no hand-written gradients, and the linear maps of an engine, inside a block and nowhere else."""
+"""The mode of inference: no hand-written gradients, and the linear maps of an engine, inside a block and nowhere
+else.
+"""
 
 import pytest
 import stand_in

@@ -52,7 +52,10 @@ PLACES = {
 
 @pytest.mark.parametrize("place", PLACES)
 def test_each_sub_layer_of_a_model_drops_in_training_alone(place):
-    model, plain = Transformer(dataclasses.replace(SMALL, attention_dropout=0.5, activation_dropout=0.5)), Transformer(SMALL)
+    model, plain = (
+        Transformer(dataclasses.replace(SMALL, attention_dropout=0.5, activation_dropout=0.5)),
+        Transformer(SMALL),
+    )
     toy.set_weights(model), toy.set_weights(plain)
     [update] = random_updates([6], seed=4)
     inputs = update["source"], update["target"]
@@ -81,7 +84,8 @@ def test_lengths_need_not_be_known_in_a_graph():
     ones = tf.ones([2, 2, 3, 7])
     in_graph = masked(ones)
     layer.dropout.seed_generator.state.assign([3, 4])
-    np.testing.assert_array_equal(layer.dropout(ones, training=True), in_graph)  # A diagnosis repeats an update in eager mode.
+    # A diagnosis repeats an update in eager mode.
+    np.testing.assert_array_equal(layer.dropout(ones, training=True), in_graph)
     dropped, plain, _ = map(np.array, attend(tf.random.stateless_normal([40, 50, 8], [1, 2])))
     kept = dropped > 0
     assert 1 - kept.mean() == pytest.approx(RATE, abs=5 * (RATE * (1 - RATE) / kept.size) ** 0.5)
@@ -95,5 +99,7 @@ def test_configurations_keep_the_rates():
 
 
 def test_restricted_self_attention_refuses_it():
-    with pytest.raises(ValueError, match="Expected no dropout of the weights in restricted self-attention. Received: dropout=0.3"):
+    with pytest.raises(
+        ValueError, match="Expected no dropout of the weights in restricted self-attention. Received: dropout=0.3"
+    ):
         RestrictedSelfAttention(2, 4, 5, 3, dropout=RATE)

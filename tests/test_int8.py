@@ -1,4 +1,6 @@
-"""Weights in 8 bits: numbers worked by hand, the same network as of their products, and a quarter of the size in an export."""
+"""Weights in 8 bits: numbers worked by hand, the same network as of their products, and a quarter of the size in an
+export.
+"""
 
 import json
 import pathlib
@@ -82,7 +84,13 @@ def version(translator, tmp_path_factory) -> pathlib.Path:
     return savedmodel.export(translator, tmp_path_factory.mktemp("exports"), {})
 
 
-OPTIONS = {"attention_bias": True, "attention": "additive", "source_vocab_size": 340, "tie_logits": False, "logits_bias": True}
+OPTIONS = {
+    "attention_bias": True,
+    "attention": "additive",
+    "source_vocab_size": 340,
+    "tie_logits": False,
+    "logits_bias": True,
+}
 
 
 @pytest.mark.parametrize("options", [{}, OPTIONS])
@@ -90,13 +98,17 @@ def test_every_matrix_is_in_8_bits_and_every_vector_as_it_was(options):
     translator = stand_in.translator(DECODE, **options)
     translator.int8 = Int8(translator.model)
     variables = translator.model.trainable_variables
-    matrices = {id(each) for each in variables if len(each.shape) == 2 and each.name != "vector"}  # It has one for each head.
+    # It has one for each head.
+    matrices = {id(each) for each in variables if len(each.shape) == 2 and each.name != "vector"}
     assert {key for key, value in translator.int8.values.items() if isinstance(value, DequantizedMatrix)} == matrices
     assert len(translator.int8.matrices) == len(matrices) > 10
     for variable in (each for each in variables if id(each) in matrices):
-        of_tokens = variable.path.endswith(("/matrix", "/logits_matrix"))  # A row is a token; else a column is an output.
+        # A row is a token; else a column is an output.
+        of_tokens = variable.path.endswith(("/matrix", "/logits_matrix"))
         number = variable.shape[0 if of_tokens else 1]
-        assert translator.int8.values[id(variable)]._scales.shape == ((number, 1) if of_tokens else (1, number)), variable.path
+        assert translator.int8.values[id(variable)]._scales.shape == ((number, 1) if of_tokens else (1, number)), (
+            variable.path
+        )
 
 
 def answers(signatures, lines) -> dict:
@@ -110,13 +122,20 @@ def answers(signatures, lines) -> dict:
     lines = tf.constant(lines)
     return {
         **{f"default {name}": value.numpy() for name, value in signatures["serving_default"](text=lines).items()},
-        **{f"options {name}": value.numpy() for name, value in signatures["translate_with_options"](text=lines, **options).items()},
+        **{
+            f"options {name}": value.numpy()
+            for name, value in signatures["translate_with_options"](text=lines, **options).items()
+        },
         **{f"score {name}": value.numpy() for name, value in signatures["score"](source=lines, target=lines).items()},
     }
 
 
 def of_service(service: Signatures) -> dict:
-    return {"serving_default": service.translate, "translate_with_options": service.translate_with_options, "score": service.score}
+    return {
+        "serving_default": service.translate,
+        "translate_with_options": service.translate_with_options,
+        "score": service.score,
+    }
 
 
 def assert_alike(received: dict, expected: dict) -> None:

@@ -30,7 +30,9 @@ def test_the_first_signal_is_a_request_that_names_it(number):
 
 
 @BOTH
-@pytest.mark.parametrize("busy", ["time.sleep(60)", "hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)"], ids=["in Python", "in C"])
+@pytest.mark.parametrize(
+    "busy", ["time.sleep(60)", "hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)"], ids=["in Python", "in C"]
+)
 def test_the_second_signal_ends_the_process_at_once(number, busy):
     """Also where Python's main thread does not come back from a call, as one that waits for a worker which is gone."""
     program = (
@@ -159,10 +161,19 @@ def test_another_thread_than_the_main_one_trains_without_handling_signals():
 
 def start_training(model_dir: pathlib.Path, *flags: str) -> subprocess.Popen:
     """`train.py` as a person starts it in a terminal, which sends Ctrl-C to its group; it would train for hours."""
-    command = [sys.executable, str(ROOT / "tools" / "train.py"), *FLAGS, f"--model_dir={model_dir}", "--train_steps=1000000", *flags]
+    command = [
+        sys.executable,
+        str(ROOT / "tools" / "train.py"),
+        *FLAGS,
+        f"--model_dir={model_dir}",
+        "--train_steps=1000000",
+        *flags,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return programs.Popen([*command, "--valid_steps=1000000"], env=environment, text=True, start_new_session=True, **pipes)
+    return programs.Popen(
+        [*command, "--valid_steps=1000000"], env=environment, text=True, start_new_session=True, **pipes
+    )
 
 
 def assert_stopped(process: subprocess.Popen, model_dir: pathlib.Path, reason: str) -> None:

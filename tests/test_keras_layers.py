@@ -1,4 +1,6 @@
-"""Every public layer passes the exam that Keras gives its own layers: symbolic and eager calls, serialisation, training, precision."""
+"""Every public layer passes the exam that Keras gives its own layers: symbolic and eager calls, serialisation,
+training, precision.
+"""
 
 import numpy as np
 import pytest
@@ -35,8 +37,20 @@ LAYERS = [
     (RestrictedSelfAttention, {**ATTENTION, "window": 3}, (B, T, D), 4, 0),
     (MultiHeadAttention, ATTENTION, {"query_shape": (B, T, D), "memory_shape": (B, S, D)}, 4, 0),
     (MultiHeadAttention, {**ATTENTION, "use_bias": True}, {"query_shape": (B, T, D), "memory_shape": (B, S, D)}, 8, 0),
-    (MultiHeadAttention, {**ATTENTION, "function": "additive"}, {"query_shape": (B, T, D), "memory_shape": (B, S, D)}, 5, 0),
-    (MultiHeadAttention, {**ATTENTION, "function": "unscaled"}, {"query_shape": (B, T, D), "memory_shape": (B, S, D)}, 4, 0),
+    (
+        MultiHeadAttention,
+        {**ATTENTION, "function": "additive"},
+        {"query_shape": (B, T, D), "memory_shape": (B, S, D)},
+        5,
+        0,
+    ),
+    (
+        MultiHeadAttention,
+        {**ATTENTION, "function": "unscaled"},
+        {"query_shape": (B, T, D), "memory_shape": (B, S, D)},
+        4,
+        0,
+    ),
     (EncoderLayer, {**SIZES, "attention": "additive"}, (B, T, D), 5 + 4 + 2 * 2, 2),
     (AddAndNorm, {"dropout": 0.1}, {"x_shape": (B, T, D), "y_shape": (B, T, D)}, 2, 1),
     (AddAndNorm, {"dropout": 0.1, "pre": True}, {"x_shape": (B, T, D), "y_shape": (B, T, D)}, 2, 1),
@@ -47,7 +61,9 @@ LAYERS = [
 ]
 
 
-@pytest.mark.parametrize(("layer", "arguments", "shapes", "weights", "seeds"), LAYERS, ids=[row[0].__name__ for row in LAYERS])
+@pytest.mark.parametrize(
+    ("layer", "arguments", "shapes", "weights", "seeds"), LAYERS, ids=[row[0].__name__ for row in LAYERS]
+)
 def test_a_layer_passes_the_exam_of_keras_and_keeps_its_arguments(layer, arguments, shapes, weights, seeds):
     kept = layer.from_config(layer(**arguments).get_config()).get_config()
     assert {name: kept.get(name) for name in arguments} == arguments

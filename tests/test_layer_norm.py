@@ -50,7 +50,9 @@ def test_it_equals_the_layer_of_keras(dtype, scale):
 
 @both_dtypes
 def test_it_equals_numpy_in_float64_to_the_rounding_of_its_result(dtype):
-    """bfloat16 comes in and goes out; between, all is float32, so only the result's own rounding is left: half of a part in 128."""
+    """bfloat16 comes in and goes out; between, all is float32, so only the result's own rounding is left: half of a
+    part in 128.
+    """
     layer, _ = both(dtype)
     x = tf.cast(3 + normal(B, T, D, seed=3), layer.compute_dtype)
     gain, bias = (weight.astype("float64") for weight in layer.get_weights())
@@ -110,7 +112,10 @@ def test_its_weights_are_those_of_the_layer_of_keras_so_that_checkpoints_fit():
     layer, expected = (each(name="norm") for each in (LayerNorm, keras.layers.LayerNormalization))
     for each in (layer, expected):
         each.build((None, None, D))
-    described = [[(weight.path, weight.shape, weight.dtype, weight.trainable) for weight in each.weights] for each in (layer, expected)]
+    described = [
+        [(weight.path, weight.shape, weight.dtype, weight.trainable) for weight in each.weights]
+        for each in (layer, expected)
+    ]
     assert described[0] == described[1]
     for received, wanted in zip(layer.get_weights(), expected.get_weights(), strict=True):
         np.testing.assert_array_equal(received, wanted)

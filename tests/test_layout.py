@@ -41,14 +41,26 @@ def described(artist, inches) -> tuple[list, list] | None:
             artist.get_transform().transform(artist.get_position())
         )
     if isinstance(artist, Line2D):
-        look = [color(artist.get_color()), artist.get_linestyle(), artist.get_linewidth(), artist.get_marker(), artist.get_markersize()]
+        look = [
+            color(artist.get_color()),
+            artist.get_linestyle(),
+            artist.get_linewidth(),
+            artist.get_marker(),
+            artist.get_markersize(),
+        ]
         return [*looks, *look], inches(artist.get_transform().transform(artist.get_xydata().reshape(-1, 2)))
     if isinstance(artist, Rectangle):
         corners = artist.get_transform().transform([[0, 0], [1, 1]])
-        return [*looks, color(artist.get_facecolor()), color(artist.get_edgecolor()), artist.get_hatch()], inches(corners)
+        return [*looks, color(artist.get_facecolor()), color(artist.get_edgecolor()), artist.get_hatch()], inches(
+            corners
+        )
     if isinstance(artist, LineCollection):
         segments = [artist.get_transform().transform(segment) for segment in artist.get_segments()]
-        look = [[color(each) for each in artist.get_colors()], artist.get_linewidths().tolist(), str(artist.get_linestyles())]
+        look = [
+            [color(each) for each in artist.get_colors()],
+            artist.get_linewidths().tolist(),
+            str(artist.get_linestyles()),
+        ]
         return [*looks, *look], inches(np.concatenate([np.zeros([0, 2]), *segments]))
     if isinstance(artist, AxesImage):
         low, high = artist.norm.vmin, artist.norm.vmax
@@ -65,7 +77,9 @@ def layout(figure) -> list:
     def inches(places) -> list[float]:
         return np.round(np.asarray(places, float).reshape(-1) / figure.dpi, 3).tolist()
 
-    found = [[["figure", color(figure.get_facecolor())], [*figure.get_size_inches().round(3).tolist(), float(figure.dpi)]]]
+    found = [
+        [["figure", color(figure.get_facecolor())], [*figure.get_size_inches().round(3).tolist(), float(figure.dpi)]]
+    ]
     for axes in figure.axes:
         found.append([["axes", axes.axison], inches(axes.bbox.corners())])
     for artist in figure.findobj():
@@ -104,14 +118,21 @@ def of_attention_functions():
     runs = {
         function: {
             str(d_k): {
-                when: {"variance": scale * d_k**place, "entropy": scale / d_k, "gradient": scale / (d_k + place), "perplexity": 9 + place}
+                when: {
+                    "variance": scale * d_k**place,
+                    "entropy": scale / d_k,
+                    "gradient": scale / (d_k + place),
+                    "perplexity": 9 + place,
+                }
                 for when, scale in (("before", 1.0), ("after", 2.0))
             }
             for d_k in (4, 8, 16)
         }
         for place, function in enumerate(config.ATTENTION_FUNCTIONS)
     }
-    seconds = {function: {str(n): [1e-6 * n * (place + 1)] for n in (64, 128, 256)} for place, function in enumerate(runs)}
+    seconds = {
+        function: {str(n): [1e-6 * n * (place + 1)] for n in (64, 128, 256)} for place, function in enumerate(runs)
+    }
     memory = {function: {str(n): 1000 * n * (place + 2) for n in (64, 128, 256)} for place, function in enumerate(runs)}
     return attention_functions.picture({"seconds": seconds, "memory": memory, "runs": runs})
 
@@ -120,7 +141,10 @@ def of_table_3():
     """It is drawn as a PNG at once."""
     options = dataclasses.asdict(config.ModelConfig()) | dataclasses.asdict(config.TrainConfig())
     rows = {"base": 30.0, "A1": 28.9, "E": 30.4}
-    results = [table3_report.Result(row, 2000, 9.87, bleu, "nrefs:1", 10**6, 8765.4, 1.5e15, 60.0, options) for row, bleu in rows.items()]
+    results = [
+        table3_report.Result(row, 2000, 9.87, bleu, "nrefs:1", 10**6, 8765.4, 1.5e15, 60.0, options)
+        for row, bleu in rows.items()
+    ]
     with mock.patch.object(figures, "new_figure", return_value=figures.new_figure()) as made:
         assert table3_report.picture(results).startswith(b"\x89PNG")
     return made.return_value
@@ -128,10 +152,24 @@ def of_table_3():
 
 def of_a_grid():
     found = [
-        grid_report.Result(f"a_longer_name_{row}" if row else grid_report.BASE, {}, seed, 100, 10**6, 60.0, 1e9, scores, "nrefs:1", {}, {})
+        grid_report.Result(
+            f"a_longer_name_{row}" if row else grid_report.BASE,
+            {},
+            seed,
+            100,
+            10**6,
+            60.0,
+            1e9,
+            scores,
+            "nrefs:1",
+            {},
+            {},
+        )
         for row in range(5)
         for seed in (1, 2, 3)
-        for scores in [{name: {"bleu": 40 + row / 2 - seed / 4} for name in ("valid", "test_2016_flickr", "test_2017_flickr")}]
+        for scores in [
+            {name: {"bleu": 40 + row / 2 - seed / 4} for name in ("valid", "test_2016_flickr", "test_2017_flickr")}
+        ]
     ]
     with mock.patch.object(figures, "new_figure", return_value=figures.new_figure()) as made:
         assert grid_report.picture(grid_report.grouped(found)).startswith(b"\x89PNG")
@@ -152,7 +190,9 @@ FIGURES = {
     "Table 3": of_table_3,
     "attention functions": of_attention_functions,
     "a grid": of_a_grid,
-    "four runs": lambda: curves.figure({f"run_{place}": scalars(points=20 + place, scale=1 + place) for place in range(4)}),
+    "four runs": lambda: curves.figure(
+        {f"run_{place}": scalars(points=20 + place, scale=1 + place) for place in range(4)}
+    ),
 }
 
 

@@ -15,17 +15,22 @@ WORDS = "abcdefgh"
 TASKS = {"copy": list, "sort": sorted}
 # Bytes and special ids; the mark of a word's beginning; each word with and without it.
 VOCAB_SIZE = 256 + 4 + 1 + 2 * len(WORDS)
-MODEL = ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=4, d_k=8, d_v=8, dropout=0.0)
+MODEL = ModelConfig(
+    VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=4, d_k=8, d_v=8, dropout=0.0
+)
 NO_DROPOUT = dict.fromkeys(("embedding_dropout", "context_dropout", "output_dropout"), 0.0)
 RNN = RnnConfig(VOCAB_SIZE, d_model=32, **NO_DROPOUT)
 TRAIN = TrainConfig(
-    train_steps=400, warmup_steps=50, learning_rate_factor=0.3, label_smoothing=0.0, batch_tokens=800, buckets_per_update=1,
-    micro_batch_tokens=800, valid_steps=400, valid_sentences=0, best_metric="loss", checkpoint_steps=20, keep_checkpoints=4,
+    train_steps=400, warmup_steps=50, learning_rate_factor=0.3, label_smoothing=0.0, batch_tokens=800,
+    buckets_per_update=1, micro_batch_tokens=800, valid_steps=400, valid_sentences=0, best_metric="loss",
+    checkpoint_steps=20, keep_checkpoints=4,
 )  # fmt: skip
 
 
 def write_text(folder, task: str) -> tuple[DataConfig, list[str], list[str]]:
-    """Writes training and validation files. Returns where they are, and lines that are in neither, with their translations."""
+    """Writes training and validation files. Returns where they are, and lines that are in neither, with their
+    translations.
+    """
     draw = random.Random(1)
     lines = [tuple(draw.choices(WORDS, k=draw.randint(3, 6))) for _ in range(3300)]
     seen = set(lines[:3100])
@@ -78,7 +83,10 @@ def test_copying_is_learned_exactly_however_an_update_is_computed(tmp_path, opti
     [
         ({}, {}),
         ({"cell": "lstm", "attention": "scaled", "layer_norm": False}, {}),
-        ({"attention": "unscaled", "layer_norm": False, "tie_logits": False}, {"replicas": 2, "micro_batch_tokens": 200}),
+        (
+            {"attention": "unscaled", "layer_norm": False, "tie_logits": False},
+            {"replicas": 2, "micro_batch_tokens": 200},
+        ),
         ({"encoder_layers": 2, "d_embedding": 16}, {"dtype": "bfloat16"}),
     ],
     ids=["defaults", "lstm, scaled", "unscaled, two devices with micro-batches", "two layers, bfloat16"],

@@ -1,4 +1,6 @@
-"""The options of translating lines, and what becomes of a line: of an export that shouts, and of runs that are described but not loaded."""
+"""The options of translating lines, and what becomes of a line: of an export that shouts, and of runs that are
+described but not loaded.
+"""
 
 import dataclasses
 import json
@@ -39,7 +41,8 @@ def of_run(*folders, **options) -> dict:
 
 @pytest.fixture
 def export(tmp_path, monkeypatch):
-    """An export of `stand_in.StandIn`, whose second translation lacks all phrases, and the first those that are not ordered and have a z.
+    """An export of `stand_in.StandIn`, whose second translation lacks all phrases, and the first those that are not
+    ordered and have a z.
 
     `seen` has the inputs of each request.
     """
@@ -51,7 +54,10 @@ def export(tmp_path, monkeypatch):
     def translate_with_options(**inputs):
         seen.append({name: value.numpy().tolist() for name, value in inputs.items()})
         met = ~tf.strings.regex_full_match(inputs["constraints"], ".*z.*") | inputs["ordered"]
-        return {**model.translate_with_options(**inputs), "constraints_met": tf.stack([met, inputs["constraints"] == ""], axis=1)}
+        return {
+            **model.translate_with_options(**inputs),
+            "constraints_met": tf.stack([met, inputs["constraints"] == ""], axis=1),
+        }
 
     others = {"translate": model.translate, "sample": model.sample, "score": model.score}
     signatures = types.SimpleNamespace(translate_with_options=translate_with_options, **others)
@@ -93,7 +99,9 @@ def test_options_that_fit_together_are_accepted(runs):
     ids=str,
 )
 def test_options_that_a_pipeline_would_ignore_are_refused(runs, options, message):
-    """`translate.py` refuses them itself. Story: `beam.Translate` left out `n_best`, and failed at every line with phrases."""
+    """`translate.py` refuses them itself. Story: `beam.Translate` left out `n_best`, and failed at every line with
+    phrases.
+    """
     with pytest.raises(ValueError, match=message):
         LineTranslation(of_run(runs[0]), sample=SampleConfig(draws=2), **options)
 
@@ -125,7 +133,8 @@ def test_what_translations_do_not_depend_on_is_not_in_their_description(runs, mo
     second = {"weights": "average of second", "config": json.loads((runs[1] / run_folder.CONFIG).read_text())}
     assert found["rerank_with"] == second
     assert found["model_dir"] == [
-        {"weights": f"latest of {run.name}", "config": json.loads((run / run_folder.CONFIG).read_text())} for run in runs
+        {"weights": f"latest of {run.name}", "config": json.loads((run / run_folder.CONFIG).read_text())}
+        for run in runs
     ]
     assert (found["checkpoint"], found["rerank_weight"], found["rerank_direction"]) == ("latest", 1.0, "forward")
     (tmp_path / "terms").write_text("a\tb\n")
@@ -143,12 +152,22 @@ def test_the_languages_of_a_run_that_reranks_are_turned_around_where_its_directi
 
 
 def test_an_export_knows_its_tags_and_the_languages_that_a_run_is_to_score(export, runs, monkeypatch):
-    described = {"tags": ["<de>"], "languages": ["eng_Latn", "deu_Latn"], "source_language": "eng_Latn", "target_language": "deu_Latn"}
-    monkeypatch.setattr(export_folder, "description", lambda folder: described if folder == export.model["export"] else {})
+    described = {
+        "tags": ["<de>"],
+        "languages": ["eng_Latn", "deu_Latn"],
+        "source_language": "eng_Latn",
+        "target_language": "deu_Latn",
+    }
+    monkeypatch.setattr(
+        export_folder, "description", lambda folder: described if folder == export.model["export"] else {}
+    )
     monkeypatch.setattr(run_folder, "read_subwords", lambda folder: (piece_file.HEAD,))
     monkeypatch.setattr(piece_file, "unpack", lambda content: types.SimpleNamespace(language=""))
     asked = LineTranslation(export.model, rerank_with=str(runs[1]), rerank_direction="backward")
-    assert (asked.tags, asked.languages_of_other) == (["<de>"], {"source_language": "deu_Latn", "target_language": "eng_Latn"})
+    assert (asked.tags, asked.languages_of_other) == (
+        ["<de>"],
+        {"source_language": "deu_Latn", "target_language": "eng_Latn"},
+    )
 
 
 @pytest.mark.parametrize(("sample", "alpha", "weighted"), [(None, 0.5, True), (SampleConfig(draws=2), 0.0, False)])
@@ -157,7 +176,11 @@ def test_samples_have_no_length_penalty_and_count_alike(runs, monkeypatch, sampl
     seen = []
 
     def found(text, *numbers):
-        return {"text": tf.constant([["a", "b"]]), "score": tf.constant([[-1.0, -2.0]]), "truncated": tf.constant([False])}
+        return {
+            "text": tf.constant([["a", "b"]]),
+            "score": tf.constant([[-1.0, -2.0]]),
+            "truncated": tf.constant([False]),
+        }
 
     config, limits = types.SimpleNamespace(alpha=0.5), types.SimpleNamespace(batch_size=64)
     translator = types.SimpleNamespace(config=config, limits=limits, n_best=found)
@@ -210,9 +233,13 @@ def test_a_translation_that_lacks_a_phrase_is_reported_with_its_line(export, tmp
     (tmp_path / "terms").write_text("two\tdeux\n")
     asked = LineTranslation(export.model, n_best=n_best, keep_patterns="/[a-z]\\d/", terms=str(tmp_path / "terms"))
     _, warnings = results(asked, ["two x1", "z1", "one"], first=5)
-    assert warnings == [f"Line {number}: a translation lacks a phrase (`terms` and `keep_patterns`)." for number in lacking]
+    assert warnings == [
+        f"Line {number}: a translation lacks a phrase (`terms` and `keep_patterns`)." for number in lacking
+    ]
     assert export.seen[0]["constraints"] == [b"", b"z1", b"deux\tx1"]  # By their lengths.
-    found, warnings = results(dataclasses.replace(asked, jsonl=True), ['{"text": "z1"}', '{"text": "z1", "ordered": true}'])
+    found, warnings = results(
+        dataclasses.replace(asked, jsonl=True), ['{"text": "z1"}', '{"text": "z1", "ordered": true}']
+    )
     assert warnings == []
     assert [each["constraints_met"] for each in found] == (
         [met[:n_best] for met in ([False] * 2, [True, False])] if n_best else [False, True]
@@ -271,7 +298,9 @@ def test_text_to_keep_that_is_too_long_for_an_export_is_left_out_and_named(expor
 
 
 def test_sub_words_of_lines_are_counted_but_for_an_export(export, runs, monkeypatch):
-    tokenizer = types.SimpleNamespace(tokenize=lambda lines: tf.strings.split(lines) if lines else pytest.fail("No lines have no type."))
+    tokenizer = types.SimpleNamespace(
+        tokenize=lambda lines: tf.strings.split(lines) if lines else pytest.fail("No lines have no type.")
+    )
     monkeypatch.setattr(loading, "load", lambda **options: types.SimpleNamespace(source_tokenizer=tokenizer))
     plain = LineTranslation(of_run(runs[0]))
     assert plain.load(plain.read_terms()).source_subwords(["a b c", "", "d"]) == 4

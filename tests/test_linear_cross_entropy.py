@@ -33,10 +33,15 @@ def plain(hidden, matrix, target, label_smoothing, bias=0.0):
 def with_gradients(function, hidden, matrix, target, label_smoothing=EPSILON, factor=1.0, bias=()) -> list[np.ndarray]:
     with tf.GradientTape() as tape:
         tape.watch([hidden, *bias])
-        smoothed, negative_log_likelihood = function(hidden, tf.convert_to_tensor(matrix), target, label_smoothing, *bias)
+        smoothed, negative_log_likelihood = function(
+            hidden, tf.convert_to_tensor(matrix), target, label_smoothing, *bias
+        )
         loss = smoothed * factor
     gradients = tape.gradient(loss, [hidden, matrix, *bias])
-    return [tf.cast(tf.convert_to_tensor(value), tf.float32).numpy() for value in (smoothed, negative_log_likelihood, *gradients)]
+    return [
+        tf.cast(tf.convert_to_tensor(value), tf.float32).numpy()
+        for value in (smoothed, negative_log_likelihood, *gradients)
+    ]
 
 
 BIAS = tf.constant(np.random.default_rng(8).normal(size=V), tf.float32)
@@ -48,7 +53,9 @@ BIAS = tf.constant(np.random.default_rng(8).normal(size=V), tf.float32)
 def test_loss_and_gradients_are_those_of_the_plain_equation(monkeypatch, block, label_smoothing, bias):
     """Blocks of one token, blocks of which the last is not whole, and one block."""
     monkeypatch.setattr(module, "BLOCK", block)
-    received, expected = (with_gradients(f, *inputs(5, 7), label_smoothing, factor=3.0, bias=bias) for f in (linear_cross_entropy, plain))
+    received, expected = (
+        with_gradients(f, *inputs(5, 7), label_smoothing, factor=3.0, bias=bias) for f in (linear_cross_entropy, plain)
+    )
     assert len(received) == 4 + len(bias)
     for ours, theirs in zip(received, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=5e-5)
@@ -68,7 +75,9 @@ def test_in_a_short_dtype_a_bias_has_its_gradient_in_float32(dtype):
 def test_in_a_graph_that_does_not_know_the_shape_too():
     hidden, matrix, target = inputs(5, 7)
     signature = [tf.TensorSpec([None, None, D]), tf.TensorSpec([None, None], tf.int32)]
-    in_graph = tf.function(lambda hidden, target: with_gradients_in_graph(hidden, matrix, target), input_signature=signature)
+    in_graph = tf.function(
+        lambda hidden, target: with_gradients_in_graph(hidden, matrix, target), input_signature=signature
+    )
     for received, expected in zip(in_graph(hidden, target), with_gradients(plain, hidden, matrix, target), strict=True):
         np.testing.assert_allclose(received, expected, rtol=2e-5, atol=2e-5)
 
@@ -90,14 +99,21 @@ def test_a_short_dtype_is_as_near_to_float32_as_the_plain_equation_in_it(dtype, 
         return tuple(map(tf.reduce_sum, cross_entropy(logits, target, label_smoothing)))
 
     hidden, matrix, target = inputs(40, 20, dtype, scale)
-    target = tf.where(target == PAD, PAD, tf.argmax(tf.einsum("btd,vd->btv", hidden, tf.cast(matrix, dtype)), -1, tf.int32))
+    target = tf.where(
+        target == PAD, PAD, tf.argmax(tf.einsum("btd,vd->btv", hidden, tf.cast(matrix, dtype)), -1, tf.int32)
+    )
     exact = with_gradients(plain, tf.cast(hidden, tf.float32), matrix, target)
     errors = [
-        [np.linalg.norm(received - expected) / np.linalg.norm(expected) for received, expected in zip(found, exact, strict=True)]
+        [
+            np.linalg.norm(received - expected) / np.linalg.norm(expected)
+            for received, expected in zip(found, exact, strict=True)
+        ]
         for found in (with_gradients(f, hidden, matrix, target) for f in (linear_cross_entropy, plain_in_dtype))
     ]
     assert max(errors[0][:2]) < 3e-3
-    assert all(ours <= 1.2 * theirs for ours, theirs in zip(*(of_gradients[2:] for of_gradients in errors), strict=True)), errors
+    assert all(
+        ours <= 1.2 * theirs for ours, theirs in zip(*(of_gradients[2:] for of_gradients in errors), strict=True)
+    ), errors
 
 
 def test_a_confident_prediction_keeps_its_small_gradient_in_bfloat16():
@@ -144,7 +160,9 @@ def bodies(function) -> list:
 
 
 def test_a_block_waits_for_the_one_before():
-    """Story: TensorFlow computed ten at once, and memory held the logits of all. A while loop does, unless its counter has to wait."""
+    """Story: TensorFlow computed ten at once, and memory held the logits of all. A while loop does, unless its counter
+    has to wait.
+    """
     hidden, matrix, target = inputs(5, 7)
     [body] = bodies(lambda: linear_cross_entropy(hidden, tf.convert_to_tensor(matrix), target, EPSILON))
 
@@ -183,7 +201,11 @@ def test_a_logit_that_is_not_finite_makes_the_loss_not_finite():
 
 def test_the_loss_of_a_transformer_is_that_of_its_logits():
     [update] = random_updates([6], seed=5)
-    source, target = (tf.constant(padded([row[row > 0].tolist() for row in update[side]])) for side in ("source", "target"))
+    source, target = (
+        tf.constant(padded([row[row > 0].tolist() for row in update[side]])) for side in ("source", "target")
+    )
     model = Transformer(SMALL)
-    expected = [float(tf.reduce_sum(losses)) for losses in cross_entropy(model((source, shift_right(target))), target, EPSILON)]
+    expected = [
+        float(tf.reduce_sum(losses)) for losses in cross_entropy(model((source, shift_right(target))), target, EPSILON)
+    ]
     assert [float(loss) for loss in model.cross_entropy(source, target, EPSILON)] == pytest.approx(expected, rel=1e-5)

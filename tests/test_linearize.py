@@ -62,7 +62,8 @@ def test_each_rule_of_the_repair(tokens, words, expected):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "words"), [("(S NN )S", "a"), ("(S NN )S (S NN )S", "a b"), ("NN", "a"), ("(S (S NN )S )S", "a"), ("", "")]
+    ("tokens", "words"),
+    [("(S NN )S", "a"), ("(S NN )S (S NN )S", "a b"), ("NN", "a"), ("(S (S NN )S )S", "a"), ("", "")],
 )
 def test_well_formed_tokens_are_not_repaired(tokens, words):
     assert repaired(tokens, words)[1]
@@ -118,7 +119,9 @@ def test_a_repair_may_be_deeper_than_python_may_recurse():
     ],
 )  # fmt: skip
 def test_punctuation_has_its_tag_and_no_other_word_has_one_of_these(word, tag, expected):
-    """Story: EVALB leaves out words by their tags. A tag of punctuation on another word made it refuse the whole sentence."""
+    """Story: EVALB leaves out words by their tags. A tag of punctuation on another word made it refuse the whole
+    sentence.
+    """
     assert tag_of(word, tag) == expected
     assert to_tree([tag], [word])[0].children[0].label == expected
 

@@ -49,8 +49,8 @@ def test_the_first_line_that_is_not_utf8_is_named_once(tmp_path, caplog):
         assert list(lines.read_lines(file)) == ["gut", "Sch\u00f6n", "Sch\ufffdn", "\ufffd"]
     [warning] = caplog.messages
     assert warning == (
-        f"{path}, line 3 is not UTF-8: byte 0xf6 at column 4. Convert the file (iconv -f \u2026 -t UTF-8). Until then, U+FFFD "
-        "takes the place of such bytes."
+        f"{path}, line 3 is not UTF-8: byte 0xf6 at column 4. Convert the file (iconv -f \u2026 -t UTF-8). Until then, "
+        "U+FFFD takes the place of such bytes."
     )
 
 
@@ -60,7 +60,10 @@ def test_a_file_may_be_compressed_with_gzip(tmp_path):
     with lines.opened(str(path)) as file:
         assert lines.count(file) == 3 and list(lines.read_lines(file)) == ["one", "two", "three"]
     path.write_bytes(path.read_bytes()[:-9])
-    with lines.opened(str(path)) as file, pytest.raises(ValueError, match=f"^{path} is a broken gzip file: .* up to line 2 .*again.$"):
+    with (
+        lines.opened(str(path)) as file,
+        pytest.raises(ValueError, match=f"^{path} is a broken gzip file: .* up to line 2 .*again.$"),
+    ):
         list(lines.read_lines(file))
 
 
@@ -71,7 +74,9 @@ def test_standard_input_is_text(monkeypatch):
     monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=stream))
     with lines.opened("") as file:
         assert file is stream and file.tell() == 0
-    with pytest.raises(ValueError, match="^<stdin> is compressed with gzip. Expected UTF-8 text: convert it with gzip -d.$"):
+    with pytest.raises(
+        ValueError, match="^<stdin> is compressed with gzip. Expected UTF-8 text: convert it with gzip -d.$"
+    ):
         list(lines.read_lines(file))
     assert not stream.closed
 
@@ -96,7 +101,9 @@ def test_a_pipe_is_not_read_before_its_first_line_is_wanted(tmp_path):
     os.close(writer)
 
 
-@pytest.mark.parametrize(("beginning", "kind"), [("one".encode("utf-16"), "in UTF-16"), (b"BZh91AY&SY", "compressed with bzip2")])
+@pytest.mark.parametrize(
+    ("beginning", "kind"), [("one".encode("utf-16"), "in UTF-16"), (b"BZh91AY&SY", "compressed with bzip2")]
+)
 def test_other_files_are_named_by_their_first_bytes_alone(beginning, kind):
     for text, number in ((beginning + b"\n", 0), (b"one\n" + beginning, 2)):
         found = lines.read_lines(io.BytesIO(text))
@@ -163,7 +170,10 @@ def test_what_was_written_before_an_error_is_kept_beside_the_file(tmp_path, caps
 def test_an_unfinished_output_that_is_a_link_is_not_written_through(tmp_path):
     (tmp_path / "elsewhere").write_bytes(b"before")
     (tmp_path / "out.partial").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match="out cannot be written: Too many levels of symbolic links"), lines.written_whole(tmp_path / "out"):
+    with (
+        pytest.raises(OSError, match="out cannot be written: Too many levels of symbolic links"),
+        lines.written_whole(tmp_path / "out"),
+    ):
         pass
     assert (tmp_path / "elsewhere").read_bytes() == b"before" and not (tmp_path / "out").exists()
 

@@ -25,7 +25,9 @@ with files.exclusive(pathlib.Path(sys.argv[1]), "runs/x"):
 
 def test_another_process_is_refused_until_the_first_is_killed(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path / "lock")], stdout=subprocess.PIPE, env=environment)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path / "lock")], stdout=subprocess.PIPE, env=environment
+    )
     try:
         assert holder.stdout.readline() == b"held\n"
         with (
@@ -42,14 +44,19 @@ def test_another_process_is_refused_until_the_first_is_killed(tmp_path):
 
 def test_a_process_that_waits_says_for_whom_and_gets_the_lock_after_it(tmp_path):
     environment, ended = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, []
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path / "lock")], stdout=subprocess.PIPE, env=environment) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path / "lock")], stdout=subprocess.PIPE, env=environment
+    ) as holder:
 
         def end() -> None:
             ended.append(True)
             holder.kill()
 
         assert holder.stdout.readline() == b"held\n"
-        with logged(lambda message: threading.Timer(0.5, end).start()) as said, files.exclusive(tmp_path / "lock", "data/x", wait=True):
+        with (
+            logged(lambda message: threading.Timer(0.5, end).start()) as said,
+            files.exclusive(tmp_path / "lock", "data/x", wait=True),
+        ):
             assert ended
             assert (tmp_path / "lock").read_text().startswith(f"process {os.getpid()} on ")
     assert [text.startswith(f"data/x is in use by process {holder.pid} on ") for text in said] == [True]
@@ -70,7 +77,10 @@ def test_a_lock_that_is_a_link_does_not_change_what_it_points_to(tmp_path, conte
         mine.write_text(content)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "lock").symlink_to(mine)
-    with pytest.raises(FileExistsError, match="run/lock is not a lock"), files.exclusive(tmp_path / "run" / "lock", "x"):
+    with (
+        pytest.raises(FileExistsError, match="run/lock is not a lock"),
+        files.exclusive(tmp_path / "run" / "lock", "x"),
+    ):
         pass
     assert mine.read_text() == content if content is not None else not mine.exists()
 

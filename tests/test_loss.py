@@ -92,7 +92,9 @@ def test_a_batch_of_padding_alone_has_no_loss_and_no_gradient(logits):
 def test_the_gradient_is_p_minus_q(logits, label_smoothing):
     p = np.exp(log_softmax(logits))
     q = (1 - label_smoothing) * np.eye(V)[TARGET] + label_smoothing / V
-    np.testing.assert_allclose(gradient(logits, TARGET, label_smoothing), (p - q) * (TARGET != PAD)[..., None], atol=1e-6)
+    np.testing.assert_allclose(
+        gradient(logits, TARGET, label_smoothing), (p - q) * (TARGET != PAD)[..., None], atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
@@ -101,7 +103,9 @@ def test_the_gradient_agrees_with_central_differences(logits, label_smoothing):
     slope, rng, step = gradient(logits, TARGET, label_smoothing), np.random.default_rng(1), 1e-2
     for _ in range(5):
         direction = rng.normal(size=logits.shape).astype("float32")
-        ahead, behind = (float(ops.sum(smoothed(logits + sign * step * direction, TARGET, label_smoothing))) for sign in (1, -1))
+        ahead, behind = (
+            float(ops.sum(smoothed(logits + sign * step * direction, TARGET, label_smoothing))) for sign in (1, -1)
+        )
         assert (slope * direction).sum() == pytest.approx((ahead - behind) / (2 * step), rel=2e-3, abs=2e-3)
 
 
@@ -111,7 +115,9 @@ def test_the_gradient_is_scaled_by_what_comes_from_above_at_each_position(logits
     with tf.GradientTape() as tape:
         tape.watch(tensor)
         loss = ops.sum(weights * smoothed(tensor, TARGET, 0.1))
-    np.testing.assert_allclose(tape.gradient(loss, tensor), weights[..., None] * gradient(logits, TARGET, 0.1), atol=1e-6)
+    np.testing.assert_allclose(
+        tape.gradient(loss, tensor), weights[..., None] * gradient(logits, TARGET, 0.1), atol=1e-6
+    )
 
 
 def test_logits_of_ten_thousand_give_a_finite_loss_and_gradient():
@@ -128,14 +134,22 @@ def test_adding_a_constant_to_all_logits_changes_nothing(logits):
 
 
 def test_the_loss_of_fit_takes_weights_of_tokens_and_is_zero_without_any(logits):
-    loss, losses, weights = LabelSmoothedCrossEntropy(0.2), np.array(smoothed(logits, TARGET, 0.2)), np.arange(8).reshape(TARGET.shape)
-    assert float(loss(TARGET, logits, weights)) == pytest.approx((losses * weights).sum() / weights[TARGET != PAD].sum(), rel=1e-5)
+    loss, losses, weights = (
+        LabelSmoothedCrossEntropy(0.2),
+        np.array(smoothed(logits, TARGET, 0.2)),
+        np.arange(8).reshape(TARGET.shape),
+    )
+    assert float(loss(TARGET, logits, weights)) == pytest.approx(
+        (losses * weights).sum() / weights[TARGET != PAD].sum(), rel=1e-5
+    )
     assert float(loss(np.zeros_like(TARGET), logits)) == float(loss(TARGET, logits, np.zeros(2))) == 0
 
 
 def test_the_loss_of_fit_refuses_another_reduction_and_survives_serialization():
     """Story: `reduction="sum"` had no effect."""
-    with pytest.raises(ValueError, match="^Expected no `reduction`: the loss is the mean over tokens. Received: reduction=sum.$"):
+    with pytest.raises(
+        ValueError, match="^Expected no `reduction`: the loss is the mean over tokens. Received: reduction=sum.$"
+    ):
         LabelSmoothedCrossEntropy(0.1, reduction="sum")
     loss = LabelSmoothedCrossEntropy.from_config(LabelSmoothedCrossEntropy(0.3).get_config())
     assert loss.label_smoothing == 0.3

@@ -1,4 +1,6 @@
-"""Imported M2M-100 and NLLB-200 models: logits of a NumPy M2M-100, ids and languages, what a run does, and refusals in one sentence."""
+"""Imported M2M-100 and NLLB-200 models: logits of a NumPy M2M-100, ids and languages, what a run does, and refusals in
+one sentence.
+"""
 
 import dataclasses
 import json
@@ -32,9 +34,18 @@ ROOT = pathlib.Path(__file__).parent.parent
 SHAPES = {
     "nllb": {},
     "m2m": {"kind": "m2m", "codes_in": "tokenizer_config.json", "seed": 2},
-    "other sizes": {"sizes": {"d_model": 24, "encoder_layers": 1, "decoder_layers": 3, "heads": 4, "ffn_dim": 40}, "seed": 3},
+    "other sizes": {
+        "sizes": {"d_model": 24, "encoder_layers": 1, "decoder_layers": 3, "heads": 4, "ffn_dim": 40},
+        "seed": 3,
+    },
     "shards": {"codes_in": "tokenizer.json", "shards": 3, "seed": 4},
-    "not scaled, swish, float16": {"kind": "m2m", "scaled": False, "activation": "swish", "dtype": np.float16, "seed": 5},
+    "not scaled, swish, float16": {
+        "kind": "m2m",
+        "scaled": False,
+        "activation": "swish",
+        "dtype": np.float16,
+        "seed": 5,
+    },
     "another id of padding": {"options": {"pad_token_id": 1}, "dtype": np.float16, "seed": 6},
 }
 PAIRS = {"nllb": ("eng_Latn", "deu_Latn", "fra_Latn"), "m2m": ("en", "de", "fr")}
@@ -93,7 +104,9 @@ def test_logits_are_those_of_the_model(imported):
         source, target = m2m_folder.ids_of(folder, line, language), draw.integers(2, len(theirs) - 1, 6).tolist()
         expected = marian_folder.logits(folder, source, [2, *target])
         own_source, own_target = [ours[index] for index in source], [ours[index] for index in target]
-        found, _ = translator.model.decode(tf.constant([[BOS, *own_target]]), translator.model.encode(tf.constant([own_source])))
+        found, _ = translator.model.decode(
+            tf.constant([[BOS, *own_target]]), translator.model.encode(tf.constant([own_source]))
+        )
         kept = [own for own in range(len(theirs)) if own not in (PAD, BOS)]
         np.testing.assert_allclose(found[0].numpy()[:, kept], expected[:, [theirs[own] for own in kept]], atol=1e-4)
         assert np.abs(expected).max() > 3 and expected.std() > 0.5
@@ -104,7 +117,9 @@ def test_ids_of_nasty_lines_are_those_of_sentencepiece_after_the_language(import
     folder, translator, theirs = imported
     lines = [line for line in marian_folder.nasty_lines(300) if not line.startswith(">>de<<")]  # A language of M2M-100.
     ours = {index: own for own, index in enumerate(theirs) if own != BOS}
-    for tokenizer, language in zip((translator.source_tokenizer, translator.tokenizer), PAIRS[kind_of(folder)], strict=False):
+    for tokenizer, language in zip(
+        (translator.source_tokenizer, translator.tokenizer), PAIRS[kind_of(folder)], strict=False
+    ):
         expected = [[ours[index] for index in m2m_folder.ids_of(folder, line, language)] for line in lines]
         assert tokenizer.tokenize(tf.constant(lines)).to_list() == expected
 
@@ -171,7 +186,9 @@ def test_scores_and_samples_are_of_the_languages(usual, french):
     assert usual.score("a dog", "ein hund", target_language="fra_Latn") == pytest.approx(score, abs=1e-4)
     assert abs(usual.score("a dog", "ein hund") - score) > 1e-2
     options = {"draws": 6, "seed": 3}
-    assert [each.text for each in usual.sample("a dog", **options)] != [each.text for each in french.sample("a dog", **options)]
+    assert [each.text for each in usual.sample("a dog", **options)] != [
+        each.text for each in french.sample("a dog", **options)
+    ]
 
 
 @pytest.mark.medium
@@ -198,11 +215,15 @@ def test_an_unknown_language_is_refused_with_those_like_it(run, usual, options):
 @pytest.mark.medium
 def test_without_a_default_the_languages_must_be_given(nllb, tmp_path):
     t2t_keras.import_huggingface(nllb, tmp_path / "run")
-    with pytest.raises(ValueError, match="Expected `target_language`, one of the 5 languages of the model, such as ace_Latn"):
+    with pytest.raises(
+        ValueError, match="Expected `target_language`, one of the 5 languages of the model, such as ace_Latn"
+    ):
         t2t_keras.load(tmp_path / "run")
     with pytest.raises(ValueError, match="Expected `source_language`"):
         t2t_keras.load(tmp_path / "run", target_language="deu_Latn")
-    assert all(t2t_keras.load(tmp_path / "run", source_language="eng_Latn", target_language="deu_Latn").translate(LINES))
+    assert all(
+        t2t_keras.load(tmp_path / "run", source_language="eng_Latn", target_language="deu_Latn").translate(LINES)
+    )
 
 
 def test_the_files_may_name_the_languages(nllb, tmp_path):
@@ -213,7 +234,8 @@ def test_the_files_may_name_the_languages(nllb, tmp_path):
     changed(folder, "generation_config.json", forced_bos_token_id=m2m_folder.ids_of(folder, "", "deu_Latn")[0])
     t2t_keras.import_huggingface(folder, tmp_path / "forced", source_language="eng_Latn")
     assert languages_of(tmp_path / "forced") == ("eng_Latn", "deu_Latn")
-    changed(folder, "tokenizer_config.json", src_lang="xx", source_lang="en", target_lang="de")  # The last two are Marian's.
+    # The last two are Marian's.
+    changed(folder, "tokenizer_config.json", src_lang="xx", source_lang="en", target_lang="de")
     t2t_keras.import_huggingface(folder, tmp_path / "unknown")
     assert languages_of(tmp_path / "unknown") == ("", "deu_Latn")
     assert run_folder.read(tmp_path / "unknown").data.source_language == ""
@@ -231,12 +253,17 @@ def test_words_align_without_the_languages(run):
     translator, texts = loading.load(run), ("a dog runs", "two men")
     tokenizers = translator.source_tokenizer, translator.tokenizer
     source, target = (side.tokenize(tf.constant([text])) for side, text in zip(tokenizers, texts, strict=True))
-    assert [[side.pieces[index] for index in ids[0].numpy()][:2] for side, ids in zip(tokenizers, (source, target), strict=True)] == [
+    assert [
+        [side.pieces[index] for index in ids[0].numpy()][:2]
+        for side, ids in zip(tokenizers, (source, target), strict=True)
+    ] == [
         [">>eng_Latn<<", "▁a"],
         [">>deu_Latn<<", "▁two"],
     ]
     with translator.weights():
-        whole = np.array(translator.model.align(shift_right(target.to_tensor()), translator.encode(translator.sources(source))))[0]
+        whole = np.array(
+            translator.model.align(shift_right(target.to_tensor()), translator.encode(translator.sources(source)))
+        )[0]
     assert whole.shape == (4, 5)
     np.testing.assert_allclose(word_alignment(translator, *texts), whole[1:-1, 1:-1], atol=1e-6)
 
@@ -248,7 +275,9 @@ def languages_of(model_dir) -> tuple[str, str]:
 
 def changed(folder, name: str, **values) -> None:
     path = folder / name
-    path.write_text(json.dumps({key: value for key, value in (json.loads(path.read_text()) | values).items() if value is not ...}))
+    path.write_text(
+        json.dumps({key: value for key, value in (json.loads(path.read_text()) | values).items() if value is not ...})
+    )
 
 
 LOAD = """
@@ -262,7 +291,7 @@ inputs |= {"constraints": "", "avoid": ""}
 other = model.signatures["translate_with_options"](text=lines, **{name: tf.fill([len(lines)], value) for name, value in inputs.items()})
 assert "t2t_keras" not in sys.modules
 print("\\n".join(text.decode() for text in [*found.numpy(), *other["text"][:, 0].numpy()]))
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.medium
@@ -273,7 +302,9 @@ def test_an_export_translates_alike_in_a_process_without_this_package(run, usual
     described = export_folder.description(export)
     assert (described["source_language"], described["target_language"]) == ("eng_Latn", "deu_Latn")
     command = [sys.executable, "-c", LOAD, str(export), ">>fra_Latn<<", *lines]
-    result = programs.run(command, capture_output=True, text=True, cwd=tmp_path, env=programs.without_this_package(), check=True)
+    result = programs.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=programs.without_this_package(), check=True
+    )
     assert result.stdout.splitlines() == expected
     loaded = t2t_keras.load(tmp_path / "export")
     assert loaded.translate(lines) + loaded.translate(lines, target_language="fra_Latn") == expected
@@ -295,7 +326,13 @@ def text_of_pairs(folder: pathlib.Path, tag: str = "") -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("languages", [{}, {"source_language": "fra_Latn", "target_language": "zho_Hans"}])
 def test_a_new_run_starts_from_an_import_with_its_languages_or_others(run, tmp_path, languages):
-    sizes = {"batch_tokens": 200, "buckets_per_update": 1, "train_steps": 2, "warmup_steps": 1, "learning_rate_factor": 0.1}
+    sizes = {
+        "batch_tokens": 200,
+        "buckets_per_update": 1,
+        "train_steps": 2,
+        "warmup_steps": 1,
+        "learning_rate_factor": 0.1,
+    }
     others = {"valid_sentences": 0, "attention_images": 0, "best_metric": "loss"}
     t2t_keras.train(tmp_path / "run", parent=run, **text_of_pairs(tmp_path), **languages, **sizes, **others)
     source, target = tuple(languages.values()) or ("eng_Latn", "deu_Latn")
@@ -305,7 +342,10 @@ def test_a_new_run_starts_from_an_import_with_its_languages_or_others(run, tmp_p
         moved = np.abs(after.numpy() - before.numpy())
         assert 0 < moved.max() < 0.2, before.path
     folder = tmp_path / "run/data/valid"
-    pairs, tags = read_pairs(folder, shards.read_info(folder)), [child.tokenizer.pieces.index(f">>{code}<<") for code in (source, target)]
+    pairs, tags = (
+        read_pairs(folder, shards.read_info(folder)),
+        [child.tokenizer.pieces.index(f">>{code}<<") for code in (source, target)],
+    )
     assert len(pairs) == 81 and all([ids[0] for ids in pair] == tags for pair in pairs)
 
 
@@ -322,18 +362,30 @@ def test_text_may_bring_the_languages_of_its_lines(run, tmp_path):
 def test_languages_of_a_data_folder_are_those_that_it_was_prepared_with(run, tmp_path):
     """Other ones ask for another folder."""
     text = text_of_pairs(tmp_path)
-    files = {"subwords_file": str(run / run_folder.SUBWORDS), "source_subwords_file": str(run / run_folder.SOURCE_SUBWORDS)}
+    files = {
+        "subwords_file": str(run / run_folder.SUBWORDS),
+        "source_subwords_file": str(run / run_folder.SOURCE_SUBWORDS),
+    }
     size = loading.load(run).tokenizer.vocab_size
     data = DataConfig(**text, **files, subwords="sentencepiece", source_language="fra_Latn")
     prepare.prepare(data, size, 1, tmp_path / "data", run_options.Options().task)
     found = [
-        piece_file.unpack((tmp_path / "data" / name).read_bytes()).language for name in (run_folder.SOURCE_SUBWORDS, run_folder.SUBWORDS)
+        piece_file.unpack((tmp_path / "data" / name).read_bytes()).language
+        for name in (run_folder.SOURCE_SUBWORDS, run_folder.SUBWORDS)
     ]
     assert found == ["fra_Latn", "deu_Latn"]
     with pytest.raises(ValueError, match="`source_language` was fra_Latn, and is now ace_Latn"):
-        prepare.prepare(dataclasses.replace(data, source_language="ace_Latn"), size, 1, tmp_path / "data", run_options.Options().task)
+        prepare.prepare(
+            dataclasses.replace(data, source_language="ace_Latn"),
+            size,
+            1,
+            tmp_path / "data",
+            run_options.Options().task,
+        )
     with pytest.raises(ValueError, match="`target_language`: Expected one of the 5 languages.*Did you mean deu_Latn"):
-        prepare.prepare(dataclasses.replace(data, target_language="deu"), size, 1, tmp_path / "other", run_options.Options().task)
+        prepare.prepare(
+            dataclasses.replace(data, target_language="deu"), size, 1, tmp_path / "other", run_options.Options().task
+        )
 
 
 # The program.
@@ -351,7 +403,12 @@ def test_the_programs_translate_between_the_chosen_languages(nllb, usual, tmp_pa
     assert result.returncode == 0, result.stderr
     assert languages_of(tmp_path / "run") == ("eng_Latn", "fra_Latn")
     expected = usual.translate(LINES)
-    result = tool("translate", f"--model_dir={tmp_path}/run", "--target_language=deu_Latn", text="".join(f"{line}\n" for line in LINES))
+    result = tool(
+        "translate",
+        f"--model_dir={tmp_path}/run",
+        "--target_language=deu_Latn",
+        text="".join(f"{line}\n" for line in LINES),
+    )
     assert result.returncode == 0 and result.stdout.splitlines() == expected, result.stderr
 
 
@@ -370,7 +427,9 @@ def test_a_run_that_reranks_scores_the_chosen_languages(run, usual):
     for more in ((), (f"--rerank_with={run}",)):
         result = tool("translate", *given, *more, text="a dog runs\n")
         assert result.returncode == 0, result.stderr
-        lists.append({text: float(score) for _, score, text in (line.split("\t") for line in result.stdout.splitlines())})
+        lists.append(
+            {text: float(score) for _, score, text in (line.split("\t") for line in result.stdout.splitlines())}
+        )
     first, reranked = lists
     others = {text: usual.score("a dog runs", text, target_language="fra_Latn") for text in first}
     assert reranked == {text: pytest.approx(score + others[text], abs=1e-3) for text, score in first.items()}
@@ -416,13 +475,22 @@ def test_the_programs_refuse_other_languages_before_tensorflow(nllb, run, tmp_pa
 def test_a_model_of_the_hub_may_have_its_weights_in_several_files(tmp_path):
     folder = m2m_folder.make(tmp_path / "model", shards=3)
     with served(folder, tmp_path / "hf") as (environment, requests):
-        command = [sys.executable, ROOT / "tools/import_huggingface.py", "--from=some/opus", f"--model_dir={tmp_path}/run"]
-        result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment)
+        command = [
+            sys.executable,
+            ROOT / "tools/import_huggingface.py",
+            "--from=some/opus",
+            f"--model_dir={tmp_path}/run",
+        ]
+        result = programs.run(
+            command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment
+        )
     assert result.returncode == 0, result.stderr
     t2t_keras.import_huggingface(folder, tmp_path / "local")
     step = "checkpoints/step-000000000.npz"
     with np.load(tmp_path / "run" / step) as found, np.load(tmp_path / "local" / step) as expected:
-        assert found.files == expected.files and all(np.array_equal(found[name], expected[name]) for name in found.files)
+        assert found.files == expected.files and all(
+            np.array_equal(found[name], expected[name]) for name in found.files
+        )
     assert {path.split("/")[4] for path in requests if "config.json" not in path} == {"c" * 40}
 
 
@@ -450,53 +518,94 @@ def index_of(folder, places) -> None:
 
 NORM, SHARED = "model.decoder.layer_norm.weight", "model.shared.weight"
 BROKEN = {
-    "experts": (lambda folder: changed(folder, "config.json", model_type="nllb-moe"), "model_type=marian or m2m_100.*'nllb-moe'"),
-    "no sub-words": (lambda folder: renamed(folder, "sentencepiece.bpe.model", "spm"), "sentencepiece.bpe.model.*missing"),
-    "sub-words of another toolkit": (other_spm, "Expected <unk>, <s>, </s> as the first pieces.*Received: </s>, <unk>, "),
-    "sub-words that are cut": (
-        lambda folder: (folder / "sentencepiece.bpe.model").write_bytes(b"\n"), "first pieces|Expected a SentencePiece model"
+    "experts": (
+        lambda folder: changed(folder, "config.json", model_type="nllb-moe"), "model_type=marian or m2m_100.*'nllb-moe'"
     ),
-    "no languages": (lambda folder: renamed(folder, "special_tokens_map.json", "x"), "codes of languages.*Received none"),
-    "languages without an id": (lambda folder: changed(folder, "config.json", vocab_size=160), "different ids below 160"),
+    "no sub-words": (
+        lambda folder: renamed(folder, "sentencepiece.bpe.model", "spm"), "sentencepiece.bpe.model.*missing"
+    ),
+    "sub-words of another toolkit": (
+        other_spm, "Expected <unk>, <s>, </s> as the first pieces.*Received: </s>, <unk>, "
+    ),
+    "sub-words that are cut": (
+        lambda folder: (folder / "sentencepiece.bpe.model").write_bytes(b"\n"),
+        "first pieces|Expected a SentencePiece model"
+    ),
+    "no languages": (
+        lambda folder: renamed(folder, "special_tokens_map.json", "x"), "codes of languages.*Received none"
+    ),
+    "languages without an id": (
+        lambda folder: changed(folder, "config.json", vocab_size=160), "different ids below 160"
+    ),
     "languages on pieces": (
         lambda folder: (folder / "added_tokens.json").write_text('{"eng_Latn": 9}'), "an id twice"
     ),
-    "ids that are text": (lambda folder: (folder / "added_tokens.json").write_text('{"eng_Latn": "9"}'), "ids of added tokens"),
+    "ids that are text": (
+        lambda folder: (folder / "added_tokens.json").write_text('{"eng_Latn": "9"}'), "ids of added tokens"
+    ),
     "added tokens are a list": (
         lambda folder: changed(folder, "tokenizer_config.json", added_tokens_decoder=[1]), "ids of added tokens"
     ),
     "the source's language behind": (
-        lambda folder: changed(folder, "tokenizer_config.json", legacy_behaviour=True), "legacy_behaviour=False.*Received: True"
+        lambda folder: changed(folder, "tokenizer_config.json", legacy_behaviour=True),
+        "legacy_behaviour=False.*Received: True"
     ),
-    "untied": (lambda folder: changed(folder, "config.json", tie_word_embeddings=False), "tie_word_embeddings=True.*False"),
+    "untied": (
+        lambda folder: changed(folder, "config.json", tie_word_embeddings=False), "tie_word_embeddings=True.*False"
+    ),
     "other padding": (lambda folder: changed(folder, "config.json", pad_token_id=4), "ids of padding and end"),
-    "no last norm": (lambda folder: with_weights(folder, lambda arrays: arrays.pop(NORM)), f"Expected the weight {NORM}. It is missing"),
-    "unknown": (lambda folder: with_weights(folder, lambda arrays: arrays.update(x=np.ones(2))), "m2m_100 with pre-norm.*x besides"),
-    "an index of no files": (lambda folder: index_of(folder, {SHARED: "../model.safetensors"}), "names of safetensors.*Received: ../model"),
+    "no last norm": (
+        lambda folder: with_weights(folder, lambda arrays: arrays.pop(NORM)),
+        f"Expected the weight {NORM}. It is missing"
+    ),
+    "unknown": (
+        lambda folder: with_weights(folder, lambda arrays: arrays.update(x=np.ones(2))),
+        "m2m_100 with pre-norm.*x besides"
+    ),
+    "an index of no files": (
+        lambda folder: index_of(folder, {SHARED: "../model.safetensors"}), "names of safetensors.*Received: ../model"
+    ),
     "an index of a file elsewhere too": (
-        lambda folder: index_of(folder, {SHARED: "a.safetensors", NORM: "../b.safetensors"}), "names of safetensors files"
+        lambda folder: index_of(folder, {SHARED: "a.safetensors", NORM: "../b.safetensors"}),
+        "names of safetensors files"
     ),
     "an index of nothing": (lambda folder: index_of(folder, {}), "names of safetensors files"),
     "an index without places": (lambda folder: index_of(folder, []), "names of safetensors files"),
-    "a file that is missing": (lambda folder: index_of(folder, {SHARED: "a.safetensors"}), "Expected a.safetensors in .*missing"),
+    "a file that is missing": (
+        lambda folder: index_of(folder, {SHARED: "a.safetensors"}), "Expected a.safetensors in .*missing"
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        ({"special_tokens_map.json": {"additional_special_tokens": ["__aa__", {"content": "__bb__"}, "<x>"]}}, {"aa": 9, "bb": 10}),
+        (
+            {"special_tokens_map.json": {"additional_special_tokens": ["__aa__", {"content": "__bb__"}, "<x>"]}},
+            {"aa": 9, "bb": 10},
+        ),
         ({"tokenizer_config.json": {"additional_special_tokens": ["__aa__", "__bb__"]}}, {"aa": 9, "bb": 10}),
         ({"tokenizer_config.json": {"extra_special_tokens": ["<x>", "eng_Latn", "__bb__"]}}, {"eng_Latn": 9, "bb": 10}),
-        ({"tokenizer_config.json": {"extra_special_tokens": ["__aa__", 3]}, "added_tokens.json": {"__aa__": 4, "<y>": 7}}, {"aa": 4}),
         (
             {
-                "tokenizer_config.json": {"added_tokens_decoder": {"5": {"content": "__aa__"}, "6": "__bb__", "7": {"content": "<x>"}}},
+                "tokenizer_config.json": {"extra_special_tokens": ["__aa__", 3]},
+                "added_tokens.json": {"__aa__": 4, "<y>": 7},
+            },
+            {"aa": 4},
+        ),
+        (
+            {
+                "tokenizer_config.json": {
+                    "added_tokens_decoder": {"5": {"content": "__aa__"}, "6": "__bb__", "7": {"content": "<x>"}}
+                },
                 "tokenizer.json": {"added_tokens": [{"id": 8, "content": "__cc__"}]},
             },
             {"aa": 5, "bb": 6, "cc": 8},
         ),
-        ({"tokenizer_config.json": {"extra_special_tokens": {"a": "__aa__"}}, "added_tokens.json": {"__bb__": 4}}, {"bb": 4}),
+        (
+            {"tokenizer_config.json": {"extra_special_tokens": {"a": "__aa__"}}, "added_tokens.json": {"__bb__": 4}},
+            {"bb": 4},
+        ),
         ({"vocab.json": {"</s>": 0}, "added_tokens.json": {"<x>": 3, "__bb__": 4}}, {"bb": 4}),
         (
             {"vocab.json": {"</s>": 0}, "tokenizer_config.json": {"language_codes": "wmt21"}},
@@ -524,7 +633,9 @@ def test_m2m_100_has_its_languages_where_no_file_has_them(tmp_path):
 
 def test_runs_that_read_other_languages_by_default_translate_together_only_from_one(run, nllb, tmp_path):
     t2t_keras.import_huggingface(nllb, tmp_path / "other", source_language="fra_Latn", target_language="deu_Latn")
-    with pytest.raises(ValueError, match=r"Expected runs with the same .* language of the source. Received: .*eng_Latn.*fra_Latn"):
+    with pytest.raises(
+        ValueError, match=r"Expected runs with the same .* language of the source. Received: .*eng_Latn.*fra_Latn"
+    ):
         loading.load([run, tmp_path / "other"])
     assert len(loading.load([run, tmp_path / "other"], source_language="ace_Latn").model.models) == 2
 

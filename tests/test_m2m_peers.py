@@ -25,12 +25,15 @@ M2M = {"kind": "m2m", "languages": CODES, "codes_in": "nowhere"}
 SHAPES = {
     "nllb": {"seed": 11},
     "m2m": {**M2M, "seed": 12},
-    "other sizes": {"sizes": {"d_model": 24, "encoder_layers": 1, "decoder_layers": 3, "heads": 4, "ffn_dim": 40}, "seed": 13},
+    "other sizes": {
+        "sizes": {"d_model": 24, "encoder_layers": 1, "decoder_layers": 3, "heads": 4, "ffn_dim": 40},
+        "seed": 13,
+    },
     "not scaled, swish": {**M2M, "scaled": False, "activation": "swish", "seed": 14},
     "two layers, shards": {"sizes": {"decoder_layers": 2}, "shards": 2, "seed": 15},
 }
-# Where the tokenizer of NLLB-200 differs from SentencePiece, and M2M-100's does not: it keeps what becomes a space at the end, and
-# normalizes what makes up one character at once.
+# Where the tokenizer of NLLB-200 differs from SentencePiece, and M2M-100's does not: it keeps what becomes a space at
+# the end, and normalizes what makes up one character at once.
 UNLIKE = re.compile(r"(?s).*[\s▁\ufeff\ufffd\x00-\x1f]\Z|.*[\u200d\u0301].*")
 
 
@@ -44,7 +47,10 @@ def both(request, tmp_path_factory):
     translator, ids = loading.load(folder.parent / "run"), m2m_folder.pieces(folder)
     ids |= {f">>{code}<<": index for code, index in m2m_vocabulary.languages_of(Folder(folder), len(ids)).items()}
     special = {"<pad>": PAD, "<unk>": UNK, "</s>": EOS}
-    ours = {i: special[piece] if piece in special else translator.tokenizer.pieces.index(piece, EOS + 1) for piece, i in ids.items()}
+    ours = {
+        i: special[piece] if piece in special else translator.tokenizer.pieces.index(piece, EOS + 1)
+        for piece, i in ids.items()
+    }
     return folder, found, translator, ours
 
 
@@ -70,7 +76,9 @@ def test_logits_are_those_of_pytorch(both):
         source, target = ([ours[index] for index in pair[side]] for side in ("source", "target"))
         memory = translator.model.encode(tf.constant([source]))
         logits, _ = translator.model.decode(tf.constant([[BOS, *target[:-1]]]), memory)
-        np.testing.assert_allclose(logits[0].numpy()[:, list(own)], np.array(pair["logits"])[:, list(theirs)], atol=1e-4)
+        np.testing.assert_allclose(
+            logits[0].numpy()[:, list(own)], np.array(pair["logits"])[:, list(theirs)], atol=1e-4
+        )
 
 
 @needs_transformers

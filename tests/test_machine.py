@@ -10,7 +10,14 @@ from t2t_keras.system import machine
 
 @pytest.mark.parametrize(
     ("limit", "expected"),
-    [(None, 6), ("max 100000", 6), ("400000 100000", 4), ("250000 100000", 2), ("50000 100000", 1), ("3200000 100000", 6)],
+    [
+        (None, 6),
+        ("max 100000", 6),
+        ("400000 100000", 4),
+        ("250000 100000", 2),
+        ("50000 100000", 1),
+        ("3200000 100000", 6),
+    ],
 )
 def test_cores_are_those_of_the_affinity_and_of_the_time_that_a_container_has(monkeypatch, tmp_path, limit, expected):
     monkeypatch.setattr(machine, "_CGROUP", tmp_path)
@@ -28,7 +35,9 @@ def test_without_an_affinity_cores_are_those_of_the_machine(monkeypatch, tmp_pat
         assert machine.cores() == expected
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(None, 2**34), ("max", 2**34), (str(2**31), 2**31), (str(2**40), 2**34)])
+@pytest.mark.parametrize(
+    ("limit", "expected"), [(None, 2**34), ("max", 2**34), (str(2**31), 2**31), (str(2**40), 2**34)]
+)
 def test_memory_is_that_of_the_machine_or_the_limit_of_a_container(monkeypatch, tmp_path, limit, expected):
     monkeypatch.setattr(machine, "_CGROUP", tmp_path)
     monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 2**22, "SC_PAGE_SIZE": 2**12}.get)
@@ -42,7 +51,13 @@ def test_memory_is_that_of_the_machine_or_the_limit_of_a_container(monkeypatch, 
     [
         ({}, math.inf),
         ({"proc/meminfo": "MemTotal:  9 kB\nMemFree:  1 kB\nMemAvailable:    5 kB\n"}, 5 * 1024),
-        ({"memory.max": "4000\n", "memory.current": "3000\n", "memory.stat": "anon 2500\nactive_file 70\ninactive_file 500\n"}, 1500),
+        (
+            {
+                "memory.max": "4000\n", "memory.current": "3000\n",
+                "memory.stat": "anon 2500\nactive_file 70\ninactive_file 500\n"
+            },
+            1500
+        ),
         ({"memory.max": "max\n", "memory.current": "3000\n", "memory.stat": "inactive_file 500\n"}, 5 * 1024),
         ({"memory/memory.limit_in_bytes": "4000\n", "memory/memory.usage_in_bytes": "3000\n",
           "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 400\n"}, 1400),

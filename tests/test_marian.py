@@ -1,4 +1,6 @@
-"""Imported Marian models: logits of a NumPy Marian, ids of SentencePiece, what a run does, and one sentence for other folders."""
+"""Imported Marian models: logits of a NumPy Marian, ids of SentencePiece, what a run does, and one sentence for other
+folders.
+"""
 
 import contextlib
 import functools
@@ -68,19 +70,29 @@ def marian_ids(folder, tokenizer, side: str) -> list[int]:
 def test_logits_are_those_of_marian(imported):
     folder, translator = imported
     theirs = {
-        side: marian_ids(folder, each, side) for side, each in (("source", translator.source_tokenizer), ("target", translator.tokenizer))
+        side: marian_ids(folder, each, side)
+        for side, each in (("source", translator.source_tokenizer), ("target", translator.tokenizer))
     }
     ours = {side: {index: own for own, index in enumerate(ids) if index >= 0} for side, ids in theirs.items()}
     start = json.loads((folder / "config.json").read_text())["decoder_start_token_id"]
     draw = np.random.default_rng(1)
     for line in LINES:
         source = marian_folder.ids_of(folder, line)
-        target = [int(index) for index in draw.choice([index for index in theirs["target"] if index >= 0 and index != start], 6)]
+        target = [
+            int(index)
+            for index in draw.choice([index for index in theirs["target"] if index >= 0 and index != start], 6)
+        ]
         expected = marian_folder.logits(folder, source, [start, *target])
-        own_source, own_target = ([ours[side][index] for index in ids] for side, ids in (("source", source), ("target", target)))
-        found, _ = translator.model.decode(tf.constant([[BOS, *own_target]]), translator.model.encode(tf.constant([own_source])))
+        own_source, own_target = (
+            [ours[side][index] for index in ids] for side, ids in (("source", source), ("target", target))
+        )
+        found, _ = translator.model.decode(
+            tf.constant([[BOS, *own_target]]), translator.model.encode(tf.constant([own_source]))
+        )
         kept = [own for own in range(len(theirs["target"])) if own not in (PAD, BOS)]
-        np.testing.assert_allclose(found[0].numpy()[:, kept], expected[:, [theirs["target"][own] for own in kept]], atol=1e-4)
+        np.testing.assert_allclose(
+            found[0].numpy()[:, kept], expected[:, [theirs["target"][own] for own in kept]], atol=1e-4
+        )
         assert np.abs(expected).max() > 3 and expected.std() > 0.5
         assert np.all(found[0].numpy()[:, [PAD, BOS]] < expected.max() - 90)
 
@@ -88,7 +100,8 @@ def test_logits_are_those_of_marian(imported):
 def test_a_model_may_have_the_position_encodings_of_marian_itself(opus, run, tmp_path):
     t2t_keras.import_marian(opus, tmp_path / "run", native_positions=True)
     model, usual = loading.load(tmp_path / "run").model, loading.load(run).model
-    source, target = ([9, 12, 20, EOS], [7, 30, 15])  # Marian's id 0, the end token, is ours after padding and the start token.
+    # Marian's id 0, the end token, is ours after padding and the start token.
+    source, target = ([9, 12, 20, EOS], [7, 30, 15])
     theirs = marian_ids(opus, loading.load(run).tokenizer, "target")
     start = json.loads((opus / "config.json").read_text())["decoder_start_token_id"]
     ids = [theirs[own] for own in source], [start, *(theirs[own] for own in target)]
@@ -97,7 +110,12 @@ def test_a_model_may_have_the_position_encodings_of_marian_itself(opus, run, tmp
         found, _ = each.decode(tf.constant([[BOS, *target]]), each.encode(tf.constant([source])))
         expected = marian_folder.logits(opus, *ids, native=native)[:, [theirs[own] for own in kept]]
         np.testing.assert_allclose(found[0].numpy()[:, kept], expected, atol=1e-4)
-        assert np.abs(expected - marian_folder.logits(opus, *ids, native=not native)[:, [theirs[own] for own in kept]]).max() > 1e-2
+        assert (
+            np.abs(
+                expected - marian_folder.logits(opus, *ids, native=not native)[:, [theirs[own] for own in kept]]
+            ).max()
+            > 1e-2
+        )
 
 
 def test_ids_of_nasty_lines_are_those_of_sentencepiece_and_the_list(imported):
@@ -134,7 +152,12 @@ def test_greedy_translations_are_those_of_marian(imported):
 
 def test_the_run_says_where_its_options_are_from(opus, run):
     options = run_folder.read(run)
-    assert options.model.activation == "swish" and options.model.d_k == 8 and options.model.attention_bias and options.model.logits_bias
+    assert (
+        options.model.activation == "swish"
+        and options.model.d_k == 8
+        and options.model.attention_bias
+        and options.model.logits_bias
+    )
     assert options.sources["activation"] == f"import of {opus}" and options.data.subwords == "sentencepiece"
     assert (options.data.source_language, options.data.target_language) == ("en", "de")
     with np.load(run / STEP_0) as arrays:
@@ -178,7 +201,9 @@ def test_a_matrix_of_both_sides_stays_one_whatever_its_start_token(tmp_path):
 
 def test_with_two_lists_the_start_token_is_one_of_the_target_alone(tmp_path):
     options = {"decoder_vocab_size": 58, "decoder_start_token_id": 3}
-    t2t_keras.import_marian(marian_folder.make(tmp_path / "model", separate=True, shared=True, options=options), tmp_path / "run")
+    t2t_keras.import_marian(
+        marian_folder.make(tmp_path / "model", separate=True, shared=True, options=options), tmp_path / "run"
+    )
     with np.load(tmp_path / "run" / STEP_0) as arrays:
         source, target = (arrays[f"model/transformer/{name}/matrix"] for name in ("source_embedding", "embedding"))
     assert np.array_equal(source[BOS], source[PAD]) and not np.array_equal(target[BOS], target[PAD])
@@ -186,14 +211,20 @@ def test_with_two_lists_the_start_token_is_one_of_the_target_alone(tmp_path):
 
 def changed(folder, name: str, **values) -> None:
     path = folder / name
-    path.write_text(json.dumps({key: value for key, value in (json.loads(path.read_text()) | values).items() if value is not ...}))
+    path.write_text(
+        json.dumps({key: value for key, value in (json.loads(path.read_text()) | values).items() if value is not ...})
+    )
 
 
 @pytest.mark.parametrize(
     ("search", "expected", "left"),
     [
         ({}, {"beam_size": 1, "alpha": 1.25, "no_repeat_ngram": 0}, ""),
-        ({"num_beams": 6, "length_penalty": 0.8, "no_repeat_ngram_size": 3}, {"beam_size": 6, "alpha": 1.0, "no_repeat_ngram": 3}, ""),
+        (
+            {"num_beams": 6, "length_penalty": 0.8, "no_repeat_ngram_size": 3},
+            {"beam_size": 6, "alpha": 1.0, "no_repeat_ngram": 3},
+            "",
+        ),
         ({"bad_words_ids": [[5], [6, 7]], "do_sample": True}, {"beam_size": 1}, "do_sample, bad_words_ids"),
         ({"forced_eos_token_id": 3, "min_length": 4}, {}, "min_length, forced_eos_token_id"),
         ({"length_penalty": -1}, {"alpha": 0.0}, "length_penalty"),
@@ -207,7 +238,17 @@ def changed(folder, name: str, **values) -> None:
         ({"guidance_scale": 1, "stop_strings": None, "force_words_ids": []}, {}, ""),
         ({"eos_token_id": [0, 3], "pad_token_id": 7, "decoder_start_token_id": None}, {}, "pad_token_id, eos_token_id"),
         ({"bad_words_ids": [[5], [0]]}, {}, ""),  # Nor does `generate` forbid the end token.
-        ({"min_length": 0, "do_sample": False, "repetition_penalty": 1.0, "renormalize_logits": True, "forced_eos_token_id": 0}, {}, ""),
+        (
+            {
+                "min_length": 0,
+                "do_sample": False,
+                "repetition_penalty": 1.0,
+                "renormalize_logits": True,
+                "forced_eos_token_id": 0,
+            },
+            {},
+            "",
+        ),
     ],
 )
 def test_options_of_the_search_are_taken_over_or_reported(opus, tmp_path, search, expected, left):
@@ -257,7 +298,14 @@ def test_an_end_that_is_not_forced_is_no_option_of_the_search(opus, tmp_path):
 def test_what_config_json_does_not_say_is_as_in_transformers(opus, tmp_path):
     folder = shutil.copytree(opus, tmp_path / "model")
     names = ("share_encoder_decoder_embeddings", "tie_word_embeddings", "scale_embedding", "static_position_embeddings")
-    changed(folder, "config.json", **dict.fromkeys(names, ...), eos_token_id=[0], encoder_attention_heads=1, decoder_attention_heads=1)
+    changed(
+        folder,
+        "config.json",
+        **dict.fromkeys(names, ...),
+        eos_token_id=[0],
+        encoder_attention_heads=1,
+        decoder_attention_heads=1,
+    )
     config = marian_config.read(huggingface_folder.Folder(folder))
     assert (config.shared, config.tied, config.scaled, config.eos) == (True, True, False, 0)
     assert (config.model.num_heads, config.model.d_k) == (1, 16)
@@ -324,7 +372,9 @@ def test_forbidden_words_are_never_written(opus, tmp_path):
 
 
 def test_no_state_of_the_decoder_makes_a_forbidden_word_likely(opus, tmp_path):
-    """Its logit is the largest for γ ∘ n + β with n along γ ∘ e and of length √d_model, as a layer normalization has it."""
+    """Its logit is the largest for γ ∘ n + β with n along γ ∘ e and of length √d_model, as a layer normalization has
+    it.
+    """
     folder, arrays = shutil.copytree(opus, tmp_path / "model"), safetensors.numpy.load_file(opus / "model.safetensors")
     arrays["model.shared.weight"] *= 50
     safetensors.numpy.save_file(arrays, folder / "model.safetensors")
@@ -353,7 +403,10 @@ def test_a_forbidden_word_is_known_by_its_bias(opus, tmp_path):
 
 
 def test_rates_of_dropout_are_those_of_the_model(opus, tmp_path):
-    folder, rates = shutil.copytree(opus, tmp_path / "model"), {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1}
+    folder, rates = (
+        shutil.copytree(opus, tmp_path / "model"),
+        {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1},
+    )
     changed(folder, "config.json", **rates)
     model = marian_config.read(huggingface_folder.Folder(folder)).model
     assert {name: getattr(model, name) for name in rates} == rates
@@ -364,9 +417,16 @@ def test_bfloat16_is_read_in_a_process_without_tensorflow(opus, tmp_path):
     folder, arrays = shutil.copytree(opus, tmp_path / "model"), safetensors.numpy.load_file(opus / "model.safetensors")
     arrays = {name: array.astype(tf.bfloat16.as_numpy_dtype) for name, array in arrays.items()}
     safetensors.numpy.save_file(arrays, folder / "model.safetensors")
-    command = [sys.executable, ROOT / "tools" / "import_marian.py", f"--from={folder}", f"--model_dir={tmp_path / 'run'}"]
+    command = [
+        sys.executable,
+        ROOT / "tools" / "import_marian.py",
+        f"--from={folder}",
+        f"--model_dir={tmp_path / 'run'}",
+    ]
     programs.run(command, check=True, modules=programs.WITHOUT_TENSORFLOW)
-    safetensors.numpy.save_file({name: array.astype(np.float32) for name, array in arrays.items()}, folder / "model.safetensors")
+    safetensors.numpy.save_file(
+        {name: array.astype(np.float32) for name, array in arrays.items()}, folder / "model.safetensors"
+    )
     t2t_keras.import_marian(folder, tmp_path / "expected")
     assert (tmp_path / "run" / STEP_0).read_bytes() == (tmp_path / "expected" / STEP_0).read_bytes()
 
@@ -378,18 +438,22 @@ def test_the_start_token_of_sentencepiece_may_be_in_the_list(opus, tmp_path):
     changed(folder, "vocab.json", **{renamed: ..., "<s>": 9})
     t2t_keras.import_marian(folder, tmp_path / "run")
     pieces = loading.load(tmp_path / "run").tokenizer.pieces
-    assert pieces.index("<s>") == BOS and pieces.index("<s>", BOS + 1) == 9 + 2  # Padding and the start token come first.
+    # Padding and the start token come first.
+    assert pieces.index("<s>") == BOS and pieces.index("<s>", BOS + 1) == 9 + 2
 
 
 def test_weights_that_files_hold_twice_are_one(opus, run, tmp_path):
-    """As in files of transformers 4, which also hold the position encodings. A bias of the logits that is missing is 0."""
+    """As in files of transformers 4, which also hold the position encodings. A bias of the logits that is missing is
+    0.
+    """
     folder = shutil.copytree(opus, tmp_path / "model")
     arrays = safetensors.numpy.load_file(opus / "model.safetensors")
     for name in ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"):
         arrays[name] = arrays["model.shared.weight"].copy()
     angles = np.arange(64)[:, None] / 10000 ** (np.arange(0, 16, 2) / 16)
     for side in ("encoder", "decoder"):
-        table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float16)  # Rounded, as in files of less precision.
+        # Rounded, as in files of less precision.
+        table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float16)
         arrays[f"model.{side}.embed_positions.weight"] = table.astype(np.float32)
     del arrays["final_logits_bias"]
     safetensors.numpy.save_file(arrays, folder / "model.safetensors")
@@ -420,12 +484,17 @@ def test_an_export_translates_alike_in_a_process_without_this_package(run, tmp_p
     expected = t2t_keras.load(run).translate(LINES)
     export = t2t_keras.Run(run).export(tmp_path / "export")
     command = [sys.executable, "-c", LOAD, str(export), *LINES]
-    result = programs.run(command, capture_output=True, text=True, cwd=tmp_path, env=programs.without_this_package(), check=True)
+    result = programs.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=programs.without_this_package(), check=True
+    )
     assert result.stdout.splitlines() == expected
 
 
 def test_a_new_run_has_the_sub_words_of_an_import(run, tmp_path):
-    given = {"parent": str(run), **dict.fromkeys(("train_source", "train_target", "valid_source", "valid_target"), "text")}
+    given = {
+        "parent": str(run),
+        **dict.fromkeys(("train_source", "train_target", "valid_source", "valid_target"), "text"),
+    }
     data = run_start.resolve(tmp_path / "run", given).data
     files = str(run / run_folder.SUBWORDS), str(run / run_folder.SOURCE_SUBWORDS)
     assert (data.subwords, data.subwords_file, data.source_subwords_file) == ("sentencepiece", *files)
@@ -441,8 +510,16 @@ def test_a_new_run_starts_from_an_import(run, tmp_path):
             path = tmp_path / f"{split}.{side}"
             path.write_text("".join(f"{first} {second}\n" for first in words[:9] for second in words[:9]))
             text[f"{split}_{side}"] = str(path)
-    sizes = {"batch_tokens": 200, "buckets_per_update": 1, "train_steps": 2, "warmup_steps": 1, "learning_rate_factor": 0.1}
-    t2t_keras.train(tmp_path / "run", parent=run, **text, **sizes, valid_sentences=0, attention_images=0, best_metric="loss")
+    sizes = {
+        "batch_tokens": 200,
+        "buckets_per_update": 1,
+        "train_steps": 2,
+        "warmup_steps": 1,
+        "learning_rate_factor": 0.1,
+    }
+    t2t_keras.train(
+        tmp_path / "run", parent=run, **text, **sizes, valid_sentences=0, attention_images=0, best_metric="loss"
+    )
     parent, child = loading.load(run), loading.load(tmp_path / "run")
     assert child.tokenizer.models == parent.tokenizer.models and len(child.tokenizer.models) == 2
     for before, after in zip(parent.model.weights, child.model.weights, strict=True):
@@ -524,28 +601,55 @@ broken_options("vocab.json", "id twice", "an id twice", a=5)
 broken_options("vocab.json", "id is text", "different ids below", a="5")
 broken_options("vocab.json", "no unknown", "Received none of <unk>", **{"<unk>": ...})
 broken_options("tokenizer_config.json", "no second list", "target_vocab.json.*missing", separate_vocabs=True)
-broken_options("tokenizer_config.json", "added tokens", "no added tokens.*<2de>", added_tokens_decoder={"3": {"content": "<2de>"}})
+broken_options(
+    "tokenizer_config.json", "added tokens", "no added tokens.*<2de>", added_tokens_decoder={"3": {"content": "<2de>"}}
+)
 broken_tensors("last norm", f"{NORM} besides", lambda arrays: arrays.update({NORM: np.ones(16, np.float32)}))
 broken_tensors("unknown", "Received x and 1 more besides", lambda arrays: arrays.update(x=np.ones(3), y=np.ones(3)))
 broken_tensors("name of two lines", "Received x y besides", lambda arrays: arrays.update({"x\ny": np.ones(3)}))
 broken_tensors("missing", "fc1.weight. It is missing", lambda arrays: arrays.pop(LAYER))
-broken_tensors("no embedding", "Expected the weight model.shared.weight. It is missing", lambda arrays: arrays.pop("model.shared.weight"))
+broken_tensors(
+    "no embedding",
+    "Expected the weight model.shared.weight. It is missing",
+    lambda arrays: arrays.pop("model.shared.weight"),
+)
 broken_tensors(
     "not tied to one of two",
     "They differ",
     lambda arrays: arrays.update(
-        {"lm_head.weight": arrays["model.shared.weight"] + 1, "model.encoder.embed_tokens.weight": arrays["model.shared.weight"].copy()}
+        {
+            "lm_head.weight": arrays["model.shared.weight"] + 1,
+            "model.encoder.embed_tokens.weight": arrays["model.shared.weight"].copy(),
+        }
     ),
 )
-broken_tensors("shape", r"shape \(24, 16\).*\(23, 16\)", lambda arrays: arrays.update({LAYER: arrays[LAYER][:-1].copy()}))
-broken_tensors("whole numbers", "fc1.weight.*types F64.*I32", lambda arrays: arrays.update({LAYER: arrays[LAYER].astype(np.int32)}))
-broken_tensors("not finite", "fc1.weight with infinity or NaN", lambda arrays: arrays[LAYER].__setitem__((3, 3), np.nan))
-broken_tensors("too large for float32", "fc1.weight with infinity", lambda arrays: arrays.update({LAYER: np.full((24, 16), 1e300)}))
-broken_tensors("too large for the logits", "finite logits", lambda arrays: arrays["model.shared.weight"].__setitem__(slice(None), 3e38))
 broken_tensors(
-    "not tied", "lm_head.weight. They differ", lambda arrays: arrays.update({"lm_head.weight": arrays["model.shared.weight"] + 1})
+    "shape", r"shape \(24, 16\).*\(23, 16\)", lambda arrays: arrays.update({LAYER: arrays[LAYER][:-1].copy()})
 )
-broken_tensors("positions that are no sinusoids", "sinusoids", lambda arrays: arrays.update({POSITIONS: np.ones((64, 16), np.float32)}))
+broken_tensors(
+    "whole numbers", "fc1.weight.*types F64.*I32", lambda arrays: arrays.update({LAYER: arrays[LAYER].astype(np.int32)})
+)
+broken_tensors(
+    "not finite", "fc1.weight with infinity or NaN", lambda arrays: arrays[LAYER].__setitem__((3, 3), np.nan)
+)
+broken_tensors(
+    "too large for float32", "fc1.weight with infinity", lambda arrays: arrays.update({LAYER: np.full((24, 16), 1e300)})
+)
+broken_tensors(
+    "too large for the logits",
+    "finite logits",
+    lambda arrays: arrays["model.shared.weight"].__setitem__(slice(None), 3e38),
+)
+broken_tensors(
+    "not tied",
+    "lm_head.weight. They differ",
+    lambda arrays: arrays.update({"lm_head.weight": arrays["model.shared.weight"] + 1}),
+)
+broken_tensors(
+    "positions that are no sinusoids",
+    "sinusoids",
+    lambda arrays: arrays.update({POSITIONS: np.ones((64, 16), np.float32)}),
+)
 broken_header("header too long", {}, 2**60)
 broken_header("header that is cut", {"a": {"shape": [2], "data_offsets": [0, 8]}}, 20)
 broken_header("tensors on each other", dict.fromkeys("ab", {"shape": [2], "data_offsets": [0, 8]}))
@@ -723,7 +827,9 @@ def hub(opus, tmp_path):
 
 def tool(*arguments, env=None) -> subprocess.CompletedProcess:
     command = [sys.executable, ROOT / "tools" / "import_marian.py", *arguments]
-    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=env or dict(os.environ))
+    return programs.run(
+        command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=env or dict(os.environ)
+    )
 
 
 def contents(model_dir: pathlib.Path) -> dict[str, bytes]:
@@ -795,7 +901,9 @@ def test_a_model_of_the_hub_is_downloaded_once_and_is_the_same(run, tmp_path, hu
         ("some/opus", {"HF_HUB_OFFLINE": "1"}, "the hub cannot be reached"),
         ("some--x/..opus", {}, "Expected a folder, or a name"),
         ("some/opus--x", {}, "cannot be downloaded from the hub: "),
-        pytest.param("some/opus", {"HF_ENDPOINT": "http://127.0.0.1:9"}, "the hub cannot be reached", marks=pytest.mark.slow),
+        pytest.param(
+            "some/opus", {"HF_ENDPOINT": "http://127.0.0.1:9"}, "the hub cannot be reached", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_the_hub_answers_in_one_sentence(tmp_path, hub, name, options, message):
@@ -808,7 +916,8 @@ def test_the_hub_answers_in_one_sentence(tmp_path, hub, name, options, message):
 
 
 class Cache:
-    """The cache of the hub as its library lays it out, reached through a link, with the library's function for downloads.
+    """The cache of the hub as its library lays it out, reached through a link, with the library's function for
+    downloads.
 
     Attributes:
         snapshot: the folder of the revision abc.
@@ -851,7 +960,11 @@ def cache(tmp_path, monkeypatch):
         (["model.safetensors", "b.json"], True, ["model.safetensors"]),
         ([], False, ["model.safetensors", "model.safetensors.index.json"]),
         ([], True, ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"]),
-        (["model.safetensors.index.json"], True, ["model.safetensors", "model.safetensors.index.json", "1.safetensors", "2.safetensors"]),
+        (
+            ["model.safetensors.index.json"],
+            True,
+            ["model.safetensors", "model.safetensors.index.json", "1.safetensors", "2.safetensors"],
+        ),
     ],
 )
 def test_no_more_files_of_the_hub_are_asked_for_than_can_be_read(cache, monkeypatch, there, torch, asked):
@@ -862,8 +975,15 @@ def test_no_more_files_of_the_hub_are_asked_for_than_can_be_read(cache, monkeypa
         cache.add(name, json.dumps({"weight_map": {"x": "1.safetensors", "y": "2.safetensors"}}))
     folder = huggingface_folder.find("some/opus", ("a.json", "b.json", "c.json"))
     assert cache.seen == [("a.json", None), *((name, "abc") for name in ("b.json", "c.json", *asked))]
-    assert folder.of_hub and folder.find("a.json").read_text() == folder.content("a.json").decode() and folder.find("c.json") is None
-    assert cache.verbosity == {huggingface_hub.utils.logging.ERROR} and huggingface_hub.utils.logging.get_verbosity() == before
+    assert (
+        folder.of_hub
+        and folder.find("a.json").read_text() == folder.content("a.json").decode()
+        and folder.find("c.json") is None
+    )
+    assert (
+        cache.verbosity == {huggingface_hub.utils.logging.ERROR}
+        and huggingface_hub.utils.logging.get_verbosity() == before
+    )
 
 
 def test_links_of_the_cache_lead_to_files_of_the_same_model(cache):
@@ -889,7 +1009,9 @@ def test_a_hub_that_goes_away_is_no_file_that_is_missing(cache, monkeypatch, off
     if offline:
         assert huggingface_folder.find("some/opus", ("a.json", "b.json")).find("b.json") is None
     else:
-        with pytest.raises(ValueError, match="the hub cannot be reached for the model of this name. Its cache lacks files of it."):
+        with pytest.raises(
+            ValueError, match="the hub cannot be reached for the model of this name. Its cache lacks files of it."
+        ):
             huggingface_folder.find("some/opus", ("a.json", "b.json"))
     with pytest.raises(ValueError, match="the hub cannot be reached"):
         huggingface_folder.find("some/opus", ("b.json", "a.json"))
@@ -935,7 +1057,14 @@ def test_an_import_takes_less_memory_than_twice_the_model_and_no_tensorflow(tmp_
 
 @pytest.mark.parametrize(
     ("source", "target", "given"),
-    [("en", "de", True), ("zh_Hans", "en-GB", True), ("en", "en", False), ("en", 3, False), (None, "de", False), ("en: x", "de", False)],
+    [
+        ("en", "de", True),
+        ("zh_Hans", "en-GB", True),
+        ("en", "en", False),
+        ("en", 3, False),
+        (None, "de", False),
+        ("en: x", "de", False),
+    ],
 )
 def test_languages_are_two_codes_or_none(tmp_path, source, target, given):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"source_lang": source, "target_lang": target}))

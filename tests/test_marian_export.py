@@ -1,4 +1,6 @@
-"""Exports for transformers: what comes in goes out the same, logits of a NumPy Marian, ids of SentencePiece, and what is refused."""
+"""Exports for transformers: what comes in goes out the same, logits of a NumPy Marian, ids of SentencePiece, and what
+is refused.
+"""
 
 import json
 import pathlib
@@ -24,7 +26,15 @@ from t2t_keras.text import piece_file, vocabulary
 
 ROOT = pathlib.Path(__file__).parent.parent
 STEP_0 = "checkpoints/step-000000000.npz"
-FILES = {"README.md", "config.json", "generation_config.json", "model.safetensors", "source.spm", "target.spm", "tokenizer_config.json"}
+FILES = {
+    "README.md",
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "source.spm",
+    "target.spm",
+    "tokenizer_config.json",
+}
 SAME = ("vocab.json", "target_vocab.json", "source.spm", "target.spm")
 
 
@@ -114,7 +124,10 @@ def exported(request, tmp_path_factory):
 
 def marian_ids(folder: pathlib.Path, side: str) -> list[int]:
     """Marian's id for each of ours; that of the start token is the padding's, and padding has -1."""
-    names = {"source": "vocab.json", "target": "target_vocab.json" if (folder / "target_vocab.json").exists() else "vocab.json"}
+    names = {
+        "source": "vocab.json",
+        "target": "target_vocab.json" if (folder / "target_vocab.json").exists() else "vocab.json",
+    }
     ids = parsed(folder / names[side])
     others = [index for piece, index in ids.items() if piece not in ("<pad>", "<unk>", "</s>")]
     return [-1, ids["<unk>"], ids["<pad>"], ids["</s>"], *others]
@@ -132,7 +145,9 @@ def test_logits_are_those_of_the_run(exported):
         found = marian_folder.logits(
             folder, [source_ids[index] for index in [*source, EOS]], [target_ids[index] for index in [BOS, *target]]
         )
-        logits, _ = translator.model.decode(tf.constant([[BOS, *target]]), translator.model.encode(tf.constant([[*source, EOS]])))
+        logits, _ = translator.model.decode(
+            tf.constant([[BOS, *target]]), translator.model.encode(tf.constant([[*source, EOS]]))
+        )
         expected, bias = logits[0].numpy()[:, BOS + 1 :], translator.model.embedding.bias
         np.testing.assert_allclose(found[:, target_ids[BOS + 1 :]], expected, atol=3e-5)
         assert np.abs(expected).max() > 3 and (bias is None or np.abs(bias).max() > 0.5)
@@ -145,7 +160,9 @@ def test_ids_and_text_are_those_of_the_run(exported):
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "target.spm"))
     for side, tokenizer in (("source", translator.source_tokenizer), ("target", translator.tokenizer)):
         ids, own = marian_ids(folder, side), tokenizer.tokenize(tf.constant(lines))
-        assert [[ids[index] for index in row] for row in own.to_list()] == [marian_folder.ids_of(folder, line, side) for line in lines]
+        assert [[ids[index] for index in row] for row in own.to_list()] == [
+            marian_folder.ids_of(folder, line, side) for line in lines
+        ]
     pieces = translator.tokenizer.pieces
     written = [text.decode("utf-8", "replace") for text in translator.tokenizer.detokenize(own).numpy()]
     found = [processor.decode_pieces([pieces[index] for index in row if index > EOS]) for row in own.to_list()]
@@ -153,20 +170,29 @@ def test_ids_and_text_are_those_of_the_run(exported):
 
 
 def test_an_export_that_is_imported_has_the_ids_and_weights_of_the_run(exported, tmp_path):
-    """But for the row of the padding, which is the start token's, and where another ε of layer normalization is made up for."""
+    """But for the row of the padding, which is the start token's, and where another ε of layer normalization is made up
+    for.
+    """
     translator, folder = exported
     other = translator.model.config.norm_epsilon != marian_run.SMALL.norm_epsilon
     t2t_keras.import_marian(folder, tmp_path / "run")
     with np.load(tmp_path / "run" / STEP_0) as arrays:
         for weight in translator.model.weights:
             first = (
-                BOS if weight.path.endswith("embedding/matrix") else EOS if weight.path.endswith(("logits_matrix", "logits_bias")) else 0
+                BOS
+                if weight.path.endswith("embedding/matrix")
+                else EOS
+                if weight.path.endswith(("logits_matrix", "logits_bias"))
+                else 0
             )
             assert other or np.array_equal(arrays[f"model/{weight.path}"][first:], weight.numpy()[first:]), weight.path
     again = vocabulary.load_sides(*run_folder.read_subwords(tmp_path / "run"))
     lines = tf.constant([line for line in marian_folder.nasty_lines(300) if not line.startswith(">>")])
     for before, after in ((translator.tokenizer, again), (translator.source_tokenizer, again.source)):
-        assert before.pieces[EOS:] == after.pieces[EOS:] and before.tokenize(lines).to_list() == after.tokenize(lines).to_list()
+        assert (
+            before.pieces[EOS:] == after.pieces[EOS:]
+            and before.tokenize(lines).to_list() == after.tokenize(lines).to_list()
+        )
 
 
 @pytest.fixture(scope="module")
@@ -178,9 +204,12 @@ def test_the_checkpoint_may_be_chosen(run, tmp_path):
     found = {}
     for which in ("average", "latest", 2):
         t2t_keras.export_marian(run, tmp_path / str(which), which)
-        found[which] = safetensors.numpy.load_file(tmp_path / str(which) / "model.safetensors")["model.encoder.layers.0.fc1.bias"]
+        found[which] = safetensors.numpy.load_file(tmp_path / str(which) / "model.safetensors")[
+            "model.encoder.layers.0.fc1.bias"
+        ]
     arrays = [
-        np.load(run / f"checkpoints/step-00000000{step}.npz")["model/transformer/encoder_0/feed_forward/inner/bias"] for step in (1, 2, 3)
+        np.load(run / f"checkpoints/step-00000000{step}.npz")["model/transformer/encoder_0/feed_forward/inner/bias"]
+        for step in (1, 2, 3)
     ]
     np.testing.assert_allclose(found["average"], np.mean(arrays, axis=0), atol=1e-6)
     assert np.array_equal(found["latest"], arrays[2]) and np.array_equal(found[2], arrays[1])
@@ -190,7 +219,9 @@ def test_the_search_is_that_of_the_run_and_of_the_options_given(run, tmp_path, m
     t2t_keras.export_marian(run, tmp_path / "own")
     assert not [message for message in messages if "ignored" in message]
     groups = {"diverse_groups": 2, "diversity": 0.5}
-    t2t_keras.export_marian(run, tmp_path / "given", beam_size=6, alpha=1 / 3, no_repeat_ngram=3, max_input=30, extra_length=7, **groups)
+    t2t_keras.export_marian(
+        run, tmp_path / "given", beam_size=6, alpha=1 / 3, no_repeat_ngram=3, max_input=30, extra_length=7, **groups
+    )
     assert "Options of the search without a counterpart are ignored: diverse_groups." in "\n".join(messages)
     names = ("num_beams", "length_penalty", "no_repeat_ngram_size", "max_length", "bad_words_ids", "renormalize_logits")
     own, given = (parsed(tmp_path / name / "generation_config.json") for name in ("own", "given"))
@@ -225,7 +256,11 @@ def test_the_files_are_as_transformers_wants_them(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     t2t_keras.export_marian(run, ".")
     tokenizer = parsed(tmp_path / "tokenizer_config.json")
-    assert (tokenizer["split_special_tokens"], tokenizer["clean_up_tokenization_spaces"], tokenizer["separate_vocabs"]) == (
+    assert (
+        tokenizer["split_special_tokens"],
+        tokenizer["clean_up_tokenization_spaces"],
+        tokenizer["separate_vocabs"],
+    ) == (
         True,
         False,
         False,
@@ -241,18 +276,33 @@ def test_the_files_are_as_transformers_wants_them(run, tmp_path, monkeypatch):
 
 
 def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
-    scores = {"bleu": 31.25, "signature": "nrefs:1|tok:13a", "chrf": 50.0, "chrf_signature": "nrefs:1|nc:6", "checkpoint": "average"}
+    scores = {
+        "bleu": 31.25,
+        "signature": "nrefs:1|tok:13a",
+        "chrf": 50.0,
+        "chrf_signature": "nrefs:1|nc:6",
+        "checkpoint": "average",
+    }
     (tmp_path / "test_2016.json").write_text(json.dumps(scores))
-    (tmp_path / "test_2017.json").write_text(json.dumps(scores | {"bleu": 20.5, "checkpoint": "best", "dtype": "bfloat16", "int8": True}))
+    (tmp_path / "test_2017.json").write_text(
+        json.dumps(scores | {"bleu": 20.5, "checkpoint": "best", "dtype": "bfloat16", "int8": True})
+    )
     t2t_keras.export_marian(run, tmp_path / "mine", scores=[tmp_path / "test_2016.json", tmp_path / "test_2017.json"])
     card = (tmp_path / "mine" / "README.md").read_text()
     head = card.split("---\n")[1]
     assert head.startswith('language:\n- "en"\n- "de"\nlibrary_name: transformers\npipeline_tag: translation\n')
-    assert "that translates en to de:" in card and "Trained with t2t_keras for 3 updates." in card and "base_model" not in card
+    assert (
+        "that translates en to de:" in card
+        and "Trained with t2t_keras for 3 updates." in card
+        and "base_model" not in card
+    )
     assert "license" not in head and "whoever publishes the model chooses it" in card
     assert "- training: some.en,more.en and some.de,more.de\n- validation: other.en and other.de\n" in card
     assert "/private" not in card and str(tmp_path) not in card
-    assert "| test_2016 | BLEU | 31.25 | average | nrefs:1\\|tok:13a |\n| test_2016 | chrF2 | 50.00 | average | nrefs:1\\|nc:6 |" in card
+    assert (
+        "| test_2016 | BLEU | 31.25 | average | nrefs:1\\|tok:13a |\n"
+        "| test_2016 | chrF2 | 50.00 | average | nrefs:1\\|nc:6 |"
+    ) in card
     assert "| test_2017 | BLEU | 20.50 | best, bfloat16, int8 |" in card
     options = run_folder.read(run)
     assert f"2 + 1 layers, d_model 16, {options.model.num_weights:,} weights" in card
@@ -264,14 +314,18 @@ def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
 
 @pytest.mark.parametrize("origin", ["parent", "encoder_from"])
 def test_the_card_of_a_child_names_its_parent(run, tmp_path, origin):
-    child = marian_run.make(tmp_path / "child", groups={"train": TrainConfig(**{origin: str(run)}, parent_checkpoint="2")})
+    child = marian_run.make(
+        tmp_path / "child", groups={"train": TrainConfig(**{origin: str(run)}, parent_checkpoint="2")}
+    )
     t2t_keras.export_marian(child, tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     digest = parsed(run / "checkpoints/step-000000002.json")["sha256"]
     assert f"from those of the run run (step-000000002.npz: SHA-256 {digest})" in card and f"--{origin}=run " in card
 
 
-@pytest.mark.parametrize(("source", "base"), [("/models/opus", ""), ("the hub's Some/opus-mt", 'base_model: "Some/opus-mt"\n')])
+@pytest.mark.parametrize(
+    ("source", "base"), [("/models/opus", ""), ("the hub's Some/opus-mt", 'base_model: "Some/opus-mt"\n')]
+)
 def test_the_card_of_an_import_names_what_was_imported(tmp_path, source, base):
     t2t_keras.import_marian(marian_folder.make(tmp_path / "opus"), tmp_path / "run")
     config = parsed(tmp_path / "run" / "config.json")
@@ -293,12 +347,21 @@ def test_the_card_of_a_fine_tuned_import_names_its_base_model_and_its_own_comman
     train = TrainConfig(parent=str(run), label_smoothing=0.2, best_metric="loss")
     child = marian_run.make(tmp_path / "child", groups={"train": train})
     config = parsed(child / "config.json")
-    config["sources"] = {"d_model": "parent: parent: import of the hub's Some/opus-mt", "label_smoothing": "given", "dropout": "given"}
+    config["sources"] = {
+        "d_model": "parent: parent: import of the hub's Some/opus-mt",
+        "label_smoothing": "given",
+        "dropout": "given",
+    }
     (child / "config.json").write_text(json.dumps(config))
     t2t_keras.export_marian(child, tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     assert 'base_model: "Some/opus-mt"\n' in card and "Imported from" not in card
-    assert "--parent=run" in card and "--label_smoothing=0.2" in card and "--d_model" not in card and "--dropout=0.1" in card
+    assert (
+        "--parent=run" in card
+        and "--label_smoothing=0.2" in card
+        and "--d_model" not in card
+        and "--dropout=0.1" in card
+    )
     assert "best BLEU" not in card, "12.345 is the best loss"
     assert "--warmup_steps" not in card, "a default that nobody has given"
 
@@ -314,7 +377,9 @@ def test_a_parent_without_hashes_is_named_alone(run, tmp_path, parent):
 
 def test_the_command_has_what_differs_from_the_defaults_and_holds_elsewhere(tmp_path):
     """Without an option that was given its default, and without the address of a machine."""
-    run = marian_run.make(tmp_path / "run", groups={"train": TrainConfig(data_service="grpc://10.0.0.1:5050", warmup_steps=77)})
+    run = marian_run.make(
+        tmp_path / "run", groups={"train": TrainConfig(data_service="grpc://10.0.0.1:5050", warmup_steps=77)}
+    )
     config = parsed(run / "config.json")
     (run / "config.json").write_text(json.dumps(config | {"sources": {"dropout": "given", "warmup_steps": "given"}}))
     t2t_keras.export_marian(run, tmp_path / "out")
@@ -325,7 +390,12 @@ def test_the_command_has_what_differs_from_the_defaults_and_holds_elsewhere(tmp_
 def test_a_card_says_what_is_known_of_training_and_scores_and_no_more(run):
     """As of checkpoints of other programs."""
     options = run_folder.read(run)
-    for state in ({}, {"best": "12.5", "best_step": 1}, {"best": 12.5, "best_step": "1"}, {"best": 12.5, "best_step": 0}):
+    for state in (
+        {},
+        {"best": "12.5", "best_step": 1},
+        {"best": 12.5, "best_step": "1"},
+        {"best": 12.5, "best_step": 0},
+    ):
         card = model_card.card("mine", run, options, options.data, options.decode, "average", state, [])
         assert "Trained with t2t_keras.\n" in card and "## Scores\n\nNone were given.\n\n" in card
     state = {"step": 3000, "best": 12.5, "best_step": 2000}
@@ -340,7 +410,10 @@ def test_a_card_names_a_data_set_or_says_that_it_knows_none(run):
         for data in (DataConfig(dataset="builtin", train_split="first", valid_split="second"), DataConfig())
     ]
     assert "## Data\n\n- training: builtin, first\n- validation: builtin, second\n" in cards[0]
-    assert "## Data\n\nThe run does not name its data.\n" in cards[1] and "that translates one language to another:" in cards[1]
+    assert (
+        "## Data\n\nThe run does not name its data.\n" in cards[1]
+        and "that translates one language to another:" in cards[1]
+    )
 
 
 def test_a_hostile_name_is_no_markup(tmp_path):
@@ -374,7 +447,10 @@ def test_the_card_names_the_tags_of_sentences(tmp_path):
         ({"train_source": "x.src.gz", "train_target": "x.de"}, ()),
         ({"train_source": "x.en", "train_target": "y.en"}, ()),
         ({"train_source": "x.en", "train_target": "x.de", "source_language": "fr"}, ()),
-        ({"train_source": "x.en", "train_target": "x.de", "source_language": "de", "target_language": "fr"}, ("de", "fr")),
+        (
+            {"train_source": "x.en", "train_target": "x.de", "source_language": "de", "target_language": "fr"},
+            ("de", "fr"),
+        ),
         ({}, ()),
     ],
 )
@@ -384,7 +460,11 @@ def test_languages_are_those_of_the_options_or_of_the_names(data, expected):
 
 def test_the_data_of_a_resumed_run_are_those_of_its_folder(tmp_path):
     run = marian_run.make(tmp_path / "run", groups={"data": DataConfig()})
-    options = {"train_source": ["my a.en 3 ab", "b.en 4 cd"], "train_target": ["a.de 3 ab", "b.de 4 cd"], "vocab_size": 330}
+    options = {
+        "train_source": ["my a.en 3 ab", "b.en 4 cd"],
+        "train_target": ["a.de 3 ab", "b.de 4 cd"],
+        "vocab_size": 330,
+    }
     options["source_tag"] = "<1>,<2>,<3>"  # Of other names than these files have: one was a glob.
     (run / "data").mkdir()
     (run / "data" / "corpus.json").write_text(json.dumps({"options": options}))
@@ -409,7 +489,10 @@ REFUSED = {
     "epsilon": ({"norm_epsilon": 1e-3}, "norm_epsilon of at most 1e-05.*0.001"),
     "words": ({"subwords": stand_in.subwords("word")}, "byte-pair encoding"),
     "word pieces": ({"subwords": stand_in.subwords("wordpiece")}, "byte-pair encoding"),
-    "other sub-words": ({"subwords": stand_in.subwords("bpe"), "vocab_size": 331}, "the model's 331 sub-words. Received: 330"),
+    "other sub-words": (
+        {"subwords": stand_in.subwords("bpe"), "vocab_size": 331},
+        "the model's 331 sub-words. Received: 330",
+    ),
 }
 
 
@@ -431,7 +514,9 @@ def test_what_matters_in_training_alone_does_not_hinder_an_export(tmp_path):
 
 
 def test_the_card_does_not_say_where_word_vectors_were(tmp_path):
-    run = marian_run.make(tmp_path / "run", groups={"train": TrainConfig(embeddings=str(tmp_path / "secret" / "vectors.txt"))})
+    run = marian_run.make(
+        tmp_path / "run", groups={"train": TrainConfig(embeddings=str(tmp_path / "secret" / "vectors.txt"))}
+    )
     t2t_keras.export_marian(run, tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     assert "--embeddings=vectors.txt" in card and "secret" not in card
@@ -440,7 +525,10 @@ def test_the_card_does_not_say_where_word_vectors_were(tmp_path):
 def test_another_architecture_is_refused(run, tmp_path):
     (tmp_path / "rnn").mkdir()
     run_folder.write(tmp_path / "rnn", run_options.Options.default("rnn"), run / run_folder.SUBWORDS, None)
-    with pytest.raises(ValueError, match="Expected a Transformer for the format of Hugging Face. Received: a run with architecture=rnn."):
+    with pytest.raises(
+        ValueError,
+        match="Expected a Transformer for the format of Hugging Face. Received: a run with architecture=rnn.",
+    ):
         t2t_keras.export_marian(tmp_path / "rnn", tmp_path / "out")
 
 
@@ -476,10 +564,14 @@ def test_without_safetensors_it_says_what_to_install(run, tmp_path, monkeypatch)
         t2t_keras.export_marian(run, tmp_path / "out")
 
 
-OF_ANOTHER_SYSTEM = [f'{{"bleu": 3, "signature": "x", "{name}": "y"}}' for name in ("rerank_with", "mbr", "ensemble_mean")]
+OF_ANOTHER_SYSTEM = [
+    f'{{"bleu": 3, "signature": "x", "{name}": "y"}}' for name in ("rerank_with", "mbr", "ensemble_mean")
+]
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", '{"bleu": 3}', '{"bleu": "3", "signature": "x"}', "no JSON", *OF_ANOTHER_SYSTEM])
+@pytest.mark.parametrize(
+    "content", ["{}", "[]", '{"bleu": 3}', '{"bleu": "3", "signature": "x"}', "no JSON", *OF_ANOTHER_SYSTEM]
+)
 def test_scores_need_their_signatures(run, tmp_path, content):
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(ValueError, match="x.json"):
@@ -498,7 +590,13 @@ def test_the_program_needs_no_tensorflow(run, tmp_path):
         "import sys; from tools import export; sys.argv = ['export', *sys.argv[1:]]\n"
         "try: export.main()\nfinally: assert not {'tensorflow', 'keras'} & set(sys.modules)"
     )
-    options = ["--format=huggingface", f"--model_dir={run}", f"--export_dir={tmp_path}/out", "--beam_size=2", "--checkpoint=1"]
+    options = [
+        "--format=huggingface",
+        f"--model_dir={run}",
+        f"--export_dir={tmp_path}/out",
+        "--beam_size=2",
+        "--checkpoint=1",
+    ]
     result = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | {"vocab.json"}
@@ -512,7 +610,10 @@ def test_the_program_needs_no_tensorflow(run, tmp_path):
         (["--dtype=bfloat16"], "Expected no --dtype and --int8 with --format=huggingface. Received: --dtype=bfloat16"),
         (["--int8"], "--int8=True"),
         (["--quantization=int8"], "Expected --format=ctranslate2 with --quantization. Received: --format=huggingface."),
-        (["--format=savedmodel", "--scores=x"], "Expected --format=huggingface with --scores. Received: --format=savedmodel."),
+        (
+            ["--format=savedmodel", "--scores=x"],
+            "Expected --format=huggingface with --scores. Received: --format=savedmodel.",
+        ),
         (["--model_dir={run},{run}"], "Expected one run with --format=huggingface. Received: 2."),
         (["--scores=/no/such.json"], "/no/such.json"),
         (["--checkpoint=7"], "No checkpoint for --checkpoint=7"),
@@ -522,7 +623,9 @@ def test_the_program_needs_no_tensorflow(run, tmp_path):
 def test_what_the_program_cannot_do_is_reported_in_one_sentence(run, tmp_path, options, message):
     result = tool(f"--model_dir={run}", f"--export_dir={tmp_path}/out", *(option.format(run=run) for option in options))
     *_, last = result.stderr.splitlines()
-    assert result.returncode == 1 and last.startswith("Error: ") and message in last and "Traceback" not in result.stderr, result.stderr
+    assert (
+        result.returncode == 1 and last.startswith("Error: ") and message in last and "Traceback" not in result.stderr
+    ), result.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -535,5 +638,7 @@ def test_sub_words_with_languages_are_refused():
     content = piece_file.HEAD + b'{"language": "", "pieces": [">>de<<"]}\n'
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(piece_file, "unpack", lambda content: piece_file.Pieces((), b"", ""))
-        with pytest.raises(ValueError, match="needs sub-words without languages. Received: those of a multilingual model"):
+        with pytest.raises(
+            ValueError, match="needs sub-words without languages. Received: those of a multilingual model"
+        ):
             marian_export._side(content)

@@ -1,4 +1,5 @@
-"""Imported and exported Marian models against PyTorch's Marian of transformers: logits, ids, translations. `tests/peers.sh` runs it.
+"""Imported and exported Marian models against PyTorch's Marian of transformers: logits, ids, translations.
+`tests/peers.sh` runs it.
 
 PEERS_PYTHON may name a Python that has PyTorch and transformers, if this one has not.
 """
@@ -34,7 +35,10 @@ SHAPES = {
     "untied": {"separate": True, "tied": False, "seed": 14},
     "one list, untied": {"tied": False, "seed": 15},
     "not scaled": {"scaled": False, "seed": 16},
-    "other sizes": {"sizes": {"d_model": 24, "encoder_layers": 1, "decoder_layers": 3, "heads": 4, "ffn_dim": 40}, "seed": 17},
+    "other sizes": {
+        "sizes": {"d_model": 24, "encoder_layers": 1, "decoder_layers": 3, "heads": 4, "ffn_dim": 40},
+        "seed": 17,
+    },
 }
 needs_transformers = pytest.mark.skipif(
     PYTHON == sys.executable and not importlib.util.find_spec("transformers"), reason="transformers is not installed"
@@ -52,7 +56,9 @@ def oracle(*arguments, program=ORACLE, lines: list[str] | None = None) -> dict:
 
 @pytest.fixture(scope="module", params=SHAPES)
 def both(request, tmp_path_factory):
-    """A folder, what PyTorch makes of it, the run that it becomes, and our ids for Marian's: of the source and of the target."""
+    """A folder, what PyTorch makes of it, the run that it becomes, and our ids for Marian's: of the source and of the
+    target.
+    """
     folder = marian_folder.make(tmp_path_factory.mktemp("marian") / "model", **SHAPES[request.param])
     found, run = oracle(folder), folder.parent / "run"
     t2t_keras.import_marian(folder, run)
@@ -64,7 +70,10 @@ def own_ids(folder, subwords, side: str) -> dict[int, int]:
     separate = (folder / "target_vocab.json").exists()
     ids = json.loads((folder / ("target_vocab.json" if separate and side == "target" else "vocab.json")).read_text())
     special = {"<pad>": PAD, "<unk>": UNK, "</s>": EOS}
-    return {index: special[piece] if piece in special else subwords.pieces.index(piece, EOS + 1) for piece, index in ids.items()}
+    return {
+        index: special[piece] if piece in special else subwords.pieces.index(piece, EOS + 1)
+        for piece, index in ids.items()
+    }
 
 
 @needs_transformers
@@ -87,13 +96,19 @@ def test_logits_are_those_of_pytorch(both):
     model = loading.load(run).model
     theirs, ours = zip(*((index, own) for index, own in target_ids.items() if own != PAD), strict=True)
     for pair in found["logits"]:
-        source, target = ([own[index] for index in pair[side]] for side, own in (("source", source_ids), ("target", target_ids)))
+        source, target = (
+            [own[index] for index in pair[side]] for side, own in (("source", source_ids), ("target", target_ids))
+        )
         logits, _ = model.decode(tf.constant([[BOS, *target[:-1]]]), model.encode(tf.constant([source])))
-        np.testing.assert_allclose(logits[0].numpy()[:, list(ours)], np.array(pair["logits"])[:, list(theirs)], atol=1e-4)
+        np.testing.assert_allclose(
+            logits[0].numpy()[:, list(ours)], np.array(pair["logits"])[:, list(theirs)], atol=1e-4
+        )
 
 
 @needs_transformers
-@pytest.mark.parametrize("options", [{}, {"separate": True, "tied": False, "activation": "gelu"}], ids=["opus", "separate"])
+@pytest.mark.parametrize(
+    "options", [{}, {"separate": True, "tied": False, "activation": "gelu"}], ids=["opus", "separate"]
+)
 def test_translations_of_a_model_that_transformers_trained_and_wrote_are_those_of_generate(tmp_path, options):
     size = {"d_model": 64, "ffn_dim": 128, "encoder_layers": 1, "decoder_layers": 1}
     folder, trained = marian_folder.make(tmp_path / "model", sizes=size, scale=0.1, **options), tmp_path / "trained"
@@ -119,7 +134,9 @@ def test_an_export_has_the_ids_and_logits_of_the_run(tmp_path, shape):
     t2t_keras.export_marian(run, tmp_path / "out")
     found, translator = oracle(tmp_path / "out"), loading.load(run)
     sides = translator.source_tokenizer, translator.tokenizer
-    ids = [own_ids(tmp_path / "out", subwords, side) for side, subwords in zip(("source", "target"), sides, strict=True)]
+    ids = [
+        own_ids(tmp_path / "out", subwords, side) for side, subwords in zip(("source", "target"), sides, strict=True)
+    ]
     tags = [line.startswith(">>") and "<<" in line for line in marian_oracle.LINES]  # Such a line has a tag for Marian.
     for side, subwords, own in zip(("source", "target"), sides, ids, strict=True):
         rows = subwords.tokenize(tf.constant(marian_oracle.LINES)).to_list()
@@ -127,9 +144,15 @@ def test_an_export_has_the_ids_and_logits_of_the_run(tmp_path, shape):
         assert same == [not tag for tag in tags]
     theirs, ours = zip(*((index, own) for index, own in ids[1].items() if own != PAD), strict=True)
     for pair in found["logits"]:
-        source, target = ([own[index] for index in pair[side]] for side, own in zip(("source", "target"), ids, strict=True))
-        logits, _ = translator.model.decode(tf.constant([[BOS, *target[:-1]]]), translator.model.encode(tf.constant([source])))
-        np.testing.assert_allclose(logits[0].numpy()[:, list(ours)], np.array(pair["logits"])[:, list(theirs)], atol=1e-4)
+        source, target = (
+            [own[index] for index in pair[side]] for side, own in zip(("source", "target"), ids, strict=True)
+        )
+        logits, _ = translator.model.decode(
+            tf.constant([[BOS, *target[:-1]]]), translator.model.encode(tf.constant([source]))
+        )
+        np.testing.assert_allclose(
+            logits[0].numpy()[:, list(ours)], np.array(pair["logits"])[:, list(theirs)], atol=1e-4
+        )
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -150,7 +173,9 @@ def test_a_pickled_file_is_read_without_running_it(tmp_path, legacy):
 def test_a_pickled_tensor_without_all_its_numbers_is_refused(tmp_path, kind):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     folder = marian_folder.make(tmp_path / "model")
-    tensors = {name: torch.tensor(array) for name, array in safetensors.numpy.load_file(folder / "model.safetensors").items()}
+    tensors = {
+        name: torch.tensor(array) for name, array in safetensors.numpy.load_file(folder / "model.safetensors").items()
+    }
     whole = tensors["model.shared.weight"]
     tensors["model.shared.weight"] = whole.to_sparse() if kind == "sparse" else whole.to("meta")
     (folder / "model.safetensors").unlink()

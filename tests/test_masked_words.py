@@ -26,7 +26,9 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 def test_counts_of_words_and_of_pairs():
-    """By hand: 7 comes five times; after 5 comes 6 twice and 7 once; after 7 come 5 and 7 once each, and the first wins."""
+    """By hand: 7 comes five times; after 5 comes 6 twice and 7 once; after 7 come 5 and 7 once each, and the first
+    wins.
+    """
     texts = [np.array([5, 6, 7]), np.array([5, 6]), np.array([5, 7, 7, 5]), np.array([7]), np.array([7])]
     unigram, following = masked_words.counts(iter([texts[:1], texts[1:4], texts[4:]]), 9)
     assert unigram == 7
@@ -67,8 +69,8 @@ def test_other_damaged_records_end_the_evaluation_in_one_sentence(tmp_path, dama
     with pytest.raises(ValueError) as raised:
         list(masked_words._texts(tmp_path, damaged))
     assert str(raised.value) == (
-        f"Expected intact records. Received: 1 damaged, the first at byte 12 of {tmp_path / damaged['shards'][0]}. Remove "
-        f"{tmp_path.parent} and prepare again, or leave damaged records out with `damaged_records=skip`."
+        f"Expected intact records. Received: 1 damaged, the first at byte 12 of {tmp_path / damaged['shards'][0]}. "
+        f"Remove {tmp_path.parent} and prepare again, or leave damaged records out with `damaged_records=skip`."
     )
 
 
@@ -96,7 +98,11 @@ def folder(tmp_path_factory) -> pathlib.Path:
 def test_figures_are_shares_of_the_same_words(folder):
     found = masked_words.evaluate(folder / "bert", "latest", str(folder / "test.txt"), 3)
     one, again = (masked_words.evaluate(folder / "bert", "latest", str(folder / "test.txt"), 1) for _ in range(2))
-    assert one == again and one["texts"] * 3 == found["texts"] and found["words"] == pytest.approx(3 * one["words"], rel=0.1)
+    assert (
+        one == again
+        and one["texts"] * 3 == found["texts"]
+        and found["words"] == pytest.approx(3 * one["words"], rel=0.1)
+    )
     assert 0.5 <= found["chance"] < 0.65 and 0.3 < found["next_sentences"] <= 1
     # "the ship is by the wave": "the" is most frequent, and after "is" comes "by", after which comes "the".
     assert 0.1 < found["unigram"] < found["bigram"] < 0.9
@@ -152,8 +158,16 @@ def test_the_data_may_be_in_another_place_and_must_be_those_of_the_run(folder, t
 
 @pytest.mark.medium
 def test_the_program_prints_a_table_or_json(folder):
-    command = [sys.executable, str(ROOT / "tools" / "pretrain.py"), "--model_dir=bert", "--evaluate=test.txt", "--draws=1"]
-    shown, asjson = (programs.run([*command, *more], capture_output=True, cwd=folder, timeout=120) for more in ([], ["--json"]))
+    command = [
+        sys.executable,
+        str(ROOT / "tools" / "pretrain.py"),
+        "--model_dir=bert",
+        "--evaluate=test.txt",
+        "--draws=1",
+    ]
+    shown, asjson = (
+        programs.run([*command, *more], capture_output=True, cwd=folder, timeout=120) for more in ([], ["--json"])
+    )
     assert shown.returncode == asjson.returncode == 0, shown.stderr.decode()
     found = json.loads(asjson.stdout)
     assert shown.stdout.decode() == masked_words.table(found) + "\n"
@@ -161,8 +175,18 @@ def test_the_program_prints_a_table_or_json(folder):
 
 
 def test_the_table_has_each_figure_in_its_row():
-    found = {"masked_words": 0.5, "unigram": 0.1, "bigram": 0.25, "words": 1200, "next_sentences": 0.9, "chance": 0.55, "texts": 80}
-    assert [[cell.strip() for cell in row.strip("|").split("|")] for row in masked_words.table(found).splitlines()[2:]] == [
+    found = {
+        "masked_words": 0.5,
+        "unigram": 0.1,
+        "bigram": 0.25,
+        "words": 1200,
+        "next_sentences": 0.9,
+        "chance": 0.55,
+        "texts": 80,
+    }
+    assert [
+        [cell.strip() for cell in row.strip("|").split("|")] for row in masked_words.table(found).splitlines()[2:]
+    ] == [
         ["masked words", "50.0%", "1,200"],
         ["… by a unigram model", "10.0%", "1,200"],
         ["… by a bigram model", "25.0%", "1,200"],
@@ -172,13 +196,29 @@ def test_the_table_has_each_figure_in_its_row():
 
 
 def test_training_refuses_the_flags_of_evaluation():
-    command = [sys.executable, str(ROOT / "tools" / "pretrain.py"), "--model_dir=bert", "--draws=5", "--nojson", "--checkpoint=best"]
+    command = [
+        sys.executable,
+        str(ROOT / "tools" / "pretrain.py"),
+        "--model_dir=bert",
+        "--draws=5",
+        "--nojson",
+        "--checkpoint=best",
+    ]
     refused = programs.run(command, capture_output=True, text=True, modules=programs.WITHOUT_TENSORFLOW)
-    assert (refused.returncode, refused.stderr) == (1, "Error: Expected no --draws, --json, --checkpoint in training.\n")
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "Error: Expected no --draws, --json, --checkpoint in training.\n",
+    )
 
 
 def test_evaluation_refuses_the_flags_of_training():
-    command = [sys.executable, str(ROOT / "tools" / "pretrain.py"), "--model_dir=bert", "--evaluate=test.txt", "--train_steps=5"]
+    command = [
+        sys.executable,
+        str(ROOT / "tools" / "pretrain.py"),
+        "--model_dir=bert",
+        "--evaluate=test.txt",
+        "--train_steps=5",
+    ]
     refused = programs.run(command, capture_output=True, text=True, modules=programs.WITHOUT_TENSORFLOW)
     expected = "Error: Expected no options of training with --evaluate. Received: --train_steps.\n"
     assert (refused.returncode, refused.stderr) == (1, expected)
@@ -212,18 +252,26 @@ def test_arithmetic_and_masks_are_those_of_the_run_and_weights_those_that_are_as
     called, renewal, options = [], masking.renewal, run_folder.read(folder / "bert")
     train, model = dataclasses.replace(options.train, tf32=False), dataclasses.replace(options.model, whole_words=True)
     monkeypatch.setattr(run_folder, "read", lambda folder: dataclasses.replace(options, train=train, model=model))
-    monkeypatch.setattr(masking, "renewal", lambda tokenizer, *given: called.append(given) or renewal(tokenizer, *given))
+    monkeypatch.setattr(
+        masking, "renewal", lambda tokenizer, *given: called.append(given) or renewal(tokenizer, *given)
+    )
     monkeypatch.setattr(checkpoint, "load", lambda folder, which, model: called.append(which))
     monkeypatch.setattr(masked_words.gpus, "share", lambda: called.append("share"))
     monkeypatch.setattr(masked_words.gpus, "choose_float32", called.append)
-    monkeypatch.setattr(masked_words.files, "check_ends", lambda path: called.append(path.name) if path.parent == folder else None)
+    monkeypatch.setattr(
+        masked_words.files, "check_ends", lambda path: called.append(path.name) if path.parent == folder else None
+    )
     masked_words.evaluate(folder / "bert", "average", str(folder / "test.txt"), 1)
     assert called == ["test.txt", "share", False, "average", (0.2, True)], "after the text, which is whole"
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(("of_run", "given", "expected"), [("skip", "", "skip"), ("stop", "skip", "skip"), ("skip", "stop", "stop")])
-def test_damaged_records_are_treated_as_in_the_run_unless_an_option_says_otherwise(folder, monkeypatch, of_run, given, expected):
+@pytest.mark.parametrize(
+    ("of_run", "given", "expected"), [("skip", "", "skip"), ("stop", "skip", "skip"), ("skip", "stop", "stop")]
+)
+def test_damaged_records_are_treated_as_in_the_run_unless_an_option_says_otherwise(
+    folder, monkeypatch, of_run, given, expected
+):
     read, texts, options = [], masked_words._texts, run_folder.read(folder / "bert")
     train = dataclasses.replace(options.train, damaged_records=of_run)
     monkeypatch.setattr(run_folder, "read", lambda folder: dataclasses.replace(options, train=train))
@@ -237,9 +285,14 @@ def test_damaged_records_are_treated_as_in_the_run_unless_an_option_says_otherwi
 @pytest.mark.medium
 def test_text_without_documents_and_runs_of_other_tasks_are_refused(folder, tmp_path):
     (tmp_path / "lines").write_text("the ship\nthe wave\n")
-    with pytest.raises(ValueError, match=re.escape(f"Expected documents with a blank line between them in {tmp_path / 'lines'}.")):
+    with pytest.raises(
+        ValueError, match=re.escape(f"Expected documents with a blank line between them in {tmp_path / 'lines'}.")
+    ):
         masked_words.evaluate(folder / "bert", "latest", str(tmp_path / "lines"), 1)
-    for text, received in (("the ship\n\nthe wave\n", "no document has two sentences"), ("the ship\nthe wave\n\n", "one such document")):
+    for text, received in (
+        ("the ship\n\nthe wave\n", "no document has two sentences"),
+        ("the ship\nthe wave\n\n", "one such document"),
+    ):
         (tmp_path / "short").write_text(text)
         with pytest.raises(ValueError, match=re.escape(f"in {tmp_path / 'short'}. Received: {received}.")):
             masked_words.evaluate(folder / "bert", "latest", str(tmp_path / "short"), 1)

@@ -1,4 +1,6 @@
-"""Minimum Bayes risk decoding is the double loop over sacreBLEU's chrF, and by aggregation the formula of Vamvas and Sennrich (2024)."""
+"""Minimum Bayes risk decoding is the double loop over sacreBLEU's chrF, and by aggregation the formula of Vamvas and
+Sennrich (2024).
+"""
 
 import collections
 import random
@@ -24,14 +26,23 @@ SENTENCES = [
 
 def variants(number: int) -> list[str]:
     """Sentences of which each has some words of its own."""
-    draw, words = random.Random(number), "the small black dog and two old friends walk home along a narrow road at night".split()
-    return [" ".join("".join(draw.sample(word, len(word))) if draw.random() < 0.3 else word for word in words) for _ in range(number)]
+    draw, words = (
+        random.Random(number),
+        "the small black dog and two old friends walk home along a narrow road at night".split(),
+    )
+    return [
+        " ".join("".join(draw.sample(word, len(word))) if draw.random() < 0.3 else word for word in words)
+        for _ in range(number)
+    ]
 
 
 def double_loop(candidates: list[str], weights: list[float]) -> list[float]:
     metric = sacrebleu.CHRF()
     return [
-        sum(weight * metric.sentence_score(candidate, [other]).score for other, weight in zip(candidates, weights, strict=True))
+        sum(
+            weight * metric.sentence_score(candidate, [other]).score
+            for other, weight in zip(candidates, weights, strict=True)
+        )
         / sum(weights)
         for candidate in candidates
     ]
@@ -125,7 +136,9 @@ def test_an_n_best_list_is_reordered_by_its_probabilities():
         result = by_mbr({"text": texts, "score": scores, "truncated": True})
         expected = double_loop(texts, list(np.exp(scores)))
         assert (result["text"][0] != texts[0]) == agree and result["truncated"]
-        assert dict(zip(result["text"], result["score"], strict=True)) == pytest.approx(dict(zip(texts, expected, strict=True)))
+        assert dict(zip(result["text"], result["score"], strict=True)) == pytest.approx(
+            dict(zip(texts, expected, strict=True))
+        )
         assert result["score"] == sorted(result["score"], reverse=True)
 
 

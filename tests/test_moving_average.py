@@ -1,4 +1,6 @@
-"""The moving average of the weights (`--ema_decay`): it follows from the weights of all updates, in float32, and is a choice of weights."""
+"""The moving average of the weights (`--ema_decay`): it follows from the weights of all updates, in float32, and is a
+choice of weights.
+"""
 
 import json
 import pathlib
@@ -17,9 +19,10 @@ from t2t_keras.training.optimizer import adam
 
 DECAY = 0.8
 GIVEN = {
-    "dataset": "builtin", "builtin_pairs": 400, "vocab_size": 340, "encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 16,
-    "num_heads": 2, "d_k": 4, "d_v": 4, "train_steps": 5, "warmup_steps": 5, "batch_tokens": 400, "valid_steps": 5, "valid_sentences": 0,
-    "best_metric": "loss", "checkpoint_steps": 1, "keep_checkpoints": 5,
+    "dataset": "builtin", "builtin_pairs": 400, "vocab_size": 340, "encoder_layers": 1, "decoder_layers": 1,
+    "d_model": 8, "d_ff": 16, "num_heads": 2, "d_k": 4, "d_v": 4, "train_steps": 5, "warmup_steps": 5,
+    "batch_tokens": 400, "valid_steps": 5, "valid_sentences": 0, "best_metric": "loss", "checkpoint_steps": 1,
+    "keep_checkpoints": 5,
 }  # fmt: skip
 
 
@@ -35,17 +38,25 @@ def arrays(path: pathlib.Path, kind: str) -> dict:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> pathlib.Path:
-    return trained(tmp_path_factory.mktemp("ema") / "run", 2, **GIVEN, ema_decay=DECAY, freeze="embedding", dtype="bfloat16")
+    return trained(
+        tmp_path_factory.mktemp("ema") / "run", 2, **GIVEN, ema_decay=DECAY, freeze="embedding", dtype="bfloat16"
+    )
 
 
 @pytest.mark.medium
 def test_it_is_the_decayed_sum_of_the_weights_after_each_update(folder):
-    """On two devices, in bfloat16, with a frozen embedding, which is its own average. After the first update they are the weights."""
+    """On two devices, in bfloat16, with a frozen embedding, which is its own average. After the first update they are
+    the weights.
+    """
     averages, paths = None, checkpoint.kept(folder)
     assert [checkpoint.step_of(path) for path in paths] == [1, 2, 3, 4, 5]
     for path in paths:
         weights, found = arrays(path, "model"), arrays(path, "ema")
-        averages = weights if averages is None else {name: DECAY * averages[name] + (1 - DECAY) * weights[name] for name in weights}
+        averages = (
+            weights
+            if averages is None
+            else {name: DECAY * averages[name] + (1 - DECAY) * weights[name] for name in weights}
+        )
         assert found.keys() == weights.keys()
         for name, expected in averages.items():
             assert found[name].dtype == np.float32
@@ -80,7 +91,9 @@ def test_the_checkpoint_ema_loads_it(folder):
 
 @pytest.mark.medium
 def test_a_child_starts_from_it(folder, tmp_path):
-    [model, _] = run._make_model(strategy_of(1), run_start.resolve(tmp_path / "child", {"parent": str(folder), "parent_checkpoint": "ema"}))
+    [model, _] = run._make_model(
+        strategy_of(1), run_start.resolve(tmp_path / "child", {"parent": str(folder), "parent_checkpoint": "ema"})
+    )
     parent.start(folder, "ema", model, loading.read_tokenizer(folder, model.config))
     expected = arrays(checkpoint.path_of(folder, 5), "ema")
     for name, weight in checkpoint.model_variables(model).items():

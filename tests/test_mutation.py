@@ -1,4 +1,6 @@
-"""The tool that makes faults finds those of a toy package, in the function that each test reaches, and leaves texts alone."""
+"""The tool that makes faults finds those of a toy package, in the function that each test reaches, and leaves texts
+alone.
+"""
 
 import json
 import os
@@ -53,7 +55,9 @@ def test_that_fails():
 
 
 def test_blocks_are_the_statements_that_run_together():
-    found = {block.name: (block.head, block.first, block.last) for block in mutation.blocks("t2t_keras/toy.py", PACKAGE)}
+    found = {
+        block.name: (block.head, block.first, block.last) for block in mutation.blocks("t2t_keras/toy.py", PACKAGE)
+    }
     assert found == {
         "t2t_keras/toy.py:double:0": (8, 9, 12),
         "t2t_keras/toy.py:double:1": (11, 11, 11),
@@ -87,7 +91,14 @@ def mutants(text: str) -> set[str]:
 
 def test_mutants_are_small_changes():
     assert mutants("def f(x, y=1):\n    return g(x, y, key=2)\n") == {
-        *("deff(x,y=2):", "deff(x,y=0):", "returng(y,x,key=2)", "returng(x,y,)", "returng(x,y,key=3)", "returng(x,y,key=1)"),
+        *(
+            "deff(x,y=2):",
+            "deff(x,y=0):",
+            "returng(y,x,key=2)",
+            "returng(x,y,)",
+            "returng(x,y,key=3)",
+            "returng(x,y,key=1)",
+        ),
     }
     assert mutants("if a and not b[1:]:\n    a.b = f(c)\n") == {
         *("ifaornotb[1:]:", "ifnotb[1:]:", "ifa:", "ifTrue:", "ifFalse:", "ifnotaandnotb[1:]:", "ifaandb[1:]:"),
@@ -134,7 +145,9 @@ def program(root: pathlib.Path, *arguments: str) -> str:
     """Its output, without the packages that a toy does not need."""
     code = "import mutation; mutation.IMPORTED = ('pytest',); mutation.main()"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "tests"), *filter(None, sys.path)])}
-    result = subprocess.run([sys.executable, "-c", code, *arguments, "--jobs=2"], cwd=root, capture_output=True, text=True, env=environment)
+    result = subprocess.run(
+        [sys.executable, "-c", code, *arguments, "--jobs=2"], cwd=root, capture_output=True, text=True, env=environment
+    )
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -142,7 +155,11 @@ def program(root: pathlib.Path, *arguments: str) -> str:
 def test_each_test_is_known_with_what_it_and_its_fixtures_reach(repository, monkeypatch):
     monkeypatch.setattr(mutation, "KEPT", repository / ".mutation")
     found = {test.name.partition("::")[2]: set(test.own) for test in mutation.tests()}
-    assert found == {"test_double": {"t2t_keras/toy.py:double:0"}, "test_a_sum": {"t2t_keras/toy.py:Sum.to:0"}, "test_the_limit": set()}
+    assert found == {
+        "test_double": {"t2t_keras/toy.py:double:0"},
+        "test_a_sum": {"t2t_keras/toy.py:Sum.to:0"},
+        "test_the_limit": set(),
+    }
 
 
 @pytest.mark.medium
@@ -150,7 +167,8 @@ def test_mutants_are_caught_by_the_tests_that_reach_them_and_survivors_reported(
     pytest.importorskip("cosmic_ray")
     said = program(repository, "run", "--sample=1000")
     kept = {
-        each["key"].partition(": ")[2]: each for each in map(json.loads, (repository / ".mutation/verdicts.jsonl").read_text().splitlines())
+        each["key"].partition(": ")[2]: each
+        for each in map(json.loads, (repository / ".mutation/verdicts.jsonl").read_text().splitlines())
     }
     found = {key: each["verdict"] for key, each in kept.items()}
     assert found["return 2 * x -> return 2 + x"] == "survived"  # The tests double 2.

@@ -57,18 +57,33 @@ def test_the_two_branches_meet_at_warm_up_and_nowhere_is_the_rate_higher():
 
 def test_the_factor_multiplies_the_whole_rate():
     for step in (1, 4000, 9000):
-        assert rate(TransformerSchedule(512, 4000, factor=2.5), step) == pytest.approx(2.5 * rate(TransformerSchedule(512, 4000), step))
+        assert rate(TransformerSchedule(512, 4000, factor=2.5), step) == pytest.approx(
+            2.5 * rate(TransformerSchedule(512, 4000), step)
+        )
 
 
 def test_the_rate_falls_to_zero_over_the_last_updates_by_hand():
-    """Width 1 and a warm-up of one update: the paper's rate at step n is 1 / √n. Four of ten updates are the cooldown."""
+    """Width 1 and a warm-up of one update: the paper's rate at step n is 1 / √n. Four of ten updates are the
+    cooldown.
+    """
     schedule = Cooldown(TransformerSchedule(1, 1), train_steps=10, cooldown_steps=4)
-    expected = {1: 1.0, 4: 0.5, 6: 6**-0.5, 7: 7**-0.5, 8: 0.75 * 8**-0.5, 9: 0.5 / 3, 10: 0.25 * 10**-0.5, 11: 0.0, 12: 0.0}
+    expected = {
+        1: 1.0,
+        4: 0.5,
+        6: 6**-0.5,
+        7: 7**-0.5,
+        8: 0.75 * 8**-0.5,
+        9: 0.5 / 3,
+        10: 0.25 * 10**-0.5,
+        11: 0.0,
+        12: 0.0,
+    }
     assert {step: rate(schedule, step) for step in expected} == pytest.approx(expected)
 
 
 def test_a_cooldown_during_the_warm_up_multiplies_the_rising_rate():
-    schedule = Cooldown(TransformerSchedule(1, 4), train_steps=4, cooldown_steps=4)  # The paper's rates are 1/8, 2/8, 3/8 and 4/8.
+    # The paper's rates are 1/8, 2/8, 3/8 and 4/8.
+    schedule = Cooldown(TransformerSchedule(1, 4), train_steps=4, cooldown_steps=4)
     assert [rate(schedule, step) for step in (1, 2, 3, 4)] == pytest.approx([4 / 32, 6 / 32, 6 / 32, 4 / 32])
 
 
@@ -97,7 +112,12 @@ def test_a_cooldown_that_the_run_has_no_updates_for_is_refused(cooldown_steps):
 def test_adam_has_the_papers_constants():
     optimizer = adam(TransformerSchedule(512))
     assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.98, 1e-9)
-    assert (optimizer.weight_decay, optimizer.clipnorm, optimizer.global_clipnorm, optimizer.amsgrad) == (None, None, None, False)
+    assert (optimizer.weight_decay, optimizer.clipnorm, optimizer.global_clipnorm, optimizer.amsgrad) == (
+        None,
+        None,
+        None,
+        False,
+    )
 
 
 def test_an_optimizer_counts_its_own_updates_from_the_papers_step_one():
@@ -120,7 +140,9 @@ def test_schedule_and_optimizer_survive_serialisation():
     assert float(again.learning_rate) == rate(schedule, 1)
     cooled = Cooldown(schedule, 100, 30)
     restored = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(cooled))
-    assert restored.get_config() == cooled.get_config() and rate(restored, 91) == rate(cooled, 91) == pytest.approx(rate(schedule, 91) / 3)
+    assert restored.get_config() == cooled.get_config() and rate(restored, 91) == rate(cooled, 91) == pytest.approx(
+        rate(schedule, 91) / 3
+    )
 
 
 @pytest.mark.parametrize("sizes", [{"d_model": 0}, {"d_model": -4}, {"d_model": 512, "warmup_steps": 0}])
@@ -141,14 +163,18 @@ def test_adam_makes_the_updates_of_keras():
         optimizer = make(TransformerSchedule(8, 4))
         optimizer.build(weights)
         for step in range(20):
-            optimizer.apply([np.float32(10.0 ** (step % 7 - 4) * draw.normal(size=value.shape) * (step != 5)) for value in start])
+            optimizer.apply(
+                [np.float32(10.0 ** (step % 7 - 4) * draw.normal(size=value.shape) * (step != 5)) for value in start]
+            )
         found.append([np.array(variable) for variable in (*weights, *optimizer.variables)])
     assert len(found[0]) == 3 + 1 + 2 * 3  # The weights; the number of updates; two averages of each weight.
     for ours, keras_s in zip(found[1], found[0], strict=True):
         np.testing.assert_allclose(ours, keras_s, rtol=2e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize(("dtype", "options"), [("float32", {"amsgrad": True}), ("bfloat16", {})], ids=["AMSGrad", "another dtype"])
+@pytest.mark.parametrize(
+    ("dtype", "options"), [("float32", {"amsgrad": True}), ("bfloat16", {})], ids=["AMSGrad", "another dtype"]
+)
 def test_what_is_not_made_in_one_operation_has_the_updates_of_keras_too(dtype, options):
     """The first gradient is the largest, of which AMSGrad keeps the average."""
     found = []
@@ -166,6 +192,8 @@ def test_an_update_of_a_weight_is_one_operation():
     optimizer = adam(TransformerSchedule(512))
     optimizer.build([variable])
     graph = tf.function(lambda: optimizer.update_step(tf.ones(2), variable, 0.1)).get_concrete_function().graph
-    assert [operation.type for operation in graph.get_operations() if "Assign" in operation.type or "Apply" in operation.type] == [
-        "ResourceApplyAdam"
-    ]
+    assert [
+        operation.type
+        for operation in graph.get_operations()
+        if "Assign" in operation.type or "Apply" in operation.type
+    ] == ["ResourceApplyAdam"]

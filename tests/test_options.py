@@ -1,7 +1,7 @@
 """Every option has an effect where it should: one row, at least, for each field of the groups of `config.py`.
 
-A row sets its option to another value than usual and looks at something that only the program's behaviour decides: variables of
-the model, updates of the loop, files on disk, what a search writes. A field without a row fails.
+A row sets its option to another value than usual and looks at something that only the program's behaviour decides:
+variables of the model, updates of the loop, files on disk, what a search writes. A field without a row fails.
 """
 
 import dataclasses
@@ -55,7 +55,12 @@ from t2t_keras.text import byte_pairs, vocabulary, words
 from t2t_keras.text.word_pieces import HEAD
 from t2t_keras.training import embeddings, interruption, loop, parent, train_step
 
-TEXTS = {"train_source": "train.source", "train_target": "train.target", "valid_source": "valid.source", "valid_target": "valid.target"}
+TEXTS = {
+    "train_source": "train.source",
+    "train_target": "train.target",
+    "valid_source": "valid.source",
+    "valid_target": "valid.target",
+}
 TRAIN_PAIRS, VALID_PAIRS = sentences(200, seed=1), sentences(20, seed=2)
 TRAIN_PAIRS[0] = ("½ house", "½ Haus")
 OTHER_TRAIN, OTHER_VALID = sentences(200, seed=3), sentences(20, seed=4)
@@ -74,7 +79,8 @@ USUAL = {
 
 
 class Lab:
-    """Where options are tried out. What was found for a configuration is kept for the rows that look at it in another way.
+    """Where options are tried out. What was found for a configuration is kept for the rows that look at it in another
+    way.
 
     Args:
         folder: shards of the toy.
@@ -94,7 +100,12 @@ class Lab:
 @pytest.fixture(scope="module")
 def lab(folder, prepared, tmp_path_factory):  # noqa: F811
     root = tmp_path_factory.mktemp("lab")
-    for split, pairs in (("train", TRAIN_PAIRS), ("valid", VALID_PAIRS), ("other-train", OTHER_TRAIN), ("other-valid", OTHER_VALID)):
+    for split, pairs in (
+        ("train", TRAIN_PAIRS),
+        ("valid", VALID_PAIRS),
+        ("other-train", OTHER_TRAIN),
+        ("other-valid", OTHER_VALID),
+    ):
         write_text(root, split, pairs)
     (root / "bad.source").write_bytes(b"\xff\n" + (root / "train.source").read_bytes().partition(b"\n")[2])
     lines = (line.encode() for pair in OTHER_TRAIN for line in pair)
@@ -131,7 +142,9 @@ def shape_of(ending: str) -> Callable:
     """config → the one shape of all weights whose path ends so."""
 
     def shape(lab, config) -> tuple:
-        return next((tuple(weight.shape) for weight in model_of(config).trainable_variables if weight.path.endswith(ending)), ())
+        return next(
+            (tuple(weight.shape) for weight in model_of(config).trainable_variables if weight.path.endswith(ending)), ()
+        )
 
     return shape
 
@@ -148,11 +161,15 @@ def rates_of_dropout(name: str) -> Callable:
 
 def word_dropouts(lab, config) -> list:
     """Rates of the layers that drop words, and whether the first half of a batch keeps them."""
-    return [(each.rate, each.second_half) for each in Transformer(config)._flatten_layers() if isinstance(each, WordDropout)]
+    return [
+        (each.rate, each.second_half) for each in Transformer(config)._flatten_layers() if isinstance(each, WordDropout)
+    ]
 
 
 def diverged(lab, config) -> float:
-    """What training adds to the cross entropy of each token, where the divergence of two passes is 1 in both directions."""
+    """What training adds to the cross entropy of each token, where the divergence of two passes is 1 in both
+    directions.
+    """
     model = Transformer(config)
     found = model._consistency() or (0, 0, 0, 0)
     return (found[2] + found[3]) / (found[0] or 1) if model.passes == 2 else 0.0
@@ -210,7 +227,10 @@ def attention_functions(lab, config) -> list[str]:
 
 def activations(lab, config) -> list[str]:
     """The names of the functions that agree with the inner map of a feed-forward network."""
-    inner, x = model_of(config).encoder.stack[0].feed_forward.inner, np.linspace(-2, 2, 24, dtype="float32").reshape(3, 8)
+    inner, x = (
+        model_of(config).encoder.stack[0].feed_forward.inner,
+        np.linspace(-2, 2, 24, dtype="float32").reshape(3, 8),
+    )
     before = x @ inner.kernel.numpy()
     functions = {"relu": keras.activations.relu, "gelu": keras.activations.gelu, "swish": keras.activations.silu}
     return [name for name, function in functions.items() if np.allclose(inner(x), function(before), atol=1e-6)]
@@ -264,9 +284,13 @@ def masked_words(lab, config) -> int:
     """How many sub-words are masked, of two words of 10, of which the second is cut, with a separator after each."""
     every = np.arange(20) > EOS
     tokenizer = types.SimpleNamespace(vocab_size=20, word_parts=(every, every))
-    renewal = registry.task("pretraining").renewal(tokenizer, run_options.Options(config, architecture="bert"), training=True)
+    renewal = registry.task("pretraining").renewal(
+        tokenizer, run_options.Options(config, architecture="bert"), training=True
+    )
     rows = {"tokens": [[BOS, *[7] * 20, EOS, EOS]], "lengths": [[10, 10]], "document": [[1]]}
-    found = renewal.change({name: tf.ragged.constant(row, tf.int32, row_splits_dtype=tf.int64) for name, row in rows.items()}, [1, 2])
+    found = renewal.change(
+        {name: tf.ragged.constant(row, tf.int32, row_splits_dtype=tf.int64) for name, row in rows.items()}, [1, 2]
+    )
     return len(found["masked"].values)
 
 
@@ -301,7 +325,9 @@ def reached(lab, config) -> list[int]:
 # What the loop does; nothing is compiled.
 
 
-def looped(lab, config, *, finite: bool = True, figures: dict | None = None, folder: pathlib.Path | None = None) -> types.SimpleNamespace:
+def looped(
+    lab, config, *, finite: bool = True, figures: dict | None = None, folder: pathlib.Path | None = None
+) -> types.SimpleNamespace:
     """A run: the updates it applied, the steps on disk, and the run itself, or how it ended."""
     made, asked, model_dir = [], [], lab.fresh()
 
@@ -313,10 +339,15 @@ def looped(lab, config, *, finite: bool = True, figures: dict | None = None, fol
         patch.setattr(loop, "make_train_step", toy.pretended_train_step(made, finite))
         patch.setattr(data_service, "batches", read_by_service)
         try:
-            run, ended = Run(folder or lab.folder, model_dir, figures=figures, started=-1e9, **dataclasses.asdict(config)), "at its end"
+            run, ended = (
+                Run(folder or lab.folder, model_dir, figures=figures, started=-1e9, **dataclasses.asdict(config)),
+                "at its end",
+            )
         except (ValueError, interruption.StoppedError) as error:
             run, ended = None, str(error)
-    return types.SimpleNamespace(run=run, ended=ended, applied=[each for each in made if each.applied], asked=asked, model_dir=model_dir)
+    return types.SimpleNamespace(
+        run=run, ended=ended, applied=[each for each in made if each.applied], asked=asked, model_dir=model_dir
+    )
 
 
 def plainly(lab, config) -> types.SimpleNamespace:
@@ -401,13 +432,19 @@ def hands_over(lab, config) -> types.SimpleNamespace:
         patch.setattr(checkpoint, "identity", lambda parent, which: {})
         patch.setattr(tf.config.experimental, "enable_op_determinism", lambda: found["called"].append("determinism"))
         patch.setattr(tf.config.optimizer, "set_experimental_options", found["called"].append)
-        patch.setattr(tf.config.experimental, "enable_tensor_float_32_execution", lambda enabled: found.update(tf32=enabled))
+        patch.setattr(
+            tf.config.experimental, "enable_tensor_float_32_execution", lambda enabled: found.update(tf32=enabled)
+        )
         patch.setattr(data_service, "check", found["called"].append)
         patch.setattr(embeddings, "check", lambda options: None)
-        patch.setattr(embeddings, "start", lambda path, matrix, pieces: found["called"].append(path.name) or [pieces[300]])
+        patch.setattr(
+            embeddings, "start", lambda path, matrix, pieces: found["called"].append(path.name) or [pieces[300]]
+        )
         run = handed_over(patch, lab.fresh(), data_dir, train=config)
         found["metrics"] = run.validate(1)
-    return types.SimpleNamespace(**found, model=run.model, optimizer=run.optimizer, renewal=run.renewal, frozen_rows=run.frozen_rows)
+    return types.SimpleNamespace(
+        **found, model=run.model, optimizer=run.optimizer, renewal=run.renewal, frozen_rows=run.frozen_rows
+    )
 
 
 def of_parts(look: Callable) -> Callable:
@@ -429,7 +466,11 @@ def refused(lab, config) -> bool:
 
 def frozen(found) -> set[str]:
     """The parts of the model whose weights are not trained, by the optimizer too."""
-    parts = {variable.path.split("/")[1] for variable in found.model.weights if not variable.path.endswith("seed_generator_state")}
+    parts = {
+        variable.path.split("/")[1]
+        for variable in found.model.weights
+        if not variable.path.endswith("seed_generator_state")
+    }
     trained = {variable.path.split("/")[1] for variable in found.model.trainable_variables}
     assert len(found.optimizer.variables) == 1 + 2 * len(found.model.trainable_variables)
     return parts - trained
@@ -445,9 +486,12 @@ def divided_anew(lab, config) -> float:
     subwords = byte_pairs.BytePairs((lab.data_dir / prepare.SUBWORDS).read_bytes())
     ids = subwords.tokenize(tf.constant([LINE] * 500 + [9 * LINE]))
     renewal = lab.kept(hands_over, config).renewal
-    changed = renewal.change({"source": ids, "target": ids}, tf.constant([1, 2], tf.int64)) if renewal else {"source": ids}
+    changed = (
+        renewal.change({"source": ids, "target": ids}, tf.constant([1, 2], tf.int64)) if renewal else {"source": ids}
+    )
     return min(
-        float(np.mean([one != other for one, other in zip(side.to_list(), ids.to_list(), strict=True)])) for side in changed.values()
+        float(np.mean([one != other for one, other in zip(side.to_list(), ids.to_list(), strict=True)]))
+        for side in changed.values()
     )
 
 
@@ -547,7 +591,10 @@ def distance(lab, config) -> float:
     """How far the weights move in an update at a rate of 1."""
     model = toy.Toy()
     toy.set_weights(model)
-    before, (after, _) = toy.weights_of(model), toy.on_devices(toy.random_updates([3]), replicas=1, micro_batch_tokens=10**6, train=config)
+    before, (after, _) = (
+        toy.weights_of(model),
+        toy.on_devices(toy.random_updates([3]), replicas=1, micro_batch_tokens=10**6, train=config),
+    )
     return sum(((after[name] - before[name]) ** 2).sum() for name in before) ** 0.5
 
 
@@ -555,7 +602,9 @@ def distance(lab, config) -> float:
 
 
 def searched(lab, config, endless: bool = False) -> tuple[str, int]:
-    """The translation of `LINE` by a model that copies it, or does not; and the steps of the search beyond the source's length."""
+    """The translation of `LINE` by a model that copies it, or does not; and the steps of the search beyond the source's
+    length.
+    """
     subwords = byte_pairs.BytePairs((lab.data_dir / prepare.SUBWORDS).read_bytes())
     model = Copier(MODEL, endless=endless)
     model.skill.assign(1.0)
@@ -584,7 +633,9 @@ def no_pair_twice(found: list[tuple]) -> bool:
 def drawn(lab, config) -> list[list[str]]:
     """The draws of one line that comes 20 times."""
     translator = Translator(Recurrent(seed=3), Numbers(), DecodeConfig(extra_length=5))
-    found = sampler(Signatures(translator), config)(tf.constant(["5 4"] * 20), tf.range(20, dtype=tf.int64))["text"].numpy()
+    found = sampler(Signatures(translator), config)(tf.constant(["5 4"] * 20), tf.range(20, dtype=tf.int64))[
+        "text"
+    ].numpy()
     return [[text.decode() for text in row] for row in found]
 
 
@@ -638,7 +689,9 @@ def side(pairs: list, number: int) -> list:
 
 def of_tfds(split: str) -> Callable:
     """config → the pairs of a TFDS set, which `lab` has a stand-in for."""
-    return lambda lab, config: [tuple(text.decode() for text in pair) for pair in corpora.pairs(config, split, 1, corpora.Report())]
+    return lambda lab, config: [
+        tuple(text.decode() for text in pair) for pair in corpora.pairs(config, split, 1, corpora.Report())
+    ]
 
 
 def splits_of_tfds(lab, config) -> list:
@@ -654,8 +707,8 @@ class Row(NamedTuple):
     Attributes:
         value: another one than usual.
         observe: (lab, configuration) → what is to be seen of it.
-        expected: what is seen with the value, or a function that tells whether it is; `ANOTHER`: something else than usual, always
-            the same.
+        expected: what is seen with the value, or a function that tells whether it is; `ANOTHER`: something else than
+            usual, always the same.
         usual: options of both configurations that are unlike `USUAL`.
         beside: options that have to change together with this one.
     """
@@ -691,7 +744,10 @@ ROWS = {
         "vocab_size": [Row(23, shape_of("embedding/matrix"), (23, 8)), Row(23, logits, 23)],
         "encoder_layers": [Row(3, layers_of("encoder"), 3)],
         "decoder_layers": [Row(3, layers_of("decoder"), 3)],
-        "d_model": [Row(6, shape_of("embedding/matrix"), (20, 6)), Row(6, shape_of("feed_forward/inner/kernel"), (6, 12))],
+        "d_model": [
+            Row(6, shape_of("embedding/matrix"), (20, 6)),
+            Row(6, shape_of("feed_forward/inner/kernel"), (6, 12)),
+        ],
         "d_ff": [Row(7, shape_of("feed_forward/inner/kernel"), (8, 7))],
         "num_heads": [Row(3, heads, (3, 3, 5))],
         "d_k": [Row(4, heads, (2, 4, 5))],
@@ -706,7 +762,9 @@ ROWS = {
         "r_drop": [Row(2.0, diverged, 2.0, {"dropout": 0.1})],
         "simcut": [Row(3.0, diverged, 3.0, {"word_dropout": 0.5})],
         "learned_positions": [Row(9, positions, [(9, 8)])],
-        "sinusoids": [Row("tensor2tensor", frequencies, pytest.approx([1, 10000 ** (-1 / 3), 10000 ** (-2 / 3), 1e-4], abs=1e-6))],
+        "sinusoids": [
+            Row("tensor2tensor", frequencies, pytest.approx([1, 10000 ** (-1 / 3), 10000 ** (-2 / 3), 1e-4], abs=1e-6))
+        ],
         "first_position": [Row(2, first_angle, pytest.approx(2))],
         "attention_window": [Row(4, reached, [3, 4, 5])],
         "attention_bias": [Row(True, biases_of("attention"), 3 * 4)],
@@ -754,11 +812,19 @@ ROWS = {
     ClassifierConfig: OF_PAIRS | {"labels": [Row("a,b,c", shape_of("classes/bias"), (3,))]},
     TrainConfig: {
         "train_steps": [Row(5, of_run(lambda found: len(found.applied)), 5)],
-        "warmup_steps": [Row(7, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(8**-0.5 * 7**-1.5))],
-        "learning_rate_factor": [
-            Row(3.0, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(3 * 8**-0.5 * 4000**-1.5))
+        "warmup_steps": [
+            Row(7, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(8**-0.5 * 7**-1.5))
         ],
-        "learning_rate": [Row(0.5, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(0.5 / 4000))],
+        "learning_rate_factor": [
+            Row(
+                3.0,
+                of_parts(lambda found: float(found.optimizer.learning_rate)),
+                pytest.approx(3 * 8**-0.5 * 4000**-1.5),
+            )
+        ],
+        "learning_rate": [
+            Row(0.5, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(0.5 / 4000))
+        ],
         "cooldown_steps": [Row(3, of_parts(last_rate), pytest.approx(8**-0.5 * 8 * 4000**-1.5 / 3))],
         "label_smoothing": [Row(0.0, smoothing, 1.0)],
         "clip_norm": [Row(0.01, distance, pytest.approx(0.01, rel=1e-3))],
@@ -773,15 +839,31 @@ ROWS = {
         "dtype": [Row("bfloat16", of_parts(dtype), "bfloat16")],
         "tf32": [Row(False, of_parts(lambda found: found.tf32), False)],
         "parent": [Row("parent", of_parts(lambda found: found.called), ["parent average None"])],
-        "parent_checkpoint": [Row("best", of_parts(lambda found: found.called), ["parent best None"], usual={"parent": "parent"})],
+        "parent_checkpoint": [
+            Row("best", of_parts(lambda found: found.called), ["parent best None"], usual={"parent": "parent"})
+        ],
         "parent_subwords": [Row(False, refused, False, usual={"parent": "stranger"})],
         "parent_optimizer": [
-            Row(True, of_parts(lambda found: found.called), ["parent latest adam"], {"parent": "parent", "parent_checkpoint": "latest"})
+            Row(
+                True,
+                of_parts(lambda found: found.called),
+                ["parent latest adam"],
+                {"parent": "parent", "parent_checkpoint": "latest"},
+            )
         ],
         "encoder_from": [Row("parent", of_parts(lambda found: found.called), ["parent average None"])],
         "freeze": [Row("encoder", of_parts(frozen), {"encoder_0"})],
-        "bpe_dropout": [Row(0.3, divided_anew, lambda share: share > 0.8), Row(0.02, divided_anew, lambda share: 0.02 < share < 0.4)],
-        "ema_decay": [Row(0.25, of_parts(lambda found: (found.optimizer.ema_momentum, len(found.optimizer.averages) > 9)), (0.25, True))],
+        "bpe_dropout": [
+            Row(0.3, divided_anew, lambda share: share > 0.8),
+            Row(0.02, divided_anew, lambda share: 0.02 < share < 0.4),
+        ],
+        "ema_decay": [
+            Row(
+                0.25,
+                of_parts(lambda found: (found.optimizer.ema_momentum, len(found.optimizer.averages) > 9)),
+                (0.25, True),
+            )
+        ],
         "embeddings": [Row("vectors", of_parts(lambda found: found.called), ["vectors"])],
         "freeze_embeddings": [
             Row(
@@ -797,12 +879,17 @@ ROWS = {
             Row(4, of_run(lambda found: found.applied[0].source.tolist()), ANOTHER),
             Row(4, dropped, ANOTHER),
         ],
-        "deterministic": [Row(True, of_parts(lambda found: found.called), ["determinism", {"arithmetic_optimization": False}])],
+        "deterministic": [
+            Row(True, of_parts(lambda found: found.called), ["determinism", {"arithmetic_optimization": False}])
+        ],
         "data_service": [
             Row("grpc://localhost:9", of_run(lambda found: found.asked), ["grpc://localhost:9"]),
             Row("grpc://localhost:9", of_parts(lambda found: found.called), ["grpc://localhost:9"]),
         ],
-        "damaged_records": [Row("skip", of_damaged, "skipped True"), Row("skip", of_parts(lambda found: validated(found)[0]), "read")],
+        "damaged_records": [
+            Row("skip", of_damaged, "skipped True"),
+            Row("skip", of_parts(lambda found: validated(found)[0]), "read"),
+        ],
         "checkpoint_steps": [Row(4, of_run(lambda found: steps_on_disk(found.model_dir)), [4, 8])],
         "checkpoint_minutes": [Row(1e-9, of_run(lambda found: steps_on_disk(found.model_dir)), [4, 5, 6, 7, 8])],
         "keep_checkpoints": [Row(2, of_run(lambda found: steps_on_disk(found.model_dir)), [6, 8])],
@@ -826,14 +913,23 @@ ROWS = {
         "max_skipped": [Row(3, of_run(lambda found: len(found.applied), finite=False), 3)],
         "max_hours": [Row(5.0, of_run(lambda found: "max_hours=5" in found.ended), True)],
         "best_metric": [
-            Row("bleu", of_run(lambda found: found.run.state.best_step, figures=WORSE), 8, usual={"valid_sentences": 1}),
+            Row(
+                "bleu", of_run(lambda found: found.run.state.best_step, figures=WORSE), 8, usual={"valid_sentences": 1}
+            ),
         ],
     },
     DecodeConfig: {
         "beam_size": [Row(1, translation, LINE)],
         "alpha": [Row(6.0, translation, lambda found: found.startswith(LINE))],
         "extra_length": [Row(2, steps_beyond_source, 2)],
-        "max_input": [Row(4, translation, lambda found: len(found) > 2 and LINE.startswith(found) and found != LINE, {"beam_size": 1})],
+        "max_input": [
+            Row(
+                4,
+                translation,
+                lambda found: len(found) > 2 and LINE.startswith(found) and found != LINE,
+                {"beam_size": 1},
+            )
+        ],
         "no_repeat_ngram": [Row(2, several, no_pair_twice)],
         "diverse_groups": [Row(2, several, ANOTHER, {"diversity": 5.0})],
         "diversity": [Row(5.0, several, ANOTHER, {"diverse_groups": 2})],
@@ -852,16 +948,26 @@ ROWS = {
         "train_target": [Row("other-train.target", of_data(lambda found: side(found.train, 1)), side(OTHER_TRAIN, 1))],
         "valid_source": [Row("other-valid.source", of_data(lambda found: side(found.valid, 0)), side(OTHER_VALID, 0))],
         "valid_target": [Row("other-valid.target", of_data(lambda found: side(found.valid, 1)), side(OTHER_VALID, 1))],
-        "source_tag": [Row("<2de>", of_data(lambda found: ("▁<2de>" in found.pieces, found.train[1][0][:6])), (True, "<2de> "))],
+        "source_tag": [
+            Row("<2de>", of_data(lambda found: ("▁<2de>" in found.pieces, found.train[1][0][:6])), (True, "<2de> "))
+        ],
         "dataset": [Row("builtin", of_data(lambda found: len(found.train)), 150, beside=BUILTIN)],
         "source_language": [
             Row(
-                "en", of_tfds("train"), [pair for pair in zip(EXAMPLES["en"], EXAMPLES["de"], strict=True) if " " not in pair], TFDS, TURNED
+                "en",
+                of_tfds("train"),
+                [pair for pair in zip(EXAMPLES["en"], EXAMPLES["de"], strict=True) if " " not in pair],
+                TFDS,
+                TURNED,
             )
         ],
         "target_language": [
             Row(
-                "de", of_tfds("valid"), [pair for pair in zip(EXAMPLES["en"], EXAMPLES["de"], strict=True) if " " not in pair], TFDS, TURNED
+                "de",
+                of_tfds("valid"),
+                [pair for pair in zip(EXAMPLES["en"], EXAMPLES["de"], strict=True) if " " not in pair],
+                TFDS,
+                TURNED,
             )
         ],
         "train_split": [Row("train[1:]", splits_of_tfds, ["train[1:]", "validation"], TFDS)],
@@ -872,15 +978,23 @@ ROWS = {
             Row(kind, of_data(lambda found, head=head: found.subwords.startswith(head)), True, BUILTIN)
             for kind, head in (("wordpiece", HEAD), ("word", words.HEAD))
         ],
-        "subwords_file": [Row("given.model", of_data(lambda found: found.subwords == pathlib.Path("given.model").read_bytes()), True)],
+        "subwords_file": [
+            Row("given.model", of_data(lambda found: found.subwords == pathlib.Path("given.model").read_bytes()), True)
+        ],
         "source_subwords_file": [
-            Row("given.model", of_data(lambda found: found.source_subwords == pathlib.Path("given.model").read_bytes()), True)
+            Row(
+                "given.model",
+                of_data(lambda found: found.source_subwords == pathlib.Path("given.model").read_bytes()),
+                True,
+            )
         ],
         "normalization": [Row("nfkc", of_data(lambda found: found.train[0][0]), "1\u20442 house")],
         "character_coverage": [Row(1.0, of_data(lambda found: "½" in found.pieces), True)],
         "vocab_sample": [Row(150, of_data(lambda found: found.subwords), ANOTHER)],
         "keep_patterns": [Row("/½/", of_data(lambda found: "｟1｠" in found.pieces and "½" not in found.pieces), True)],
-        "skip_bad_lines": [Row(True, of_data(lambda found: found.report.get("not_utf8")), 1, {"train_source": "bad.source"})],
+        "skip_bad_lines": [
+            Row(True, of_data(lambda found: found.report.get("not_utf8")), 1, {"train_source": "bad.source"})
+        ],
     },
 }
 

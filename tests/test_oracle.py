@@ -1,4 +1,5 @@
-"""The Keras Transformer agrees with the paper's equations as `numpy_transformer.py` writes them: forwards, its loss, its gradients.
+"""The Keras Transformer agrees with the paper's equations as `numpy_transformer.py` writes them: forwards, its loss,
+its gradients.
 
 The Keras side reads a padded batch at once; the oracle reads each sentence alone and unpadded.
 """
@@ -42,7 +43,13 @@ OPTIONS = {
     "another first position": {"first_position": 2},
     "pre-norm and all": {
         **{"norm": "pre", "sinusoids": "tensor2tensor", "first_position": 3, "source_vocab_size": 45},
-        **{"attention": "unscaled", "attention_bias": True, "activation": "gelu", "norm_epsilon": 1e-5, "logits_bias": True},
+        **{
+            "attention": "unscaled",
+            "attention_bias": True,
+            "activation": "gelu",
+            "norm_epsilon": 1e-5,
+            "logits_bias": True,
+        },
     },
     "all": {
         **{"attention": "additive", "attention_bias": True, "activation": "swish", "norm_epsilon": 1e-5},
@@ -148,7 +155,9 @@ def test_the_logits_of_a_padded_batch_are_the_papers_for_each_sentence_alone(mod
 
 @SOME
 @pytest.mark.parametrize(("layers", "aligning"), [(1, 0), (2, 0), (3, 1)])
-def test_alignments_of_a_padded_batch_are_the_papers_attention_in_the_last_layer_but_one(tiny, options, layers, aligning):
+def test_alignments_of_a_padded_batch_are_the_papers_attention_in_the_last_layer_but_one(
+    tiny, options, layers, aligning
+):
     """The mean of its heads; where there is one layer, of that."""
     model = randomized(Transformer(dataclasses.replace(tiny, decoder_layers=layers, **options)))
     weights = as_in_the_paper(values_of(model), model.config)
@@ -163,7 +172,9 @@ def test_alignments_of_a_padded_batch_are_the_papers_attention_in_the_last_layer
 def test_the_smoothed_loss_of_a_padded_batch_is_the_papers_for_each_sentence_alone(model):
     loss = np.array(cross_entropy(model((SOURCE, shift_right(TARGET))), TARGET, LABEL_SMOOTHING)[0])
     expected = paper_losses(as_in_the_paper(values_of(model), model.config))
-    assert float(model.cross_entropy(SOURCE, TARGET, LABEL_SMOOTHING)[0]) == pytest.approx(np.concatenate(expected).sum(), rel=1e-5)
+    assert float(model.cross_entropy(SOURCE, TARGET, LABEL_SMOOTHING)[0]) == pytest.approx(
+        np.concatenate(expected).sum(), rel=1e-5
+    )
     for row, losses in enumerate(expected):
         np.testing.assert_allclose(loss[row, : len(losses)], losses, atol=1e-5)
     assert loss.sum() == pytest.approx(np.concatenate(expected).sum(), rel=1e-5)
@@ -173,7 +184,10 @@ def gradients_by_path(model) -> dict:
     with tf.GradientTape() as tape:
         loss = ops.sum(cross_entropy(model((SOURCE, shift_right(TARGET))), TARGET, LABEL_SMOOTHING)[0])
     gradients = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
-    return {path: np.array(tf.convert_to_tensor(gradient)) for path, gradient in zip(values_of(model), gradients, strict=True)}
+    return {
+        path: np.array(tf.convert_to_tensor(gradient))
+        for path, gradient in zip(values_of(model), gradients, strict=True)
+    }
 
 
 def paper_slope(values: dict, directions: dict, config, step: float = 1e-6) -> float:

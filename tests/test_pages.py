@@ -44,7 +44,14 @@ def opened(tmp_path_factory, scheme):
     options = webdriver.ChromeOptions()
     options.binary_location = BROWSER
     scheme_number = {"dark": 0, "light": 1}[scheme]
-    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1200,900", "disable-extensions"):
+    for argument in (
+        "headless=new",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-dev-shm-usage",
+        "window-size=1200,900",
+        "disable-extensions",
+    ):
         options.add_argument(f"--{argument}")
     options.add_argument(f"--blink-settings=preferredColorScheme={scheme_number}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
@@ -86,7 +93,10 @@ def point(browser, element) -> None:
 
 def bars(browser, side: str) -> np.ndarray:
     """How opaque the boxes beside the words are: [words, heads]."""
-    script = "return [...document.querySelectorAll(arguments[0])].map(w => [...w.querySelectorAll('.bars i')].map(b => +b.style.opacity))"
+    script = (
+        "return [...document.querySelectorAll(arguments[0])].map(w => [...w.querySelectorAll('.bars i')].map(b => "
+        "+b.style.opacity))"
+    )
     return np.array(browser.execute_script(script, f"#{side} .word"))
 
 
@@ -103,12 +113,17 @@ def test_lines_join_the_words_and_are_as_dark_as_their_weights(browser):
         .map(l => [+l.getAttribute('y1'), +l.getAttribute('y2'), +l.style.strokeOpacity])"""
     drawn = np.array(browser.execute_script(script))
     script = """const top = document.querySelector('#lines').getBoundingClientRect().top;
-        return [...document.querySelectorAll(arguments[0])].map(w => w.getBoundingClientRect()).map(r => r.top + r.height / 2 - top)"""
-    start, ends = browser.execute_script(script, "#from .word")[1], np.array(browser.execute_script(script, "#to .word"))
+        return [...document.querySelectorAll(arguments[0])].map(w => w.getBoundingClientRect()).map(r => r.top + r.height / 2 - top)"""  # noqa: E501
+    start, ends = (
+        browser.execute_script(script, "#from .word")[1],
+        np.array(browser.execute_script(script, "#to .word")),
+    )
     weights = SHORT.by_words().cross[0, 0, 1]
     np.testing.assert_allclose(drawn[:, 0], start, atol=1)
     for _, end, opacity in drawn:
-        assert opacity == pytest.approx(weights[np.abs(ends - end).argmin()], abs=0.003) and np.abs(ends - end).min() < 1
+        assert (
+            opacity == pytest.approx(weights[np.abs(ends - end).argmin()], abs=0.003) and np.abs(ends - end).min() < 1
+        )
     assert len(drawn) > 1 and len(set(drawn[:, 1])) == len(drawn)
 
 
@@ -145,10 +160,14 @@ def test_every_kind_layer_and_unit_has_its_weights(browser, kind, position, unit
 
 def test_a_model_without_self_attention_has_attention_to_the_source_alone(opened, tmp_path):
     browser, _ = opened
-    alone = dataclasses.replace(SHORT, encoder=SHORT.encoder[:0, :0], decoder=SHORT.decoder[:0, :0], cross=SHORT.cross[:1, :1])
+    alone = dataclasses.replace(
+        SHORT, encoder=SHORT.encoder[:0, :0], decoder=SHORT.decoder[:0, :0], cross=SHORT.cross[:1, :1]
+    )
     (tmp_path / "alone.html").write_text(attention_page.page([alone]), encoding="utf-8")
     browser.get((tmp_path / "alone.html").as_uri())
-    assert [option.get_attribute("value") for option in Select(browser.find_element(By.ID, "kind")).options] == ["cross"]
+    assert [option.get_attribute("value") for option in Select(browser.find_element(By.ID, "kind")).options] == [
+        "cross"
+    ]
     point(browser, words(browser, "from")[1])
     np.testing.assert_allclose(bars(browser, "to"), alone.by_words().cross[0, :, 1].T, atol=0.003)
     assert browser.get_log("browser") == []
@@ -200,13 +219,19 @@ def test_sixty_words_are_shown_without_overlaps_and_within_the_window(browser, v
 
 def assert_tidy(browser) -> None:
     """No word overlaps another, no text is cut, and nothing is wider than the window."""
-    script = "return [...document.querySelectorAll('.word')].map(w => w.getBoundingClientRect()).map(r => [r.x, r.y, r.right, r.bottom])"
+    script = (
+        "return [...document.querySelectorAll('.word')].map(w => w.getBoundingClientRect()).map(r => [r.x, r.y, "
+        "r.right, r.bottom])"
+    )
     left, top, right, bottom = np.array(browser.execute_script(script)).T
     assert left.min() >= 0 and top.min() + browser.execute_script("return scrollY") >= 0
     across = np.minimum(right[:, None], right) - np.maximum(left[:, None], left)
     along = np.minimum(bottom[:, None], bottom) - np.maximum(top[:, None], top)
     assert not ((across > 0.5) & (along > 0.5) & ~np.eye(len(left), dtype=bool)).any()
-    cut = "return [...document.querySelectorAll('.word .text')].filter(t => t.scrollWidth > t.clientWidth + 1).map(t => t.textContent)"
+    cut = (
+        "return [...document.querySelectorAll('.word .text')].filter(t => t.scrollWidth > t.clientWidth + 1).map(t => "
+        "t.textContent)"
+    )
     assert [text for text in browser.execute_script(cut) if len(text) < 25] == []
     assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
 

@@ -7,7 +7,8 @@ import pytest
 from t2t_keras.config import ModelConfig, TrainConfig, paper
 from t2t_keras.training import cost
 
-# Table 3 as printed: N, d_model, d_ff, h, d_k, d_v, P_drop, ε_ls, perplexity, BLEU, parameters in millions, 0 where it has none.
+# Table 3 as printed: N, d_model, d_ff, h, d_k, d_v, P_drop, ε_ls, perplexity, BLEU, parameters in millions, 0 where it
+# has none.
 PAPER = {
     "base": (6, 512, 2048, 8, 64, 64, 0.1, 0.1, 4.92, 25.8, 65),
     "A1": (6, 512, 2048, 1, 512, 512, 0.1, 0.1, 5.29, 24.9, 0),
@@ -77,14 +78,24 @@ def test_a_smaller_table_has_its_widths_divided_by_one_number_and_its_depths_by_
 
 
 @pytest.mark.parametrize(
-    "arguments", [("A2",), ("",), ("base", 0.5), ("base", 1, 0), ("base", float("nan")), ("base", float("inf")), ("base", 1, float("inf"))]
+    "arguments",
+    [
+        ("A2",),
+        ("",),
+        ("base", 0.5),
+        ("base", 1, 0),
+        ("base", float("nan")),
+        ("base", float("inf")),
+        ("base", 1, float("inf")),
+    ],
 )
 def test_an_unknown_row_or_divisor_is_refused(arguments):
     with pytest.raises(ValueError, match="Expected .* Received: "):
         paper.table_3(*arguments)
 
 
-# Table 2 as printed: BLEU and cost, of English-German and English-French. The cost of a Transformer stands once, for both.
+# Table 2 as printed: BLEU and cost, of English-German and English-French. The cost of a Transformer stands once, for
+# both.
 PAPER_2 = """
     ByteNet                     | 23.75 | -     | -      | -
     Deep-Att + PosUnk           | -     | 39.2  | -      | 1.0e20

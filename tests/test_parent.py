@@ -23,9 +23,9 @@ from t2t_keras.training import devices, loop, parent, run
 from t2t_keras.training.state import TrainState
 
 GIVEN = {
-    "dataset": "builtin", "builtin_pairs": 400, "vocab_size": 340, "encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 16,
-    "num_heads": 2, "d_k": 4, "d_v": 4, "train_steps": 4, "warmup_steps": 10, "batch_tokens": 400, "valid_steps": 4, "valid_sentences": 0,
-    "best_metric": "loss", "checkpoint_steps": 2,
+    "dataset": "builtin", "builtin_pairs": 400, "vocab_size": 340, "encoder_layers": 1, "decoder_layers": 1,
+    "d_model": 8, "d_ff": 16, "num_heads": 2, "d_k": 4, "d_v": 4, "train_steps": 4, "warmup_steps": 10,
+    "batch_tokens": 400, "valid_steps": 4, "valid_sentences": 0, "best_metric": "loss", "checkpoint_steps": 2,
 }  # fmt: skip
 UNTRAINED = types.SimpleNamespace(train=TrainState)  # A trainer whose runs do not train.
 CHILD = {
@@ -70,7 +70,9 @@ def test_a_child_has_the_model_and_the_search_of_its_parent_unless_they_are_give
     config["decode"] |= {"alpha": 1.5, "beam_size": 3}
     config["sources"] |= {"alpha": "command line", "d_ff": "import of a model"}
     (path / "config.json").write_text(json.dumps(config))
-    child = run_start.resolve(tmp_path / "child", {"parent": str(path), "beam_size": 2}, str(folder / "data"), {"beam_size": "flagfile a"})
+    child = run_start.resolve(
+        tmp_path / "child", {"parent": str(path), "beam_size": 2}, str(folder / "data"), {"beam_size": "flagfile a"}
+    )
     assert (child.decode.alpha, child.decode.beam_size, child.model) == (1.5, 2, run_folder.read(path).model)
     found = {name: child.sources[name] for name in ("alpha", "beam_size", "d_ff", "architecture")}
     expected = {"alpha": "parent: command line", "beam_size": "flagfile a", "d_ff": "parent: import of a model"}
@@ -89,7 +91,11 @@ def arrays(path: pathlib.Path) -> dict:
 
 def averaged(model_dir: pathlib.Path) -> dict:
     archives = [np.load(path) for path in checkpoint.kept(model_dir)]
-    return {name: np.mean([each[name] for each in archives], axis=0) for name in archives[0].files if name.startswith("model/")}
+    return {
+        name: np.mean([each[name] for each in archives], axis=0)
+        for name in archives[0].files
+        if name.startswith("model/")
+    }
 
 
 @pytest.mark.medium
@@ -146,11 +152,21 @@ def test_with_other_sub_words_the_rows_of_those_that_both_have_are_copied(folder
 
     monkeypatch.setattr(parent, "start", started)
     monkeypatch.setattr(loop, "Trainer", lambda *args, **others: UNTRAINED)
-    given = {"parent": str(folder / "parent"), "parent_checkpoint": "latest", "parent_subwords": False, "vocab_size": vocab_size}
+    given = {
+        "parent": str(folder / "parent"),
+        "parent_checkpoint": "latest",
+        "parent_subwords": False,
+        "vocab_size": vocab_size,
+    }
     said = trained(tmp_path / "child", **given, **CHILD | {"builtin_pairs": 2000})
-    before, theirs = arrays(checkpoint.kept(folder / "parent")[-1]), vocabulary.load((folder / "parent/subwords.model").read_bytes())
+    before, theirs = (
+        arrays(checkpoint.kept(folder / "parent")[-1]),
+        vocabulary.load((folder / "parent/subwords.model").read_bytes()),
+    )
     matrix, shared = "model/transformer/embedding/matrix", set(theirs.pieces) & set(found["pieces"])
-    assert 260 < len(shared) < 340 and f"{len(shared):,} of {vocab_size} sub-words in embedding are the parent's" in said
+    assert (
+        260 < len(shared) < 340 and f"{len(shared):,} of {vocab_size} sub-words in embedding are the parent's" in said
+    )
     for row, piece in enumerate(found["pieces"]):
         expected = before[matrix][theirs.pieces.index(piece)] if piece in shared else initial[matrix][row]
         np.testing.assert_array_equal(found[matrix][row], expected, err_msg=piece)
@@ -171,13 +187,25 @@ def test_a_matrix_of_the_source_alone_has_the_rows_that_both_sides_of_the_parent
     monkeypatch.setattr(parent, "start", started)
     monkeypatch.setattr(loop, "Trainer", lambda *args, **others: UNTRAINED)
     given = {"parent": str(folder / "parent"), "parent_checkpoint": "latest", "parent_subwords": False}
-    said = trained(tmp_path / "child", **given, source_vocab_size=330, vocab_size=332, **CHILD | {"builtin_pairs": 2000})
-    before, theirs = arrays(checkpoint.kept(folder / "parent")[-1]), vocabulary.load((folder / "parent/subwords.model").read_bytes())
+    said = trained(
+        tmp_path / "child", **given, source_vocab_size=330, vocab_size=332, **CHILD | {"builtin_pairs": 2000}
+    )
+    before, theirs = (
+        arrays(checkpoint.kept(folder / "parent")[-1]),
+        vocabulary.load((folder / "parent/subwords.model").read_bytes()),
+    )
     for side, layer in (("source", "source_embedding"), ("target", "embedding")):
         name, shared = f"model/transformer/{layer}/matrix", set(theirs.pieces) & set(found[side])
-        assert f"{len(shared):,} of {len(found[side])} sub-words in {layer} are the parent's" in said and "start at random:" not in said
+        assert (
+            f"{len(shared):,} of {len(found[side])} sub-words in {layer} are the parent's" in said
+            and "start at random:" not in said
+        )
         for row, piece in enumerate(found[side]):
-            own = before["model/transformer/embedding/matrix"][theirs.pieces.index(piece)] if piece in shared else initial[name][row]
+            own = (
+                before["model/transformer/embedding/matrix"][theirs.pieces.index(piece)]
+                if piece in shared
+                else initial[name][row]
+            )
             np.testing.assert_array_equal(found[name][row], own, err_msg=piece)
 
 
@@ -198,7 +226,9 @@ def test_where_the_sub_words_of_the_source_alone_are_others_its_rows_are_those_o
     monkeypatch.setattr(run_folder, "read_subwords", lambda folder: (b"target", b"source"))
     monkeypatch.setattr(vocabulary, "load_sides", lambda target, source: theirs)
     monkeypatch.setattr(run_folder, "architecture_of", lambda folder: run_options.TRANSFORMER)
-    monkeypatch.setattr(run_folder, "groups", lambda folder, name: (dataclasses.replace(toy.SMALL, source_vocab_size=20),))
+    monkeypatch.setattr(
+        run_folder, "groups", lambda folder, name: (dataclasses.replace(toy.SMALL, source_vocab_size=20),)
+    )
     monkeypatch.setattr(checkpoint, "load", load)
     model = Transformer(dataclasses.replace(toy.SMALL, source_vocab_size=18))
     toy.set_weights(model, seed=1)
@@ -245,7 +275,9 @@ def test_with_the_optimizer_of_the_parent_its_averages_and_its_learning_rate_go_
 
     def started(path, which, model, tokenizer, optimizer):
         start(path, which, model, tokenizer, optimizer)
-        found.update({name: np.array(variable) for name, variable in checkpoint._all_variables(model, optimizer).items()})
+        found.update(
+            {name: np.array(variable) for name, variable in checkpoint._all_variables(model, optimizer).items()}
+        )
 
     monkeypatch.setattr(parent, "start", started)
     given = {"parent": str(folder / "parent"), "parent_checkpoint": "2", "parent_optimizer": True, "warmup_steps": 10}
@@ -300,9 +332,15 @@ def test_a_run_without_a_checkpoint_keeps_its_parent_and_the_model_of_it(folder,
         child.mkdir()
         run_folder.write(child, run_start.resolve(child, given, str(folder / "data")), *files)
     child, given = tmp_path / "child", {"parent": str(parents[0])}
-    assert run_start.resolve(child, {"parent": str(parents[1])}).train.parent == str(parents[1]), "The same weights, in another place."
+    assert run_start.resolve(child, {"parent": str(parents[1])}).train.parent == str(parents[1]), (
+        "The same weights, in another place."
+    )
     started = run_start.resolve(child, given | {"train_steps": 7})
-    assert (started.model, started.train.parent, started.train.train_steps) == (run_folder.read(parents[0]).model, str(parents[0]), 7)
+    assert (started.model, started.train.parent, started.train.train_steps) == (
+        run_folder.read(parents[0]).model,
+        str(parents[0]),
+        7,
+    )
     with pytest.raises(ValueError, match="Expected activation=relu, of the model in .*Received: activation=gelu"):
         run_start.resolve(child, given | {"activation": "gelu"})
     for path in checkpoint.kept(parents[1]):  # Now it has other weights.
@@ -317,7 +355,10 @@ def test_a_run_without_a_checkpoint_keeps_its_parent_and_the_model_of_it(folder,
     with pytest.raises(ValueError, match="Received: parent=none."):
         run_start.resolve(child, {"parent": ""})
     for begun, wanted in ((child, str(parents[0])), (tmp_path / "alone", "none")):
-        expected = f"Expected parent={wanted}, with which {begun} was started. Received: parent={parents[1]}. Give another `model_dir`."
+        expected = (
+            f"Expected parent={wanted}, with which {begun} was started. Received: parent={parents[1]}. Give another "
+            "`model_dir`."
+        )
         with pytest.raises(ValueError, match=re.escape(expected)):
             run_start.resolve(begun, {"parent": str(parents[1])})
 
@@ -326,9 +367,13 @@ def test_a_run_without_a_checkpoint_keeps_its_parent_and_the_model_of_it(folder,
 def test_frozen_parts_keep_the_weights_of_the_parent_and_have_no_optimizer(folder, tmp_path):
     """Resuming keeps them too, and other parts cannot be frozen then."""
     child = tmp_path / "child"
-    said = trained(child, parent=str(folder / "parent"), parent_checkpoint="latest", freeze="embedding, encoder", **CHILD)
+    said = trained(
+        child, parent=str(folder / "parent"), parent_checkpoint="latest", freeze="embedding, encoder", **CHILD
+    )
     parent, first = (arrays(checkpoint.kept(each)[-1]) for each in (folder / "parent", child))
-    parts = {name: size for name, size in ((name, array.size) for name, array in first.items()) if name.startswith("model/")}
+    parts = {
+        name: size for name, size in ((name, array.size) for name, array in first.items()) if name.startswith("model/")
+    }
     decoder = {name: size for name, size in parts.items() if "/decoder_" in name}
     assert f"{sum(parts.values()):,} parameters, of which {sum(decoder.values()):,} are trained, float32" in said
     assert {name for name in first if name.startswith("optimizer/") and "embedding" in name} == set()
@@ -367,7 +412,11 @@ def test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_i
         ({"subwords": "wordpiece"}, ValueError, "Expected subwords=bpe, that of"),
         ({"d_ff": 32}, ValueError, "Expected d_ff=16, of the model in"),
         ({"num_heads": 4, "d_k": 2, "d_v": 2}, ValueError, "Expected num_heads=2, d_k=4, d_v=4, of the model in"),
-        ({"activation": "gelu", "norm": "pre"}, ValueError, "Received: activation=gelu, norm=pre. Leave out what differs."),
+        (
+            {"activation": "gelu", "norm": "pre"},
+            ValueError,
+            "Received: activation=gelu, norm=pre. Leave out what differs.",
+        ),
         ({"subwords_file": ""}, ValueError, "Prepare the data with `subwords_file="),
         ({"parent_checkpoint": "3"}, FileNotFoundError, "No checkpoint for `parent_checkpoint=3` in"),
         (
@@ -400,12 +449,14 @@ def test_parts_that_the_model_does_not_have_are_refused_before_data_are_prepared
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("sinusoids", "tensor2tensor"), ("first_position", 2), ("attention", "additive"), ("activation", "gelu"), ("norm", "pre"),
-        ("norm_epsilon", 1e-5), ("d_model", 16), ("d_v", 8),
+        ("sinusoids", "tensor2tensor"), ("first_position", 2), ("attention", "additive"), ("activation", "gelu"),
+        ("norm", "pre"), ("norm_epsilon", 1e-5), ("d_model", 16), ("d_v", 8),
     ],
 )  # fmt: skip
 def test_a_model_of_another_form_is_refused_before_data_are_prepared(folder, tmp_path, name, value):
-    with pytest.raises(ValueError, match=f"Expected {name}=.*, of the model in .* Received: {name}={value}. Leave out what differs."):
+    with pytest.raises(
+        ValueError, match=f"Expected {name}=.*, of the model in .* Received: {name}={value}. Leave out what differs."
+    ):
         run_start.resolve(tmp_path / "child", {"parent": str(folder / "parent"), name: value})
 
 
@@ -423,7 +474,9 @@ def test_given_sub_words_are_a_part_of_what_a_folder_was_prepared_with(folder, t
     assert (tmp_path / "data/subwords.model").read_bytes() == file.read_bytes()
     prepare.prepare(data, 340, 1, tmp_path / "data", registry.task("translation"))
     with pytest.raises(ValueError, match=re.escape("`subwords_file` was subwords.model")):
-        prepare.prepare(DataConfig(dataset="builtin", builtin_pairs=300), 340, 1, tmp_path / "data", registry.task("translation"))
+        prepare.prepare(
+            DataConfig(dataset="builtin", builtin_pairs=300), 340, 1, tmp_path / "data", registry.task("translation")
+        )
     gone = dataclasses.replace(data, subwords_file=str(tmp_path / "gone" / file.name))
     prepare.prepare(gone, 340, 1, tmp_path / "data", registry.task("translation"))  # The folder has its sub-words.
     with pytest.raises(FileNotFoundError, match="other.model"):
@@ -432,5 +485,9 @@ def test_given_sub_words_are_a_part_of_what_a_folder_was_prepared_with(folder, t
     (tmp_path / "damaged").write_bytes(b"not sub-words")
     with pytest.raises(ValueError, match="Expected a file of sub-words as `subwords_file`"):
         prepare.prepare(
-            DataConfig(dataset="builtin", subwords_file=str(tmp_path / "damaged")), 340, 1, tmp_path / "other", registry.task("translation")
+            DataConfig(dataset="builtin", subwords_file=str(tmp_path / "damaged")),
+            340,
+            1,
+            tmp_path / "other",
+            registry.task("translation"),
         )

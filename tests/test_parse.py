@@ -25,8 +25,8 @@ TREES = """
 ( (NP (NN tea) ))
 """
 BRACKETS = "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S\n(NP NN )NP\n"
-# In place of a model: a noun phrase of nouns, as the second of two hypotheses if the first word is "second". It drops the closing bracket
-# of a sentence with the word "broken", and reads three words.
+# In place of a model: a noun phrase of nouns, as the second of two hypotheses if the first word is "second". It drops
+# the closing bracket of a sentence with the word "broken", and reads three words.
 NOUNS = STAND_IN.format("""
 class Translator:
     config, limits = types.SimpleNamespace(max_input=3), types.SimpleNamespace(batch_size=64)
@@ -66,7 +66,9 @@ def test_a_sentence_that_is_typed_is_parsed_before_the_next(nouns):
 def test_treebank_files_become_text_to_train_with(tmp_path):
     for name in ("wsj_1.mrg", "wsj_2.mrg"):
         (tmp_path / name).write_text(TREES)
-    result = parse(f"--trees={tmp_path}/wsj_*.mrg", f"--source={tmp_path}/words", f"--target={tmp_path}/brackets", "--linearize")
+    result = parse(
+        f"--trees={tmp_path}/wsj_*.mrg", f"--source={tmp_path}/words", f"--target={tmp_path}/brackets", "--linearize"
+    )
     assert (result.returncode, result.stdout) == (0, b""), result.stderr.decode()
     assert (tmp_path / "words").read_text() == "Ada owns a kettle .\ntea\n" * 2
     assert (tmp_path / "brackets").read_text() == BRACKETS * 2
@@ -88,7 +90,10 @@ def test_a_broken_treebank_file_is_named_with_its_line_and_nothing_is_written(tm
     (tmp_path / "a.mrg").write_text(TREES)
     (tmp_path / "b.mrg").write_text(TREES + "( (S (NN x))\n")
     result = parse(
-        "--linearize", f"--trees={tmp_path}/a.mrg,{tmp_path}/b.mrg", f"--source={tmp_path}/words", f"--target={tmp_path}/brackets"
+        "--linearize",
+        f"--trees={tmp_path}/a.mrg,{tmp_path}/b.mrg",
+        f"--source={tmp_path}/words",
+        f"--target={tmp_path}/brackets",
     )
     assert result.returncode == 1 and b"Traceback" not in result.stderr
     assert f"{tmp_path}/b.mrg, line 10: " in result.stderr.decode()
@@ -117,8 +122,8 @@ def test_a_line_gives_a_tree_and_a_blank_line_a_blank_line(nouns):
     result = nouns(input="a cat\n\n   \n( broken )\nsecond one\nlast\u2028 word".encode())
     assert result.returncode == 0, result.stderr.decode()
     assert result.stdout.decode().split("\n") == [
-        "(TOP (NP (NN a) (NN cat)))", "", "", "(TOP (NP (NN -LRB-) (NN broken) (NN -RRB-)))", "(TOP (NP (NN second) (NN one)))",
-        "(TOP (NP (NN last\u2028) (NN word)))", ""
+        "(TOP (NP (NN a) (NN cat)))", "", "", "(TOP (NP (NN -LRB-) (NN broken) (NN -RRB-)))",
+        "(TOP (NP (NN second) (NN one)))", "(TOP (NP (NN last\u2028) (NN word)))", ""
     ]  # fmt: skip
     assert result.stderr.decode().splitlines() == [
         "4 sentences parsed. Well-formed: the best hypothesis of 50.00%, any hypothesis of 75.00%. Repaired: 1."
@@ -128,7 +133,11 @@ def test_a_line_gives_a_tree_and_a_blank_line_a_blank_line(nouns):
 def test_a_truncated_sentence_is_named_and_its_words_are_in_the_tree(nouns):
     result = nouns(input=b"one\none two three four\n")
     assert result.stdout.decode().splitlines()[1] == "(TOP (NP (NN one) (NN two) (NN three) (NN four)))"
-    assert result.stderr.decode().splitlines()[0].startswith("Line 2: longer than --max_input=3 sub-words, end token included.")
+    assert (
+        result.stderr.decode()
+        .splitlines()[0]
+        .startswith("Line 2: longer than --max_input=3 sub-words, end token included.")
+    )
 
 
 def test_a_picture_has_several_lines_and_a_blank_line_after_it(nouns):
@@ -152,7 +161,10 @@ def test_an_output_file_is_replaced_when_all_lines_are_parsed(nouns, tmp_path):
     (tmp_path / "out").write_text("before")
     result = nouns(f"--input={tmp_path}/in", f"--output={tmp_path}/out")
     assert (result.returncode, result.stdout) == (1, b"")
-    assert ((tmp_path / "out").read_text(), (tmp_path / "out.partial").read_text()) == ("before", "(TOP (NP (NN one)))\n")
+    assert ((tmp_path / "out").read_text(), (tmp_path / "out.partial").read_text()) == (
+        "before",
+        "(TOP (NP (NN one)))\n",
+    )
     (tmp_path / "in").write_text("one\n")
     assert nouns(f"--input={tmp_path}/in", f"--output={tmp_path}/out").returncode == 0
     assert (tmp_path / "out").read_text() == "(TOP (NP (NN one)))\n"
@@ -177,7 +189,11 @@ def test_scores_are_printed_to_two_decimals(tmp_path):
     result = scored(tmp_path, f"{GOLD}\n", f"{PARSED}\n")
     assert (result.returncode, result.stderr) == (0, b"")
     rows = {line[:20].strip(): line[20:].split() for line in result.stdout.decode().splitlines()}
-    assert rows["recall"] == ["75.00", "75.00"] and rows["precision"] == ["100.00", "100.00"] and rows["F1"] == ["85.71", "85.71"]
+    assert (
+        rows["recall"] == ["75.00", "75.00"]
+        and rows["precision"] == ["100.00", "100.00"]
+        and rows["F1"] == ["85.71", "85.71"]
+    )
     assert rows["sentences"] == ["1", "1"] and rows["tagging accuracy"] == ["100.00", "100.00"]
 
 
@@ -211,7 +227,9 @@ def test_a_treebank_file_scores_100_against_itself_and_its_cleaned_trees(tmp_pat
 )
 def test_a_blank_line_is_a_missing_tree_where_the_lines_correspond(tmp_path, gold, parsed, expected):
     """Elsewhere it separates trees."""
-    scores = json.loads(scored(tmp_path, gold.format(GOLD, PARSED), parsed.format(GOLD, PARSED), "--json").stdout)["all"]
+    scores = json.loads(scored(tmp_path, gold.format(GOLD, PARSED), parsed.format(GOLD, PARSED), "--json").stdout)[
+        "all"
+    ]
     assert (scores["sentences"], scores["skipped"]) == expected
     assert (scores["recall"], scores["errors"]) == (75, 0)
 
@@ -220,7 +238,9 @@ def test_all_files_of_a_treebank_are_scored_in_the_order_of_their_names(tmp_path
     (tmp_path / "2.mrg").write_text(f"{GOLD}\n")
     (tmp_path / "1.mrg").write_text(TREES)
     (tmp_path / "parsed").write_text(f"{TREES}{GOLD}\n")
-    scores = json.loads(parse("--score", f"--gold={tmp_path}/*.mrg", f"--parsed={tmp_path}/parsed", "--json").stdout)["all"]
+    scores = json.loads(parse("--score", f"--gold={tmp_path}/*.mrg", f"--parsed={tmp_path}/parsed", "--json").stdout)[
+        "all"
+    ]
     assert (scores["f1"], scores["sentences"], scores["errors"], scores["skipped"]) == (100, 4, 0, 1)
 
 
@@ -229,7 +249,9 @@ def test_sentences_that_are_not_scored_are_counted_and_named(tmp_path):
     scores = json.loads(result.stdout)["all"]
     assert (scores["sentences"], scores["errors"], scores["skipped"], round(scores["recall"])) == (4, 2, 1, 75)
     said = result.stderr.decode().splitlines()
-    assert said[0].startswith(f"Not scored: {tmp_path}/parsed, line 2: ") and said[1].startswith("3 of 4 sentences are not scored")
+    assert said[0].startswith(f"Not scored: {tmp_path}/parsed, line 2: ") and said[1].startswith(
+        "3 of 4 sentences are not scored"
+    )
     assert ": 2 with other words" in said[1] and "; 1 without words" in said[1]
 
 
@@ -254,11 +276,17 @@ def test_files_that_cannot_be_compared_are_an_error(tmp_path, gold, parsed, mess
         (("--score", "--gold=x"), "Missing: --parsed."),
         (("--linearize", "--trees=x"), "Missing: --source, --target."),
         (("--linearize", "--trees=x", "--source=x", "--target=x"), "Received: x twice."),
-        (("--score", "--gold=x", "--parsed=x", "--draw", "--beam_size=2"), "Expected no --beam_size, --draw with --score."),
+        (
+            ("--score", "--gold=x", "--parsed=x", "--draw", "--beam_size=2"),
+            "Expected no --beam_size, --draw with --score.",
+        ),
         (("--model_dir=x", "--json"), "Expected no --json with --model_dir."),
         (("--right_branching", "--flush"), "Expected no --flush with --right_branching."),
         (("--score", "--gold=/nowhere/gold", "--parsed=x"), "No such file: '/nowhere/gold'"),
-        (("--linearize", "--trees=/nowhere/*", "--source=/tmp/never_a", "--target=/tmp/never_b"), "No such file: '/nowhere/*'"),
+        (
+            ("--linearize", "--trees=/nowhere/*", "--source=/tmp/never_a", "--target=/tmp/never_b"),
+            "No such file: '/nowhere/*'",
+        ),
         (("--model_dir=/nowhere",), "/nowhere"),
     ],
 )
@@ -295,7 +323,13 @@ def test_sentences_of_any_length_keep_their_order_and_their_words():
 
     lines = ["one two three", "", "(", "four five", " six "] * 3
     parses = list(parse_lines(OfTwo(), lines, batch_size=2, read_ahead=4))
-    expected = ["(TOP (NN one) (NN two) (NN three))", "(TOP)", "(TOP (NN -LRB-))", "(TOP (NN four) (NN five))", "(TOP (NN six))"] * 3
+    expected = [
+        "(TOP (NN one) (NN two) (NN three))",
+        "(TOP)",
+        "(TOP (NN -LRB-))",
+        "(TOP (NN four) (NN five))",
+        "(TOP (NN six))",
+    ] * 3
     assert [str(parse.tree) for parse in parses] == expected
     assert [parse.truncated for parse in parses] == [True, False, False, True, False] * 3
     assert [parse.hypothesis for parse in parses] == [1] * 15 and not any(parse.repaired for parse in parses)
@@ -313,7 +347,9 @@ def test_the_best_hypothesis_is_repaired_if_none_is_well_formed():
 
 @pytest.mark.slow
 def test_a_trained_model_parses_what_it_has_learned(tmp_path):
-    """All of it together: treebank files, training, search and scores. Sixteen sentences of a small grammar are learned by heart."""
+    """All of it together: treebank files, training, search and scores. Sixteen sentences of a small grammar are learned
+    by heart.
+    """
     subjects, objects = ("Ada", "He", "The cat", "A dog"), ("tea", "the kettle", "a cat", "it")
     tags = {"Ada": "NNP", "He": "PRP", "it": "PRP", "The": "DT", "A": "DT", "the": "DT", "a": "DT"}
 
@@ -339,15 +375,18 @@ def test_a_trained_model_parses_what_it_has_learned(tmp_path):
             f"--target={tmp_path}/{name}.brackets",
         )
     run(
-        sys.executable, str(ROOT / "tools/train.py"), f"--train_source={tmp_path}/trees.words", f"--train_target={tmp_path}/trees.brackets",
-        f"--valid_source={tmp_path}/gold.words", f"--valid_target={tmp_path}/gold.brackets", f"--model_dir={tmp_path}/run",
-        "--vocab_size=340", "--encoder_layers=1", "--decoder_layers=1", "--d_model=64", "--d_ff=128", "--num_heads=4", "--d_k=16",
-        "--d_v=16", "--dropout=0", "--label_smoothing=0", "--batch_tokens=1024", "--warmup_steps=50", "--train_steps=200",
-        "--valid_steps=200", "--checkpoint_steps=50", "--keep_checkpoints=1", "--beam_size=4", "--extra_length=60",
-        "--learning_rate_factor=0.5",
+        sys.executable, str(ROOT / "tools/train.py"), f"--train_source={tmp_path}/trees.words",
+        f"--train_target={tmp_path}/trees.brackets", f"--valid_source={tmp_path}/gold.words",
+        f"--valid_target={tmp_path}/gold.brackets", f"--model_dir={tmp_path}/run", "--vocab_size=340",
+        "--encoder_layers=1", "--decoder_layers=1", "--d_model=64", "--d_ff=128", "--num_heads=4", "--d_k=16",
+        "--d_v=16", "--dropout=0", "--label_smoothing=0", "--batch_tokens=1024", "--warmup_steps=50",
+        "--train_steps=200", "--valid_steps=200", "--checkpoint_steps=50", "--keep_checkpoints=1", "--beam_size=4",
+        "--extra_length=60", "--learning_rate_factor=0.5",
     )  # fmt: skip
     words = (tmp_path / "gold.words").read_bytes()
     result = run(*program, f"--model_dir={tmp_path}/run", f"--output={tmp_path}/parsed", input=words)
     assert b"the best hypothesis of 100.00%" in result.stderr
-    scores = json.loads(run(*program, "--score", f"--gold={tmp_path}/gold", f"--parsed={tmp_path}/parsed", "--json").stdout)
+    scores = json.loads(
+        run(*program, "--score", f"--gold={tmp_path}/gold", f"--parsed={tmp_path}/parsed", "--json").stdout
+    )
     assert scores["all"]["f1"] > 99

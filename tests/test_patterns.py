@@ -30,7 +30,12 @@ def test_what_is_kept_is_found_where_it_is_and_follows_text_as_there(text, expec
 
 @pytest.mark.parametrize(
     ("own", "text", "expected"),
-    [(r"\(?\d{3}\)?-\d+", "(030)-12", "(030)-12"), (r"[(?!]+x", "?!x", "?!x"), (r"\\1x", r"\1x", r"\1x"), (r"[]:a:]+", ":a]", ":a]")],
+    [
+        (r"\(?\d{3}\)?-\d+", "(030)-12", "(030)-12"),
+        (r"[(?!]+x", "?!x", "?!x"),
+        (r"\\1x", r"\1x", r"\1x"),
+        (r"[]:a:]+", ":a]", ":a]"),
+    ],
 )
 def test_escaped_characters_and_classes_are_not_taken_for_assertions_and_references(own, text, expected):
     assert Kept(f"/{own}/").of(text) == [expected]
@@ -44,12 +49,20 @@ def test_the_first_pattern_counts_and_own_expressions_may_hold_commas_and_slashe
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("url", "expected names among braces, printf, tags, urls, emails, and regular expressions between slashes.* Received: 'url'.$"),
+        (
+            "url",
+            "expected names among braces, printf, tags, urls, emails, and regular expressions between slashes.* "
+            "Received: 'url'.$",
+        ),
         ("braces,,tags", "Received: 'braces,,tags'.$"),
         ("/a", "Received: '/a'.$"),
         ("/a/b/", "Received: '/a/b/'.$"),
         (",", "Received: ','.$"),
-        ("braces,/a*/", "expected regular expressions of both Python and RE2 that match text. Received: /a.*/. It matches empty text.$"),
+        (
+            "braces,/a*/",
+            "expected regular expressions of both Python and RE2 that match text. Received: /a.*/. It matches empty "
+            "text.$",
+        ),
         ("/a|(/", r"Received: /a\|\(/. It is invalid: missing "),
         ("/(?<=a)b/", r"Assertions, references and flags are not supported: \(\?<\.$"),
         (r"/\\\((?>b)/", r"Assertions, references and flags are not supported: \(\?>\.$"),

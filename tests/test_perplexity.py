@@ -14,7 +14,9 @@ from t2t_keras.evaluation import dual_cross_entropy, evaluate, perplexity, score
 
 @pytest.fixture
 def calls(monkeypatch) -> Iterator[list[tuple[list, list]]]:
-    """The texts of each call. A translator is a number x: each letter of a target has log P = x · the number of letters of its source."""
+    """The texts of each call. A translator is a number x: each letter of a target has log P = x · the number of letters
+    of its source.
+    """
     calls = []
 
     def log_probs(translator, source, target) -> tf.RaggedTensor:
@@ -58,7 +60,9 @@ def test_pairs_of_one_length_are_scored_in_their_order(calls):
 def test_long_sentences_are_cut_before_they_are_scored(monkeypatch):
     monkeypatch.setattr(perplexity, "_LONGEST", 7)
     given = []
-    tokenizer = types.SimpleNamespace(kept=lambda source: "kept", tokenize=lambda text, **options: given.append((text, options)))
+    tokenizer = types.SimpleNamespace(
+        kept=lambda source: "kept", tokenize=lambda text, **options: given.append((text, options))
+    )
     translator = types.SimpleNamespace(tokenizer=tokenizer, source_tokenizer=tokenizer, log_probs=lambda *sides: sides)
     perplexity.log_probs(translator, "source", "target")
     assert given == [(side, {"max_length": 7, "kept": "kept"}) for side in ("source", "target")]
@@ -79,7 +83,8 @@ def test_an_evaluation_has_the_seconds_of_translating_and_passes_on_its_options(
         monkeypatch.setattr(evaluate, "time", types.SimpleNamespace(monotonic=iter([10.5, 12.0678]).__next__))
         hypotheses, found = evaluate.evaluate(translator, sources, references, others, **options)
         assert found == scores.scores(["A B", "C D"], references, others, **options) | {
-            "perplexity": (translator, sources, references, others), "decode_seconds": 1.57, "beam_size": 3, "alpha": 0.5
+            "perplexity": (translator, sources, references, others), "decode_seconds": 1.57, "beam_size": 3,
+            "alpha": 0.5
         }  # fmt: skip
     assert given == [7, 7] and hypotheses == ["A B", "C D"]
 
@@ -91,4 +96,6 @@ def test_what_cannot_be_scored_is_refused_before_it_is_translated():
         (["A"], {}, "Expected one reference for each translation. Received: 2 translation(s), 1 reference(s)."),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
-            evaluate.evaluate(None, ["a", "b"], references, translate=lambda sources: pytest.fail("It translates."), **options)
+            evaluate.evaluate(
+                None, ["a", "b"], references, translate=lambda sources: pytest.fail("It translates."), **options
+            )

@@ -35,15 +35,24 @@ def test_a_line_end_in_the_text_of_a_request_is_a_space():
 
 
 def test_a_request_is_what_its_line_says():
-    lines = ['{"text": "a"}', ' {"ordered": true, "avoid": ["c"], "constraints": ["b b", "ü"], "text": "\\ud83d\\ude00"} ']
+    lines = [
+        '{"text": "a"}',
+        ' {"ordered": true, "avoid": ["c"], "constraints": ["b b", "ü"], "text": "\\ud83d\\ude00"} ',
+    ]
     assert list(read_requests(lines)) == [Request("a"), Request("😀", ["b b", "ü"], ["c"], True)]
-    assert list(read_requests([json.dumps(dataclasses.asdict(Request("a", ["b"], ["c"], True)))])) == [Request("a", ["b"], ["c"], True)]
+    assert list(read_requests([json.dumps(dataclasses.asdict(Request("a", ["b"], ["c"], True)))])) == [
+        Request("a", ["b"], ["c"], True)
+    ]
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("a", "Expected a JSON object with text, constraints, avoid, ordered in each line. Received: line 3, which is not JSON: 'a'"),
+        (
+            "a",
+            "Expected a JSON object with text, constraints, avoid, ordered in each line. Received: line 3, which is "
+            "not JSON: 'a'",
+        ),
         ("[" * 100_000, "line 3, which is not JSON"),
         ("", "line 3, which is not JSON: ''"),
         ('["a"]', r"""Received: line 3, '\["a"\]'."""),
@@ -53,7 +62,10 @@ def test_a_request_is_what_its_line_says():
         ('{"text": "a", "ordered": 1}', "^Line 3: ordered: expected true or false. Received: 1.$"),
         ('{"text": "a", "constraints": "b"}', "^Line 3: constraints: expected a list of phrases. Received: 'b'.$"),
         ('{"text": "a", "avoid": [[]]}', "^Line 3: avoid: expected a list of phrases."),
-        ('{"text": "a \\ud800"}', r"^Line 3: Expected characters of Unicode. Received: half of a surrogate pair in 'a .ud800'.$"),
+        (
+            '{"text": "a \\ud800"}',
+            r"^Line 3: Expected characters of Unicode. Received: half of a surrogate pair in 'a .ud800'.$",
+        ),
         ('{"text": "a", "avoid": ["\\udfff"]}', "^Line 3: Expected characters of Unicode"),
         ('{"text": "a", "avoid": [""]}', "^Line 3: avoid: expected phrases of one or more words"),
     ],
@@ -118,7 +130,9 @@ def test_terms_and_what_is_kept_are_added_to_requests_that_do_not_have_them():
     assert extended[2].constraints == ["Boot", "cat", "{" + "x" * 40 + "}"]
     assert extended[3].constraints == ["x"] + ["Haus"] * 31 == extended[3].constraints[:MAX_PHRASES]
     twice = Request("a <b>house</b>", ["</b>"], ["<b>"])
-    assert list(with_constraints([twice], kept.of, warnings.append, fits)) == [twice], "One follows a word without a space."
+    assert list(with_constraints([twice], kept.of, warnings.append, fits)) == [twice], (
+        "One follows a word without a space."
+    )
     expected = "expected at most 32 phrases of at most 32 sub-words. Left out:"
     assert warnings == [f"Line 3: {expected} {{{'y' * 40}}}", f"Line 4: {expected} Haus, <b>"]
 
@@ -147,11 +161,19 @@ def test_a_tag_at_the_beginning_is_no_text(text, expected):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("house", "Expected a term, a tab and its translation in each line of the terms. Received: line 2 of terms.tsv, 'house'."),
+        (
+            "house",
+            "Expected a term, a tab and its translation in each line of the terms. Received: line 2 of terms.tsv, "
+            "'house'.",
+        ),
         ("house\t", "line 2 of terms.tsv, 'house.t'"),
         ("\tHaus", "line 2 of terms.tsv"),
         ("house\tHaus\tn.", "line 2 of terms.tsv"),
-        ("boat\tKahn", "Expected one translation for each term. Received: line 2 of terms.tsv, 'Kahn' for 'boat', which has 'Boot'."),
+        (
+            "boat\tKahn",
+            "Expected one translation for each term. Received: line 2 of terms.tsv, 'Kahn' for 'boat', which has "
+            "'Boot'.",
+        ),
     ],
 )
 def test_a_line_that_is_no_term_is_reported_with_its_number(line, message):

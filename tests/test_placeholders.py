@@ -1,4 +1,6 @@
-"""Placeholders for text to keep: against Python's regular expressions, in sub-words, records, translations and an export."""
+"""Placeholders for text to keep: against Python's regular expressions, in sub-words, records, translations and an
+export.
+"""
 
 import dataclasses
 import random
@@ -32,7 +34,13 @@ from t2t_keras.text.sentencepiece_model import escaping, pattern_of, with_patter
 
 PATTERN = parse("braces,printf,tags,urls,emails")
 VOCAB_SIZE = 350
-LINES = ["two {0} <b>hundred</b> {0}", "one", "", "%s: http://x.de/{1} ｟1｠", "".join(f"{{{number}}}" for number in range(20))]
+LINES = [
+    "two {0} <b>hundred</b> {0}",
+    "one",
+    "",
+    "%s: http://x.de/{1} ｟1｠",
+    "".join(f"{{{number}}}" for number in range(20)),
+]
 
 
 def learned(pattern: str = PATTERN, normalization: str = "identity") -> bytes:
@@ -56,7 +64,9 @@ def copier(subwords):
 
 def test_attention_and_alignments_are_of_the_placeholders_that_a_model_reads(subwords, monkeypatch):
     """Of a sentence and a given translation."""
-    model = Transformer(ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, num_heads=1, d_k=8, d_v=8))
+    model = Transformer(
+        ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, num_heads=1, d_k=8, d_v=8)
+    )
     translator, read = Translator(model, subwords, DecodeConfig(beam_size=1)), []
     found = attention.attention_of(translator, "one {0}", "two {0}")
     assert all("".join(side.pieces[:-1]).endswith("｟1｠") for side in (found.source, found.target))
@@ -98,7 +108,8 @@ def in_python(line: str) -> tuple[str, list[str]]:
     places = re.split(f"({PATTERN})", line, flags=re.ASCII)
     names = dict(zip(found, NAMES, strict=False))
     escaped = [
-        names.get(part, "") if odd % 2 and part in names else re.sub("[｟⦅]", "\\g<0>\ue0f3", part) for odd, part in enumerate(places)
+        names.get(part, "") if odd % 2 and part in names else re.sub("[｟⦅]", "\\g<0>\ue0f3", part)
+        for odd, part in enumerate(places)
     ]
     return "".join(escaped), found
 
@@ -124,12 +135,17 @@ def test_a_match_of_empty_text_has_no_placeholder():
 
 
 def test_placeholders_that_stand_for_nothing_are_left_out():
-    restored = Placeholders("x").restore(["a ｟2｠ ｟1｠｟16｠", "｟1｠", "｟17｠"], [["x"] + [""] * 15, [""] * 16, ["x"] * 16])
+    restored = Placeholders("x").restore(
+        ["a ｟2｠ ｟1｠｟16｠", "｟1｠", "｟17｠"], [["x"] + [""] * 15, [""] * 16, ["x"] * 16]
+    )
     assert restored.numpy().tolist() == [b"a  x", b"", "｟17｠".encode()]
 
 
 def test_what_both_sides_share_is_in_the_order_of_the_first_by_hand():
-    first, second = [["c", "a", "b", ""], ["a", "", "", ""], ["", "", "", ""]], [["b", "c", ""], ["b", "", ""], ["", "", ""]]
+    first, second = (
+        [["c", "a", "b", ""], ["a", "", "", ""], ["", "", "", ""]],
+        [["b", "c", ""], ["b", "", ""], ["", "", ""]],
+    )
     expected = [["c", "b"], [], []]
     found = common(tf.constant(first), tf.constant(second)).numpy()
     assert found.shape == (3, NUMBER) and [[each.decode() for each in row if each] for row in found] == expected
@@ -144,7 +160,9 @@ def test_a_placeholder_is_one_sub_word_wherever_it_is_and_text_with_any_comes_ba
     found = subwords.tokenize(lines, kept=kept)
     for line, row in zip(lines, found.to_list(), strict=True):
         replaced, _ = in_python(line)
-        assert [piece for piece in row if piece in ids] == [subwords.pieces.index(name) for name in re.findall(r"｟\d+｠", replaced)]
+        assert [piece for piece in row if piece in ids] == [
+            subwords.pieces.index(name) for name in re.findall(r"｟\d+｠", replaced)
+        ]
     if normalization == "identity":
         assert [text.decode() for text in subwords.detokenize(found, kept).numpy()] == lines
     cut, _ = subwords.cut(tf.constant(lines), 4, kept)
@@ -154,7 +172,11 @@ def test_a_placeholder_is_one_sub_word_wherever_it_is_and_text_with_any_comes_ba
 
 def test_a_long_pattern_is_in_the_file_that_sentencepiece_still_reads(subwords):
     long = f"{PATTERN}|{'x' * 20_000}"
-    for pattern, found in ((PATTERN, subwords), (long, vocabulary.load(learned(long))), ("<y>", vocabulary.load(learned("<y>")))):
+    for pattern, found in (
+        (PATTERN, subwords),
+        (long, vocabulary.load(learned(long))),
+        ("<y>", vocabulary.load(learned("<y>"))),
+    ):
         assert found.pattern == found.placeholders.pattern == pattern
         processor = sentencepiece.SentencePieceProcessor(model_proto=found.model)
         assert processor.vocab_size() == found.vocab_size and processor.encode("｟2｠", out_type=str) == ["▁", "｟2｠"]
@@ -185,16 +207,26 @@ def test_no_sub_word_is_learned_from_text_to_keep(subwords):
 
 
 def test_what_re2_does_not_know_is_refused_in_one_sentence():
-    with pytest.raises(ValueError, match=r"^`keep_patterns`: expected regular expressions of RE2. Received: 'a.*Z' \(invalid escape"):
+    with pytest.raises(
+        ValueError, match=r"^`keep_patterns`: expected regular expressions of RE2. Received: 'a.*Z' \(invalid escape"
+    ):
         Placeholders(r"a\Z")
 
 
 def test_a_record_has_the_same_placeholder_on_both_sides_and_sub_words_for_what_one_side_has(subwords):
     """By hand: of {0}, <b> and %s, the target has %s and {0}; its {9} is its own."""
-    [(source, target), (other, _)] = registry.task("translation").records(subwords, [b"{0} <b> %s {0}", b"{1}"], [b"%s {9} {0}", b"{2}"])
-    pieces = [[piece for piece in (subwords.pieces[index] for index in row) if piece in NAMES] for row in (source, target, other)]
+    [(source, target), (other, _)] = registry.task("translation").records(
+        subwords, [b"{0} <b> %s {0}", b"{1}"], [b"%s {9} {0}", b"{2}"]
+    )
+    pieces = [
+        [piece for piece in (subwords.pieces[index] for index in row) if piece in NAMES]
+        for row in (source, target, other)
+    ]
     assert pieces == [["｟1｠", "｟2｠", "｟1｠"], ["｟2｠", "｟1｠"], []]
-    spelled = [subwords.detokenize(tf.RaggedTensor.from_tensor(ids[None])).numpy()[0].decode() for ids in (source, target, other)]
+    spelled = [
+        subwords.detokenize(tf.RaggedTensor.from_tensor(ids[None])).numpy()[0].decode()
+        for ids in (source, target, other)
+    ]
     assert spelled == ["｟1｠ <b> ｟2｠ ｟1｠", "｟2｠ {9} ｟1｠", "{1}"]
 
 
@@ -214,7 +246,9 @@ def test_a_model_that_copies_sub_words_copies_text_to_keep_in_every_way_to_trans
 
 @pytest.mark.medium
 def test_scores_are_of_placeholders(copier):
-    """A pair has the same score whatever stands in the braces of both sides, and another where the target has other braces."""
+    """A pair has the same score whatever stands in the braces of both sides, and another where the target has other
+    braces.
+    """
     pairs = [("one {0}", "one {0}"), ("one {abcdef}", "one {abcdef}"), ("one {0}", "one {abcdef}")]
     service = Signatures(copier)
     found = service.score(*map(tf.constant, zip(*pairs, strict=True)))
@@ -235,14 +269,22 @@ def test_phrases_and_a_forced_start_have_the_placeholders_of_their_source(copier
     kept = copier.tokenizer.kept(text)
     tokens, *_ = constraints.read(copier.tokenizer, tf.constant(["<b>\t￭{0}", "{0}"]), kept)
     names = [[copier.tokenizer.pieces[index] for index in row if index] for row in tokens[0].numpy()]
-    assert names == [["▁", "｟2｠"], ["｟1｠"]] and not set(NAMES) & {copier.tokenizer.pieces[index] for index in tokens[1].numpy().ravel()}
+    assert names == [["▁", "｟2｠"], ["｟1｠"]] and not set(NAMES) & {
+        copier.tokenizer.pieces[index] for index in tokens[1].numpy().ravel()
+    }
     service = Signatures(copier)
     found = service.translate_with_options(
         text, tf.zeros(rows), tf.zeros(rows, tf.int32), tf.ones(rows, tf.int32), prefix=tf.constant(["<b>", "{1} {1}"]),
-        alignment=tf.fill(rows, True), constraints=tf.constant(["{0}\t<b>", ""]), avoid=tf.fill(rows, ""), ordered=tf.fill(rows, False),
+        alignment=tf.fill(rows, True), constraints=tf.constant(["{0}\t<b>", ""]), avoid=tf.fill(rows, ""),
+        ordered=tf.fill(rows, False),
     )  # fmt: skip
     texts = [row[0].decode() for row in found["text"].numpy()]
-    assert texts[0].startswith("<b>") and "{0}" in texts[0] and texts[1].startswith("{1} {1}") and found["constraints_met"].numpy().all()
+    assert (
+        texts[0].startswith("<b>")
+        and "{0}" in texts[0]
+        and texts[1].startswith("{1} {1}")
+        and found["constraints_met"].numpy().all()
+    )
 
 
 def test_text_to_keep_of_any_length_fits_a_constraint_of_its_own_sentence(copier):
@@ -277,7 +319,11 @@ def data(tmp_path) -> DataConfig:
     lines = [f"{source} {{{number}}} %s <b>\n" for number, (source, _) in enumerate(stand_in.pairs())]
     for name in ("train.source", "train.target", "valid.source", "valid.target"):
         (tmp_path / name).write_text("".join(line.replace("%s", "%d") if "target" in name else line for line in lines))
-    names = {f"{split}_{side}": str(tmp_path / f"{split}.{side}") for split in ("train", "valid") for side in ("source", "target")}
+    names = {
+        f"{split}_{side}": str(tmp_path / f"{split}.{side}")
+        for split in ("train", "valid")
+        for side in ("source", "target")
+    }
     return DataConfig(**names, keep_patterns="braces,tags")
 
 
@@ -298,27 +344,46 @@ def test_prepared_data_have_placeholders_and_say_in_how_many_pairs(data, tmp_pat
     # With its file, another folder has the same placeholders, whether they are asked for or not.
     given = dataclasses.replace(data, subwords_file=str(folder / "subwords.model"))
     prepared(dataclasses.replace(given, keep_patterns=""), tmp_path / "other")
-    first, second = (sorted(path.read_bytes() for path in (tmp_path / name / "train").glob("*.tfrecord")) for name in ("data", "other"))
+    first, second = (
+        sorted(path.read_bytes() for path in (tmp_path / name / "train").glob("*.tfrecord"))
+        for name in ("data", "other")
+    )
     assert first == second
-    with pytest.raises(ValueError, match="^Expected placeholders of keep_patterns=urls in .*subwords.model. It has those of .*{"):
+    with pytest.raises(
+        ValueError, match="^Expected placeholders of keep_patterns=urls in .*subwords.model. It has those of .*{"
+    ):
         prepared(dataclasses.replace(given, keep_patterns="urls"), tmp_path / "third")
 
 
 def test_sub_words_that_are_learned_for_the_source_alone_do_not_fit_a_file_with_placeholders(data, tmp_path):
     (tmp_path / "target.model").write_bytes(learned())
-    given, task = dataclasses.replace(data, keep_patterns="", subwords_file=str(tmp_path / "target.model")), registry.task("translation")
-    with pytest.raises(ValueError, match="^Expected source and target sub-words with the same placeholders .* Give `subwords_file` and"):
+    given, task = (
+        dataclasses.replace(data, keep_patterns="", subwords_file=str(tmp_path / "target.model")),
+        registry.task("translation"),
+    )
+    with pytest.raises(
+        ValueError, match="^Expected source and target sub-words with the same placeholders .* Give `subwords_file` and"
+    ):
         prepare.prepare(given, VOCAB_SIZE, 1, tmp_path / "data", task, source_vocab_size=320)
 
 
 def test_patterns_that_no_pair_shares_and_that_re2_does_not_know_are_reported(data, tmp_path):
     with logged() as messages:
         prepared(dataclasses.replace(data, keep_patterns="printf"), tmp_path / "data")
-    assert any(message.startswith("No training pair has text to keep on both sides (keep_patterns=printf)") for message in messages)
-    with logged() as messages, pytest.raises(ValueError, match="^`keep_patterns`: expected regular expressions of RE2. Received: "):
+    assert any(
+        message.startswith("No training pair has text to keep on both sides (keep_patterns=printf)")
+        for message in messages
+    )
+    with (
+        logged() as messages,
+        pytest.raises(ValueError, match="^`keep_patterns`: expected regular expressions of RE2. Received: "),
+    ):
         prepared(dataclasses.replace(data, keep_patterns=r"/a\Z/"), tmp_path / "none")
     assert not messages, "no text is read before"
-    with pytest.raises(ValueError, match="Expected `subwords=bpe` with patterns of text to keep. Received: subwords=.wordpiece., keep_p"):
+    with pytest.raises(
+        ValueError,
+        match="Expected `subwords=bpe` with patterns of text to keep. Received: subwords=.wordpiece., keep_p",
+    ):
         dataclasses.replace(data, subwords="wordpiece")
     with pytest.raises(ValueError, match="`keep_patterns`: expected names among braces"):
         dataclasses.replace(data, keep_patterns="brace")

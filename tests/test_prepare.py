@@ -108,8 +108,14 @@ def test_two_text_files_become_a_folder_that_says_the_same(data, folder):
     assert texts(folder, "valid") == VALID
     assert not any("share one embedding matrix" in line for line in said)
     for split, pairs in (("train", TRAIN), ("valid", VALID)):
-        source, target = (subwords_of(folder).tokenize(tf.constant(side)).row_lengths().numpy().mean() for side in zip(*pairs, strict=True))
-        assert any(line.startswith(f"{split}: ") and f"; {source:.1f} + {target:.1f} sub-words a pair; " in line for line in said)
+        source, target = (
+            subwords_of(folder).tokenize(tf.constant(side)).row_lengths().numpy().mean()
+            for side in zip(*pairs, strict=True)
+        )
+        assert any(
+            line.startswith(f"{split}: ") and f"; {source:.1f} + {target:.1f} sub-words a pair; " in line
+            for line in said
+        )
     described = json.loads((folder / prepare.CORPUS).read_text())
     assert described["report"]["train"] == dataclasses.asdict(corpora.Report(pairs=200))
     assert described["report"]["valid"] == dataclasses.asdict(corpora.Report(pairs=20))
@@ -143,9 +149,14 @@ def test_records_that_another_process_packs_leave_no_trace(data, folder, tmp_pat
     assert asked == [3, "no GPU"] and contents(tmp_path / "packed") == contents(folder)
     called = [mock.call.set_intra_op_parallelism_threads(1), mock.call.set_inter_op_parallelism_threads(1)]
     assert tf.config.threading.mock_calls == called, "processes do not take each other's cores"
-    for some in ([None, None], [None, (np.array([5, 6]), np.array([7])), None, (np.array([8]), np.array([9, 3])), None]):
+    for some in (
+        [None, None],
+        [None, (np.array([5, 6]), np.array([7])), None, (np.array([8]), np.array([9, 3])), None],
+    ):
         again = list(prepare._unpacked(prepare._packed(some)))
-        assert [record and [ids.tolist() for ids in record] for record in again] == [record and [*map(list, record)] for record in some]
+        assert [record and [ids.tolist() for ids in record] for record in again] == [
+            record and [*map(list, record)] for record in some
+        ]
 
 
 @pytest.mark.slow
@@ -192,8 +203,12 @@ def descendants(process: int) -> set[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)])
-def test_a_program_that_is_stopped_half_way_leaves_no_process_and_a_folder_that_is_made_again(data, folder, tmp_path, sent, code):
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_a_program_that_is_stopped_half_way_leaves_no_process_and_a_folder_that_is_made_again(
+    data, folder, tmp_path, sent, code
+):
     train = write_text(tmp_path, "train", sentences(50, seed=1) * 800)
     flags = [f"--{name}={value}" for name, value in (vars(data) | train).items() if name in TEXTS and value]
     command = [sys.executable, "tools/prepare.py", *flags, f"--vocab_size={VOCAB}", "--seed=1", "--processes=2"]
@@ -235,7 +250,12 @@ def test_the_same_corpus_and_seed_give_the_same_bytes(data, folder, tmp_path):
 
 def test_the_held_out_text_is_kept_line_for_line(data, folder, tmp_path):
     """The lines of which a translation is scored: too long ones too, and ends of lines that are none."""
-    strange = [*VALID, ("a\u2028b\x85c\x0c d", "e\rf ▁ \ue0f0g"), ("long " * 300 + "end", "lang"), ("  two  spaces ", "x")]
+    strange = [
+        *VALID,
+        ("a\u2028b\x85c\x0c d", "e\rf ▁ \ue0f0g"),
+        ("long " * 300 + "end", "lang"),
+        ("  two  spaces ", "x"),
+    ]
     names = write_text(tmp_path, "valid", strange)
     run(dataclasses.replace(data, **names), folder)
     for side in shards.SIDES:
@@ -288,14 +308,17 @@ def test_a_file_of_sub_words_that_cannot_spell_other_characters_is_warned_of(dat
     for byte_fallback in (False, True):
         model = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter([f"{source} {target}" for source, target in TRAIN]), model_writer=model, model_type="bpe",
-            vocab_size=400, byte_fallback=byte_fallback, hard_vocab_limit=False, minloglevel=2, **ids
+            sentence_iterator=iter([f"{source} {target}" for source, target in TRAIN]), model_writer=model,
+            model_type="bpe", vocab_size=400, byte_fallback=byte_fallback, hard_vocab_limit=False, minloglevel=2, **ids
         )  # fmt: skip
         path = tmp_path / f"{byte_fallback}.model"
         path.write_bytes(model.getvalue())
         size = vocabulary.load(model.getvalue()).vocab_size
         said = run(dataclasses.replace(data, subwords_file=str(path)), tmp_path / f"{byte_fallback}", size)
-        lost = f"{path} was trained without `byte_fallback`: characters that it lacks become <unk>, which translations leave out."
+        lost = (
+            f"{path} was trained without `byte_fallback`: characters that it lacks become <unk>, which translations "
+            "leave out."
+        )
         assert (lost in said) == (not byte_fallback)
 
 
@@ -335,7 +358,9 @@ def test_a_text_without_a_usable_pair_is_refused(data, folder, tmp_path, split):
 
 
 def test_a_sentence_limit_that_lengths_on_disk_cannot_hold_is_refused():
-    """Lengths are uint16: with the limit, a sentence of 65,536 sub-words would stop the writing with an OverflowError."""
+    """Lengths are uint16: with the limit, a sentence of 65,536 sub-words would stop the writing with an
+    OverflowError.
+    """
     with pytest.raises(ValueError, match="max_length"):
         DataConfig(max_length=2**16)
 
@@ -357,10 +382,16 @@ def test_swapped_validation_files_are_refused_before_anything_is_written(data, f
 def test_text_of_both_directions_is_not_taken_for_swapped_files(data, folder, monkeypatch):
     """Story: the first 20,000 pairs had one direction, and most of the validation text the other."""
     monkeypatch.setattr(prepare, "COMPARED_PAIRS", len(TRAIN) // 2)
-    both = {"train_source": f"{data.train_source},{data.train_target}", "train_target": f"{data.train_target},{data.train_source}"}
+    both = {
+        "train_source": f"{data.train_source},{data.train_target}",
+        "train_target": f"{data.train_target},{data.train_source}",
+    }
     run(dataclasses.replace(data, **both, valid_source=data.valid_target, valid_target=data.valid_source), folder)
     with pytest.raises(ValueError, match="swapped"):
-        run(dataclasses.replace(data, valid_source=data.valid_target, valid_target=data.valid_source), folder.parent / "other")
+        run(
+            dataclasses.replace(data, valid_source=data.valid_target, valid_target=data.valid_source),
+            folder.parent / "other",
+        )
 
 
 def test_the_pairs_that_are_compared_are_drawn_from_all_of_the_text(data, folder, monkeypatch):
@@ -385,7 +416,9 @@ def test_validation_pairs_that_are_in_the_training_text_are_counted(data, folder
     assert not set(VALID) & set(TRAIN)
     assert not any("in the training text" in line for line in run(data, folder.parent / "other"))
     source, target = TRAIN[0]
-    names = write_text(tmp_path, "valid", [*VALID, *TRAIN[:3], TRAIN[0], (source, target + " und"), ("and " + source, target)])
+    names = write_text(
+        tmp_path, "valid", [*VALID, *TRAIN[:3], TRAIN[0], (source, target + " und"), ("and " + source, target)]
+    )
     assert "4 of 26 validation pairs are also in the training text." in run(dataclasses.replace(data, **names), folder)
 
 
@@ -482,14 +515,18 @@ def test_data_options_are_compared_where_no_corpus_is_named(data, folder, tmp_pa
 @pytest.mark.parametrize("builtin", [True, False])
 def test_a_folder_knows_the_options_that_it_was_prepared_with(data, folder, builtin):
     changed = {"max_length": 100, "skip_bad_lines": True}
-    made = DataConfig(dataset="builtin", builtin_pairs=150, **changed) if builtin else dataclasses.replace(data, **changed)
+    made = (
+        DataConfig(dataset="builtin", builtin_pairs=150, **changed) if builtin else dataclasses.replace(data, **changed)
+    )
     run(made, folder)
     assert data_folder.prepared_with(folder) == (made if builtin else DataConfig(**changed))
 
 
 def test_a_dataset_with_the_sub_words_of_an_imported_model_is_used_again(folder, tmp_path):
     """Story: its `corpus.json` was said to be damaged, and the run could not be resumed."""
-    learned = vocabulary.learn("bpe", [b"one two three"], 270, sample=1000, seed=1, normalization="identity", character_coverage=1.0)
+    learned = vocabulary.learn(
+        "bpe", [b"one two three"], 270, sample=1000, seed=1, normalization="identity", character_coverage=1.0
+    )
     path = tmp_path / "of {a} model"
     path.write_bytes(piece_file.pack([*map(str, range(10)), "one", "▁two"], learned))
     size = vocabulary.load(path.read_bytes()).vocab_size
@@ -551,13 +588,18 @@ def test_every_option_that_differs_is_named_with_both_values(data, folder):
     run(data, folder)
     with pytest.raises(ValueError) as refused:
         run(dataclasses.replace(data, max_length=100, normalization="nfkc"), folder, VOCAB - 1)
-    for change in ("`max_length` was 256, and is now 100", "`normalization` was identity, and is now nfkc", f"`vocab_size` was {VOCAB}"):
+    for change in (
+        "`max_length` was 256, and is now 100",
+        "`normalization` was identity, and is now nfkc",
+        f"`vocab_size` was {VOCAB}",
+    ):
         assert change in str(refused.value)
     assert "train_source" not in str(refused.value) and "vocab_sample" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    "broken", [b"", b"[]", b"{}", b'{"options": 3}', b'{"options": ["a"]}', b'{"options": "abc"}', b"\xff", b"[" * 10**5]
+    "broken",
+    [b"", b"[]", b"{}", b'{"options": 3}', b'{"options": ["a"]}', b'{"options": "abc"}', b"\xff", b"[" * 10**5],
 )
 def test_a_folder_whose_corpus_json_is_damaged_is_reported(data, folder, broken):
     run(data, folder)
@@ -598,7 +640,10 @@ def test_a_file_that_changes_while_it_is_read_is_reported(data, folder, monkeypa
             path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
         return model
 
-    with monkeypatch.context() as patch, pytest.raises(ValueError, match=rf"train\.{sides[0]} was changed while it was being read"):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(ValueError, match=rf"train\.{sides[0]} was changed while it was being read"),
+    ):
         patch.setattr(vocabulary, "learn", learn_while_text_changes)
         run(data, folder)
     assert not (folder / prepare.CORPUS).exists()
@@ -631,7 +676,8 @@ def test_a_folder_prepared_from_another_set_is_refused(data, folder):
 
 
 @pytest.mark.parametrize(
-    ("changed", "seed", "name"), [({"builtin_pairs": 151}, 1, "`builtin_pairs` was 150, and is now 151"), ({}, 2, "seed")]
+    ("changed", "seed", "name"),
+    [({"builtin_pairs": 151}, 1, "`builtin_pairs` was 150, and is now 151"), ({}, 2, "seed")],
 )
 def test_a_folder_prepared_from_another_builtin_corpus_is_refused(folder, changed, seed, name):
     made = DataConfig(dataset="builtin", builtin_pairs=150)
@@ -643,7 +689,9 @@ def test_a_folder_prepared_from_another_builtin_corpus_is_refused(folder, change
 # Killed half-way.
 
 
-@pytest.mark.parametrize("killed_at", ["learning", "train shards", "valid shards", "valid text", "corpus.json", "half of corpus.json"])
+@pytest.mark.parametrize(
+    "killed_at", ["learning", "train shards", "valid shards", "valid text", "corpus.json", "half of corpus.json"]
+)
 def test_a_folder_that_was_killed_half_way_is_made_again(data, folder, tmp_path, monkeypatch, killed_at):
     run(data, tmp_path / "whole")
 
@@ -695,12 +743,17 @@ FILES = (
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when_there_is_room(data, folder, tmp_path, monkeypatch, name):
+def test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when_there_is_room(
+    data, folder, tmp_path, monkeypatch, name
+):
     """Whichever file it is that does not fit."""
     with (
         monkeypatch.context() as patched,
         pytest.raises(
-            OSError, match=r"^Could not write .*data \(.*No space left on device\)\. It is incomplete and is not used: free space"
+            OSError,
+            match=(
+                r"^Could not write .*data \(.*No space left on device\)\. It is incomplete and is not used: free space"
+            ),
         ),
     ):
         toy.fill_disk(patched, f"{pathlib.Path(name).name}*")
@@ -721,13 +774,17 @@ def test_chunks_of_documents_end_where_one_does():
     pairs = [(b"x" * length,) for length in (1, 1, 1, 1, 0, 1, 0, 70, 70, 0, 1)]
     for documents in (pairs, [(pair * 2) for pair in pairs]):
         most = 100 * len(documents[0])
-        listed = [[len(pair[0]) for pair in chunk] for chunk in corpora.chunks(iter(documents), 3, most, documents=True)]
+        listed = [
+            [len(pair[0]) for pair in chunk] for chunk in corpora.chunks(iter(documents), 3, most, documents=True)
+        ]
         assert listed == [[1, 1, 1, 1, 0], [1, 0, 70, 70, 0], [1]]
 
 
 def test_a_file_is_left_as_it_is(data, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(NotADirectoryError, match="^Expected a folder as `data_dir`. Received: .*/file, which is not a folder.$"):
+    with pytest.raises(
+        NotADirectoryError, match="^Expected a folder as `data_dir`. Received: .*/file, which is not a folder.$"
+    ):
         run(data, tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -761,7 +818,10 @@ def test_text_that_cannot_be_read_is_not_taken_for_a_folder_that_cannot_be_writt
 
 
 def test_an_error_of_the_system_is_of_the_folder_only_if_it_names_a_file_in_it(data, folder):
-    for name, told in ((folder / "train" / "x", "^Could not write"), ("/elsewhere/x", r"Permission denied: '/elsewhere/x'$")):
+    for name, told in (
+        (folder / "train" / "x", "^Could not write"),
+        ("/elsewhere/x", r"Permission denied: '/elsewhere/x'$"),
+    ):
 
         def write(*args, name=name, **options):
             raise PermissionError(13, "Permission denied", name)
@@ -777,7 +837,9 @@ def test_an_error_of_the_system_is_of_the_folder_only_if_it_names_a_file_in_it(d
 def holder(folder):
     """Another process that is preparing the folder."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(folder / "lock")], stdout=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(folder / "lock")], stdout=subprocess.PIPE, env=environment
+    ) as process:
         try:
             assert process.stdout.readline() == b"held\n"
             yield process
@@ -832,9 +894,13 @@ def test_a_prepared_folder_is_read_by_many_and_needs_no_lock(data, folder):
 
 
 def test_who_names_no_corpus_waits_for_the_one_that_prepares_and_uses_what_it_made(folder, data, tmp_path, holder):
-    """Story: README's pair of commands, prepare.py and train.py, was refused where the second did not wait for the first."""
+    """Story: README's pair of commands, prepare.py and train.py, was refused where the second did not wait for the
+    first.
+    """
     run(data, tmp_path / "alone")
-    said = run_beside(holder, DataConfig(), folder, lambda: shutil.copytree(tmp_path / "alone", folder, dirs_exist_ok=True))
+    said = run_beside(
+        holder, DataConfig(), folder, lambda: shutil.copytree(tmp_path / "alone", folder, dirs_exist_ok=True)
+    )
     assert said == [f"Using the data in {folder}."]
 
 

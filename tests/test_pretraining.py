@@ -1,4 +1,6 @@
-"""BERT's pretraining (Devlin et al. 2019, section 3.1 and appendix A): pairs and masks, counted and by hand; a run on small documents."""
+"""BERT's pretraining (Devlin et al. 2019, section 3.1 and appendix A): pairs and masks, counted and by hand; a run on
+small documents.
+"""
 
 import collections
 import dataclasses
@@ -56,7 +58,9 @@ def records(text: str, max_length: int) -> list[tuple[str, list[int], int]]:
 
 
 def test_a_record_has_as_many_sentences_of_a_document_as_fit():
-    """By hand, with room for 8 sub-words: sentences of 5 are divided into 4 and 1; a last one alone comes with the one before it."""
+    """By hand, with room for 8 sub-words: sentences of 5 are divided into 4 and 1; a last one alone comes with the one
+    before it.
+    """
     one, two = (1 + zlib.crc32(text) % 65535 for text in (b"abc\nde\nfgh\nij", b"rst\nuvwxy\nz"))
     assert records("abc\nde\nfgh\nij\n\nrst\nuvwxy\nz\n", 11) == [
         ("abcdefgh", [3, 2, 3], one),
@@ -68,7 +72,11 @@ def test_a_record_has_as_many_sentences_of_a_document_as_fit():
 
 def test_each_record_of_a_document_has_the_same_room():
     """For 8 sub-words."""
-    assert [lengths for _, lengths, _ in records("abcd\nefgh\nijkl\nmnop\nq\nrst\nuvwx", 11)] == [[4, 4], [4, 4], [1, 3, 4]]
+    assert [lengths for _, lengths, _ in records("abcd\nefgh\nijkl\nmnop\nq\nrst\nuvwx", 11)] == [
+        [4, 4],
+        [4, 4],
+        [1, 3, 4],
+    ]
     assert [lengths for _, lengths, _ in records("abcd\nefgh\nijkl\nmnop\nq", 11)] == [[4, 4], [4, 4], [4, 1]]
 
 
@@ -79,13 +87,19 @@ def test_defaults_of_training_are_those_of_bert():
 
 def test_lines_that_are_all_blank_are_no_documents():
     """Story: the last chunk of a corpus may have no other lines."""
-    subwords = BytePairs(learn([b"the cats see the dogs"] * 9, 280, sample=9, seed=1, normalization="identity", character_coverage=1.0))
-    assert list(TASK.records(subwords, [b"", b""], max_length=16)) == list(TASK.records(subwords, [], max_length=16)) == []
+    subwords = BytePairs(
+        learn([b"the cats see the dogs"] * 9, 280, sample=9, seed=1, normalization="identity", character_coverage=1.0)
+    )
+    assert (
+        list(TASK.records(subwords, [b"", b""], max_length=16)) == list(TASK.records(subwords, [], max_length=16)) == []
+    )
     assert len(list(TASK.records(subwords, [b"the cats", b"the dogs", b""], max_length=16))) == 1
 
 
 def test_documents_that_begin_alike_are_two():
-    """Story: of papers that began with "abstract" no second sentence was another's, because a document was known by its first line."""
+    """Story: of papers that began with "abstract" no second sentence was another's, because a document was known by its
+    first line.
+    """
     [one], [two] = (records(f"abstract\n{line}\n", 40) for line in ("ab", "cd"))
     assert one[2] != two[2] and records("abstract\nab\n\n\nabstract\ncd\n", 40) == [one, two]
 
@@ -117,10 +131,15 @@ def ragged(rows: list) -> tf.RaggedTensor:
 
 
 def some_records(number: int, seed: int = 0) -> tuple[list[list[list[int]]], list[int]]:
-    """Sentences of records, each id once: 100,000 × record + 1,000 × sentence + place + 10. A document has three records."""
+    """Sentences of records, each id once: 100,000 × record + 1,000 × sentence + place + 10. A document has three
+    records.
+    """
     draw = random.Random(seed)
     sentences = [
-        [[100_000 * row + 1000 * n + place + 10 for place in range(draw.randint(1, 9))] for n in range(draw.randint(2, 6))]
+        [
+            [100_000 * row + 1000 * n + place + 10 for place in range(draw.randint(1, 9))]
+            for n in range(draw.randint(2, 6))
+        ]
         for row in range(number)
     ]
     return sentences, [1 + row // 3 for row in range(number)]
@@ -151,7 +170,11 @@ def test_half_of_the_second_sentences_follow_and_the_others_are_of_another_docum
             splits[ends.index(len(first))] += 1
         other, start = second[0] // 100_000, second[0] // 1000 % 100
         follows += answer == 2
-        assert (other, start) == (row, ends.index(len(first)) + 1) if answer == 2 else documents[other] != documents[row] and start > 0
+        assert (
+            (other, start) == (row, ends.index(len(first)) + 1)
+            if answer == 2
+            else documents[other] != documents[row] and start > 0
+        )
         theirs = sentences[other][start:]
         assert second == list(itertools.chain(*theirs))[: len(second)]
         assert len(second) <= len(whole) - len(first)
@@ -163,7 +186,9 @@ def test_half_of_the_second_sentences_follow_and_the_others_are_of_another_docum
 
 
 def test_lengths_do_not_reveal_which_second_sentences_follow():
-    """Story: those that followed filled the record, and others did not. A network told 71%, and nothing of single sentences."""
+    """Story: those that followed filled the record, and others did not. A network told 71%, and nothing of single
+    sentences.
+    """
     sentences, documents = some_records(6000, seed=3)
     found = {1: [], 2: []}
     for row, (first, second, answer) in enumerate(drawn(sentences, documents)):
@@ -179,7 +204,9 @@ def test_lengths_do_not_reveal_which_second_sentences_follow():
 
 
 def test_second_sentences_have_half_of_what_is_left_or_more_but_not_all_of_it():
-    """By hand, of nine sentences of one sub-word each, beside records with more left: all sentences below a drawn limit are taken."""
+    """By hand, of nine sentences of one sub-word each, beside records with more left: all sentences below a drawn limit
+    are taken.
+    """
     nine, long = [[10 + place] for place in range(9)], [[30], [*range(40, 90)]]
     found = {answer: collections.defaultdict(set) for answer in (1, 2)}
     for first, second, answer in drawn([nine] * 600 + [long] * 2400, [3] * 600 + [4] * 2400)[:600]:
@@ -201,17 +228,24 @@ def test_where_all_records_are_of_one_document_each_second_sentence_follows():
 def masked(texts: list[list[int]], rate: float = 0.15, parts=None, vocab_size: int = 1000, seed=SEED) -> list[tuple]:
     tokens, positions, targets = masking.mask(ragged(texts), seed, vocab_size, rate, parts)
     found = []
-    for before, after, places, words in zip(texts, *(each.to_list() for each in (tokens, positions, targets)), strict=True):
+    for before, after, places, words in zip(
+        texts, *(each.to_list() for each in (tokens, positions, targets)), strict=True
+    ):
         assert len(after) == len(before) and places == sorted(places)
         assert words == [before[place - 1] for place in places] and not {BOS, EOS} & set(words)
-        assert all(one == two for place, (one, two) in enumerate(zip(before, after, strict=True), 1) if place not in places)
+        assert all(
+            one == two for place, (one, two) in enumerate(zip(before, after, strict=True), 1) if place not in places
+        )
         found.append((after, places, words))
     return found
 
 
 def test_of_the_sub_words_a_share_is_predicted_of_which_80_percent_are_masked_and_10_are_replaced():
     draw = np.random.default_rng(1)
-    texts = [[BOS, *draw.integers(500, 900, length), EOS, *draw.integers(500, 900, length), EOS] for length in draw.integers(2, 60, 800)]
+    texts = [
+        [BOS, *draw.integers(500, 900, length), EOS, *draw.integers(500, 900, length), EOS]
+        for length in draw.integers(2, 60, 800)
+    ]
     kinds, where = collections.Counter(), []
     for text, (after, places, words) in zip(texts, masked(texts), strict=True):
         assert len(places) == max(1, round(0.15 * len(text)))
@@ -250,7 +284,9 @@ def test_memory_is_planned_for_the_masked_words_alone():
 
 
 def test_whole_words_are_masked_or_none_of_a_word():
-    """Ids 10 to 19 begin words and 20 to 29 go on with them; 30 is a comma, which neither goes on nor is gone on with."""
+    """Ids 10 to 19 begin words and 20 to 29 go on with them; 30 is a comma, which neither goes on nor is gone on
+    with.
+    """
     goes_on = np.array([20 <= word < 30 for word in range(40)])
     inside = np.array([10 <= word < 30 for word in range(40)])
     words = [[10, 20], [11], [30], [12, 21, 22], [30], [13], [14, 23], [25], [30]]
@@ -274,21 +310,29 @@ def test_whole_words_are_masked_or_none_of_a_word():
 # A run.
 
 GIVEN = {
-    "architecture": "bert", "train_source": "train.txt", "valid_source": "valid.txt", "vocab_size": 300, "encoder_layers": 1,
-    "d_model": 32, "d_ff": 64, "num_heads": 2, "dropout": 0.0, "warmup_steps": 20, "batch_tokens": 2000, "micro_batch_tokens": 600,
-    "buckets_per_update": 2, "valid_steps": 30, "checkpoint_steps": 30, "log_steps": 10, "max_length": 24, "label_smoothing": 0.0,
-    "learning_rate": 0.01, "mask_rate": 0.2,
+    "architecture": "bert", "train_source": "train.txt", "valid_source": "valid.txt", "vocab_size": 300,
+    "encoder_layers": 1, "d_model": 32, "d_ff": 64, "num_heads": 2, "dropout": 0.0, "warmup_steps": 20,
+    "batch_tokens": 2000, "micro_batch_tokens": 600, "buckets_per_update": 2, "valid_steps": 30, "checkpoint_steps": 30,
+    "log_steps": 10, "max_length": 24, "label_smoothing": 0.0, "learning_rate": 0.01, "mask_rate": 0.2,
 }  # fmt: skip
-SUBJECTS = {"sea": "ship wave sail fish".split(), "farm": "barn corn horse field".split(), "town": "street shop tower clock".split()}
+SUBJECTS = {
+    "sea": "ship wave sail fish".split(),
+    "farm": "barn corn horse field".split(),
+    "town": "street shop tower clock".split(),
+}
 
 
 def documents(number: int, seed: int) -> str:
-    """Each document is of one subject, and says "the A is by the B": what follows is told by the subject, and words by their neighbours."""
+    """Each document is of one subject, and says "the A is by the B": what follows is told by the subject, and words by
+    their neighbours.
+    """
     draw = random.Random(seed)
     found = []
     for _ in range(number):
         words = draw.choice(list(SUBJECTS.values()))
-        found.append("\n".join(f"the {draw.choice(words)} is by the {draw.choice(words)}" for _ in range(draw.randint(3, 8))))
+        found.append(
+            "\n".join(f"the {draw.choice(words)} is by the {draw.choice(words)}" for _ in range(draw.randint(3, 8)))
+        )
     return "\n\n".join(found) + "\n"
 
 
@@ -338,7 +382,9 @@ def test_figures_are_those_of_the_model_on_the_validation_set(folder):
     tokenizer = vocabulary.load((folder / "whole/subwords.model").read_bytes())
     renewal = options.task.renewal(tokenizer, options, training=False)
     loss, right, next_loss, answers = [], [], [], []
-    for batch in batching.batches(folder / "data/valid", batch_tokens=600, seed=0, epochs=1, renewal=renewal).as_numpy_iterator():
+    for batch in batching.batches(
+        folder / "data/valid", batch_tokens=600, seed=0, epochs=1, renewal=renewal
+    ).as_numpy_iterator():
         hidden = model(batch["tokens"])
         words = tf.nn.log_softmax(model.word_logits(hidden, batch["masked"])).numpy()
         following = tf.nn.log_softmax(model.following_logits(hidden)).numpy()
@@ -386,11 +432,18 @@ def test_text_without_two_documents_is_refused(tmp_path, split, text, received):
     for name in ("train", "valid"):
         (tmp_path / name).write_text(text if name == split else documents(20, seed=1))
     data = DataConfig(train_source=str(tmp_path / "train"), valid_source=str(tmp_path / "valid"))
-    (tmp_path / "subwords.model").write_bytes(pathlib.Path(__file__).parent.joinpath("data/run_1/subwords.model").read_bytes())
+    (tmp_path / "subwords.model").write_bytes(
+        pathlib.Path(__file__).parent.joinpath("data/run_1/subwords.model").read_bytes()
+    )
     size = vocabulary.load((tmp_path / "subwords.model").read_bytes()).vocab_size
-    expected = f"Expected two different documents of two sentences or more, with a blank line between them, in the {split} text. "
+    expected = (
+        f"Expected two different documents of two sentences or more, with a blank line between them, in the {split} "
+        "text. "
+    )
     with pytest.raises(ValueError, match=re.escape(f"{expected}Received: {received}.")):
-        prepare.prepare(dataclasses.replace(data, subwords_file=str(tmp_path / "subwords.model")), size, 1, tmp_path / "data", TASK)
+        prepare.prepare(
+            dataclasses.replace(data, subwords_file=str(tmp_path / "subwords.model")), size, 1, tmp_path / "data", TASK
+        )
 
 
 def test_messages_count_sentences_and_records_but_no_blank_lines(tmp_path, messages, monkeypatch):
@@ -400,17 +453,27 @@ def test_messages_count_sentences_and_records_but_no_blank_lines(tmp_path, messa
         (tmp_path / name).write_text(documents(20, seed))
         lines[name] = documents(20, seed).splitlines()
     file = pathlib.Path(__file__).parent / "data/run_1/subwords.model"
-    data = DataConfig(train_source=str(tmp_path / "train"), valid_source=str(tmp_path / "valid"), subwords_file=str(file))
+    data = DataConfig(
+        train_source=str(tmp_path / "train"), valid_source=str(tmp_path / "valid"), subwords_file=str(file)
+    )
     prepare.prepare(data, vocabulary.load(file.read_bytes()).vocab_size, 1, tmp_path / "data", TASK)
     sentences = len(list(filter(None, lines["train"])))
     info = shards.read_info(tmp_path / "data/train")
     each = f"{info['tokens_tokens'] / info['pairs']:.1f}"
     [said] = [message for message in messages if message.startswith("train: ")]
     assert info["pairs"] < sentences
-    assert re.fullmatch(rf"train: {sentences} pairs.*; {info['pairs']} records; {each} sub-words a record; [\d,]+ records/s\.", said)
-    assert not any(re.search(r"… [\d,]+ of ", message) for message in messages), "blank lines count, and are not in the total"
+    assert re.fullmatch(
+        rf"train: {sentences} pairs.*; {info['pairs']} records; {each} sub-words a record; [\d,]+ records/s\.", said
+    )
+    assert not any(re.search(r"… [\d,]+ of ", message) for message in messages), (
+        "blank lines count, and are not in the total"
+    )
     number = sum(line in lines["train"] for line in lines["valid"] if line)
-    assert number and f"{number} of {len(list(filter(None, lines['valid'])))} validation pairs are also in the training text." in messages
+    assert (
+        number
+        and f"{number} of {len(list(filter(None, lines['valid'])))} validation pairs are also in the training text."
+        in messages
+    )
 
 
 # The network.
@@ -430,15 +493,22 @@ def test_the_second_sentence_has_a_vector_of_its_own():
 
 def test_the_vector_of_the_second_sentence_starts_small_as_in_bert():
     tf.keras.utils.set_random_seed(1)
-    model = registry.architecture("bert").model_class()(BertConfig(20, encoder_layers=1, d_model=256, d_ff=4, num_heads=2))
-    assert model.encoder.second.kernel.numpy().std() == pytest.approx(0.02, rel=0.2)  # 256 draws: more than four standard errors.
+    model = registry.architecture("bert").model_class()(
+        BertConfig(20, encoder_layers=1, d_model=256, d_ff=4, num_heads=2)
+    )
+    # 256 draws: more than four standard errors.
+    assert model.encoder.second.kernel.numpy().std() == pytest.approx(0.02, rel=0.2)
 
 
 def test_a_forward_pass_has_the_counted_products():
     """But for two small ones: of the vector of the second sentence, and of the head that says whether it follows."""
     config = BertConfig(20, encoder_layers=1, d_model=8, d_ff=12, num_heads=2)
     model, rows, size, masked = registry.architecture("bert").model_class()(config), 2, 20, 3
-    tokens, words, ones = tf.ones([rows, size], tf.int32), tf.ones([rows, masked], tf.int32), tf.ones([rows, 1], tf.int32)
+    tokens, words, ones = (
+        tf.ones([rows, size], tf.int32),
+        tf.ones([rows, masked], tf.int32),
+        tf.ones([rows, 1], tf.int32),
+    )
     counted = products(tf.function(lambda: model.losses(tokens, words, words, ones, 0.1)["objective"], autograph=False))
     assert config.mask_rate == masked / size
     assert counted - 2 * rows * size * 8 - 2 * rows * 8 * 2 == pytest.approx(model.flops(rows, size))
@@ -454,7 +524,9 @@ def test_logits_are_those_of_the_equations():
     layers = {"self_attention": lambda x, of: paper.multi_head_attention(x, x, of), "feed_forward": paper.feed_forward}
     texts = [[BOS, 7, UNK, 9, EOS, 30, UNK, EOS], [BOS, UNK, 8, EOS]]
     masked = [[3, 7], [2]]
-    tokens, places = (np.array([row + [0] * (max(map(len, rows)) - len(row)) for row in rows]) for rows in (texts, masked))
+    tokens, places = (
+        np.array([row + [0] * (max(map(len, rows)) - len(row)) for row in rows]) for rows in (texts, masked)
+    )
     hidden = model(tokens)
     words, following = model.word_logits(hidden, places).numpy(), model.following_logits(hidden).numpy()
     matrix = of_encoder["embedding/matrix"]
@@ -464,7 +536,9 @@ def test_logits_are_those_of_the_equations():
         x = paper.stack(x, "encoder", encoder, layers)
         np.testing.assert_allclose(hidden[row, : len(ids)], x, atol=1e-4)
         pooled = np.tanh(x[0] @ values["pooler/kernel"] + values["pooler/bias"])
-        np.testing.assert_allclose(following[row], pooled @ values["following/kernel"] + values["following/bias"], atol=1e-4)
+        np.testing.assert_allclose(
+            following[row], pooled @ values["following/kernel"] + values["following/bias"], atol=1e-4
+        )
         chosen = paper.ACTIVATIONS["gelu"](x[np.array(positions) - 1] @ values["words/kernel"] + values["words/bias"])
         chosen = paper.layer_norm(chosen, (values["words_norm/gamma"], values["words_norm/beta"], 1e-6))
         expected = chosen @ matrix.T + of_encoder["embedding/logits_bias"]
@@ -479,7 +553,11 @@ def dropouts_drawn(model, loss) -> list[str]:
     def drawn(training: bool) -> list[str]:
         before = [layer.seed_generator.state.numpy() for layer in dropouts]
         loss(training=training)
-        return [layer.name for layer, state in zip(dropouts, before, strict=True) if np.any(layer.seed_generator.state.numpy() != state)]
+        return [
+            layer.name
+            for layer, state in zip(dropouts, before, strict=True)
+            if np.any(layer.seed_generator.state.numpy() != state)
+        ]
 
     assert drawn(training=False) == [] and drawn(training=True) == names
     return names
@@ -487,8 +565,16 @@ def dropouts_drawn(model, loss) -> list[str]:
 
 def test_every_dropout_acts_in_training_and_none_in_validation():
     model = Bert(BertConfig(12, encoder_layers=1, d_model=8, d_ff=12, num_heads=2, dropout=0.5))
-    batch = {"tokens": np.array([[BOS, UNK, EOS]]), "masked": np.array([[2]]), "target": np.array([[7]]), "following": np.array([[1]])}
-    assert len(dropouts_drawn(model, lambda training: TASK.loss(model, batch, label_smoothing=0.0, training=training))) == 4
+    batch = {
+        "tokens": np.array([[BOS, UNK, EOS]]),
+        "masked": np.array([[2]]),
+        "target": np.array([[7]]),
+        "following": np.array([[1]]),
+    }
+    assert (
+        len(dropouts_drawn(model, lambda training: TASK.loss(model, batch, label_smoothing=0.0, training=training)))
+        == 4
+    )
 
 
 def test_the_memory_of_a_batch_is_that_of_the_encoder():
@@ -525,10 +611,16 @@ def test_it_survives_the_ways_of_a_keras_model(make, tmp_path):
 
 
 def test_the_objective_is_the_sum_of_both_losses_weighted_by_masked_words():
-    """By hand from the logits: of texts with 2 and 1 masked words, and of a row that is empty. Smoothing is of the words alone."""
+    """By hand from the logits: of texts with 2 and 1 masked words, and of a row that is empty. Smoothing is of the
+    words alone.
+    """
     model = Bert(BertConfig(12, encoder_layers=1, d_model=8, d_ff=12, num_heads=2, dropout=0.0))
     tokens = np.array([[BOS, UNK, 6, EOS, UNK, EOS], [BOS, 5, EOS, UNK, EOS, 0], [0] * 6])
-    masked, target, following = np.array([[2, 5], [4, 0], [0, 0]]), np.array([[7, 8], [9, 0], [0, 0]]), np.array([[2], [1], [0]])
+    masked, target, following = (
+        np.array([[2, 5], [4, 0], [0, 0]]),
+        np.array([[7, 8], [9, 0], [0, 0]]),
+        np.array([[2], [1], [0]]),
+    )
     hidden = model(tokens)
     words = tf.nn.log_softmax(model.word_logits(hidden, masked)).numpy()
     answers = tf.nn.log_softmax(model.following_logits(hidden)).numpy()
@@ -542,5 +634,6 @@ def test_the_objective_is_the_sum_of_both_losses_weighted_by_masked_words():
     assert sums["objective"] == pytest.approx(smoothed + next_loss, rel=1e-5)
     assert sums["texts"] == 2 and sums["next_right"] == (answers[0].argmax() == 1) + (answers[1].argmax() == 0)
     assert sums["right"] == sum(row.argmax() == word for row, word in zip(chosen, (7, 8, 9), strict=True))
-    model.following.bias.assign([9.0, 0.0])  # All texts are said to have another second sentence; the empty row counts for none.
+    # All texts are said to have another second sentence; the empty row counts for none.
+    model.following.bias.assign([9.0, 0.0])
     assert float(TASK.loss(model, batch, label_smoothing=0.2, training=False)["next_right"]) == 1

@@ -1,4 +1,6 @@
-"""Narrow models in float32 decode with Eigen's kernels, all others with oneDNN's; an operation has one thread; the user's choice stands."""
+"""Narrow models in float32 decode with Eigen's kernels, all others with oneDNN's; an operation has one thread; the
+user's choice stands.
+"""
 
 import os
 import pathlib
@@ -44,7 +46,9 @@ def test_an_operation_has_one_thread_unless_the_user_has_chosen():
         assert given[process_environment.THREADS] == expected
 
 
-@pytest.mark.parametrize(("flag", "expected"), [("--dtype=float32", "0"), ("--dtype=bfloat16", "None"), ("--int8", "None")])
+@pytest.mark.parametrize(
+    ("flag", "expected"), [("--dtype=float32", "0"), ("--dtype=bfloat16", "None"), ("--int8", "None")]
+)
 def test_programs_choose_before_tensorflow_is_imported(flag, expected):
     code = f"""if True:
         import os, sys
@@ -54,7 +58,7 @@ def test_programs_choose_before_tensorflow_is_imported(flag, expected):
         def main():
             options.trained_model()
             print(os.environ.get("{process_environment.ONEDNN}"), os.environ["{process_environment.THREADS}"], "tensorflow" in sys.modules)
-        program.run(main)"""
+        program.run(main)"""  # noqa: E501
     command = [sys.executable, "-c", code, f"--model_dir={RUN}", flag]
     chosen = (process_environment.ONEDNN, process_environment.THREADS)
     environment = {name: value for name, value in os.environ.items() if name not in chosen}
@@ -73,10 +77,14 @@ def test_the_demo_chooses_too(tmp_path, is_run, onednn):
         def load(path):
             sys.exit(os.environ["{process_environment.THREADS}"] + " " + str(os.environ.get("{process_environment.ONEDNN}")))
         t2t_keras.load = load
-        demo.main()"""
+        demo.main()"""  # noqa: E501
     chosen = (process_environment.ONEDNN, process_environment.THREADS)
     environment = {name: value for name, value in os.environ.items() if name not in chosen}
     result = subprocess.run(
-        [sys.executable, "-c", code, f"--model_dir={model_dir}"], capture_output=True, text=True, cwd=ROOT, env=environment
+        [sys.executable, "-c", code, f"--model_dir={model_dir}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment,
     )
     assert result.stderr.split()[-2:] == ["1", onednn], result.stderr

@@ -61,7 +61,9 @@ class SlowToUnpickle:
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_results_come_in_the_order_of_the_items(number):
-    assert list(processes.ordered(make_square, (5,), iter(range(20)), number)) == [item * item + 5 for item in range(20)]
+    assert list(processes.ordered(make_square, (5,), iter(range(20)), number)) == [
+        item * item + 5 for item in range(20)
+    ]
 
 
 def test_several_processes_share_the_work_and_end_with_it(tmp_path):
@@ -143,14 +145,23 @@ def test_that_processes_cannot_start_is_no_error_of_a_file(monkeypatch):
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(processes.concurrent.futures.ProcessPoolExecutor, "submit", submit)
-    with pytest.raises(OSError, match=r"^Expected room for 3 processes. Received: Too many open files. Give fewer `processes`.$") as raised:
+    with pytest.raises(
+        OSError, match=r"^Expected room for 3 processes. Received: Too many open files. Give fewer `processes`.$"
+    ) as raised:
         list(processes.ordered(make_own_pid, (), range(9), 3))
     assert raised.value.errno is None
 
 
 @pytest.mark.parametrize(
     ("wanted", "size", "free", "number"),
-    [(3, 10, 0, 3), (0, 2**40, 2**40, 8), (0, 2**24 * 3, 2**40, 3), (0, 10, 2**40, 1), (0, 2**40, 2**31, 2), (0, 2**40, float("inf"), 8)],
+    [
+        (3, 10, 0, 3),
+        (0, 2**40, 2**40, 8),
+        (0, 2**24 * 3, 2**40, 3),
+        (0, 10, 2**40, 1),
+        (0, 2**40, 2**31, 2),
+        (0, 2**40, float("inf"), 8),
+    ],
 )
 def test_as_many_processes_as_pay(monkeypatch, wanted, size, free, number):
     monkeypatch.setattr(machine, "cores", lambda: 8)

@@ -68,11 +68,14 @@ def test_a_profile_that_is_cut_short_says_where_it_ends(tmp_path, messages):
 def test_a_run_that_resumes_among_the_updates_is_profiled_from_there(tmp_path, messages):
     with Profiler(tmp_path, "3,5") as profiler:
         make_updates(profiler, [4, 5, 6])
-    assert len(profiles(tmp_path)) == 1 and messages == [f"Wrote a profile of updates up to 5 to {tmp_path}/plugins/profile."]
+    assert len(profiles(tmp_path)) == 1 and messages == [
+        f"Wrote a profile of updates up to 5 to {tmp_path}/plugins/profile."
+    ]
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"), [("", []), ("3,4", ["Expected the updates of profile_steps=3,4 ahead. The run is at 5 already."])]
+    ("steps", "said"),
+    [("", []), ("3,4", ["Expected the updates of profile_steps=3,4 ahead. The run is at 5 already."])],
 )
 def test_without_an_update_to_profile_there_is_no_profile(tmp_path, messages, steps, said):
     with Profiler(tmp_path, steps) as profiler:

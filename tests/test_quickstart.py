@@ -15,20 +15,28 @@ from t2t_keras.evaluation.scores import exactly_right
 
 ROOT = pathlib.Path(__file__).parent.parent
 TINY = (
-    "--encoder_layers=1 --decoder_layers=1 --d_model=8 --d_ff=8 --num_heads=1 --d_k=8 --d_v=8 --builtin_pairs=1000 --train_steps=2 "
-    "--cooldown_steps=2 --valid_steps=2 --valid_sentences=0 --best_metric=loss --checkpoint_steps=2 --beam_size=1 --extra_length=0 "
-    "--dtype=float32"
+    "--encoder_layers=1 --decoder_layers=1 --d_model=8 --d_ff=8 --num_heads=1 --d_k=8 --d_v=8 --builtin_pairs=1000 "
+    "--train_steps=2 --cooldown_steps=2 --valid_steps=2 --valid_sentences=0 --best_metric=loss --checkpoint_steps=2 "
+    "--beam_size=1 --extra_length=0 --dtype=float32"
 ).split()
 
 
-def quickstart(*flags: str, script: pathlib.Path = ROOT / "tools/quickstart.py", **options) -> subprocess.CompletedProcess:
+def quickstart(
+    *flags: str, script: pathlib.Path = ROOT / "tools/quickstart.py", **options
+) -> subprocess.CompletedProcess:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(script), *flags]
-    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment, **options)
+    return programs.run(
+        command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment, **options
+    )
 
 
 def test_short_sentences_are_counted_on_their_own():
-    rows = [("four", "vier", "vier"), ("one euro", "eins Euro", "ein Euro"), ("one hundred and one", "x", "einhunderteins")]
+    rows = [
+        ("four", "vier", "vier"),
+        ("one euro", "eins Euro", "ein Euro"),
+        ("one hundred and one", "x", "einhunderteins"),
+    ]
     assert exactly_right(rows) == [True, False, False]
     assert exactly_right(rows, 3) == [True, False]
 
@@ -66,7 +74,10 @@ evaluation.evaluate = lambda translator, *sides: (found, scores) if sides == tex
         "dtype": "bfloat16", "training_seconds": 61.3, "model_dir": str(tmp_path),
     }  # fmt: skip
     said = result.stderr
-    assert "2 of 4 new sentences are exactly right, BLEU 1.50." in said and "1 of the 3 sentences of at most 3 words" in said
+    assert (
+        "2 of 4 new sentences are exactly right, BLEU 1.50." in said
+        and "1 of the 3 sentences of at most 3 words" in said
+    )
     assert "wrong: f e d → ? (expected: F)" in said and "twenty-one → TWENTY-ONE" in said
 
 
@@ -94,7 +105,13 @@ print(runpy.run_path("tools/quickstart.py")["fastest_dtype"]())
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code]
     result = programs.run(
-        command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment, cwd=ROOT, check=True
+        command,
+        modules=programs.WITHOUT_TENSORFLOW,
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=ROOT,
+        check=True,
     )
     said, returned = result.stdout.splitlines()
     assert returned == chosen and said.startswith(f"Training in {chosen}: ") and f" is {ratio} times as fast " in said

@@ -1,4 +1,6 @@
-"""Cells are Keras's, cut into the projection of all inputs and the transition of one step; layer normalisation is that of Ba et al."""
+"""Cells are Keras's, cut into the projection of all inputs and the transition of one step; layer normalisation is that
+of Ba et al.
+"""
 
 import keras
 import numpy as np
@@ -37,7 +39,9 @@ def test_the_options_name_the_cells():
 def test_a_cell_is_that_of_keras_with_the_same_weights(kind):
     ours, theirs, states = made(kind), KERAS[kind](D), states_of(kind, B)
     theirs.build((None, X))
-    assert [(weight.name, weight.shape) for weight in ours.weights] == [(weight.name, weight.shape) for weight in theirs.weights]
+    assert [(weight.name, weight.shape) for weight in ours.weights] == [
+        (weight.name, weight.shape) for weight in theirs.weights
+    ]
     assert kind == "gru" or np.array_equal(CELLS[kind](D).bias_initializer((4 * D,)), theirs.bias_initializer((4 * D,)))
     theirs.set_weights(ours.get_weights())
     (output, after), (expected, expected_after) = ours(INPUTS[:, 0], states), theirs(INPUTS[:, 0], states)
@@ -53,7 +57,9 @@ def test_beams_may_have_an_axis_of_their_own(kind, layer_norm):
     cell, states = made(kind, layer_norm=layer_norm), states_of(kind, B, W)
     inputs = DRAW.normal(size=(B, W, X)).astype("float32")
     found = cell.transition(cell.project(inputs), states)
-    weights = {f"cell/{weight.path.split('/', 1)[1]}": weight.numpy() for weight in cell.weights if "seed" not in weight.path}
+    weights = {
+        f"cell/{weight.path.split('/', 1)[1]}": weight.numpy() for weight in cell.weights if "seed" not in weight.path
+    }
     for row, beam in np.ndindex(B, W):
         expected = numpy_rnn.cell(kind, inputs[row, beam], [state[row, beam] for state in states], weights, "cell")
         for one, other in zip(found, expected, strict=True):
@@ -112,7 +118,9 @@ def test_a_conditional_recurrence_attends_with_its_first_state_and_reads_the_con
     projected = layer.first.project(np.tile(INPUTS[:, :1], (1, W, 1)))
     after, context, weights = layer(projected, states, memory, layer.attention.keys(memory), MASK)
     middle = layer.first.transition(projected, states)
-    np.testing.assert_allclose(weights, layer.attention.weights_of(middle[0], layer.attention.keys(memory), MASK), atol=1e-6)
+    np.testing.assert_allclose(
+        weights, layer.attention.weights_of(middle[0], layer.attention.keys(memory), MASK), atol=1e-6
+    )
     np.testing.assert_allclose(context, np.array(weights) @ memory, atol=1e-6)
     for one, other in zip(after, layer.second.transition(layer.second.project(context), middle), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)

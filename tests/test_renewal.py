@@ -1,4 +1,6 @@
-"""A task may change its records anew each epoch: the changes are a function of the seed, the epoch and the record's place in it."""
+"""A task may change its records anew each epoch: the changes are a function of the seed, the epoch and the record's
+place in it.
+"""
 
 import collections
 import dataclasses
@@ -25,10 +27,15 @@ HIGH = 10_000
 def draw(records: dict, seed) -> dict:
     """Repeats the last id of each row up to three times, and draws two numbers for it."""
     ids = records["source"]
-    more, number = (tf.random.stateless_uniform([ids.nrows()], [seed[0], seed[1] + n], 1, HIGH, tf.int32) for n in range(2))
+    more, number = (
+        tf.random.stateless_uniform([ids.nrows()], [seed[0], seed[1] + n], 1, HIGH, tf.int32) for n in range(2)
+    )
     times = tf.cast(more % 4, tf.int64)
     longer = tf.concat([ids, tf.RaggedTensor.from_row_lengths(tf.repeat(ids[:, -1:].values, times), times)], axis=1)
-    return {"source": longer, "drawn": tf.RaggedTensor.from_uniform_row_length(tf.reshape(tf.stack([number, more], 1), [-1]), 2)}
+    return {
+        "source": longer,
+        "drawn": tf.RaggedTensor.from_uniform_row_length(tf.reshape(tf.stack([number, more], 1), [-1]), 2),
+    }
 
 
 RENEWAL = Renewal(("source", "drawn"), draw)
@@ -129,7 +136,9 @@ def test_a_window_without_rows_is_none(folder, small, tmp_path):
 def test_the_pipeline_holds_no_python(folder):
     dataset = batching.batches(folder, batch_tokens=BUDGET, seed=1, epochs=1, renewal=RENEWAL)
     graph = tf.compat.v1.GraphDef.FromString(tf.raw_ops.DatasetToGraphV2(input_dataset=dataset._variant_tensor).numpy())
-    ops = {node.op for nodes in (graph.node, *(function.node_def for function in graph.library.function)) for node in nodes}
+    ops = {
+        node.op for nodes in (graph.node, *(function.node_def for function in graph.library.function)) for node in nodes
+    }
     assert not {op for op in ops if "PyFunc" in op or "Generator" in op or "Stateful" in op}
 
 
@@ -137,9 +146,20 @@ def test_a_data_service_changes_them_likewise(folder, small, monkeypatch):
     """Its workers run the pipeline itself; see test_data_service.py for the rest."""
     asked = []
     monkeypatch.setattr(data_service, "check", lambda service: None)
-    monkeypatch.setattr(batching, "batches", lambda folder, **reading: asked.append(reading) or tf.data.Dataset.range(2))
-    data_service.batches(folder, service="grpc://a:1", job="j", batch_tokens=BUDGET, seed=5, damaged_records="skip", renewal=RENEWAL)
-    expected = {"batch_tokens": BUDGET, "seed": 5, "damaged_records": "skip", "renewal": RENEWAL, "start": batching.START, "epochs": 1}
+    monkeypatch.setattr(
+        batching, "batches", lambda folder, **reading: asked.append(reading) or tf.data.Dataset.range(2)
+    )
+    data_service.batches(
+        folder, service="grpc://a:1", job="j", batch_tokens=BUDGET, seed=5, damaged_records="skip", renewal=RENEWAL
+    )
+    expected = {
+        "batch_tokens": BUDGET,
+        "seed": 5,
+        "damaged_records": "skip",
+        "renewal": RENEWAL,
+        "start": batching.START,
+        "epochs": 1,
+    }
     assert asked == [expected]
 
 
@@ -158,7 +178,10 @@ class Blanks(Tagging):
         def change(records, seed):
             words = records["words"]
             hidden = tf.random.stateless_uniform(tf.shape(words.values), seed) < (0.3 if training else 1.0)
-            return {"words": words.with_values(tf.where(hidden & (words.values != EOS), 1, words.values)), "case": records["tags"]}
+            return {
+                "words": words.with_values(tf.where(hidden & (words.values != EOS), 1, words.values)),
+                "case": records["tags"],
+            }
 
         return Renewal(("words", "case"), change)
 
@@ -174,9 +197,9 @@ register_architecture("blank_tagger", options=TaggerConfig, model=Tagger, task=B
 
 def trained(model_dir: pathlib.Path, number: int, **given):
     given = {
-        "architecture": "blank_tagger", "train_source": "train.txt", "valid_source": "valid.txt", "vocab_size": 269, "warmup_steps": 60,
-        "batch_tokens": 300, "micro_batch_tokens": 100, "buckets_per_update": 2, "valid_steps": 4, "checkpoint_steps": 4, "log_steps": 1,
-        "max_length": 60, "train_steps": 8, "dropout": 0.0, **given,
+        "architecture": "blank_tagger", "train_source": "train.txt", "valid_source": "valid.txt", "vocab_size": 269,
+        "warmup_steps": 60, "batch_tokens": 300, "micro_batch_tokens": 100, "buckets_per_update": 2, "valid_steps": 4,
+        "checkpoint_steps": 4, "log_steps": 1, "max_length": 60, "train_steps": 8, "dropout": 0.0, **given,
     }  # fmt: skip
     data = str(model_dir.parent / "data")
     return run.train(model_dir, run_start.resolve(model_dir, given, data), strategy=devices.make_strategy(number))
@@ -184,7 +207,9 @@ def trained(model_dir: pathlib.Path, number: int, **given):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> pathlib.Path:
-    """A run on two devices, one that was killed after 4 of its 8 updates and resumed, and one on one device; 2 epochs or more."""
+    """A run on two devices, one that was killed after 4 of its 8 updates and resumed, and one on one device; 2 epochs
+    or more.
+    """
     folder = tmp_path_factory.mktemp("blanks")
     lines = [" ".join(f"w{row * n % 7}" for n in range(1, 2 + row % 6)) for row in range(90)]
     for split in ("train", "valid"):

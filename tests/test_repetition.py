@@ -5,7 +5,16 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_beam_search import EOS, START, assert_same, forced, history_step, random_tables, search, search_that_never_stops_early
+from test_beam_search import (
+    EOS,
+    START,
+    assert_same,
+    forced,
+    history_step,
+    random_tables,
+    search,
+    search_that_never_stops_early,
+)
 from test_search_hooks import Forbidden
 
 from t2t_keras.decoding.beam_search import beam_search
@@ -65,7 +74,9 @@ def test_a_forced_start_may_repeat_itself():
 def test_the_only_token_that_is_allowed_is_written_again():
     tables = random_tables(batch=1, seed=6)
     scorers = [*(Forbidden(tf.fill([1], token)) for token in (0, 1, EOS)), NoRepeatedNgrams(1)]
-    assert [tokens for tokens, _ in search(tables, beam_size=2, max_length=4, alpha=0.0, scorers=scorers)[0]] == [(2, 2, 2, 2)]
+    assert [tokens for tokens, _ in search(tables, beam_size=2, max_length=4, alpha=0.0, scorers=scorers)[0]] == [
+        (2, 2, 2, 2)
+    ]
 
 
 @pytest.mark.medium
@@ -77,7 +88,13 @@ def test_a_sentence_alone_has_what_it_has_in_a_batch_in_a_graph(size):
     @tf.function
     def run(start, max_length):
         state = {"read": tf.zeros([tf.shape(start)[0], 0, 3], tf.int32)}
-        options = {"eos_id": EOS, "beam_size": 3, "max_length": max_length, "alpha": 0.6, "scorers": [NoRepeatedNgrams(size)]}
+        options = {
+            "eos_id": EOS,
+            "beam_size": 3,
+            "max_length": max_length,
+            "alpha": 0.6,
+            "scorers": [NoRepeatedNgrams(size)],
+        }
         return beam_search(history_step(weights), state, start, **options)
 
     rows = [tf.range(batch) % 6, tf.constant(rng.integers(1, 12, batch), tf.int32)]

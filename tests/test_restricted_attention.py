@@ -1,4 +1,6 @@
-"""Section 4: restricted attention equals full attention under a band mask, grows linearly, and works wherever a model goes."""
+"""Section 4: restricted attention equals full attention under a band mask, grows linearly, and works wherever a model
+goes.
+"""
 
 import dataclasses
 import functools
@@ -43,7 +45,9 @@ def qkv(length: int, dtype="float32", batch: int = B) -> list[tf.Tensor]:
 
 def band(length: int, window: int) -> np.ndarray:
     """The definition: True where |i - j| <= window // 2."""
-    return np.array([[abs(i - j) <= window // 2 for j in range(length)] for i in range(length)], bool).reshape(length, length)
+    return np.array([[abs(i - j) <= window // 2 for j in range(length)] for i in range(length)], bool).reshape(
+        length, length
+    )
 
 
 def padding(length: int) -> np.ndarray:
@@ -96,14 +100,20 @@ def test_it_equals_full_attention_under_a_band_mask_and_so_do_its_gradients(leng
         received = with_gradients(lambda *inputs: compiled(*inputs, *([mask] if padded else [])), inputs, upstream)
     else:
         received = with_gradients(restricted, inputs, upstream)
-    for found, expected in zip(received, with_gradients(lambda *inputs: by_keras(*inputs, full), inputs, upstream), strict=True):
+    for found, expected in zip(
+        received, with_gradients(lambda *inputs: by_keras(*inputs, full), inputs, upstream), strict=True
+    ):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def weights(length: int, window: int, mask=None) -> np.ndarray:
     """The weights, which are the result if the values are the identity."""
     q, k, _ = qkv(length)
-    return np.array(restricted_attention(q, k, np.broadcast_to(np.eye(length, dtype="float32"), [B, H, length, length]), window, mask))
+    return np.array(
+        restricted_attention(
+            q, k, np.broadcast_to(np.eye(length, dtype="float32"), [B, H, length, length]), window, mask
+        )
+    )
 
 
 def test_of_five_positions_each_attends_to_itself_and_its_neighbors():
@@ -154,7 +164,8 @@ def test_an_empty_share_of_a_replica_gives_an_empty_result_and_gradients(batch, 
     """A replica without a batch computes on shapes [0, 0]."""
     inputs = qkv(length, batch=batch)
     compiled = tf.function(
-        lambda q, k, v: restricted_attention(q, k, v, 6), input_signature=[tf.TensorSpec([None, H, None, width]) for width in (K, K, E)]
+        lambda q, k, v: restricted_attention(q, k, v, 6),
+        input_signature=[tf.TensorSpec([None, H, None, width]) for width in (K, K, E)],
     )
     for function in (compiled, lambda q, k, v: restricted_attention(q, k, v, 6)):
         output, *gradients = with_gradients(function, inputs, tf.zeros([batch, H, length, E]))
@@ -167,20 +178,29 @@ def test_in_bfloat16_the_softmax_is_computed_in_float32():
     q, k = ops.ones((1, 1, 65, 1), "bfloat16"), ops.cast(scores.reshape(1, 1, -1, 1), "bfloat16")
     found = restricted_attention(q, k, ops.eye(65, dtype="bfloat16")[None, None], 130)
     assert keras.backend.standardize_dtype(found.dtype) == "bfloat16"
-    np.testing.assert_allclose(np.array(ops.cast(found, "float32"))[0, 0, 7], np.exp(scores) / np.exp(scores).sum(), rtol=2**-8)
+    np.testing.assert_allclose(
+        np.array(ops.cast(found, "float32"))[0, 0, 7], np.exp(scores) / np.exp(scores).sum(), rtol=2**-8
+    )
 
 
 def test_in_bfloat16_it_is_close_to_float32():
     received = restricted_attention(*qkv(150, "bfloat16"), 20, padding(150))
     assert received.dtype == "bfloat16"
     words = padding(150).swapaxes(2, 3)
-    np.testing.assert_allclose(tf.cast(received, "float32") * words, restricted_attention(*qkv(150), 20, padding(150)) * words, atol=0.05)
+    np.testing.assert_allclose(
+        tf.cast(received, "float32") * words, restricted_attention(*qkv(150), 20, padding(150)) * words, atol=0.05
+    )
 
 
 def tensors(graph) -> list[tf.TensorShape]:
     """The shapes of everything in a graph and in the functions that it calls."""
     functions = [each.graph for each in graph._functions.values() if hasattr(each, "graph")]
-    return [output.shape for each in (graph, *functions) for operation in each.get_operations() for output in operation.outputs]
+    return [
+        output.shape
+        for each in (graph, *functions)
+        for operation in each.get_operations()
+        for output in operation.outputs
+    ]
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -189,7 +209,9 @@ def test_no_tensor_of_the_forward_or_backward_pass_grows_faster_than_the_length(
     """Nor has any tensor two axes of the length. Full attention fails both, so the test can see it."""
 
     def largest(attend, length: int) -> int:
-        inputs = [tf.TensorSpec([1, H, length, width]) for width in (K, K, E)] + [tf.TensorSpec([1, 1, 1, length], tf.bool)]
+        inputs = [tf.TensorSpec([1, H, length, width]) for width in (K, K, E)] + [
+            tf.TensorSpec([1, 1, 1, length], tf.bool)
+        ]
 
         @tf.function(input_signature=inputs)
         def step(q, k, v, mask):
@@ -203,7 +225,9 @@ def test_no_tensor_of_the_forward_or_backward_pass_grows_faster_than_the_length(
         square = any(sum(size >= length for size in shape) > 1 for shape in shapes)
         return max(shape.num_elements() for shape in shapes), square
 
-    sizes = [largest(lambda q, k, v, mask: restricted_attention(q, k, v, window, mask), length) for length in (2000, 4000)]
+    sizes = [
+        largest(lambda q, k, v, mask: restricted_attention(q, k, v, window, mask), length) for length in (2000, 4000)
+    ]
     assert not any(square for _, square in sizes)
     assert sizes[0][0] <= 1.25 * H * computed_scores(window, 2000)
     assert 1.9 < sizes[1][0] / sizes[0][0] < 2.1
@@ -290,7 +314,9 @@ def test_without_a_window_a_layer_is_that_of_before(functional):
 
 def models(dtype="float32") -> tuple[Transformer, Transformer]:
     """With and without a window, of the same random weights."""
-    restricted, full = (Transformer(config, dtype=dtype) for config in (WINDOWED, dataclasses.replace(WINDOWED, attention_window=0)))
+    restricted, full = (
+        Transformer(config, dtype=dtype) for config in (WINDOWED, dataclasses.replace(WINDOWED, attention_window=0))
+    )
     toy.set_weights(restricted)
     full.set_weights(restricted.get_weights())
     return restricted, full
@@ -358,13 +384,25 @@ def test_the_largest_micro_batch_is_the_one_that_needs_most_memory_with_the_wind
         {"source_longest": 8192, "target_longest": 16, "columns": shards.SIDES},
         TrainConfig(batch_tokens=10_000, buckets_per_update=1, micro_batch_tokens=10_000),
     )
-    assert device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, ModelConfig()))[8192] == (1, 8192, 16)
-    assert device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, WINDOW_64))[8192] == (2, 5000, 16)
+    assert device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, ModelConfig()))[8192] == (
+        1,
+        8192,
+        16,
+    )
+    assert device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, WINDOW_64))[8192] == (
+        2,
+        5000,
+        16,
+    )
     small = dataclasses.replace(WINDOW_64, vocab_size=20, d_model=8, d_ff=8, num_heads=1, d_k=4, d_v=4)
     for model, lengths in ((Transformer(small), (5000, 16)), (TransformerEncoder(small), (5000,))):
         assert model.memory_cost(2, *lengths) == flops.memory_cost(WINDOW_64, 2, *lengths)
-    assert flops.memory_cost(WINDOW_64, 1, 8000, 16) == pytest.approx(2 * flops.memory_cost(WINDOW_64, 1, 4000, 16), rel=0.01)
-    assert flops.memory_cost(ModelConfig(attention_window=1000), 3, 40, 16) >= flops.memory_cost(ModelConfig(), 3, 40, 16)
+    assert flops.memory_cost(WINDOW_64, 1, 8000, 16) == pytest.approx(
+        2 * flops.memory_cost(WINDOW_64, 1, 4000, 16), rel=0.01
+    )
+    assert flops.memory_cost(ModelConfig(attention_window=1000), 3, 40, 16) >= flops.memory_cost(
+        ModelConfig(), 3, 40, 16
+    )
 
 
 # Decoding and exports.
@@ -410,7 +448,10 @@ def test_with_int8_it_translates_as_with_the_products_and_in_both_dtypes(lines, 
     plain = with_window(3, dtype)
     quantized = Translator(plain.model, plain.tokenizer, DECODE, frozen=True, int8=Int8(plain.model))
     # `Int8` has set the weights of the model to the products.
-    expected, received = found(Translator(plain.model, plain.tokenizer, DECODE, frozen=True)(lines)), found(quantized(lines))
+    expected, received = (
+        found(Translator(plain.model, plain.tokenizer, DECODE, frozen=True)(lines)),
+        found(quantized(lines)),
+    )
     assert expected[0] == received[0]
     np.testing.assert_allclose(expected[1], received[1], atol=1e-4 if dtype == "float32" else 0.1)
 
@@ -439,7 +480,9 @@ def test_pictures_of_attention_show_the_band(translator):
 
 
 def test_the_weights_of_a_layer_are_those_that_its_output_is_made_with():
-    """Of padded sentences too: with one head, and identities for values and output, the output is the weighted mean of the input."""
+    """Of padded sentences too: with one head, and identities for values and output, the output is the weighted mean of
+    the input.
+    """
     layer, x, mask = RestrictedSelfAttention(1, K, D, window=5), normal(B, 80, D), padding(80)
     layer.build(x.shape)
     layer.set_weights([*layer.get_weights()[:2], np.eye(D), np.eye(D)])
@@ -452,7 +495,9 @@ def test_the_weights_of_a_layer_are_those_that_its_output_is_made_with():
 @pytest.mark.parametrize("function", ["additive", "unscaled"])
 def test_another_attention_function_is_refused(function):
     """It would be computed as the scaled one."""
-    with pytest.raises(ValueError, match=f"Expected `function` to be scaled in restricted .* Received: function={function}"):
+    with pytest.raises(
+        ValueError, match=f"Expected `function` to be scaled in restricted .* Received: function={function}"
+    ):
         RestrictedSelfAttention(1, K, D, window=5, function=function)
     with pytest.raises(ValueError, match=f"Received: function={function}"):
         EncoderLayer(**SIZES, attention=function, attention_window=4)

@@ -1,4 +1,6 @@
-"""The recurrent translator: equal to its equations in NumPy, one decoding path for training and search, and nothing of padding."""
+"""The recurrent translator: equal to its equations in NumPy, one decoding path for training and search, and nothing of
+padding.
+"""
 
 import dataclasses
 import math
@@ -100,26 +102,33 @@ def test_the_gradient_is_the_slope_of_the_loss(model):
         smoothed, negative_log_likelihood = model.cross_entropy(SOURCE, TARGET, 0.0)
     gradients = tape.gradient(smoothed, [weight.value for weight in model.trainable_variables])
     slope = sum(
-        float(np.sum(tf.convert_to_tensor(gradient) * directions[name])) for gradient, name in zip(gradients, directions, strict=True)
+        float(np.sum(tf.convert_to_tensor(gradient) * directions[name]))
+        for gradient, name in zip(gradients, directions, strict=True)
     )
     assert float(negative_log_likelihood) == pytest.approx(loss(0.0), rel=1e-5)
     assert slope == pytest.approx((loss(1e-6) - loss(-1e-6)) / 2e-6, rel=1e-3)
 
 
 def test_step_by_step_with_beams_that_cross_the_logits_are_those_of_whole_sentences(model):
-    """Three beams; the parents of each step are drawn. The last column of a hypothesis's own path has the logits of teacher forcing."""
+    """Three beams; the parents of each step are drawn. The last column of a hypothesis's own path has the logits of
+    teacher forcing.
+    """
     draw, rows, beams, length = np.random.default_rng(2), len(SOURCES), 3, 6
     memory = model.encode(SOURCE)
     state = model.initial_state(memory, beams)
     tokens = np.full((rows, beams), BOS, "int32")
     ancestors, paths = np.tile(np.arange(beams)[None, :, None], (rows, 1, 1)), tokens[:, :, None]
     for position in range(length):
-        logits, state = model.decode(tokens, memory, state=state, position=position, ancestors=tf.constant(ancestors, tf.int32))
+        logits, state = model.decode(
+            tokens, memory, state=state, position=position, ancestors=tf.constant(ancestors, tf.int32)
+        )
         for beam in range(beams):
             whole, _ = model.decode(paths[:, beam], memory)
             assert_close(np.array(logits)[:, beam], np.array(whole)[:, -1])
         parents, tokens = draw.integers(0, beams, (rows, beams)), draw.integers(4, 40, (rows, beams)).astype("int32")
-        ancestors = np.concatenate([np.take_along_axis(ancestors, parents[:, :, None], axis=1), ancestors[:, :, :0]], axis=2)
+        ancestors = np.concatenate(
+            [np.take_along_axis(ancestors, parents[:, :, None], axis=1), ancestors[:, :, :0]], axis=2
+        )
         ancestors = np.concatenate([ancestors, np.tile(np.arange(beams)[None, :, None], (rows, 1, 1))], axis=2)
         paths = np.concatenate([np.take_along_axis(paths, parents[:, :, None], axis=1), tokens[:, :, None]], axis=2)
     assert np.abs(np.diff(np.array(logits), axis=1)).max() > 1e-2  # Beams differ.
@@ -128,7 +137,9 @@ def test_step_by_step_with_beams_that_cross_the_logits_are_those_of_whole_senten
 def test_columns_of_padding_change_nothing(model):
     wide_source, wide_target = np.pad(SOURCE, [(0, 0), (0, 4)]), np.pad(SHIFTED, [(0, 0), (0, 3)])
     assert_close(np.array(model((wide_source, wide_target)))[:, : SHIFTED.shape[1]], model((SOURCE, SHIFTED)), 1e-6)
-    before, after = (model.cross_entropy(*pair, 0.1) for pair in ((SOURCE, TARGET), (wide_source, np.pad(TARGET, [(0, 0), (0, 3)]))))
+    before, after = (
+        model.cross_entropy(*pair, 0.1) for pair in ((SOURCE, TARGET), (wide_source, np.pad(TARGET, [(0, 0), (0, 3)])))
+    )
     assert float(after[0]) == pytest.approx(float(before[0]), rel=1e-6)
 
 
@@ -138,7 +149,9 @@ def test_rows_of_padding_alone_give_finite_logits_no_loss_and_no_gradient(model)
         logits = model((nothing, np.array(shift_right(nothing))), training=True)
         loss, _ = model.cross_entropy(nothing, nothing, 0.1, training=True)
     assert np.isfinite(logits).all() and float(loss) == 0
-    for gradient in tape.gradient(loss, [weight.value for weight in model.trainable_variables], unconnected_gradients="zero"):
+    for gradient in tape.gradient(
+        loss, [weight.value for weight in model.trainable_variables], unconnected_gradients="zero"
+    ):
         assert not np.any(tf.convert_to_tensor(gradient))
 
 
@@ -164,8 +177,14 @@ def test_a_dropout_acts_where_it_says_and_in_training_alone(option, names):
     dropouts = [layer for layer in model._flatten_layers() if isinstance(layer, Dropout)]
     assert {layer.name for layer in dropouts if layer.rate == 0.5} == names and len(dropouts) == 4
     before = [layer.seed_generator.state.numpy() for layer in dropouts]
-    losses = [float(model.cross_entropy(SOURCE, TARGET, 0.0, training=training)[0]) for training in (False, False, True)]
-    drawn = [layer.name for layer, state in zip(dropouts, before, strict=True) if np.any(layer.seed_generator.state.numpy() != state)]
+    losses = [
+        float(model.cross_entropy(SOURCE, TARGET, 0.0, training=training)[0]) for training in (False, False, True)
+    ]
+    drawn = [
+        layer.name
+        for layer, state in zip(dropouts, before, strict=True)
+        if np.any(layer.seed_generator.state.numpy() != state)
+    ]
     assert losses[0] == losses[1] != losses[2] and set(drawn) == names
 
 
@@ -208,12 +227,16 @@ def test_a_decoder_step_and_the_rest_have_the_counted_products(model):
 def test_long_sentences_cost_more_memory_and_so_do_beams():
     model = Rnn(SMALL)
     assert model.memory_cost(2, 30, 20) == 2 * (30 + 20 + 600 / 48)
-    additive, scaled = (Rnn(dataclasses.replace(SMALL, attention=name)).search_memory(4, 50) for name in ("additive", "scaled"))
+    additive, scaled = (
+        Rnn(dataclasses.replace(SMALL, attention=name)).search_memory(4, 50) for name in ("additive", "scaled")
+    )
     assert scaled == 12 * 4 * 40 + 16 * 200 and additive - scaled == 8 * 200 * 6
 
 
 def accumulated(model, length: int) -> int:
-    """Numbers that the loop over positions keeps for the gradient, for one sentence of as many sub-words on both sides."""
+    """Numbers that the loop over positions keeps for the gradient, for one sentence of as many sub-words on both
+    sides.
+    """
     ids = tf.ones([1, length], tf.int32)
 
     def gradient():
@@ -235,7 +258,9 @@ def accumulated(model, length: int) -> int:
 
 @pytest.mark.parametrize("attention", ["additive", "scaled", "unscaled"])
 def test_no_step_keeps_a_copy_of_the_memory_for_the_gradient(attention):
-    """Story: the transposed keys of each step were kept, [T, S, D] numbers, and 8,192 tokens of long sentences took 2 GB more."""
+    """Story: the transposed keys of each step were kept, [T, S, D] numbers, and 8,192 tokens of long sentences took 2
+    GB more.
+    """
     model = Rnn(dataclasses.replace(SMALL, attention=attention, layer_norm=False))
     assert accumulated(model, 50) < 50 * SMALL.d_model
 

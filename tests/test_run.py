@@ -1,4 +1,6 @@
-"""A whole run, small: what its folder holds, what TensorBoard shows, and what going on, loading and scoring make of it."""
+"""A whole run, small: what its folder holds, what TensorBoard shows, and what going on, loading and scoring make of
+it.
+"""
 
 import dataclasses
 import json
@@ -33,8 +35,8 @@ from t2t_keras.training.state import TrainState
 
 MODEL = ModelConfig(340, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
 TRAIN = TrainConfig(
-    train_steps=4, warmup_steps=10, batch_tokens=400, micro_batch_tokens=1000, valid_steps=2, valid_sentences=7, checkpoint_steps=1,
-    keep_checkpoints=3, log_steps=2
+    train_steps=4, warmup_steps=10, batch_tokens=400, micro_batch_tokens=1000, valid_steps=2, valid_sentences=7,
+    checkpoint_steps=1, keep_checkpoints=3, log_steps=2
 )  # fmt: skip
 DECODE = DecodeConfig(beam_size=3, alpha=0.5, extra_length=2)
 DATA = DataConfig(dataset="builtin", builtin_pairs=600)
@@ -46,10 +48,14 @@ def resume(model_dir, **given) -> tuple:
     return train(model_dir, model=options.model, train=options.train, decode=options.decode, data=options.data)
 
 
-def train(model_dir, *, model=MODEL, train=TRAIN, decode=DECODE, data=DATA, data_dir=None, number=1, dry_run=False) -> tuple:
+def train(
+    model_dir, *, model=MODEL, train=TRAIN, decode=DECODE, data=DATA, data_dir=None, number=1, dry_run=False
+) -> tuple:
     """The run's state and what it logged."""
     strategy = devices.make_strategy(number)
-    options = run_options.Options(model, train, decode, data, run_options.stored(model_dir, data_dir) if data_dir else "")
+    options = run_options.Options(
+        model, train, decode, data, run_options.stored(model_dir, data_dir) if data_dir else ""
+    )
     with logged() as said:
         state = training_run.train(model_dir, options, strategy=strategy, dry_run=dry_run)
     return state, "\n".join(said)
@@ -63,7 +69,8 @@ def points(model_dir) -> dict:
             for value in event.summary.value:
                 if not value.tag.startswith(("_hparams_/", "custom_scalars")):  # Written once, for the whole run.
                     values = tf.make_ndarray(value.tensor)
-                    found.setdefault(value.tag, {})[event.step] = values.item() if values.size == 1 else values  # An image has three.
+                    # An image has three.
+                    found.setdefault(value.tag, {})[event.step] = values.item() if values.size == 1 else values
     return found
 
 
@@ -106,16 +113,20 @@ def test_tensorboard_shows_training_speed_padding_and_validation(run):
         "train/learning_rate", "train/gradient_norm", "train/skipped_updates", "train/loss_scale",
         "utilization/target_tokens_per_second", "utilization/updates_per_second", "utilization/padding_share",
         "utilization/damaged_records",
-        "train/epoch", "train/target_tokens_seen", "train/flops", "utilization/peak_memory_gib", "utilization/real_token_share",
-        "utilization/tflops",
+        "train/epoch", "train/target_tokens_seen", "train/flops", "utilization/peak_memory_gib",
+        "utilization/real_token_share", "utilization/tflops",
     }  # fmt: skip
     validation_tags = {"valid/loss", "valid/perplexity", "valid/bleu", "valid/samples", "valid/attention_1"}
     assert set(found) == training_tags | validation_tags | {"config"}
     assert sorted(found["config"]) == [0] and b"| batch_tokens" in found["config"][0]
     assert all(sorted(found[tag]) == [2, 4] for tag in found if tag != "config")
     assert found["train/learning_rate"] == pytest.approx({step: 8**-0.5 * step * 10**-1.5 for step in (2, 4)})
-    assert found["train/perplexity"] == pytest.approx({step: math.exp(loss) for step, loss in found["train/loss"].items()}, rel=1e-5)
-    assert found["valid/perplexity"] == pytest.approx({step: math.exp(loss) for step, loss in found["valid/loss"].items()}, rel=1e-5)
+    assert found["train/perplexity"] == pytest.approx(
+        {step: math.exp(loss) for step, loss in found["train/loss"].items()}, rel=1e-5
+    )
+    assert found["valid/perplexity"] == pytest.approx(
+        {step: math.exp(loss) for step, loss in found["valid/loss"].items()}, rel=1e-5
+    )
     # Before it has learned anything a model is about as good as a guess.
     assert found["valid/loss"][2] == pytest.approx(math.log(MODEL.vocab_size), rel=0.3)
     assert all(0 < share < 0.5 for share in found["utilization/padding_share"].values())
@@ -165,12 +176,16 @@ def test_a_run_keeps_what_its_data_was_prepared_with(prepared, tmp_path, monkeyp
 
 
 def test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment(prepared, tmp_path, monkeypatch):
-    """Of the first --valid_sentences in their order, by a model that translates them rightly, if it is searched greedily."""
+    """Of the first --valid_sentences in their order, by a model that translates them rightly, if it is searched
+    greedily.
+    """
     lines, references = (side[:10] for side in prepare.read_text(prepared, "valid"))
     references = [*lines[: TRAIN.valid_sentences], *references[TRAIN.valid_sentences :]]
     monkeypatch.setattr(prepare, "read_text", lambda folder, split, sides: (lines, references))
     monkeypatch.setattr("t2t_keras.model.transformer.Transformer", stand_in.Copier)
-    monkeypatch.setattr(train_step, "make_validation", lambda *_: lambda: {"loss": 2.0, "smoothed_loss": 2.0, "target_tokens": 2.0})
+    monkeypatch.setattr(
+        train_step, "make_validation", lambda *_: lambda: {"loss": 2.0, "smoothed_loss": 2.0, "target_tokens": 2.0}
+    )
     found = handed_over(monkeypatch, tmp_path, prepared)
     assert found.validate(1)["valid/bleu"] < 1
     found.model.skill.assign(1.0)
@@ -181,9 +196,13 @@ def test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment
     assert wide(tf.constant(lines[:1]))["text"].numpy()[0].decode() != lines[0]
 
 
-def test_a_validation_reads_its_set_once_also_where_a_sentence_is_longer_than_a_micro_batch(prepared, tmp_path, monkeypatch):
+def test_a_validation_reads_its_set_once_also_where_a_sentence_is_longer_than_a_micro_batch(
+    prepared, tmp_path, monkeypatch
+):
     read, batches = [], batching.batches
-    monkeypatch.setattr(batching, "batches", lambda folder, **options: read.append(options) or batches(folder, **options))
+    monkeypatch.setattr(
+        batching, "batches", lambda folder, **options: read.append(options) or batches(folder, **options)
+    )
     longest = max(shards.counted(shards.read_info(prepared / "valid")))
     for name, tokens in (("shorter", longest - 1), ("longer", 1000)):
         handed_over(monkeypatch, tmp_path / name, prepared, train=dataclasses.replace(TRAIN, micro_batch_tokens=tokens))
@@ -200,7 +219,9 @@ def test_a_task_that_measures_no_loss_is_told_so(prepared, tmp_path, monkeypatch
 
 def test_the_length_of_texts_is_compared_with_the_parent_s_where_positions_are_learned(prepared, tmp_path, monkeypatch):
     compared = []
-    monkeypatch.setattr(parent, "warn_of_text", lambda path, data, positions: compared.append((path, data.max_length, positions)))
+    monkeypatch.setattr(
+        parent, "warn_of_text", lambda path, data, positions: compared.append((path, data.max_length, positions))
+    )
     monkeypatch.setattr(parent, "start", lambda *given: None)
     monkeypatch.setattr(checkpoint, "identity", lambda *given: {})
     child = dataclasses.replace(TRAIN, parent="theirs", parent_subwords=False)
@@ -237,7 +258,9 @@ def read_ids(model_dir, line: str) -> list[int]:
 
 
 def test_tensorboard_has_the_graph_the_charts_and_what_each_curve_shows(run):
-    events = [event for path in (run[0] / "logs").glob("events*") for event in tf.compat.v1.train.summary_iterator(str(path))]
+    events = [
+        event for path in (run[0] / "logs").glob("events*") for event in tf.compat.v1.train.summary_iterator(str(path))
+    ]
     assert sum(event.HasField("graph_def") for event in events) == 1
     values = {value.tag: value for event in events for value in event.summary.value}
     assert {"custom_scalars__config__", "_hparams_/experiment", "_hparams_/session_start_info"} < values.keys()
@@ -246,7 +269,9 @@ def test_tensorboard_has_the_graph_the_charts_and_what_each_curve_shows(run):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_a_run_computes_in_the_dtype_that_was_asked_for_and_keeps_its_weights_in_float32(prepared, tmp_path, monkeypatch, dtype):
+def test_a_run_computes_in_the_dtype_that_was_asked_for_and_keeps_its_weights_in_float32(
+    prepared, tmp_path, monkeypatch, dtype
+):
     found = handed_over(monkeypatch, tmp_path, prepared, train=dataclasses.replace(TRAIN, dtype=dtype))
     [(keys, values)] = found.model.encode(tf.constant([[5, 6, 3]])).keys_values
     assert keys.dtype.name == values.dtype.name == dtype
@@ -336,7 +361,8 @@ def test_a_finished_run_that_is_started_again_ends_at_once(copy, start):
     state, said = start(copy)
     assert state.step == 4 and "update 4" in said and "Changed" not in said
     after = contents(copy)
-    assert {name for name in before if after[name] != before[name]} <= {pathlib.Path("curves.png")}  # Its title names the folder.
+    # Its title names the folder.
+    assert {name for name in before if after[name] != before[name]} <= {pathlib.Path("curves.png")}
     assert {name.parts[0] for name in set(after) - set(before)} <= {"logs"}
 
 
@@ -345,7 +371,10 @@ def test_a_run_is_resumed_with_its_options_but_for_those_given_which_are_announc
     """Story: without --warmup_steps, the learning rate was silently another one, and config.json was overwritten."""
     state, said = resume(copy, train_steps=5, cooldown_steps=2, keep_checkpoints=2, valid_sentences=1, beam_size=2)
     assert state.step == 5 and "Using the data in" in said and "Learning" not in said
-    changes = "`train_steps` 4 → 5, `cooldown_steps` 0 → 2, `keep_checkpoints` 3 → 2, `valid_sentences` 7 → 1, `beam_size` 3 → 2"
+    changes = (
+        "`train_steps` 4 → 5, `cooldown_steps` 0 → 2, `keep_checkpoints` 3 → 2, `valid_sentences` 7 → 1, `beam_size` 3 "
+        "→ 2"
+    )
     assert f"Changed: {changes}." in said
     assert [checkpoint.step_of(path) for path in checkpoint.kept(copy)] == [4, 5]
     assert points(copy)["train/learning_rate"][5] == pytest.approx(8**-0.5 * 5 * TRAIN.warmup_steps**-1.5 / 2)
@@ -358,7 +387,9 @@ def test_other_workers_take_the_options_of_the_chief_s_folder(copy, monkeypatch)
     seeds, set_seed = [], keras.utils.set_random_seed
     monkeypatch.setattr(keras.utils, "set_random_seed", lambda seed: (seeds.append(seed), set_seed(seed)))
     state, _ = train(
-        copy, train=dataclasses.replace(TRAIN, train_steps=8, seed=TRAIN.seed + 1), decode=dataclasses.replace(DECODE, beam_size=1)
+        copy,
+        train=dataclasses.replace(TRAIN, train_steps=8, seed=TRAIN.seed + 1),
+        decode=dataclasses.replace(DECODE, beam_size=1),
     )
     assert state.step == 4 and seeds == [TRAIN.seed]
     assert run_folder.read(copy).train == TRAIN
@@ -369,7 +400,11 @@ def test_another_model_in_the_same_folder_is_refused_by_the_names_of_its_flags(r
     model_dir, _, _ = run
     before = contents(model_dir)
     with pytest.raises(ValueError, match=r"d_ff=32 \(the run: 16\), seed=2 \(the run: 1\)\. .*`model_dir`"):
-        train(model_dir, model=dataclasses.replace(MODEL, d_ff=32), train=dataclasses.replace(TRAIN, seed=2, train_steps=9))
+        train(
+            model_dir,
+            model=dataclasses.replace(MODEL, d_ff=32),
+            train=dataclasses.replace(TRAIN, seed=2, train_steps=9),
+        )
     assert contents(model_dir) == before
 
 
@@ -406,7 +441,10 @@ def test_the_same_sub_words_with_other_pairs_are_refused(copy):
     """One pair more or less, and a run would go on elsewhere in its data."""
     folder = copy / "data" / "train"
     columns = shards.read(folder, [0])
-    sides = [tf.RaggedTensor.from_row_lengths(columns[f"{side}_ids"], columns[f"{side}_lengths"]).to_list() for side in shards.SIDES]
+    sides = [
+        tf.RaggedTensor.from_row_lengths(columns[f"{side}_ids"], columns[f"{side}_lengths"]).to_list()
+        for side in shards.SIDES
+    ]
     pairs = [tuple(map(np.array, pair)) for pair in zip(*sides, strict=True)]
     shards.write(folder, pairs[:-1], count=len(pairs), vocab_size=MODEL.vocab_size, seed=1)
     with pytest.raises(ValueError, match="was trained on other records than"):
@@ -442,7 +480,9 @@ def test_sub_words_of_other_data_are_refused(run, tmp_path):
     """The same number of them, learned from other text: every id would mean something else."""
     model_dir, _, _ = run
     before = contents(model_dir)
-    prepare.prepare(DataConfig(dataset="builtin", builtin_pairs=200), MODEL.vocab_size, 1, tmp_path, registry.task("translation"))
+    prepare.prepare(
+        DataConfig(dataset="builtin", builtin_pairs=200), MODEL.vocab_size, 1, tmp_path, registry.task("translation")
+    )
     with pytest.raises(ValueError, match="other sub-words"):
         train(model_dir, data=DataConfig(), data_dir=tmp_path)
     assert contents(model_dir) == before
@@ -450,7 +490,12 @@ def test_sub_words_of_other_data_are_refused(run, tmp_path):
 
 def test_prepared_data_of_another_vocabulary_is_refused_before_anything_is_written(run, tmp_path):
     with pytest.raises(ValueError, match="vocab_size=340.*Received: vocab_size=350"):
-        train(tmp_path / "new", model=dataclasses.replace(MODEL, vocab_size=350), data=DataConfig(), data_dir=run[0] / "data")
+        train(
+            tmp_path / "new",
+            model=dataclasses.replace(MODEL, vocab_size=350),
+            data=DataConfig(),
+            data_dir=run[0] / "data",
+        )
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["lock"]
 
 
@@ -463,8 +508,16 @@ def test_no_corpus_at_all_is_reported_with_what_to_give(tmp_path):
 @pytest.mark.medium
 def test_bfloat16_on_two_devices_from_prepared_data_leaves_float32_weights_and_a_model_that_loads(run, tmp_path):
     """Hardware and arithmetic are no part of a model: what is kept of it is the same."""
-    options = {"train_steps": 2, "dtype": "bfloat16", "micro_batch_tokens": 100, "valid_sentences": 0, "best_metric": "loss"}
-    state, said = train(tmp_path, train=dataclasses.replace(TRAIN, **options), data=DataConfig(), data_dir=run[0] / "data", number=2)
+    options = {
+        "train_steps": 2,
+        "dtype": "bfloat16",
+        "micro_batch_tokens": 100,
+        "valid_sentences": 0,
+        "best_metric": "loss",
+    }
+    state, said = train(
+        tmp_path, train=dataclasses.replace(TRAIN, **options), data=DataConfig(), data_dir=run[0] / "data", number=2
+    )
     assert state.step == 2 and "2 device(s)" in said and "bfloat16" in said
     assert not (tmp_path / "data").exists()
     with np.load(checkpoint.kept(tmp_path)[-1]) as archive:
@@ -487,7 +540,9 @@ def test_a_translator_lives_on_when_another_model_is_trained(run, copy):
 
 def test_the_test_split_of_the_builtin_corpus_lies_beside_the_data(run):
     sources, references = prepare.read_text(run[0] / "data", "test")
-    expected = [tuple(side.decode() for side in pair) for pair in corpora.pairs(DATA, "test", TRAIN.seed, corpora.Report())]
+    expected = [
+        tuple(side.decode() for side in pair) for pair in corpora.pairs(DATA, "test", TRAIN.seed, corpora.Report())
+    ]
     assert list(zip(sources, references, strict=True)) == expected
 
 
@@ -496,7 +551,8 @@ def test_a_dry_run_prepares_and_runs_the_largest_micro_batches_and_the_options_m
     monkeypatch.setattr(run_start, "retained", lambda options: f"`d_model={options.model.d_model}`")
     state, said = train(tmp_path, dry_run=True)
     assert "earlier start" not in said
-    assert state is None and said.count("Largest micro-batch of lengths up to ") == 4  # Up to 8, 16, 32 and 53 sub-words.
+    # Up to 8, 16, 32 and 53 sub-words.
+    assert state is None and said.count("Largest micro-batch of lengths up to ") == 4
     assert f"{tmp_path} has these options now. Give other ones to change them." in said
     assert checkpoint.kept(tmp_path) == [] and not (tmp_path / "logs").exists()
     state, said = train(tmp_path, dry_run=True, model=dataclasses.replace(MODEL, d_ff=8))
@@ -527,7 +583,9 @@ def test_a_damaged_checkpoint_is_not_averaged_in_silence(run, tmp_path):
 
 @pytest.mark.medium
 def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch, tmp_path):
-    """A weight that is not a number, as a broken device may leave one, ends a run with the pairs at hand. Each side has its sub-words."""
+    """A weight that is not a number, as a broken device may leave one, ends a run with the pairs at hand. Each side has
+    its sub-words.
+    """
     make = Transformer.__init__
 
     def spoiled(self, *args, **kwargs):
@@ -535,8 +593,14 @@ def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch,
         self.decoder[0].feed_forward.inner.kernel.assign(self.decoder[0].feed_forward.inner.kernel * np.nan)
 
     monkeypatch.setattr(Transformer, "__init__", spoiled)
-    with pytest.raises(ValueError, match="2 updates in a row, up to 2.*the weight transformer/decoder_0/feed_forward/inner/kernel"):
-        train(tmp_path, model=dataclasses.replace(MODEL, source_vocab_size=330), train=dataclasses.replace(TRAIN, max_skipped=2))
+    with pytest.raises(
+        ValueError, match="2 updates in a row, up to 2.*the weight transformer/decoder_0/feed_forward/inner/kernel"
+    ):
+        train(
+            tmp_path,
+            model=dataclasses.replace(MODEL, source_vocab_size=330),
+            train=dataclasses.replace(TRAIN, max_skipped=2),
+        )
     [report] = (tmp_path / "not_finite").glob("*.json")
     pairs = [tuple(pair) for finding in json.loads(report.read_text()) for pair in finding["pairs"]]
     assert set(pairs) <= set(builtin_corpus.splits(DATA.builtin_pairs, seed=TRAIN.seed)["train"])
@@ -579,6 +643,9 @@ def test_a_worker_that_another_one_leaves_alone_says_so(monkeypatch, copy):
 def test_a_second_trainer_in_the_same_folder_is_refused_and_changes_nothing(run):
     model_dir = run[0]
     before = contents(model_dir)
-    with files.exclusive(model_dir / "lock", "a first trainer"), pytest.raises(BlockingIOError, match=f"{model_dir} is in use by process"):
+    with (
+        files.exclusive(model_dir / "lock", "a first trainer"),
+        pytest.raises(BlockingIOError, match=f"{model_dir} is in use by process"),
+    ):
         train(model_dir, train=dataclasses.replace(TRAIN, train_steps=8))
     assert contents(model_dir) == before

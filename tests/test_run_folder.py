@@ -26,7 +26,9 @@ def write(model_dir: pathlib.Path, options=OPTIONS, *, weights: bool = True, sub
     (model_dir / "prepared").mkdir(parents=True, exist_ok=True)
     for name, content in (("subwords.model", subwords), ("records.tsv", b"records")):
         (model_dir / "prepared" / name).write_bytes(content)
-    run_folder.write(model_dir, options, model_dir / "prepared" / "subwords.model", model_dir / "prepared" / "records.tsv")
+    run_folder.write(
+        model_dir, options, model_dir / "prepared" / "subwords.model", model_dir / "prepared" / "records.tsv"
+    )
     if weights:
         (model_dir / "checkpoints").mkdir()
         checkpoint.path_of(model_dir, 3).with_suffix(".json").write_text("{}")
@@ -43,7 +45,14 @@ def rewrite(model_dir: pathlib.Path, change) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["config.json", "subwords.model", "subwords.source.model", "embeddings.txt", "checkpoints/model.h5", "logs/events.out.tfevents.1"]
+    [
+        "config.json",
+        "subwords.model",
+        "subwords.source.model",
+        "embeddings.txt",
+        "checkpoints/model.h5",
+        "logs/events.out.tfevents.1",
+    ]
     + ["curves.png", "curves.csv"],
 )
 def test_a_folder_with_somebody_s_own_files_is_refused(tmp_path, name):
@@ -67,9 +76,11 @@ def test_a_folder_with_other_files_can_become_a_run_s(tmp_path):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"version": 2}, "another version"), ({"version": "1"}, "not the config.json of a run"), ({"surprise": 1}, "another version"),
-        ({"data_dir": 7}, "'data_dir'"), ({"train": {"width": 3}}, "Unknown: .'width'"), ({"train": {"seed": "1"}}, "seed='1'"),
-        ({"model": {"encoder_layers": 10**7}}, "encoder_layers=10000000"), ({"model": {"d_model": 2**40}}, "d_model=1099511627776"),
+        ({"version": 2}, "another version"), ({"version": "1"}, "not the config.json of a run"),
+        ({"surprise": 1}, "another version"), ({"data_dir": 7}, "'data_dir'"),
+        ({"train": {"width": 3}}, "Unknown: .'width'"), ({"train": {"seed": "1"}}, "seed='1'"),
+        ({"model": {"encoder_layers": 10**7}}, "encoder_layers=10000000"),
+        ({"model": {"d_model": 2**40}}, "d_model=1099511627776"),
     ],
 )  # fmt: skip
 def test_a_config_that_this_version_did_not_write_is_refused_in_a_sentence(tmp_path, change, expected):
@@ -102,7 +113,9 @@ def test_sub_words_are_those_of_the_run(tmp_path):
 def test_other_sub_words_are_refused_in_a_sentence(tmp_path, content):
     write(tmp_path)
     (tmp_path / "subwords.model").write_bytes(content)
-    with pytest.raises(ValueError, match=f"{tmp_path}/subwords.model is not what .* was trained with. Expected: .* Received: "):
+    with pytest.raises(
+        ValueError, match=f"{tmp_path}/subwords.model is not what .* was trained with. Expected: .* Received: "
+    ):
         run_folder.read_subwords(tmp_path)
 
 
@@ -113,7 +126,9 @@ def test_missing_sub_words_are_reported(tmp_path):
         run_folder.read_subwords(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "expected"), [("subwords.model", "other sub-words"), ("records.tsv", "other records")])
+@pytest.mark.parametrize(
+    ("name", "expected"), [("subwords.model", "other sub-words"), ("records.tsv", "other records")]
+)
 def test_a_run_does_not_go_on_with_other_data(tmp_path, name, expected):
     write(tmp_path)
     files = [tmp_path / "prepared" / name for name in ("subwords.model", "records.tsv")]
@@ -147,8 +162,16 @@ def test_a_folder_that_holds_something_else_is_reported(tmp_path):
         folder.mkdir()
         (folder / name).write_text("{}")
     for check, path, said in (
-        (data_folder.check, others, "{} holds files and no prepared data. Give a new or an empty folder as `data_dir`."),
-        (export_folder.check, run, "Expected a folder for exports. Received: {}, which holds a run. Give another `export_dir`."),
+        (
+            data_folder.check,
+            others,
+            "{} holds files and no prepared data. Give a new or an empty folder as `data_dir`.",
+        ),
+        (
+            export_folder.check,
+            run,
+            "Expected a folder for exports. Received: {}, which holds a run. Give another `export_dir`.",
+        ),
         (
             lambda path: files.check_new(path, "export_dir"),
             others,
@@ -167,5 +190,7 @@ def test_a_folder_that_holds_something_else_is_reported(tmp_path):
 def test_a_folder_of_the_run_that_is_none_is_reported(tmp_path, name, make):
     """Story: a pipe in place of the logs said that the disk is full."""
     make(tmp_path / name)
-    with pytest.raises(NotADirectoryError, match=f"^Expected {tmp_path}/{name} to be a folder. It is not one. Move it away, or give"):
+    with pytest.raises(
+        NotADirectoryError, match=f"^Expected {tmp_path}/{name} to be a folder. It is not one. Move it away, or give"
+    ):
         run_folder.check_before_writing(tmp_path)

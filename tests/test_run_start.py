@@ -1,4 +1,6 @@
-"""The options that a run starts and resumes with: what is given, what a run or a data folder adds, and what is refused."""
+"""The options that a run starts and resumes with: what is given, what a run or a data folder adds, and what is
+refused.
+"""
 
 import dataclasses
 import json
@@ -26,9 +28,16 @@ def changes(model_dir: pathlib.Path, given: dict, data_dir: str = "") -> str:
 
 def test_options_of_an_earlier_start_that_are_not_given_again_are_listed(tmp_path):
     """Story: options of a dry run stayed in the folder, and the training that followed had them without a word."""
-    earlier = {"train_steps": "command line", "d_ff": "flagfile multi30k_en_de", "d_model": "parent: command line", "alpha": "command line"}
+    earlier = {
+        "train_steps": "command line",
+        "d_ff": "flagfile multi30k_en_de",
+        "d_model": "parent: command line",
+        "alpha": "command line",
+    }
     write(tmp_path, dataclasses.replace(OPTIONS, sources={**earlier, "vocab_size": "data folder"}))
-    values = {name: value for group in (OPTIONS.model, OPTIONS.train, OPTIONS.decode) for name, value in vars(group).items()}
+    values = {
+        name: value for group in (OPTIONS.model, OPTIONS.train, OPTIONS.decode) for name, value in vars(group).items()
+    }
 
     def retained(**given) -> str:
         sources = dict.fromkeys(["model_dir", *given], "command line")
@@ -44,9 +53,10 @@ def test_options_of_an_earlier_start_that_are_not_given_again_are_listed(tmp_pat
 def other(field):
     """A valid value that is not the default."""
     texts = {
-        "dtype": "bfloat16", "damaged_records": "skip", "best_metric": "loss", "normalization": "nfkc", "dataset": "ted/x",
-        "source_language": "en", "target_language": "de", "profile_steps": "1,2", "keep_patterns": "braces",
-        "source_tag": "<2de>", "norm": "pre", "sinusoids": "tensor2tensor", "attention": "unscaled",
+        "dtype": "bfloat16", "damaged_records": "skip", "best_metric": "loss", "normalization": "nfkc",
+        "dataset": "ted/x", "source_language": "en", "target_language": "de", "profile_steps": "1,2",
+        "keep_patterns": "braces", "source_tag": "<2de>", "norm": "pre", "sinusoids": "tensor2tensor",
+        "attention": "unscaled",
         "activation": "gelu", "parent_checkpoint": "latest",
         "subwords": "bpe",  # The default: word pieces have no normalization. See test_word_pieces.py.
     }  # fmt: skip
@@ -54,7 +64,9 @@ def other(field):
         return 9
     if field.type is str:
         return texts.get(field.name, "" if "_source" in field.name or "_target" in field.name else "grpc://host:1")
-    return {bool: lambda: not field.default, int: lambda: field.default + 2, float: lambda: field.default / 2 or 0.25}[field.type]()
+    return {bool: lambda: not field.default, int: lambda: field.default + 2, float: lambda: field.default / 2 or 0.25}[
+        field.type
+    ]()
 
 
 def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path, monkeypatch):
@@ -91,7 +103,9 @@ def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path, monk
 
 def test_a_new_run_has_the_options_given_and_the_defaults(tmp_path):
     assert run_start.resolve(tmp_path / "new", {}) == run_options.Options()
-    expected = run_options.Options(ModelConfig(d_ff=8), TrainConfig(seed=2), DecodeConfig(alpha=1.0), DataConfig(dataset="builtin"))
+    expected = run_options.Options(
+        ModelConfig(d_ff=8), TrainConfig(seed=2), DecodeConfig(alpha=1.0), DataConfig(dataset="builtin")
+    )
     assert run_start.resolve(tmp_path / "new", {"d_ff": 8, "seed": 2, "alpha": 1.0, "dataset": "builtin"}) == expected
 
 
@@ -113,42 +127,58 @@ def test_an_option_given_wins_over_the_run_s(tmp_path):
 def test_an_option_that_does_not_fit_the_run_s_others_is_reported_with_where_those_are(tmp_path):
     write(tmp_path, dataclasses.replace(OPTIONS, train=TrainConfig(best_metric="loss", valid_sentences=0)))
     assert run_start.resolve(tmp_path, {"patience": 3}).train.best_metric == "loss"
-    with pytest.raises(ValueError, match="best_metric='bleu', valid_sentences=0.*Options not given are those of .*config.json"):
+    with pytest.raises(
+        ValueError, match="best_metric='bleu', valid_sentences=0.*Options not given are those of .*config.json"
+    ):
         run_start.resolve(tmp_path, {"best_metric": "bleu"})
 
 
 def test_what_changes_is_announced_with_both_values(tmp_path):
     write(tmp_path)
-    said = changes(tmp_path, {"warmup_steps": 4000, "train_steps": 10, "dtype": "bfloat16", "beam_size": 5}, str(tmp_path / "data"))
-    expected = f"`warmup_steps` 20 → 4000, `dtype` float32 → bfloat16, `beam_size` 2 → 5, `data_dir` /data/x → {tmp_path}/data"
+    said = changes(
+        tmp_path, {"warmup_steps": 4000, "train_steps": 10, "dtype": "bfloat16", "beam_size": 5}, str(tmp_path / "data")
+    )
+    expected = (
+        f"`warmup_steps` 20 → 4000, `dtype` float32 → bfloat16, `beam_size` 2 → 5, `data_dir` /data/x → {tmp_path}/data"
+    )
     assert said == expected
 
 
 def test_all_options_that_may_not_change_are_named_at_once_with_both_values(tmp_path):
     """Story: a run of ten model options took ten tries."""
     write(tmp_path)
-    given = {"vocab_size": 350, "d_ff": 16, "seed": 2, "batch_tokens": 500, "train_source": "b.en", "max_length": 50, "train_steps": 11}
+    given = {
+        "vocab_size": 350,
+        "d_ff": 16,
+        "seed": 2,
+        "batch_tokens": 500,
+        "train_source": "b.en",
+        "max_length": 50,
+        "train_steps": 11,
+    }
     with pytest.raises(ValueError) as raised:
         changes(tmp_path, given)
     assert str(raised.value) == (
-        f"Expected the options that {tmp_path} was trained with. Received: vocab_size=350 (the run: 340), d_ff=16 (the run: 2048), "
-        "batch_tokens=500 (the run: 400), seed=2 (the run: 1), train_source=b.en (the run: a.en), max_length=50 (the run: 100). "
-        "Leave them out to resume that run, or start a new run in another `model_dir`."
+        f"Expected the options that {tmp_path} was trained with. Received: vocab_size=350 (the run: 340), d_ff=16 (the "
+        "run: 2048), batch_tokens=500 (the run: 400), seed=2 (the run: 1), train_source=b.en (the run: a.en), "
+        "max_length=50 (the run: 100). Leave them out to resume that run, or start a new run in another `model_dir`."
     )
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        *(field.name for field in dataclasses.fields(ModelConfig)), "seed", "batch_tokens", "buckets_per_update", "best_metric",
-        "max_length", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines", "keep_patterns", "source_tag",
-        "builtin_pairs",
+        *(field.name for field in dataclasses.fields(ModelConfig)), "seed", "batch_tokens", "buckets_per_update",
+        "best_metric", "max_length", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines",
+        "keep_patterns", "source_tag", "builtin_pairs",
         "train_split",
     ],
 )  # fmt: skip
 def test_what_decides_weights_or_the_order_of_the_data_may_not_change(tmp_path, name):
     write(tmp_path)
-    [field] = [field for group in run_options.groups_of().values() for field in dataclasses.fields(group) if field.name == name]
+    [field] = [
+        field for group in run_options.groups_of().values() for field in dataclasses.fields(group) if field.name == name
+    ]
     with pytest.raises(ValueError, match=f"Received: {name}="):
         changes(tmp_path, {name: other(field)})
 
@@ -195,7 +225,9 @@ def test_the_data_folder_is_kept_wherever_the_run_and_the_shell_go(tmp_path, mon
 
 def test_options_are_resolved_without_tensorflow():
     """So that a wrong one is reported at once."""
-    program = "import sys, t2t_keras.runs.run_start; print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
+    program = (
+        "import sys, t2t_keras.runs.run_start; print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
+    )
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert finished.stdout.strip() == "[]"
 
@@ -206,7 +238,10 @@ def test_options_are_resolved_without_tensorflow():
 def test_the_table_of_options_shows_where_each_value_comes_from(tmp_path):
     sources = {"d_ff": "flagfile small", "alpha": "command line"}
     first = run_start.resolve(tmp_path, {"d_ff": 100, "alpha": 0.5, "seed": 7}, sources=sources)
-    rows = {row[1].strip(): (row[2].strip(), row[3].strip()) for row in (line.split("|") for line in first.table().splitlines())}
+    rows = {
+        row[1].strip(): (row[2].strip(), row[3].strip())
+        for row in (line.split("|") for line in first.table().splitlines())
+    }
     options = {field.name for group in run_options.groups_of().values() for field in dataclasses.fields(group)}
     assert rows.keys() - {"option", "---"} == options | {"architecture", "data_dir"}
     assert rows["d_ff"] == ("100", "flagfile small") and rows["alpha"] == ("0.5", "command line")
@@ -236,12 +271,20 @@ def test_where_a_run_of_before_had_its_options_from_is_not_known(tmp_path):
 def prepared(folder: pathlib.Path, **recorded) -> pathlib.Path:
     """A data folder that was prepared with these options."""
     folder.mkdir(parents=True)
-    options = {"task": "translation", "vocab_size": 2000, "max_length": 100, "subwords": "wordpiece", "normalization": "identity"}
+    options = {
+        "task": "translation",
+        "vocab_size": 2000,
+        "max_length": 100,
+        "subwords": "wordpiece",
+        "normalization": "identity",
+    }
     (folder / "corpus.json").write_text(json.dumps({"options": options | recorded}))
     return folder
 
 
-@pytest.mark.parametrize("given", [{"max_length": 256}, {"max_length": 99}, {"normalization": "nfkc", "vocab_size": 300}], ids=str)
+@pytest.mark.parametrize(
+    "given", [{"max_length": 256}, {"max_length": 99}, {"normalization": "nfkc", "vocab_size": 300}], ids=str
+)
 def test_a_resumed_run_keeps_the_options_of_its_data_folder(tmp_path, given):
     """Story: --max_length=256, the default, was accepted, and the run had gone on with the 100 of its data."""
     folder, run = prepared(tmp_path / "data"), tmp_path / "run"
@@ -249,7 +292,9 @@ def test_a_resumed_run_keeps_the_options_of_its_data_folder(tmp_path, given):
     run.mkdir()
     run_folder.write(run, run_start.resolve(run, {}, str(folder)), tmp_path / "some", tmp_path / "some")
     name, value = next(iter(given.items()))
-    with pytest.raises(ValueError, match=f"with which {folder} was prepared. Received: {name}={value}. Leave out what differs"):
+    with pytest.raises(
+        ValueError, match=f"with which {folder} was prepared. Received: {name}={value}. Leave out what differs"
+    ):
         run_start.resolve(run, given)
 
 
@@ -263,11 +308,14 @@ def test_a_resumed_run_needs_no_text_for_an_option_that_it_has(tmp_path):
 
 
 def test_a_new_run_takes_what_its_data_folder_was_prepared_with(tmp_path):
-    """Story: `prepare.py --vocab_size=2000`, then `train.py --data_dir`, failed with --vocab_size=37000, which nobody gave."""
+    """Story: `prepare.py --vocab_size=2000`, then `train.py --data_dir`, failed with --vocab_size=37000, which nobody
+    gave.
+    """
     folder = prepared(tmp_path / "data", dataset="builtin", builtin_pairs=500, seed=4)
     alone = run_start.resolve(tmp_path / "run", {"d_ff": 8}, str(folder))
     assert alone.model == ModelConfig(2000, d_ff=8)
-    assert alone.data == DataConfig(max_length=100, subwords="wordpiece")  # The dataset is compared only if it is given.
+    # The dataset is compared only if it is given.
+    assert alone.data == DataConfig(max_length=100, subwords="wordpiece")
     assert {name: source for name, source in alone.sources.items() if source == "data folder"}.keys() == {
         *("vocab_size", "source_tag", "max_length", "subwords", "normalization", "keep_patterns")
     }
@@ -275,7 +323,8 @@ def test_a_new_run_takes_what_its_data_folder_was_prepared_with(tmp_path):
     named = run_start.resolve(tmp_path / "run", {"dataset": "builtin", "max_length": 100}, str(folder))
     assert named.data == DataConfig(dataset="builtin", builtin_pairs=500, max_length=100, subwords="wordpiece")
     assert named.sources["max_length"] == "given"
-    text = run_start.resolve(tmp_path / "run", {"train_source": "a", "train_target": "b"}, str(folder))  # Reading tells that it differs.
+    # Reading tells that it differs.
+    text = run_start.resolve(tmp_path / "run", {"train_source": "a", "train_target": "b"}, str(folder))
     assert text.data == DataConfig(train_source="a", train_target="b", max_length=100, subwords="wordpiece")
 
 
@@ -291,7 +340,8 @@ def test_options_that_the_data_was_not_prepared_with_are_reported_with_both_valu
     with pytest.raises(ValueError) as refused:  # 256 is the default, and was given.
         run_start.resolve(tmp_path / "run", {"vocab_size": 340, "max_length": 256, "d_ff": 8}, str(folder))
     assert str(refused.value).startswith(
-        f"Expected max_length=100, vocab_size=2000, with which {folder} was prepared. Received: max_length=256, vocab_size=340. "
+        f"Expected max_length=100, vocab_size=2000, with which {folder} was prepared. Received: max_length=256, "
+        "vocab_size=340. "
     )
     with pytest.raises(ValueError, match="Expected builtin_pairs=500, .* Received: builtin_pairs=7"):
         run_start.resolve(tmp_path / "run", {"builtin_pairs": 7}, str(folder))
@@ -303,7 +353,9 @@ def test_a_folder_without_a_run_is_not_taken_for_a_new_one_that_lacks_text(tmp_p
     def check(given: dict, data_dir: str = "") -> None:
         run_start.check(tmp_path / "typo", run_start.resolve(tmp_path / "typo", given, data_dir))
 
-    with pytest.raises(FileNotFoundError, match=f"There is no run in {tmp_path}/typo. .* `train_source` and `train_target`, `dataset`"):
+    with pytest.raises(
+        FileNotFoundError, match=f"There is no run in {tmp_path}/typo. .* `train_source` and `train_target`, `dataset`"
+    ):
         check({"train_steps": 7})
     with pytest.raises(FileNotFoundError, match=f"There is no prepared data in {tmp_path}/gone. "):
         check({}, str(tmp_path / "gone"))
@@ -322,7 +374,9 @@ def test_the_folder_of_a_run_is_none_for_data(tmp_path):
 
     def refused(data_dir: pathlib.Path) -> str:
         with pytest.raises(ValueError) as raised:
-            run_start.check(tmp_path / "new", run_start.resolve(tmp_path / "new", {"dataset": "builtin"}, str(data_dir)))
+            run_start.check(
+                tmp_path / "new", run_start.resolve(tmp_path / "new", {"dataset": "builtin"}, str(data_dir))
+            )
         assert not (tmp_path / "new").exists()
         return str(raised.value)
 
@@ -345,7 +399,8 @@ def test_the_folder_of_a_run_is_none_for_data(tmp_path):
         ({"best_metric": "chrf"}, "Expected `best_metric` to be one of bleu, loss. Received: best_metric=chrf."),
         (
             {"train_source": "a.en"},
-            "Expected `train_source` and `train_target`, or none, for the task translation. Received: train_source=a.en.",
+            "Expected `train_source` and `train_target`, or none, for the task translation. Received: "
+            "train_source=a.en.",
         ),
         ({"valid_source": "a.en"}, "Expected `valid_source` and `valid_target`, or none, for the task translation."),
         ({"architecture": "cnn"}, "Received: architecture=cnn."),

@@ -1,4 +1,6 @@
-"""A runner of Apache Beam that fails is one sentence with its own reason; all that it wrote is in a file, or shown on demand."""
+"""A runner of Apache Beam that fails is one sentence with its own reason; all that it wrote is in a file, or shown on
+demand.
+"""
 
 import concurrent.futures
 import pathlib
@@ -37,7 +39,10 @@ GRPC = """<_InactiveRpcError of RPC that terminated with:
         (RuntimeError(PYTHON), "ValueError: Expected a run. Received: x. [while running 'Write']"),
         (RuntimeError(f"Pipeline 7 failed in state FAILED: {JAVA}"), "Caused by: java.io.IOException: no space left"),
         (Exception(GRPC), "failed to connect to all addresses"),
-        (Exception(GRPC + GRPC.replace("failed to connect to all addresses", "deadline exceeded")), "deadline exceeded"),
+        (
+            Exception(GRPC + GRPC.replace("failed to connect to all addresses", "deadline exceeded")),
+            "deadline exceeded",
+        ),
         (RuntimeError(""), "RuntimeError"),
         (ValueError("Bad options.\nNo worker is there."), "No worker is there"),
         (RuntimeError(f"{'x' * 998}. And more"), "x" * 998),
@@ -46,7 +51,9 @@ GRPC = """<_InactiveRpcError of RPC that terminated with:
 )
 def test_the_reason_is_the_last_line_that_says_why(error, expected):
     assert reason(error) == expected
-    assert f"Expected the runner A to run the pipeline to its end. Received: {expected}. Check" in str(RunnerError("A", error))
+    assert f"Expected the runner A to run the pipeline to its end. Received: {expected}. Check" in str(
+        RunnerError("A", error)
+    )
     assert "\n" not in str(RunnerError("A", error))
 
 
@@ -60,9 +67,14 @@ def filtered(folder: pathlib.Path, *flags: str):
 @pytest.mark.medium
 def test_a_program_shows_one_sentence_and_keeps_the_rest_in_a_file(tmp_path):
     pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
-    flags = ["--beam_runner=PortableRunner", "--beam_options=--job_endpoint=localhost:1 --environment_type=LOOPBACK --job_server_timeout=1"]
+    flags = [
+        "--beam_runner=PortableRunner",
+        "--beam_options=--job_endpoint=localhost:1 --environment_type=LOOPBACK --job_server_timeout=1",
+    ]
     said = filtered(tmp_path, *flags).stderr.decode()
-    assert re.fullmatch(r"Error: Expected the runner PortableRunner to run .* Received: FutureTimeoutError\. Check .*\n", said)
+    assert re.fullmatch(
+        r"Error: Expected the runner PortableRunner to run .* Received: FutureTimeoutError\. Check .*\n", said
+    )
     log = pathlib.Path(re.search(r"See (\S+\.log) for what they have written, or give --traceback\.$", said)[1])
     assert log.exists()
     log.unlink()
@@ -75,7 +87,8 @@ def test_options_that_beam_does_not_take_are_one_sentence(tmp_path):
     pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
     said = filtered(tmp_path, "--beam_runner=DirectRunner", "--beam_options=--direct_num_workers=many").stderr.decode()
     assert said.startswith(
-        "Error: Expected options that Apache Beam takes. Received: --direct_num_workers=many (argument --direct_num_workers"
+        "Error: Expected options that Apache Beam takes. Received: --direct_num_workers=many (argument "
+        "--direct_num_workers"
     )
     assert said.count("\n") == 1 and not list(pathlib.Path(tmp_path).glob("out"))
 
@@ -84,11 +97,14 @@ def test_an_option_that_beam_does_not_know_is_named_and_may_be_one_of_the_runner
     """Story: a misspelt option was ignored without a word."""
     pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
     result = filtered(
-        tmp_path, "--beam_runner=DirectRunner", "--beam_options=--direct_num_worker=2 --direct_running_mode=in_memory --nonsense"
+        tmp_path,
+        "--beam_runner=DirectRunner",
+        "--beam_options=--direct_num_worker=2 --direct_running_mode=in_memory --nonsense",
     )
     assert result.returncode == 0 and (tmp_path / "out").exists()
     assert not list(tmp_path.glob("**/t2t_keras-beam-*.log"))  # What the workers wrote.
     [said] = [line for line in result.stderr.decode().splitlines() if "beam_options" in line]
     assert said.startswith(
-        "Apache Beam does not know --direct_num_worker, --nonsense in --beam_options. Check the spelling, unless DirectRunner"
+        "Apache Beam does not know --direct_num_worker, --nonsense in --beam_options. Check the spelling, unless "
+        "DirectRunner"
     )

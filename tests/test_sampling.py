@@ -26,12 +26,17 @@ DTYPES = {"temperature": tf.float32, "top_k": tf.int32, "top_p": tf.float32}
 
 def sampled(seeds, draws: int = 1, first: int = 0, **options) -> Sampled:
     """So many draws of each sentence, from the given number on; options are the same for all or a list."""
-    of_all = {name: tf.constant(np.broadcast_to(value, [len(seeds)]), DTYPES[name]) for name, value in {**WHOLE, **options}.items()}
+    of_all = {
+        name: tf.constant(np.broadcast_to(value, [len(seeds)]), DTYPES[name])
+        for name, value in {**WHOLE, **options}.items()
+    }
     return Sampled(keys(tf.constant(seeds, tf.int64)[:, None], tf.range(first, first + draws)[None]), **of_all)
 
 
 def allowed(probabilities, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> np.ndarray:
-    """The probabilities that a token is drawn with: those of the model with a temperature, of the most likely tokens."""
+    """The probabilities that a token is drawn with: those of the model with a temperature, of the most likely
+    tokens.
+    """
     changed = probabilities ** (1 / temperature)
     changed /= changed.sum()
     kept = np.zeros(len(changed), bool)
@@ -57,7 +62,13 @@ def splitmix64(seed: int, number: int) -> list[int]:
 
 
 def test_random_bits_are_those_of_splitmix64():
-    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
+    published = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
     assert splitmix64(1234567, 5) == published
     for seed in (0, 1234567, 2**64 - 1):
         received = random_bits(tf.constant(seed, tf.uint64), tf.constant(np.arange(50), tf.uint64))
@@ -71,9 +82,14 @@ def test_keys_of_seeds_and_draws_differ():
 
 
 def test_random_numbers_are_uniform_in_each_of_their_arguments():
-    """Of seeds, draws, positions and rounds that follow each other, in 50 intervals; and numbers beside each other are unrelated."""
+    """Of seeds, draws, positions and rounds that follow each other, in 50 intervals; and numbers beside each other are
+    unrelated.
+    """
     seeds, draws, positions = np.meshgrid(np.arange(20), np.arange(20), np.arange(50), indexing="ij")
-    bits = random_bits(keys(tf.constant(seeds.ravel(), tf.int64), tf.constant(draws.ravel())), tf.constant(positions.ravel(), tf.uint64))
+    bits = random_bits(
+        keys(tf.constant(seeds.ravel(), tf.int64), tf.constant(draws.ravel())),
+        tf.constant(positions.ravel(), tf.uint64),
+    )
     for number in (0, 1):
         values = _uniform(random_bits(bits, tf.constant(number, tf.uint64))).numpy()
         assert values.min() >= 0 and values.max() < 1
@@ -110,7 +126,19 @@ def test_no_token_of_probability_zero_is_drawn_at_either_end(uniform):
         assert draw(tf.constant(probabilities), tf.constant([uniform], tf.float64))[0] in places
 
 
-LIMITS = [(0, 1.0), (1, 1.0), (3, 1.0), (7, 1.0), (100, 1.0), (0, 0.5), (0, 0.9), (0, 1e-6), (4, 0.5), (2, 0.99), (5, 1.0)]
+LIMITS = [
+    (0, 1.0),
+    (1, 1.0),
+    (3, 1.0),
+    (7, 1.0),
+    (100, 1.0),
+    (0, 0.5),
+    (0, 0.9),
+    (0, 1e-6),
+    (4, 0.5),
+    (2, 0.99),
+    (5, 1.0),
+]
 
 
 @pytest.mark.parametrize(("spread", "vocab_size"), [(0.3, 40), (2.0, 40), (1.0, 600)])
@@ -129,7 +157,10 @@ def test_tokens_are_drawn_from_the_most_likely_with_their_probabilities(spread, 
         return _uniform(random_bits(tf.gather(bits, rows), tf.cast(number, tf.uint64)))
 
     tokens = draw_of_most_likely(
-        tf.constant(np.tile(probabilities, [rows, 1]), tf.float32), tf.constant(top_k, tf.int32), tf.constant(top_p, tf.float32), uniform
+        tf.constant(np.tile(probabilities, [rows, 1]), tf.float32),
+        tf.constant(top_k, tf.int32),
+        tf.constant(top_p, tf.float32),
+        uniform,
     ).numpy()
     assert rounds == list(range(len(rounds))) and 2 < len(rounds) < 30
     for place, (k, p) in enumerate(LIMITS):
@@ -157,14 +188,20 @@ def test_without_a_limit_there_is_one_round():
 # A search
 
 
-@pytest.mark.parametrize("options", [{}, {"temperature": 0.5}, {"temperature": 2.0}, {"top_k": 2}, {"top_p": 0.7}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"temperature": 0.5}, {"temperature": 2.0}, {"top_k": 2}, {"top_p": 0.7}], ids=str
+)
 @pytest.mark.parametrize("draws", [1, 3])
 def test_draws_have_the_probabilities_of_all_that_could_be_written(draws, options):
     """χ² over every output of three tokens; scores are log P of the model whatever the options."""
     number = 3000 // draws
     (table,) = random_tables(batch=1, seed=7, vocab_size=5, spread=0.7)
     found = search(
-        np.repeat(table[None], number, axis=0), beam_size=draws, max_length=3, alpha=0.0, selector=sampled(range(number), draws, **options)
+        np.repeat(table[None], number, axis=0),
+        beam_size=draws,
+        max_length=3,
+        alpha=0.0,
+        selector=sampled(range(number), draws, **options),
     )
     of_model = every_hypothesis(table, 3)
 
@@ -184,7 +221,9 @@ def test_each_draw_of_a_sentence_is_independent_of_the_others():
     """Pairs of draws have the product of their probabilities."""
     number = 4000
     (table,) = random_tables(batch=1, seed=9, spread=0.7)
-    found = search(np.repeat(table[None], number, axis=0), beam_size=2, max_length=1, alpha=0.0, selector=sampled(range(number), 2))
+    found = search(
+        np.repeat(table[None], number, axis=0), beam_size=2, max_length=1, alpha=0.0, selector=sampled(range(number), 2)
+    )
     single = {tokens: math.exp(value) for tokens, value in every_hypothesis(table, 1).items()}
     pairs = {}
     for one, other in itertools.product(single, repeat=2):
@@ -212,7 +251,11 @@ def test_several_draws_at_once_are_those_drawn_one_at_a_time():
 def test_a_draw_depends_on_the_seed_of_its_sentence_alone():
     tables = np.repeat(random_tables(batch=6, seed=12, spread=0.7), 2, axis=0)
     seeds, maxima = [5, 5, 8, 9, 5, 5, 1, 2, 3, 3, -4, 2**40], [8, 8, 3, 3, 6, 6, 1, 1, 8, 8, 7, 7]
-    limits = {"temperature": [1.0, 1, 2, 2, 0.5, 0.5, 1, 1, 1, 1, 1, 1], "top_k": [0, 0, 2, 2] * 3, "top_p": [1.0] * 6 + [0.8] * 6}
+    limits = {
+        "temperature": [1.0, 1, 2, 2, 0.5, 0.5, 1, 1, 1, 1, 1, 1],
+        "top_k": [0, 0, 2, 2] * 3,
+        "top_p": [1.0] * 6 + [0.8] * 6,
+    }
     together = search(tables, beam_size=2, max_length=maxima, alpha=0.0, selector=sampled(seeds, 2, **limits))
     for row in range(12):
         own = sampled(seeds[row : row + 1], 2, **{name: values[row] for name, values in limits.items()})
@@ -225,7 +268,9 @@ def test_a_draw_depends_on_the_seed_of_its_sentence_alone():
 def test_a_longer_maximum_continues_what_was_drawn():
     tables = random_tables(batch=10, seed=13)
     tables[..., EOS] -= 3
-    short, long = (search(tables, beam_size=1, max_length=most, alpha=0.0, selector=sampled(range(10))) for most in (3, 8))
+    short, long = (
+        search(tables, beam_size=1, max_length=most, alpha=0.0, selector=sampled(range(10))) for most in (3, 8)
+    )
     assert [row[0][0][:3] for row in long] == [row[0][0] for row in short] and any(len(row[0][0]) > 3 for row in long)
 
 
@@ -245,7 +290,9 @@ def test_a_forbidden_token_is_never_drawn_and_the_others_keep_their_odds():
 def test_where_everything_is_forbidden_nothing_is_drawn():
     tables = random_tables(batch=2, seed=15)
     forbidden = [Forbidden(tf.constant([token, START])) for token in range(4)]
-    nothing, other = search(tables, beam_size=2, max_length=4, alpha=0.0, scorers=forbidden, selector=sampled([1, 2], 2, top_k=2))
+    nothing, other = search(
+        tables, beam_size=2, max_length=4, alpha=0.0, scorers=forbidden, selector=sampled([1, 2], 2, top_k=2)
+    )
     assert nothing == [] and len(other) == 2
 
 
@@ -263,14 +310,19 @@ def test_the_most_likely_token_alone_is_greedy_search():
 
 def options_of(number: int, draws=1, seeds=None, **options) -> dict:
     """The inputs of `Translator.draw` for so many sentences; a value for all or a list."""
-    found = {name: tf.constant(np.broadcast_to(value, [number]), DTYPES[name]) for name, value in {**WHOLE, **options}.items()}
+    found = {
+        name: tf.constant(np.broadcast_to(value, [number]), DTYPES[name])
+        for name, value in {**WHOLE, **options}.items()
+    }
     seed = tf.constant(list(seeds if seeds is not None else range(number)), tf.int64)
     return {**found, "seed": seed, "draws": tf.constant(np.broadcast_to(draws, [number]), tf.int32)}
 
 
 @functools.cache
 def graph(translator: Translator):
-    columns = {name: tf.TensorSpec([None], dtype) for name, dtype in {**DTYPES, "seed": tf.int64, "draws": tf.int32}.items()}
+    columns = {
+        name: tf.TensorSpec([None], dtype) for name, dtype in {**DTYPES, "seed": tf.int64, "draws": tf.int32}.items()
+    }
     return tf.function(
         lambda source, maxima, inputs: translator.draw(source, maxima, weights=inference, **inputs),
         input_signature=[tf.RaggedTensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32), columns],
@@ -284,7 +336,10 @@ def drawn(translator: Translator, sources: list[list[int]], max_length=4, **opti
     sequences, scores = graph(translator)(
         source, tf.constant(np.broadcast_to(max_length, [number]), tf.int32), options_of(number, **options)
     )
-    return [list(zip(map(tuple, rows), values, strict=True)) for rows, values in zip(sequences.to_list(), scores.to_list(), strict=True)]
+    return [
+        list(zip(map(tuple, rows), values, strict=True))
+        for rows, values in zip(sequences.to_list(), scores.to_list(), strict=True)
+    ]
 
 
 SOURCES = [[4, EOS], [6, 5, 4, 6, 4, EOS], [5, 5, EOS]]
@@ -292,7 +347,9 @@ SOURCES = [[4, EOS], [6, 5, 4, 6, 4, EOS], [5, 5, EOS]]
 
 @pytest.mark.medium
 def test_draws_of_a_transformer_have_its_probabilities():
-    """χ² over all outputs of two tokens, for two sentences with other options. Padding at the end cannot be told from none."""
+    """χ² over all outputs of two tokens, for two sentences with other options. Padding at the end cannot be told from
+    none.
+    """
     model, number = small(1), 4000
     options = [{}, {"temperature": 1.5, "top_p": 0.9}]
     both = {"temperature": [1.0, 1.5], "top_p": [1.0, 0.9]}
@@ -305,7 +362,10 @@ def test_draws_of_a_transformer_have_its_probabilities():
             for other, second in enumerate([1.0] if token == EOS else allowed(of_model[token, 1], **limits)):
                 tokens = (token,) if token == EOS else (token, other)
                 probabilities[tuple(np.trim_zeros(tokens, "b"))] += first * second
-        assert_drawn_from(collections.Counter(tokens for tokens, _ in row), {key: value for key, value in probabilities.items() if value})
+        assert_drawn_from(
+            collections.Counter(tokens for tokens, _ in row),
+            {key: value for key, value in probabilities.items() if value},
+        )
 
 
 def test_scores_of_draws_are_log_probabilities_of_the_model():
@@ -334,7 +394,10 @@ def test_a_draw_through_a_translator_is_that_of_the_search():
             assert tokens.shape[1] == 1
             before = state["read"][:, -1] if position > 0 else tokens
             where = tf.stack([tf.fill(tokens.shape, position), before, tokens], axis=2)
-            return tf.gather_nd(tables[0], where), {**state, "read": tf.concat([state["read"], tokens[:, None]], axis=1)}
+            return tf.gather_nd(tables[0], where), {
+                **state,
+                "read": tf.concat([state["read"], tokens[:, None]], axis=1),
+            }
 
     translator = Translator(Table(seed=1), None, DecodeConfig())
     tf.config.run_functions_eagerly(True)
@@ -355,9 +418,9 @@ def test_a_sentence_alone_has_the_draws_that_it_has_among_others():
     number = 64
     sources = [[*rng.integers(4, 7, rng.integers(1, 9)).tolist(), EOS] for _ in range(number)]
     options = {
-        "max_length": rng.integers(1, 9, number), "draws": rng.integers(0, 12, number), "seeds": rng.integers(-(2**63), 2**63 - 1, number),
-        "temperature": rng.choice([0.5, 1.0, 2.0], number), "top_k": rng.choice([0, 2, 3], number),
-        "top_p": rng.choice([0.5, 0.9, 1.0], number),
+        "max_length": rng.integers(1, 9, number), "draws": rng.integers(0, 12, number),
+        "seeds": rng.integers(-(2**63), 2**63 - 1, number), "temperature": rng.choice([0.5, 1.0, 2.0], number),
+        "top_k": rng.choice([0, 2, 3], number), "top_p": rng.choice([0.5, 0.9, 1.0], number),
     }  # fmt: skip
     together = drawn(Translator(model, None, DecodeConfig(search_rows=7, search_cores=3)), sources, **options)
     alone = Translator(model, None, DecodeConfig(search_cores=1))
@@ -369,7 +432,9 @@ def test_a_sentence_alone_has_the_draws_that_it_has_among_others():
         np.testing.assert_allclose([score for _, score in kept], [score for _, score in together[row]], atol=1e-5)
     assert [len(row) for row in together] == options["draws"].tolist()
     [backwards] = [drawn(alone, sources[::-1], **{name: values[::-1] for name, values in options.items()})]
-    assert [[tokens for tokens, _ in row] for row in backwards[::-1]] == [[tokens for tokens, _ in row] for row in together]
+    assert [[tokens for tokens, _ in row] for row in backwards[::-1]] == [
+        [tokens for tokens, _ in row] for row in together
+    ]
 
 
 def test_sentences_are_divided_into_few_draws_at_a_time():
@@ -380,7 +445,9 @@ def test_sentences_are_divided_into_few_draws_at_a_time():
 
 
 def test_a_draw_repeats_no_n_gram_where_the_configuration_forbids_it():
-    found = drawn(Translator(Recurrent(seed=10), None, DecodeConfig(no_repeat_ngram=2)), [[5, EOS]], max_length=9, draws=200)
+    found = drawn(
+        Translator(Recurrent(seed=10), None, DecodeConfig(no_repeat_ngram=2)), [[5, EOS]], max_length=9, draws=200
+    )
     pairs = [list(itertools.pairwise(tokens)) for tokens, _ in found[0]]
     assert all(len(each) == len(set(each)) for each in pairs) and max(map(len, pairs)) > 5
 
@@ -389,13 +456,17 @@ def test_a_draw_repeats_no_n_gram_where_the_configuration_forbids_it():
 def test_a_translator_samples_text_by_the_numbers_of_lines():
     translator = Translator(Recurrent(seed=11), Numbers(), DecodeConfig(extra_length=3, max_input=4))
     signatures, lines = Signatures(translator), ["5 4", "", "6 6 4", "5 4"]
-    found = sampler(signatures, SampleConfig(draws=6, seed=3))(tf.constant(lines), tf.constant([5, 6, 7, 2**33], tf.int64))
+    found = sampler(signatures, SampleConfig(draws=6, seed=3))(
+        tf.constant(lines), tf.constant([5, 6, 7, 2**33], tf.int64)
+    )
     assert found["text"].shape == found["score"].shape == (4, 6)
     assert set(found["text"][1].numpy()) == {b""} and not found["score"][1].numpy().any()
     assert found["text"][0].numpy().tolist() != found["text"][3].numpy().tolist()
     options = {"draws": 6, "seeds": [3 * 2**32 + 5], "max_length": 3 + 3}
     [expected] = drawn(translator, [[5, 4, EOS]], **options)
-    assert [Numbers.written("5 4", text, 3) for text in found["text"][0].numpy()] == [list(tokens) for tokens, _ in expected]
+    assert [Numbers.written("5 4", text, 3) for text in found["text"][0].numpy()] == [
+        list(tokens) for tokens, _ in expected
+    ]
     np.testing.assert_allclose(found["score"][0], [score for _, score in expected], atol=1e-5)
     of_lines = sampler(signatures, SampleConfig(draws=2, temperature=2.0))
     many, again = (
@@ -411,11 +482,14 @@ def test_a_sampler_has_the_options_of_its_configuration_and_a_seed_for_each_line
         return {"text": 1, "score": 2, "truncated": 3, "error": tf.constant(["", wrong])}
 
     seen, wrong, config = {}, "", SampleConfig(draws=3, seed=2, temperature=0.5, top_k=7, top_p=0.25)
-    draws, lines = sampler(types.SimpleNamespace(sample=sample), config), (tf.constant(["a", "b"]), tf.constant([4, 9], tf.int64))
+    draws, lines = (
+        sampler(types.SimpleNamespace(sample=sample), config),
+        (tf.constant(["a", "b"]), tf.constant([4, 9], tf.int64)),
+    )
     assert draws(*lines) == {"text": 1, "score": 2, "truncated": 3}
     assert seen == {
-        "text": [b"a", b"b"], "seed": [2 * 2**32 + 4, 2 * 2**32 + 9], "draws": [3, 3], "temperature": [0.5, 0.5], "top_k": [7, 7],
-        "top_p": [0.25, 0.25], "max_length": [0, 0],
+        "text": [b"a", b"b"], "seed": [2 * 2**32 + 4, 2 * 2**32 + 9], "draws": [3, 3], "temperature": [0.5, 0.5],
+        "top_k": [7, 7], "top_p": [0.25, 0.25], "max_length": [0, 0],
     }  # fmt: skip
     wrong = "top_k: expected less. "
     with pytest.raises(ValueError, match="top_k: expected less. The sentence is: 'b'."):

@@ -26,7 +26,14 @@ from t2t_keras.system import files
 
 ROOT = pathlib.Path(__file__).parent.parent
 DECODE = DecodeConfig(beam_size=2, alpha=0.8, max_input=24, extra_length=4)
-LINES = ["two hundred and seven", "", "one", "😀 ½", "a\x00b", "the twenty-first of may nineteen ninety-nine and one million and one euros"]
+LINES = [
+    "two hundred and seven",
+    "",
+    "one",
+    "😀 ½",
+    "a\x00b",
+    "the twenty-first of may nineteen ninety-nine and one million and one euros",
+]
 # What a program has that knows nothing of this project.
 ALONE = """
 import json, sys
@@ -45,7 +52,7 @@ print(json.dumps([
     [text.decode() for text in found["text"].numpy()], found["score"].numpy().tolist(), scores["log_prob"].numpy().tolist(),
     [[text.decode("utf-8", "replace") for text in row] for row in drawn["text"].numpy()], drawn["score"].numpy().tolist(),
 ]))
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +80,18 @@ def contents(folder: pathlib.Path) -> set[str]:
 @pytest.mark.parametrize(("step", "expected"), [(7, {"loss": 1.5, "update": 7}), (0, None)])
 def test_an_export_names_the_best_validation_of_its_run(monkeypatch, tmp_path, step, expected):
     """A state has the loss times -1: the highest is the best."""
-    monkeypatch.setattr(savedmodel, "load_with_states", lambda *_: (None, [{"best": -1.5, "best_step": step, "step": 9}]))
+    monkeypatch.setattr(
+        savedmodel, "load_with_states", lambda *_: (None, [{"best": -1.5, "best_step": step, "step": 9}])
+    )
     groups = {"train": TrainConfig(best_metric="loss"), "data": DataConfig(source_tag="<a>,<b>" if step else "")}
     monkeypatch.setattr(run_folder, "groups", lambda _, name: (groups[name],))
     monkeypatch.setattr(run_folder, "architecture_of", lambda _: "transformer")
     monkeypatch.setattr(savedmodel, "export", lambda translator, folder, about: about)
     found = savedmodel.export_run(tmp_path, tmp_path, "best")
     tags = {"tags": ["<a>", "<b>"]} if step else {}
-    assert found == {"architecture": "transformer", "checkpoint": "best", "update": 9, "best_validation": expected} | tags
+    assert (
+        found == {"architecture": "transformer", "checkpoint": "best", "update": 9, "best_validation": expected} | tags
+    )
 
 
 def test_versions_are_counted_from_1_and_what_is_no_number_does_not_count(tmp_path):
@@ -93,7 +104,9 @@ def test_versions_are_counted_from_1_and_what_is_no_number_does_not_count(tmp_pa
 
 @pytest.mark.medium
 @pytest.mark.parametrize("fails", ["saving", "warm-up", "renaming"])
-def test_an_export_that_fails_leaves_no_version_and_the_next_is_whole(version, translator, tmp_path, monkeypatch, fails, messages):
+def test_an_export_that_fails_leaves_no_version_and_the_next_is_whole(
+    version, translator, tmp_path, monkeypatch, fails, messages
+):
     """A server takes any number for a version, so there is none until the last moment."""
     seen = []
 
@@ -122,7 +135,10 @@ def test_an_export_that_fails_leaves_no_version_and_the_next_is_whole(version, t
         assert [savedmodel.export(translator, tmp_path, {}).name for _ in range(2)] == ["1", "2"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "1", "2"] and len(messages) == 2
     for name in ("1", "2"):
-        assert contents(tmp_path / name) == {f"assets.extra/{savedmodel.DESCRIPTION}", f"assets.extra/{savedmodel.WARM_UP}"}
+        assert contents(tmp_path / name) == {
+            f"assets.extra/{savedmodel.DESCRIPTION}",
+            f"assets.extra/{savedmodel.WARM_UP}",
+        }
 
 
 def test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when_there_is_room(tmp_path):
@@ -133,7 +149,8 @@ def test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when
             file.write(b"x" * 2**20)
 
     with pytest.raises(
-        OSError, match=rf"^Could not write {tmp_path}/1 \(.*No space left on device.*\)\. It is incomplete and is not used: "
+        OSError,
+        match=rf"^Could not write {tmp_path}/1 \(.*No space left on device.*\)\. It is incomplete and is not used: ",
     ):
         savedmodel.write_version(tmp_path, write)
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
@@ -141,7 +158,10 @@ def test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when
 
 
 def test_a_second_export_at_the_same_time_is_refused_and_harms_nothing(translator, tmp_path):
-    with files.exclusive(tmp_path / ".lock", "it"), pytest.raises(BlockingIOError, match=f"{tmp_path} is in use by process {os.getpid()}"):
+    with (
+        files.exclusive(tmp_path / ".lock", "it"),
+        pytest.raises(BlockingIOError, match=f"{tmp_path} is in use by process {os.getpid()}"),
+    ):
         savedmodel.export(translator, tmp_path, {})
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
@@ -166,7 +186,9 @@ def test_a_weight_in_8_bits_is_one_byte_of_a_graph(translator, tmp_path, monkeyp
 def test_warm_up_requests_have_texts_of_every_size_and_ask_for_alignments(tmp_path):
     """A shorter one would leave a part of the work to the first client."""
     tokenizer = types.SimpleNamespace(pieces=[f"▁{number}" for number in range(70)])
-    savedmodel._warm_up(tmp_path / "requests", types.SimpleNamespace(translator=types.SimpleNamespace(source_tokenizer=tokenizer)))
+    savedmodel._warm_up(
+        tmp_path / "requests", types.SimpleNamespace(translator=types.SimpleNamespace(source_tokenizer=tokenizer))
+    )
     sizes = {}
     for record in tf.data.TFRecordDataset(str(tmp_path / "requests")).as_numpy_iterator():
         request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
@@ -177,7 +199,13 @@ def test_warm_up_requests_have_texts_of_every_size_and_ask_for_alignments(tmp_pa
             assert len(set(texts)) == len(texts) and "▁" not in "".join(texts)
             [length] = {len(text.split()) for text in texts}
             sizes.setdefault((request.model_spec.signature_name, name), []).append((len(texts), length))
-    asked = [("serving_default", "text"), ("translate_with_options", "text"), ("sample", "text"), ("score", "source"), ("score", "target")]
+    asked = [
+        ("serving_default", "text"),
+        ("translate_with_options", "text"),
+        ("sample", "text"),
+        ("score", "source"),
+        ("score", "target"),
+    ]
     assert sizes == {one: list(savedmodel.WARM_UP_SIZES) for one in asked}
 
 
@@ -208,7 +236,12 @@ def test_an_export_divides_no_batch(version):
     """As many loops run in parallel on a machine with any number of cores."""
     saved = saved_model_pb2.SavedModel()
     saved.ParseFromString((version / "saved_model.pb").read_bytes())
-    nodes = [node for graph in saved.meta_graphs for function in graph.graph_def.library.function for node in function.node_def]
+    nodes = [
+        node
+        for graph in saved.meta_graphs
+        for function in graph.graph_def.library.function
+        for node in function.node_def
+    ]
     found = {node.attr["parallel_iterations"].i for node in nodes if node.op in ("While", "StatelessWhile")}
     assert sub_batches.PARALLEL in found and 5 not in found
 
@@ -224,7 +257,9 @@ def test_an_export_has_the_rows_and_cores_that_it_is_given(translator, tmp_path,
         raise _SavedError
 
     monkeypatch.setattr(tf.saved_model, "save", save)
-    given = Translator(translator.model, translator.tokenizer, dataclasses.replace(DECODE, search_rows=256, search_cores=3))
+    given = Translator(
+        translator.model, translator.tokenizer, dataclasses.replace(DECODE, search_rows=256, search_cores=3)
+    )
     with pytest.raises(_SavedError):
         savedmodel.export(given, tmp_path, {})
     assert given.limits == (256, 32768, 3)
@@ -305,7 +340,9 @@ def test_an_export_in_bfloat16_says_so_and_scores_almost_as_one_in_float32(tmp_p
     assert json.loads((folder / "assets.extra" / savedmodel.DESCRIPTION).read_text())["dtype"] == "bfloat16"
     signatures, service = tf.saved_model.load(str(folder)).signatures, Signatures(translator)
     lines = tf.constant(stand_in.sentences(12))
-    found, expected = (score(source=lines, target=lines)["log_prob"].numpy() for score in (signatures["score"], service.score))
+    found, expected = (
+        score(source=lines, target=lines)["log_prob"].numpy() for score in (signatures["score"], service.score)
+    )
     assert found.dtype == np.float32 and 0 < np.abs(found / expected - 1).max() < 0.05
     translations = signatures["serving_default"](text=lines)
     assert np.isfinite(translations["score"]).all() and len(set(translations["text"].numpy())) > 6
@@ -325,11 +362,19 @@ def test_a_weight_that_is_not_trained_is_exported_too(tmp_path):
 
 
 def test_nothing_but_numbers_the_network_and_sub_words_is_in_the_graph(version):
-    """No Python, no files: whoever serves it needs TF.Text's SentencePiece operations, and no other than TensorFlow's own."""
+    """No Python, no files: whoever serves it needs TF.Text's SentencePiece operations, and no other than TensorFlow's
+    own.
+    """
     saved = saved_model_pb2.SavedModel.FromString((version / "saved_model.pb").read_bytes())
     graph = saved.meta_graphs[0].graph_def
-    used = {node.op for node in graph.node} | {node.op for function in graph.library.function for node in function.node_def}
-    assert {op for op in used if "Sentencepiece" in op} == {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
+    used = {node.op for node in graph.node} | {
+        node.op for function in graph.library.function for node in function.node_def
+    }
+    assert {op for op in used if "Sentencepiece" in op} == {
+        "SentencepieceOp",
+        "SentencepieceTokenizeOp",
+        "SentencepieceDetokenizeOp",
+    }
     assert not {op for op in used if op in ("PyFunc", "EagerPyFunc", "PyFuncStateless", "ReadFile", "WriteFile")}
 
 

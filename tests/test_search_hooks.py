@@ -1,4 +1,6 @@
-"""What scores continuations and what selects them, against every hypothesis listed by hand; alone, and through a `Translator`."""
+"""What scores continuations and what selects them, against every hypothesis listed by hand; alone, and through a
+`Translator`.
+"""
 
 import collections
 import itertools
@@ -45,7 +47,9 @@ class Forbidden(Scorer):
 
 
 class Sampler(Selector):
-    """Draws a continuation of each beam, with a seed for each sentence, [B] int32. Before the first token, all beams continue the first."""
+    """Draws a continuation of each beam, with a seed for each sentence, [B] int32. Before the first token, all beams
+    continue the first.
+    """
 
     def __init__(self, seeds):
         self.state = seeds
@@ -56,7 +60,8 @@ class Sampler(Selector):
     def __call__(self, log_probs, hypotheses, seeds):
         draw = lambda seed: tf.random.stateless_uniform(log_probs.shape[1:], [seed, hypotheses.position])  # noqa: E731
         uniform = tf.map_fn(draw, seeds, fn_output_signature=tf.float32)
-        tokens = tf.argmax(log_probs - tf.math.log(-tf.math.log(uniform)), axis=2, output_type=tf.int32)  # Gumbel's maximum.
+        # Gumbel's maximum.
+        tokens = tf.argmax(log_probs - tf.math.log(-tf.math.log(uniform)), axis=2, output_type=tf.int32)
         parents = tf.zeros_like(tokens) + tf.where(hypotheses.position == 0, 0, tf.range(log_probs.shape[1]))
         totals = tf.gather(hypotheses.log_probs, parents, batch_dims=1) + tf.gather(log_probs, tokens, batch_dims=2)
         return (totals, parents, tokens), seeds
@@ -83,7 +88,9 @@ class Apart(Selector):
 
 
 class Forgetful(Scorer):
-    """Takes 0.7 from a token for each time that its hypothesis has written it. The state, [R, W, V] float32, counts them."""
+    """Takes 0.7 from a token for each time that its hypothesis has written it. The state, [R, W, V] float32, counts
+    them.
+    """
 
     def __init__(self, batch: int, beam_size: int, vocab_size: int):
         self.state, self.crossed = tf.zeros([batch, beam_size, vocab_size]), 0
@@ -91,7 +98,9 @@ class Forgetful(Scorer):
     def __call__(self, log_probs, hypotheses, counts):
         counts = follow(counts, hypotheses.ancestors)
         if tf.executing_eagerly():
-            self.crossed += int(tf.reduce_sum(tf.cast(parents(hypotheses.ancestors) != hypotheses.ancestors[:, :, -1], tf.int32)))
+            self.crossed += int(
+                tf.reduce_sum(tf.cast(parents(hypotheses.ancestors) != hypotheses.ancestors[:, :, -1], tf.int32))
+            )
         counts += tf.where(hypotheses.position > 0, tf.one_hot(hypotheses.tokens, log_probs.shape[-1]), 0.0)
         return log_probs - 0.7 * counts, counts
 
@@ -110,14 +119,17 @@ class NoRepeatedPair(Scorer):
         state = follow(state, hypotheses.ancestors)
         added = tf.stack([state["last"], hypotheses.tokens], axis=2)[:, :, None]
         pairs = tf.concat([state["pairs"], added], axis=2)
-        again = tf.where(pairs[..., :1] == hypotheses.tokens[:, :, None, None], pairs[..., 1:], -1)  # What came after this token.
+        # What came after this token.
+        again = tf.where(pairs[..., :1] == hypotheses.tokens[:, :, None, None], pairs[..., 1:], -1)
         repeated = tf.reduce_any(again == tf.range(log_probs.shape[-1]), axis=2)
         return tf.where(repeated, -math.inf, log_probs), {"pairs": pairs, "last": hypotheses.tokens}
 
     @staticmethod
     def by_hand(tokens, values):
         tokens = (START, START, *tokens)
-        return np.where([(tokens[-1], token) in itertools.pairwise(tokens) for token in range(len(values))], -np.inf, values)
+        return np.where(
+            [(tokens[-1], token) in itertools.pairwise(tokens) for token in range(len(values))], -np.inf, values
+        )
 
 
 def ancestors_of(steps: list) -> list[np.ndarray]:
@@ -148,11 +160,15 @@ def test_a_state_that_follows_its_beams_is_gathered_by_their_parents_in_every_dt
         (rng.normal(size=[batch, 3, 0, 2]).astype(np.float32),),
     ]
     # Every size unknown but the number of beams, as in the body of a loop.
-    specs = tf.nest.map_structure(lambda x: tf.TensorSpec([None, 3] + [None] * (x.ndim - 2), x.dtype), (state, ancestors))
+    specs = tf.nest.map_structure(
+        lambda x: tf.TensorSpec([None, 3] + [None] * (x.ndim - 2), x.dtype), (state, ancestors)
+    )
     function = tf.function(follow, input_signature=specs) if graph else follow
     received = function(tf.nest.map_structure(tf.constant, state), tf.constant(ancestors))
     rows = np.arange(batch)[:, None]
-    tf.nest.map_structure(lambda new, old: np.testing.assert_array_equal(new, old[rows, ancestors[:, :, -2]]), received, state)
+    tf.nest.map_structure(
+        lambda new, old: np.testing.assert_array_equal(new, old[rows, ancestors[:, :, -2]]), received, state
+    )
 
 
 @pytest.mark.parametrize("vocab_size", [6, 4000])
@@ -172,16 +188,22 @@ def test_the_normalized_logits_have_the_bits_of_the_top_log_probs(vocab_size):
 def test_a_search_with_a_forbidden_token_equals_exhaustive_search_over_the_others_with_scores_as_they_were(alpha):
     tables = random_tables(batch=3, seed=61, vocab_size=5)
     forbidden = [0, 2, 4]
-    found = search(tables, beam_size=162, places=121, max_length=5, alpha=alpha, scorers=[Forbidden(tf.constant(forbidden))])
+    found = search(
+        tables, beam_size=162, places=121, max_length=5, alpha=alpha, scorers=[Forbidden(tf.constant(forbidden))]
+    )
     for received, table, token in zip(found, tables, forbidden, strict=True):
-        assert_same(received, ranked({x: p for x, p in every_hypothesis(table, 5).items() if token not in x}, alpha)[:121])
+        assert_same(
+            received, ranked({x: p for x, p in every_hypothesis(table, 5).items() if token not in x}, alpha)[:121]
+        )
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 5])
 def test_what_a_scorer_changes_is_what_is_searched(beam_size):
     tables = random_tables(batch=30, seed=62, vocab_size=6)
     forbidden = np.random.default_rng(0).choice([0, 1, 2, 4, 5], 30)
-    found = search(tables, beam_size=beam_size, max_length=7, alpha=0.6, scorers=[Forbidden(tf.constant(forbidden, tf.int32))])
+    found = search(
+        tables, beam_size=beam_size, max_length=7, alpha=0.6, scorers=[Forbidden(tf.constant(forbidden, tf.int32))]
+    )
     for received, table, token in zip(found, tables, forbidden, strict=True):
 
         def change(tokens, values, token=token):
@@ -200,7 +222,11 @@ def test_scorers_change_the_scores_one_after_another():
 def test_where_everything_is_forbidden_nothing_is_found():
     tables = random_tables(batch=3, seed=64)
     nothing, *others = search(
-        tables, beam_size=2, max_length=4, alpha=0.6, scorers=[Forbidden(tf.constant([each, 0, 0])) for each in range(4)]
+        tables,
+        beam_size=2,
+        max_length=4,
+        alpha=0.6,
+        scorers=[Forbidden(tf.constant([each, 0, 0])) for each in range(4)],
     )
     assert nothing == [] and all(others)
 
@@ -226,7 +252,12 @@ def test_sentences_that_finish_early_do_not_disturb_the_states_of_others(beam_si
     @tf.function
     def run(start, max_length, forbidden, prefix, seed):
         batch = tf.shape(start)[0]
-        scorers = [Forbidden(forbidden), Prefix(prefix), Forgetful(batch, beam_size, 6), NoRepeatedPair(batch, beam_size)]
+        scorers = [
+            Forbidden(forbidden),
+            Prefix(prefix),
+            Forgetful(batch, beam_size, 6),
+            NoRepeatedPair(batch, beam_size),
+        ]
         state = {"read": tf.zeros([batch, 0, beam_size], tf.int32)}
         options = {"eos_id": EOS, "beam_size": beam_size, "max_length": max_length, "alpha": 0.6, "scorers": scorers}
         best = beam_search(history_step(weights), state, start, **options)
@@ -286,7 +317,9 @@ def test_a_scorer_is_called_only_while_it_applies():
             calls.append((int(hypotheses.position), self.positions))
             return super().__call__(log_probs, hypotheses, tokens)
 
-    found = search(tables, beam_size=3, max_length=6, alpha=0.0, scorers=[First(tf.fill([3], 1), 2), First(tf.fill([3], 2), 3)])
+    found = search(
+        tables, beam_size=3, max_length=6, alpha=0.0, scorers=[First(tf.fill([3], 1), 2), First(tf.fill([3], 2), 3)]
+    )
     assert calls == [(0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
 
     def change(tokens, values):
@@ -305,7 +338,9 @@ def operations(scorers, selector=None) -> list[str]:
         state = {"read": tf.zeros([tf.shape(start)[0], 0, 4], tf.int32)}
         options = {"selector": selector} if selector else {}
         rows = {"eos_id": EOS, "beam_size": 4, "max_length": tf.fill(tf.shape(start), 9), "alpha": 0.6}
-        return beam_search(history_step(np.zeros([101, 6], np.float32)), state, start, scorers=scorers, **rows, **options)
+        return beam_search(
+            history_step(np.zeros([101, 6], np.float32)), state, start, scorers=scorers, **rows, **options
+        )
 
     graph = run.get_concrete_function(tf.TensorSpec([None], tf.int32)).graph.as_graph_def()
     return [node.op for function in graph.library.function for node in function.node_def]
@@ -371,7 +406,9 @@ def test_hypotheses_go_on_in_the_order_of_the_selector_and_are_returned_best_fir
     """Groups of one beam each: not the best one is first, but the one that nothing is taken from."""
     tables, best_was_first = random_tables(batch=30, seed=76, vocab_size=6), []
     tables[..., EOS] -= 2
-    for received, table in zip(search(tables, beam_size=3, max_length=6, alpha=0.6, selector=Apart()), tables, strict=True):
+    for received, table in zip(
+        search(tables, beam_size=3, max_length=6, alpha=0.6, selector=Apart()), tables, strict=True
+    ):
         running, ended = [((), 0.0)] * 3, []
         for _ in range(6):
             taken, continued = np.zeros(6), []
@@ -451,7 +488,9 @@ VOCAB_SIZE = 7
 
 def small(seed: int) -> Transformer:
     """A Transformer of seven tokens, of which three are special and seldom written."""
-    model = Transformer(ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4))
+    model = Transformer(
+        ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
+    )
     draw = np.random.default_rng(seed)
     for weight in model.trainable_variables:
         weight.assign(draw.normal(0, 0.7, weight.shape))
@@ -497,7 +536,11 @@ def searched(translator: Translator, sources: list[list[int]], max_length: int =
     """[(tokens, score), …] of each sentence."""
     source, number = tf.ragged.constant(sources, tf.int32, row_splits_dtype=tf.int64), len(sources)
     beam_size = translator.config.beam_size
-    rows = tf.fill([number], float(translator.config.alpha)), tf.fill([number], max_length), tf.fill([number], beam_size)
+    rows = (
+        tf.fill([number], float(translator.config.alpha)),
+        tf.fill([number], max_length),
+        tf.fill([number], beam_size),
+    )
     sequences, scores = tf.function(lambda: translator.search(source, *rows, **inputs), autograph=False)()
     found = [tuple(row) for row in sequences.to_list()]
     return [
@@ -521,12 +564,18 @@ def test_a_recurrent_decoder_follows_its_beams_in_a_translator():
 
 
 def test_a_translator_makes_a_scorer_of_the_inputs_of_its_sentences():
-    """Sentences of several sub-batches, each with a token of its own that is forbidden; scores are those of the model."""
+    """Sentences of several sub-batches, each with a token of its own that is forbidden; scores are those of the
+    model.
+    """
     model = Recurrent(seed=4)
-    translator = Translator(model, None, DecodeConfig(beam_size=60, alpha=0.6), scorers=[lambda inputs: Forbidden(inputs["forbidden"])])
+    translator = Translator(
+        model, None, DecodeConfig(beam_size=60, alpha=0.6), scorers=[lambda inputs: Forbidden(inputs["forbidden"])]
+    )
     sources = SOURCES * 15
     forbidden = [4 + row % 3 if row % 2 else PAD for row in range(45)]
-    for received, source, token in zip(searched(translator, sources, forbidden=tf.constant(forbidden)), sources, forbidden, strict=True):
+    for received, source, token in zip(
+        searched(translator, sources, forbidden=tf.constant(forbidden)), sources, forbidden, strict=True
+    ):
         expected = {tokens: value for tokens, value in model.every(source, 4).items() if token not in tokens}
         assert_same(received[:10], ranked(expected, 0.6)[:10])
 
@@ -535,7 +584,9 @@ def test_a_translator_makes_a_scorer_of_the_inputs_of_its_sentences():
 def test_a_call_of_a_translator_has_its_hooks():
     model, lines = small(1), tf.constant(["4", "5 6 6", "6 5 4 4", ""])
     plain = Translator(model, Numbers(), DECODE)
-    never = Translator(model, Numbers(), DECODE, scorers=[lambda inputs: Forbidden(tf.fill(tf.shape(inputs["alpha"]), often))])
+    never = Translator(
+        model, Numbers(), DECODE, scorers=[lambda inputs: Forbidden(tf.fill(tf.shape(inputs["alpha"]), often))]
+    )
 
     def counted(translator) -> collections.Counter:
         return collections.Counter(b" ".join(translator.n_best(lines)["text"].numpy().ravel()).split())
@@ -549,12 +600,16 @@ def test_a_call_of_a_translator_has_its_hooks():
 @pytest.mark.medium
 def test_a_translator_draws_by_a_seed_of_each_sentence():
     model = Recurrent(seed=5)
-    translator = Translator(model, None, DecodeConfig(beam_size=1, alpha=0.0), selector=lambda inputs: Sampler(inputs["seed"]))
+    translator = Translator(
+        model, None, DecodeConfig(beam_size=1, alpha=0.0), selector=lambda inputs: Sampler(inputs["seed"])
+    )
     number = 600
     together = searched(translator, [[5, EOS]] * number, max_length=3, seed=tf.range(number))
     counts = collections.Counter(tokens for ((tokens, _),) in together)
     assert_drawn_from(counts, {tokens: math.exp(value) for tokens, value in model.every([5, EOS], 3).items()})
     for seed in (3, 77):
         assert_same(searched(translator, [[5, EOS]], max_length=3, seed=tf.constant([seed]))[0], together[seed])
-        beside = searched(translator, [[6, 4, EOS], [5, EOS], [5, EOS]], max_length=3, seed=tf.constant([1, seed, 2]))[1]
+        beside = searched(translator, [[6, 4, EOS], [5, EOS], [5, EOS]], max_length=3, seed=tf.constant([1, seed, 2]))[
+            1
+        ]
         assert_same(beside, together[seed])

@@ -16,8 +16,12 @@ TAGS = [">>de<<", ">>en US<<"]
 @pytest.fixture(scope="module", params=["unigram", "bpe"])
 def sides(request):
     """The SentencePiece model of the source, and the pieces of both sides in an order of their own."""
-    source, target = (marian_folder.spm(words, request.param) for words in (marian_folder.SOURCE_WORDS, marian_folder.TARGET_WORDS))
-    listed = [piece for piece in marian_folder.vocabulary(source, target, more=tuple(TAGS)) if piece not in piece_file.SPECIAL]
+    source, target = (
+        marian_folder.spm(words, request.param) for words in (marian_folder.SOURCE_WORDS, marian_folder.TARGET_WORDS)
+    )
+    listed = [
+        piece for piece in marian_folder.vocabulary(source, target, more=tuple(TAGS)) if piece not in piece_file.SPECIAL
+    ]
     return source, listed
 
 
@@ -114,9 +118,19 @@ def packed(language: str | None) -> bytes:
 def test_a_file_of_many_languages_has_one_of_them_or_none():
     none, german, french, without = map(packed, ("", "deu_Latn", "fra_Latn", None))
     assert piece_file.with_language(none, "deu_Latn") == piece_file.with_language(french, "deu_Latn") == german
-    assert [piece_file.unpack(content).language for content in (none, german, french, without)] == ["", "deu_Latn", "fra_Latn", None]
-    assert piece_file.unpack(german).languages == piece_file.unpack(none).languages == ("deu_Latn", "fra_Latn", "eng_Latn")
-    assert piece_file.unpack(without).languages == () and len({piece_file.unpack(content)[:2] for content in (none, german, without)}) == 1
+    assert [piece_file.unpack(content).language for content in (none, german, french, without)] == [
+        "",
+        "deu_Latn",
+        "fra_Latn",
+        None,
+    ]
+    assert (
+        piece_file.unpack(german).languages == piece_file.unpack(none).languages == ("deu_Latn", "fra_Latn", "eng_Latn")
+    )
+    assert (
+        piece_file.unpack(without).languages == ()
+        and len({piece_file.unpack(content)[:2] for content in (none, german, without)}) == 1
+    )
     assert [piece_file.without_language(content) for content in (none, german, french)] == [none] * 3
     assert [piece_file.without_language(content) for content in (without, b"bpe")] == [without, b"bpe"]
 
@@ -128,7 +142,9 @@ def test_languages_are_chosen_for_the_target_and_the_source():
     assert piece_file.with_languages([german, french], target_language="fra_Latn") == [french, french]
     assert piece_file.with_languages([b"bpe"]) == [b"bpe"]
     for contents, chosen, option in (([none, german], {}, "target_language"), ([german, none], {}, "source_language")):
-        with pytest.raises(ValueError, match=f"^Expected `{option}`, one of the 3 languages of the model, such as deu_Latn, fra_Latn"):
+        with pytest.raises(
+            ValueError, match=f"^Expected `{option}`, one of the 3 languages of the model, such as deu_Latn, fra_Latn"
+        ):
             piece_file.with_languages(contents, **chosen)
 
 
@@ -144,6 +160,12 @@ def test_a_file_without_languages_takes_none():
 
 def test_a_language_that_is_not_among_the_sub_words_is_refused():
     changed = packed("").replace(b'"language": ""', b'"language": "deu"')
-    for refused in (lambda: packed("deu"), lambda: piece_file.with_language(packed(""), "deu"), lambda: vocabulary.load(changed)):
-        with pytest.raises(ValueError, match="^Expected one of the 3 languages of the model. Received: 'deu'. Did you mean deu_Latn"):
+    for refused in (
+        lambda: packed("deu"),
+        lambda: piece_file.with_language(packed(""), "deu"),
+        lambda: vocabulary.load(changed),
+    ):
+        with pytest.raises(
+            ValueError, match="^Expected one of the 3 languages of the model. Received: 'deu'. Did you mean deu_Latn"
+        ):
             refused()

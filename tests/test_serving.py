@@ -1,4 +1,5 @@
-"""The files for a model server, and what one answers: TensorFlow Serving where it is installed, and the tests' own everywhere.
+"""The files for a model server, and what one answers: TensorFlow Serving where it is installed, and the tests' own
+everywhere.
 
 That both pass the same tests is what lets `test_client.py` trust the second.
 """
@@ -54,8 +55,9 @@ def tensorflow_serving(export_dir: pathlib.Path, folder: pathlib.Path):
     config = (SERVING / "models.config").read_text().replace("/models/translate", str(export_dir))
     (folder / "models.config").write_text(config)
     command = [
-        "tensorflow_model_server", f"--port={grpc_port}", f"--rest_api_port={http_port}", f"--model_config_file={folder}/models.config",
-        "--enable_batching", f"--batching_parameters_file={SERVING}/batching_parameters.txt", "--tensorflow_intra_op_parallelism=2",
+        "tensorflow_model_server", f"--port={grpc_port}", f"--rest_api_port={http_port}",
+        f"--model_config_file={folder}/models.config", "--enable_batching",
+        f"--batching_parameters_file={SERVING}/batching_parameters.txt", "--tensorflow_intra_op_parallelism=2",
     ]  # fmt: skip
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
@@ -76,7 +78,9 @@ def tensorflow_serving(export_dir: pathlib.Path, folder: pathlib.Path):
 @pytest.fixture(scope="module", params=["loopback_server", "loopback_server batching", "tensorflow_model_server"])
 def servers(request, export_dir, tmp_path_factory):
     if request.param.startswith("loopback_server"):
-        served = loopback_server.served(loopback_server.Servable(export_dir, batching=request.param.endswith("batching")))
+        served = loopback_server.served(
+            loopback_server.Servable(export_dir, batching=request.param.endswith("batching"))
+        )
     elif shutil.which("tensorflow_model_server"):
         served = tensorflow_serving(export_dir, tmp_path_factory.mktemp("serving"))
     else:
@@ -116,7 +120,9 @@ def post(servers, body: dict, path: str = "translate:predict") -> requests.Respo
 )
 def test_grpc_rest_and_the_saved_model_itself_give_the_same(servers, saved_model, signature, inputs):
     """Scores to a relative 1e-5: another build of TensorFlow may sum in another order."""
-    by_grpc, by_rest = (client.connect(client.Model(servers[scheme], "translate"))(signature, inputs) for scheme in ("grpc", "http"))
+    by_grpc, by_rest = (
+        client.connect(client.Model(servers[scheme], "translate"))(signature, inputs) for scheme in ("grpc", "http")
+    )
     itself = saved_model.signatures[signature]
     specs = itself.structured_input_signature[1]
     expected = itself(**{name: tf.constant(values, specs[name].dtype) for name, values in inputs.items()})
@@ -131,13 +137,20 @@ def test_grpc_rest_and_the_saved_model_itself_give_the_same(servers, saved_model
 
 
 def test_rows_columns_and_a_lone_column_are_ways_to_say_the_same(servers):
-    bodies = [{"instances": LINES}, {"instances": [{"text": line} for line in LINES]}, {"inputs": LINES}, {"inputs": {"text": LINES}}]
+    bodies = [
+        {"instances": LINES},
+        {"instances": [{"text": line} for line in LINES]},
+        {"inputs": LINES},
+        {"inputs": {"text": LINES}},
+    ]
     answers = [post(servers, {"signature_name": "serving_default", **body}).json() for body in bodies]
     rows = answers[0]["predictions"]
     assert len(rows) == len(LINES) and all(set(row) == {"text", "score", "truncated"} for row in rows)
     assert answers[1]["predictions"] == rows
     for answer in answers[2:]:
-        assert [dict(zip(answer["outputs"], row, strict=True)) for row in zip(*answer["outputs"].values(), strict=True)] == rows
+        assert [
+            dict(zip(answer["outputs"], row, strict=True)) for row in zip(*answer["outputs"].values(), strict=True)
+        ] == rows
 
 
 def test_what_is_wrong_with_a_request_is_reported(servers):
@@ -159,7 +172,10 @@ def test_what_is_wrong_with_a_request_is_reported(servers):
 def test_what_is_wrong_with_a_sentence_is_reported_in_its_row_and_the_one_beside_it_is_translated(servers):
     inputs = {"text": ["two hundred", "three"], **OPTIONS, "alpha": [-2.0, 0.6]}
     predict = client.connect(client.Model(servers["grpc"], "translate"))
-    found, alone = predict("translate_with_options", inputs), predict("translate_with_options", {k: v[1:] for k, v in inputs.items()})
+    found, alone = (
+        predict("translate_with_options", inputs),
+        predict("translate_with_options", {k: v[1:] for k, v in inputs.items()}),
+    )
     assert found["error"][0].startswith("alpha: expected") and found["text"][0] == ["", ""]
     assert found["error"][1] == "" and found["text"][1] == alone["text"][0]
     with pytest.raises(client.ServerError, match="refused 2 of 2 lines, such as 'two hundred': alpha: expected"):
@@ -168,7 +184,9 @@ def test_what_is_wrong_with_a_sentence_is_reported_in_its_row_and_the_one_beside
 
 def test_the_status_of_the_model_is_what_probes_ask_for(servers):
     status = requests.get(f"{servers['http']}/v1/models/translate", timeout=60).json()
-    assert [(version["version"], version["state"]) for version in status["model_version_status"]] == [("1", "AVAILABLE")]
+    assert [(version["version"], version["state"]) for version in status["model_version_status"]] == [
+        ("1", "AVAILABLE")
+    ]
     assert requests.get(f"{servers['http']}/v1/models/other", timeout=60).status_code == 404
 
 
@@ -202,12 +220,20 @@ def test_the_server_serves_the_name_that_the_client_asks_for():
 
 
 def batching_parameters():
-    """The message `BatchingParameters` of TensorFlow Serving's session_bundle_config.proto, which its Python package leaves out."""
+    """The message `BatchingParameters` of TensorFlow Serving's session_bundle_config.proto, which its Python package
+    leaves out.
+    """
     file = descriptor_pb2.FileDescriptorProto(
         name="batching.proto", package="t", syntax="proto3", dependency=["google/protobuf/wrappers.proto"]
     )
     message = file.message_type.add(name="BatchingParameters")
-    names = ["max_batch_size", "batch_timeout_micros", "max_enqueued_batches", "num_batch_threads", "enable_large_batch_splitting"]
+    names = [
+        "max_batch_size",
+        "batch_timeout_micros",
+        "max_enqueued_batches",
+        "num_batch_threads",
+        "enable_large_batch_splitting",
+    ]
     for number, name in enumerate(names, 1):
         kind = "BoolValue" if name.startswith("enable") else "Int64Value"
         message.field.add(name=name, number=number, type=11, label=1, type_name=f".google.protobuf.{kind}")
@@ -221,8 +247,14 @@ def batching_parameters():
 
 def test_batches_are_neither_padded_nor_split_and_hold_a_request_of_the_client():
     found = text_format.Parse((SERVING / "batching_parameters.txt").read_text(), batching_parameters())
-    assert not found.pad_variable_length_inputs and not found.allowed_batch_sizes and not found.enable_large_batch_splitting.value
-    [sent] = [line for line in (ROOT / "tools/client.py").read_text(encoding="utf-8").splitlines() if '"batch_size", ' in line]
+    assert (
+        not found.pad_variable_length_inputs
+        and not found.allowed_batch_sizes
+        and not found.enable_large_batch_splitting.value
+    )
+    [sent] = [
+        line for line in (ROOT / "tools/client.py").read_text(encoding="utf-8").splitlines() if '"batch_size", ' in line
+    ]
     assert int(sent.split(",")[1]) <= found.max_batch_size.value
     assert found.num_batch_threads.value >= 1 and found.max_enqueued_batches.value >= found.num_batch_threads.value
 
@@ -260,10 +292,14 @@ def test_kubernetes_and_docker_start_the_same_server():
     assert {"--port=8500", "--rest_api_port=8501"} <= set(container["args"]) and list(ports.values()) == [8500, 8501]
     for probe in ("startupProbe", "readinessProbe"):
         assert container[probe]["httpGet"] == {"path": "/v1/models/translate", "port": "rest"}
-    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["spec"]["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == {
+        volume["name"] for volume in pod["spec"]["volumes"]
+    }
     script = (SERVING / "serve.sh").read_text()
     assert subprocess.run(["bash", "-n", SERVING / "serve.sh"]).returncode == 0
     assert {argument for argument in container["args"] if "parallelism" not in argument} <= set(shlex.split(script))
     cpus = container["resources"]["limits"]["cpu"]
-    assert {"--tensorflow_intra_op_parallelism=1", f"--tensorflow_inter_op_parallelism={cpus}"} <= set(container["args"])
+    assert {"--tensorflow_intra_op_parallelism=1", f"--tensorflow_inter_op_parallelism={cpus}"} <= set(
+        container["args"]
+    )
     assert service["spec"]["clusterIP"] == "None"  # A client finds the addresses of all pods.

@@ -15,7 +15,10 @@ SMALL, LARGE = 60_000, 70_000  # Sub-words: ids of two bytes, and of four.
 def make_pairs(count: int, vocab_size: int, seed: int = 1) -> list[tuple[np.ndarray, np.ndarray]]:
     """Sentences of 1 to 12 ids; the largest id is among them."""
     draw = np.random.default_rng(seed)
-    pairs = [tuple(draw.integers(3, vocab_size, draw.integers(1, 13)).astype(np.int32) for _ in shards.SIDES) for _ in range(count)]
+    pairs = [
+        tuple(draw.integers(3, vocab_size, draw.integers(1, 13)).astype(np.int32) for _ in shards.SIDES)
+        for _ in range(count)
+    ]
     pairs[0][0][0] = pairs[-1][1][0] = vocab_size - 1
     return pairs
 
@@ -45,7 +48,9 @@ def small_shards(monkeypatch):
     monkeypatch.setattr(shards, "PAIRS_PER_RECORD", 16)
 
 
-def test_records_and_shards_of_documents_hold_fewer_pairs_and_those_of_sentences_as_many_as_before(tmp_path, monkeypatch):
+def test_records_and_shards_of_documents_hold_fewer_pairs_and_those_of_sentences_as_many_as_before(
+    tmp_path, monkeypatch
+):
     """Story: of 8,192 sub-words a line, a record in writing took 64 MB in each of 512 shards, and a window 17 GB."""
 
     def written(name: str, pairs: list, size: int) -> dict[str, bytes]:
@@ -67,7 +72,14 @@ def test_records_and_shards_of_documents_hold_fewer_pairs_and_those_of_sentences
 
 
 def test_the_number_of_shards_of_ordinary_text_is_that_of_its_pairs():
-    assert [len(shards.names(count, count * 250)) for count in (0, 1, 2**16, 2**16 + 1, 4_500_000, 10**9)] == [1, 1, 1, 2, 69, 512]
+    assert [len(shards.names(count, count * 250)) for count in (0, 1, 2**16, 2**16 + 1, 4_500_000, 10**9)] == [
+        1,
+        1,
+        1,
+        2,
+        69,
+        512,
+    ]
     assert len(shards.names(10_000, 10_000 * 80_000)) == 12  # Documents: 800 MB of text.
 
 
@@ -84,8 +96,14 @@ def test_a_record_behind_two_gibibytes_of_a_shard_is_read(tmp_path):
     header, line = (tmp_path / shards.RECORDS).read_text().splitlines()
     _, _, length, number, fingerprint = line.split("\t")
     first = 2**31 - 1000 - 16
-    rows = [(0, 12, first, 1, 0), (0, 12 + first + 16, first, 1, 0), (0, 2 * (first + 16) + 12, length, number, fingerprint)]
-    (tmp_path / shards.RECORDS).write_text("".join("\t".join(map(str, row)) + "\n" for row in (header.split("\t"), *rows)))
+    rows = [
+        (0, 12, first, 1, 0),
+        (0, 12 + first + 16, first, 1, 0),
+        (0, 2 * (first + 16) + 12, length, number, fingerprint),
+    ]
+    (tmp_path / shards.RECORDS).write_text(
+        "".join("\t".join(map(str, row)) + "\n" for row in (header.split("\t"), *rows))
+    )
     columns = shards.read(tmp_path, [0], "skip")
     assert columns["damaged"] == 2
     np.testing.assert_array_equal(columns["source_ids"], np.concatenate([pair[0] for pair in pairs]))
@@ -201,7 +219,10 @@ def test_a_changed_byte_is_noticed_or_does_not_matter_wherever_it_is(tmp_path, c
     pairs = make_pairs(30, SMALL)
     info = shards.write(tmp_path, pairs, count=30, vocab_size=SMALL, seed=1)
     path = tmp_path / info["shards"][0]
-    whole, [(offset, length)] = path.read_bytes(), zip(column(tmp_path, "offset"), column(tmp_path, "length"), strict=True)
+    whole, [(offset, length)] = (
+        path.read_bytes(),
+        zip(column(tmp_path, "offset"), column(tmp_path, "length"), strict=True),
+    )
     assert (offset, offset + length) == (12, len(whole) - 4)
     for position in {*range(12), *np.linspace(12, len(whole) - 5, 40, dtype=int), *range(len(whole) - 4, len(whole))}:
         path.write_bytes(whole)
@@ -227,13 +248,18 @@ def test_only_a_damaged_record_is_left_out_and_its_neighbours_stay(tmp_path, sma
     for index in lost:
         shard, offset, length, _, _ = rows[index]
         flip(tmp_path / info["shards"][shard], offset + length // 2)
-        flip(tmp_path / info["shards"][shard], offset - 9)  # The length too, from which TensorFlow would not find the next record.
+        # The length too, from which TensorFlow would not find the next record.
+        flip(tmp_path / info["shards"][shard], offset - 9)
     ends = np.cumsum([0, *column(tmp_path, "pairs")]).tolist()
-    expected = [pair for index in range(len(rows)) if index not in lost for pair in whole[ends[index] : ends[index + 1]]]
+    expected = [
+        pair for index in range(len(rows)) if index not in lost for pair in whole[ends[index] : ends[index + 1]]
+    ]
     columns = shards.read(tmp_path, [0, 1, 2, 3], "skip")
     assert columns["damaged"] == 2
     for side in range(2):
-        assert columns[f"{[*shards.SIDES][side]}_ids"].numpy().tolist() == [number for pair in expected for number in pair[side]]
+        assert columns[f"{[*shards.SIDES][side]}_ids"].numpy().tolist() == [
+            number for pair in expected for number in pair[side]
+        ]
         assert columns[f"{[*shards.SIDES][side]}_lengths"].numpy().tolist() == [len(pair[side]) for pair in expected]
 
 
@@ -258,7 +284,9 @@ def test_sizes_are_checked_before_anything_is_read(tmp_path, caplog, small_shard
     shards.check_sizes(folder)
     size = path.stat().st_size
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=f"{path} to have {size:,} bytes. Received: {size - 1:,}. Remove {tmp_path} .*=skip") as raised:
+    with pytest.raises(
+        ValueError, match=f"{path} to have {size:,} bytes. Received: {size - 1:,}. Remove {tmp_path} .*=skip"
+    ) as raised:
         shards.check_sizes(folder)
     assert not caplog.messages
     shards.check_sizes(folder, "skip")
@@ -291,8 +319,14 @@ def test_a_damaged_index_is_reported_by_its_name(tmp_path):
     [
         *(("shards", value) for value in ([], ["/etc/passwd"], ["../train/00000-of-00001.tfrecord"], [3], 3, None)),
         ("shards", "00000-of-00001.tfrecord"),
-        *(("columns", value) for value in ({}, ["source"], {"source": True, "../x": True}, {"source": True, "position": True}, None)),
-        *((name, value) for name in ("pairs", "vocab_size", "source_longest") for value in (-1, 2**62, 2**70, 1.5, "9", True, None)),
+        *(
+            ("columns", value)
+            for value in ({}, ["source"], {"source": True, "../x": True}, {"source": True, "position": True}, None)
+        ),
+        *(
+            (name, value) for name in ("pairs", "vocab_size", "source_longest")
+            for value in (-1, 2**62, 2**70, 1.5, "9", True, None)
+        ),
     ],
 )  # fmt: skip
 def test_an_info_that_was_not_written_by_this_program_is_reported_by_its_name(tmp_path, name, value):
@@ -364,7 +398,9 @@ def test_numbers_of_the_index_below_their_limit_are_read(tmp_path, column, limit
 def test_records_of_other_pairs_than_those_of_the_description_are_reported(tmp_path):
     info = shards.write(tmp_path, make_pairs(350, SMALL), count=350, vocab_size=SMALL, seed=1)
     (tmp_path / shards.INFO).write_text(json.dumps(info | {"pairs": 349}))
-    with pytest.raises(ValueError, match=f"{shards.RECORDS} is missing or damaged: it has 350 pairs, and info.json has 349. Remove"):
+    with pytest.raises(
+        ValueError, match=f"{shards.RECORDS} is missing or damaged: it has 350 pairs, and info.json has 349. Remove"
+    ):
         shards.read_records(tmp_path)
 
 
@@ -372,7 +408,13 @@ def test_records_that_overlap_or_lie_in_no_shard_are_reported(tmp_path, small_sh
     shards.write(tmp_path, make_pairs(350, SMALL), count=350, vocab_size=SMALL, seed=1)
     path = tmp_path / shards.RECORDS
     header, *lines = path.read_text().splitlines(keepends=True)
-    for wrong in (lines + lines[-1:], lines[1:], lines[::-1], [*lines, "4" + lines[0][1:]], [*lines[:3], "0\t1\n", *lines[3:]]):
+    for wrong in (
+        lines + lines[-1:],
+        lines[1:],
+        lines[::-1],
+        [*lines, "4" + lines[0][1:]],
+        [*lines[:3], "0\t1\n", *lines[3:]],
+    ):
         path.write_text("".join([header, *wrong]))
         with pytest.raises(ValueError, match=f"{path} is missing or damaged"):
             shards.read_records(tmp_path)
@@ -393,7 +435,10 @@ def test_a_stop_at_a_damaged_record_reaches_a_person_as_one_sentence_whatever_th
 
 
 def test_other_errors_pass_as_they_are():
-    for error in (tf.errors.NotFoundError(None, None, "no [Expected] file"), tf.errors.InvalidArgumentError(None, None, "a [shape]")):
+    for error in (
+        tf.errors.NotFoundError(None, None, "no [Expected] file"),
+        tf.errors.InvalidArgumentError(None, None, "a [shape]"),
+    ):
         with pytest.raises(type(error)) as raised, shards.plain_errors():
             raise error
         assert raised.value is error
@@ -424,7 +469,13 @@ def test_a_pair_that_is_left_out_moves_no_other(tmp_path, small_shards):
     whole, fewer = (tmp_path / name for name in ("whole", "fewer"))
     info = shards.write(whole, pairs, count=350, vocab_size=SMALL, seed=1)
     left_out = {0, 5, 6, 200, 349}
-    shards.write(fewer, [None if index in left_out else pair for index, pair in enumerate(pairs)], count=350, vocab_size=SMALL, seed=1)
+    shards.write(
+        fewer,
+        [None if index in left_out else pair for index, pair in enumerate(pairs)],
+        count=350,
+        vocab_size=SMALL,
+        seed=1,
+    )
     gone = [as_tuples(pairs)[index] for index in left_out]
     assert read_pairs(fewer, info) == [pair for pair in read_pairs(whole, info) if pair not in gone]
     assert shards.read_info(fewer)["pairs"] == 345

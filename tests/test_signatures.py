@@ -24,11 +24,13 @@ DEFAULTS |= {"constraints": "", "avoid": "", "ordered": False}
 DTYPES = {"alpha": tf.float32, "max_length": tf.int32, "n_best": tf.int32, "prefix": tf.string, "alignment": tf.bool}
 DTYPES |= {"constraints": tf.string, "avoid": tf.string, "ordered": tf.bool}
 PREFIXES = ["zwei", "Euro und", "der 5. Mai", "½ 😀", "x"]
-# Other scripts, combining and right-to-left, emoji of several code points, what SentencePiece and this package treat apart, and no UTF-8.
+# Other scripts, combining and right-to-left, emoji of several code points, what SentencePiece and this package treat
+# apart, and no UTF-8.
 STRANGE = [
-    "", " ", "  \t ", "\u3000", "\u00a0", "\x00", "a\x00b", "\x7f\x1b[0m", "\r\n", "\u2028", "\ufeff", "z", "é", "e\u0301\u0323", "漢字",
-    "नमस्ते", "สวัสดี", "Привет", "مرحبا بالعالم", "שלום", "\u202eabc\u202c", "😀", "👩\u200d👩\u200d👧", "🏳️\u200d🌈", "\U0010ffff",
-    "▁", "▁▁a▁", "\ue0f0", "\ue0f01", "<s>", "</s>", "<pad>", "<unk>", "<0x41>", "%s{}\\'\"$(x)",
+    "", " ", "  \t ", "\u3000", "\u00a0", "\x00", "a\x00b", "\x7f\x1b[0m", "\r\n", "\u2028", "\ufeff", "z", "é",
+    "e\u0301\u0323", "漢字", "नमस्ते", "สวัสดี", "Привет", "مرحبا بالعالم", "שלום", "\u202eabc\u202c", "😀",
+    "👩\u200d👩\u200d👧", "🏳️\u200d🌈", "\U0010ffff", "▁", "▁▁a▁", "\ue0f0", "\ue0f01", "<s>", "</s>", "<pad>", "<unk>",
+    "<0x41>", "%s{}\\'\"$(x)",
     b"\xff\xfe", b"\x80", b"\xe2\x82", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf5\x80\x80\x80",
 ]  # fmt: skip
 NUMBERS = [-1, 0, 1, 2, 3, 4, 10, 100, -(2**31), 2**31 - 1]
@@ -47,7 +49,9 @@ def service(translator) -> Signatures:
 
 def strings(values) -> tf.Tensor:
     """[B] string; of a list of bytes NumPy would drop zeros at the end."""
-    return tf.constant(np.array([value if isinstance(value, bytes) else value.encode() for value in values], object), tf.string)
+    return tf.constant(
+        np.array([value if isinstance(value, bytes) else value.encode() for value in values], object), tf.string
+    )
 
 
 def numpy(outputs) -> dict:
@@ -60,7 +64,9 @@ def translated(service, rows: list[dict]) -> dict:
     return numpy(
         service.translate_with_options(
             **{
-                name: strings(values) if name == "text" or DTYPES[name] == tf.string else tf.constant(values, DTYPES[name])
+                name: strings(values)
+                if name == "text" or DTYPES[name] == tf.string
+                else tf.constant(values, DTYPES[name])
                 for name, values in inputs.items()
             }
         )
@@ -98,7 +104,10 @@ def ids_of(service, pieces) -> list[int]:
 def spelled(pieces) -> str:
     """The text of sub-words: ▁ is a space, <0xE4> a byte."""
     written = [piece.decode() for piece in pieces if piece not in (b"", b"</s>")]
-    parts = [bytes.fromhex(piece[3:5]) if re.fullmatch("<0x..>", piece) else piece.replace("▁", " ").encode() for piece in written]
+    parts = [
+        bytes.fromhex(piece[3:5]) if re.fullmatch("<0x..>", piece) else piece.replace("▁", " ").encode()
+        for piece in written
+    ]
     return b"".join(parts).decode("utf-8", "replace").removeprefix(" ")
 
 
@@ -134,13 +143,18 @@ def test_options_of_rows_in_one_batch_are_those_of_requests_of_their_own(service
         alone = translated(service, [row])
         assert not alone["error"][0]
         assert_same(row_of(together, number), row_of(alone, 0))
-        assert [text != b"" for text in alone["text"][0]] == [row["text"] != "" and place < row.get("n_best", 1) for place in range(3)]
+        assert [text != b"" for text in alone["text"][0]] == [
+            row["text"] != "" and place < row.get("n_best", 1) for place in range(3)
+        ]
     assert together["score"][1, 0] != together["score"][0, 0] != together["score"][2, 0]  # α is heard.
 
 
 def test_the_models_own_alpha_is_asked_for_by_minus_one(service):
     lines = stand_in.sentences(8)
-    own, same = (translated(service, [{"text": line, "alpha": alpha, "n_best": 3} for line in lines]) for alpha in (-1, DECODE.alpha))
+    own, same = (
+        translated(service, [{"text": line, "alpha": alpha, "n_best": 3} for line in lines])
+        for alpha in (-1, DECODE.alpha)
+    )
     for row in range(8):
         assert_same(row_of(own, row), row_of(same, row), 0)
 
@@ -148,7 +162,9 @@ def test_the_models_own_alpha_is_asked_for_by_minus_one(service):
 @pytest.mark.medium
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
 def test_a_score_is_log_p_over_the_length_penalty_also_of_what_a_prefix_forces(service, alpha):
-    """log P of the pieces by one call of the model; and by `score`, where the text is cut into the same pieces again."""
+    """log P of the pieces by one call of the model; and by `score`, where the text is cut into the same pieces
+    again.
+    """
     asked = {"alpha": alpha, "n_best": 3, "alignment": True}
     rows = [{"text": line, "prefix": prefix, **asked} for line in stand_in.sentences(4) for prefix in ["", *PREFIXES]]
     found = translated(service, rows)
@@ -174,21 +190,35 @@ def test_a_score_is_log_p_over_the_length_penalty_also_of_what_a_prefix_forces(s
 def test_a_translation_is_no_longer_than_its_row_allows(service, most):
     """And of two sentences beside each other, one may be longer than the other."""
     line = stand_in.sentences(1)[0]
-    found = translated(service, [{"text": line, "max_length": length, "n_best": 3, "alignment": True} for length in (most, 0, 2**31 - 1)])
+    found = translated(
+        service,
+        [{"text": line, "max_length": length, "n_best": 3, "alignment": True} for length in (most, 0, 2**31 - 1)],
+    )
     lengths = (found["pieces"] != b"").sum(axis=-1)
     free = len(ids_of(service, found["source_pieces"][0])) + DECODE.extra_length
-    assert lengths[0].max() == most and most < lengths[1].max() <= free and lengths[2].max() <= DECODE.max_input + DECODE.extra_length
+    assert (
+        lengths[0].max() == most
+        and most < lengths[1].max() <= free
+        and lengths[2].max() <= DECODE.max_input + DECODE.extra_length
+    )
 
 
 def test_a_source_that_is_too_long_is_cut_and_that_is_reported(service):
     """At `max_input` sub-words with the end token: what is left translates like a line of that alone."""
     words = " ".join(stand_in.sentences(9)).split()
-    lengths = [len(ids) for ids in service.translator.tokenizer.tokenize(strings([" ".join(words[:n]) for n in range(len(words))]))]
+    lengths = [
+        len(ids)
+        for ids in service.translator.tokenizer.tokenize(strings([" ".join(words[:n]) for n in range(len(words))]))
+    ]
     number = lengths.index(DECODE.max_input)  # Of words.
     kept, longer = " ".join(words[:number]), " ".join(words[: number + 5])
     found = translated(service, [{"text": text, "alignment": True} for text in (kept, longer, longer + " x" * 2000)])
     assert found["truncated"].tolist() == [False, True, True]
-    assert numpy(service.translate(strings([kept, longer, longer + " x" * 2000])))["truncated"].tolist() == [False, True, True]
+    assert numpy(service.translate(strings([kept, longer, longer + " x" * 2000])))["truncated"].tolist() == [
+        False,
+        True,
+        True,
+    ]
     expected = {**row_of(found, 0), "truncated": True}
     for row in (1, 2):
         assert_same(row_of(found, row), expected)
@@ -218,7 +248,10 @@ def test_an_option_that_cannot_be_is_named_in_its_row_and_harms_no_other(service
     assert "Received: " in found["error"][1].decode() and found["error"][0] == found["error"][2] == b""
     refused = row_of(found, 1)
     assert (
-        set(refused["text"]) == {b""} and not refused["score"].any() and refused["source_pieces"] == [] and refused["alignment"].size == 0
+        set(refused["text"]) == {b""}
+        and not refused["score"].any()
+        and refused["source_pieces"] == []
+        and refused["alignment"].size == 0
     )
     expected = translated(service, beside)
     assert_same(row_of(found, 0), row_of(expected, 0))
@@ -227,24 +260,37 @@ def test_an_option_that_cannot_be_is_named_in_its_row_and_harms_no_other(service
 
 @pytest.mark.parametrize("name", [*DEFAULTS, "text"])
 def test_a_request_with_an_input_of_another_number_of_values_is_refused_by_name(service, name):
-    inputs = {"text": strings(["one", "two"]), **{name: tf.constant([value] * 2, DTYPES[name]) for name, value in DEFAULTS.items()}}
+    inputs = {
+        "text": strings(["one", "two"]),
+        **{name: tf.constant([value] * 2, DTYPES[name]) for name, value in DEFAULTS.items()},
+    }
     named = "alpha" if name == "text" else name
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{named}: expected one value for each sentence, as many as in .*text"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=f"{named}: expected one value for each sentence, as many as in .*text"
+    ):
         service.translate_with_options(**{**inputs, name: inputs[name][:1]})
 
 
 def test_a_score_of_other_numbers_of_sources_and_targets_is_refused_by_name(service):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="target: expected one value for each sentence, as many as in .*source"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="target: expected one value for each sentence, as many as in .*source"
+    ):
         service.score(strings(["one", "two"]), strings(["eins"]))
 
 
 def test_pieces_are_those_of_the_texts_and_look_at_all_of_the_source(service):
     lines = [*(line for line in stand_in.sentences(20) if len(line) < 25), "straße 😀", "漢 ½"]
-    found = translated(service, [{"text": line, "n_best": 3, "alignment": row % 2 == 0} for row, line in enumerate(lines)])
+    found = translated(
+        service, [{"text": line, "n_best": 3, "alignment": row % 2 == 0} for row, line in enumerate(lines)]
+    )
     texts = 0
     for row, line in enumerate(lines):
         if row % 2:
-            assert not found["alignment"][row].any() and not any(found["pieces"][row].ravel()) and not any(found["source_pieces"][row])
+            assert (
+                not found["alignment"][row].any()
+                and not any(found["pieces"][row].ravel())
+                and not any(found["source_pieces"][row])
+            )
             continue
         assert spelled(found["source_pieces"][row]) == line and b"</s>" in found["source_pieces"][row]
         for place in range(3):
@@ -275,11 +321,17 @@ def test_alignments_of_long_sentences_are_refused_in_their_row(translator, monke
     monkeypatch.setattr(signatures, "MAX_ALIGNED", 8)
     service = Signatures(translator)
     short, longer, long = "one", 8 * "{", stand_in.sentences(1)[0]
-    rows = [{"text": short, "alignment": True}, {"text": long, "alignment": True}, {"text": short, "max_length": 17, "alignment": True}]
+    rows = [
+        {"text": short, "alignment": True},
+        {"text": long, "alignment": True},
+        {"text": short, "max_length": 17, "alignment": True},
+    ]
     found = translated(service, [*rows, {"text": long}, {"text": longer, "alignment": True}])
     assert [error.split(b":")[0] for error in found["error"]] == [b"", b"alignment", b"alignment", b"", b"alignment"]
     received = [error.decode().partition("Received: ")[2] for error in found["error"]]
-    assert received == ["", "24. ", "17. ", "", "10. "], "The length of the source is told, and not that of its translation."
+    assert received == ["", "24. ", "17. ", "", "10. "], (
+        "The length of the source is told, and not that of its translation."
+    )
     assert found["alignment"].shape[2] <= 16 and found["alignment"].shape[3] <= 8
     assert found["alignment"][0].any() and not found["alignment"][1:].any()
     assert found["text"][3, 0] == service.translate(strings([long]))["text"][0]
@@ -316,7 +368,11 @@ def test_score_is_the_log_softmax_of_the_model(service):
 
 def test_no_sentences_give_nothing(service):
     none = strings([])
-    assert {name: value.shape for name, value in service.translate(none).items()} == {"text": (0,), "score": (0,), "truncated": (0,)}
+    assert {name: value.shape for name, value in service.translate(none).items()} == {
+        "text": (0,),
+        "score": (0,),
+        "truncated": (0,),
+    }
     scores = {name: value.shape for name, value in service.score(none, none).items()}
     assert scores == {"log_prob": (0,), "token_log_probs": (0, 0), "length": (0,), "truncated": (0,)}
     assert {name: value.shape for name, value in translated(service, []).items()} == {
@@ -327,7 +383,9 @@ def test_no_sentences_give_nothing(service):
 
 @pytest.mark.parametrize("blank", ["", " ", "    "])
 def test_a_blank_line_gives_an_empty_line_of_score_0(service, blank):
-    found = translated(service, [{"text": "one", "alignment": True}, {"text": blank, "n_best": 3, "prefix": "zwei", "alignment": True}])
+    found = translated(
+        service, [{"text": "one", "alignment": True}, {"text": blank, "n_best": 3, "prefix": "zwei", "alignment": True}]
+    )
     row = row_of(found, 1)
     assert set(row["text"]) == {b""} and not row["score"].any() and not row["error"] and row["source_pieces"] == []
     assert found["text"][0, 0] != b""
@@ -356,7 +414,9 @@ def test_batches_of_1_7_and_64_give_the_same(service):
 
 
 def strange_text(draw) -> bytes:
-    """Of the strange ones, of words, of any bytes, of any characters; or several of these after another; rarely very long."""
+    """Of the strange ones, of words, of any bytes, of any characters; or several of these after another; rarely very
+    long.
+    """
     chance = draw.random()
     if chance < 0.003:
         unit = strange_text(draw) or b" "
@@ -389,7 +449,9 @@ def strange_row(draw) -> dict:
 def wrong(service, rows: list[dict]) -> list[set]:
     """The options of each row that cannot be."""
     tokenizer, longest = service.translator.tokenizer, DECODE.max_input + DECODE.extra_length
-    sources, prefixes = (tokenizer.tokenize(strings([row[name] for row in rows]), 99).row_lengths() for name in ("text", "prefix"))
+    sources, prefixes = (
+        tokenizer.tokenize(strings([row[name] for row in rows]), 99).row_lengths() for name in ("text", "prefix")
+    )
     found = []
     for row, source, prefix in zip(rows, sources.numpy(), prefixes.numpy() - 1, strict=True):
         most = min(row["max_length"] or min(source, DECODE.max_input) + DECODE.extra_length, longest)
@@ -417,12 +479,16 @@ def check_translations(service, rows: list[dict]) -> dict:
         unwanted = 0 if names else row["n_best"]
         assert not any(texts[unwanted:]) and not found["score"][number, unwanted:].any()
         assert names or (found["score"][number, :unwanted] < 0).all() or not any(texts)
-        assert any(found["source_pieces"][number]) == (row["alignment"] and not names and bool(found["score"][number, 0]))
+        assert any(found["source_pieces"][number]) == (
+            row["alignment"] and not names and bool(found["score"][number, 0])
+        )
     return found
 
 
 def fuzz(service, requests: int, seed: int) -> collections.Counter:
-    """So many requests of up to 9 rows, of which one is always the same and asks for the defaults; returns what was met, and how often."""
+    """So many requests of up to 9 rows, of which one is always the same and asks for the defaults; returns what was
+    met, and how often.
+    """
     draw, met = np.random.default_rng(seed), collections.Counter()
     known, target = stand_in.sentences(2)
     expected = numpy(service.translate(strings([known])))
@@ -432,12 +498,17 @@ def fuzz(service, requests: int, seed: int) -> collections.Counter:
         place = int(draw.integers(len(rows) + 1))
         rows.insert(place, {**DEFAULTS, "text": known})
         rows = [] if draw.random() < 0.01 else rows
-        texts, signature = strings([row["text"] for row in rows]), draw.choice(["translate", "options", "score"], p=[0.25, 0.55, 0.2])
+        texts, signature = (
+            strings([row["text"] for row in rows]),
+            draw.choice(["translate", "options", "score"], p=[0.25, 0.55, 0.2]),
+        )
         met.update([signature, f"rows: {len(rows)}"])
         if signature == "score":
             targets = strings([target if number == place else row["prefix"] for number, row in enumerate(rows)])
             found = numpy(service.score(texts, targets))
-            assert np.isfinite(found["log_prob"]).all() and (found["log_prob"] < 0).all() and (found["length"] >= 1).all()
+            assert (
+                np.isfinite(found["log_prob"]).all() and (found["log_prob"] < 0).all() and (found["length"] >= 1).all()
+            )
             there = np.arange(found["token_log_probs"].shape[1]) < found["length"][:, None]
             assert (there == (found["token_log_probs"] < 0)).all()
             np.testing.assert_allclose(found["token_log_probs"].sum(axis=1), found["log_prob"], rtol=1e-5)
@@ -450,7 +521,9 @@ def fuzz(service, requests: int, seed: int) -> collections.Counter:
         else:
             first = numpy(service.translate(texts))
             assert first["text"].shape == first["score"].shape == (len(rows),) and np.isfinite(first["score"]).all()
-            assert all(score < 0 or not text.decode() for text, score in zip(first["text"], first["score"], strict=True))
+            assert all(
+                score < 0 or not text.decode() for text, score in zip(first["text"], first["score"], strict=True)
+            )
         if rows:
             assert first["text"][place] == expected["text"][0]
             assert first["score"][place] == pytest.approx(expected["score"][0], abs=1e-4)
@@ -461,7 +534,9 @@ def fuzz(service, requests: int, seed: int) -> collections.Counter:
 @pytest.mark.medium
 def test_300_requests_of_anything_are_answered_or_refused_row_by_row(service):
     met = fuzz(service, 300, seed=0)
-    assert all(met[what] for what in ("alpha", "max_length", "n_best", "prefix", "very long", "rows: 0", "rows: 9", "score")), met
+    assert all(
+        met[what] for what in ("alpha", "max_length", "n_best", "prefix", "very long", "rows: 0", "rows: 9", "score")
+    ), met
 
 
 @pytest.mark.slow
@@ -472,14 +547,18 @@ def test_2000_more_requests_of_anything_are_answered_or_refused_row_by_row(servi
 # Samples
 
 SAMPLE_DTYPES = {
-    "seed": tf.int64, "draws": tf.int32, "temperature": tf.float32, "top_k": tf.int32, "top_p": tf.float32, "max_length": tf.int32
+    "seed": tf.int64, "draws": tf.int32, "temperature": tf.float32, "top_k": tf.int32, "top_p": tf.float32,
+    "max_length": tf.int32
 }  # fmt: skip
 SAMPLE_DEFAULTS = {"seed": 0, "draws": 1, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_length": 0}
 
 
 def sampled(service, rows: list[dict]) -> dict:
     """What `sample` gives for rows of a text and options other than the default ones."""
-    inputs = {name: tf.constant([{**SAMPLE_DEFAULTS, **row}[name] for row in rows], dtype) for name, dtype in SAMPLE_DTYPES.items()}
+    inputs = {
+        name: tf.constant([{**SAMPLE_DEFAULTS, **row}[name] for row in rows], dtype)
+        for name, dtype in SAMPLE_DTYPES.items()
+    }
     return numpy(service.sample(text=strings([row["text"] for row in rows]), **inputs))
 
 
@@ -519,11 +598,15 @@ def test_the_score_of_a_sample_is_the_log_softmax_of_the_model(service):
     options = {"text": line, "seed": 8, "draws": number, "temperature": 0.5, "top_p": 0.8, "max_length": 9}
     found = sampled(service, [options])
     source, _ = translator.tokenizer.cut(strings([line]), DECODE.max_input)
-    inputs = {name: tf.constant([options.get(name, SAMPLE_DEFAULTS[name])], dtype) for name, dtype in SAMPLE_DTYPES.items()}
+    inputs = {
+        name: tf.constant([options.get(name, SAMPLE_DEFAULTS[name])], dtype) for name, dtype in SAMPLE_DTYPES.items()
+    }
     sequences, _ = translator.draw(source, weights=translator.weights, **inputs)
     for text, score, target in zip(found["text"][0], found["score"][0], sequences[0].to_list(), strict=True):
         assert text == translator.tokenizer.detokenize(tf.ragged.constant([target], tf.int32)).numpy()[0]
-        assert score == pytest.approx(log_probs_by_hand(translator.model, source[0].numpy().tolist(), target).sum(), abs=1e-3)
+        assert score == pytest.approx(
+            log_probs_by_hand(translator.model, source[0].numpy().tolist(), target).sum(), abs=1e-3
+        )
     assert len(set(found["text"][0])) > 5
 
 
@@ -554,7 +637,9 @@ def test_a_sample_has_no_more_sub_words_than_a_translation_may_have(service):
     """At a high temperature nearly all draws go on to the last of them."""
     row = {"text": stand_in.sentences(1)[0], "draws": 3, "temperature": 100.0}
     most = DECODE.max_input + DECODE.extra_length
-    long, same, shorter = sampled(service, [{**row, "max_length": number} for number in (2**31 - 1, most, most - 1)])["text"].tolist()
+    long, same, shorter = sampled(service, [{**row, "max_length": number} for number in (2**31 - 1, most, most - 1)])[
+        "text"
+    ].tolist()
     assert long == same != shorter
 
 
@@ -564,7 +649,9 @@ def test_no_sentences_have_no_samples_and_inputs_of_other_numbers_are_refused_by
     }  # fmt: skip
     inputs = {name: tf.constant([value] * 2, SAMPLE_DTYPES[name]) for name, value in SAMPLE_DEFAULTS.items()}
     for name in inputs:
-        with pytest.raises(tf.errors.InvalidArgumentError, match=f"{name}: expected one value for each sentence, as many as in .*text"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=f"{name}: expected one value for each sentence, as many as in .*text"
+        ):
             service.sample(text=strings(["one", "two"]), **{**inputs, name: inputs[name][:1]})
 
 
@@ -576,7 +663,9 @@ def test_no_operation_reads_an_input_before_the_numbers_of_values_are_compared(s
     readers = {reader for tensor in inputs if tensor.dtype != tf.resource for reader in tensor.consumers()}
     assert {reader.type for reader in readers} == {"Size", "Identity"}
     for reader in readers:
-        assert len(reader.control_inputs) == (len(graph.structured_input_signature[0]) - 1) * (reader.type == "Identity")
+        assert len(reader.control_inputs) == (len(graph.structured_input_signature[0]) - 1) * (
+            reader.type == "Identity"
+        )
 
 
 # Phrases
@@ -595,14 +684,21 @@ def test_each_request_has_its_own_phrases_and_its_own_order_of_them():
     several, best = (numpy(translate_requests(own, requests, n_best)) for n_best in (2, 0))
     assert seen == {
         "text": [b"a", b"b", b"c"], "alpha": [-1.0] * 3, "max_length": [0] * 3, "n_best": [1] * 3, "prefix": [b""] * 3,
-        "alignment": [False] * 3, "constraints": [b"x\ty z", b"", b"u"], "avoid": [b"", b"v", b""], "ordered": [True, False, False],
+        "alignment": [False] * 3, "constraints": [b"x\ty z", b"", b"u"], "avoid": [b"", b"v", b""],
+        "ordered": [True, False, False],
     }  # fmt: skip
     assert several["score"].tolist() == [[-1, -2], [-3, -4], [-5, -6]] and best["score"].tolist() == [-1, -3, -5]
-    assert best["constraints_met"].tolist() == [False, False, True] and best["truncated"].tolist() == [False, True, False]
+    assert best["constraints_met"].tolist() == [False, False, True] and best["truncated"].tolist() == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_phrases_are_in_the_text_or_it_is_said_that_they_could_not_be(service):
-    """Of rows beside each other: several phrases, one of several words, twice the same, in order, too long for the row, none."""
+    """Of rows beside each other: several phrases, one of several words, twice the same, in order, too long for the row,
+    none.
+    """
     line, other = stand_in.sentences(2)
     rows = [
         {"constraints": "Euro"},
@@ -626,10 +722,14 @@ def test_phrases_are_in_the_text_or_it_is_said_that_they_could_not_be(service):
             assert best.index(phrases[0]) < best.index(phrases[1])
         alone = translated(service, [row])
         assert_same(row_of(found, number), row_of(alone, 0), 1e-4)
-        source, target = (ids_of(service, pieces) for pieces in (found["source_pieces"][number], found["pieces"][number, 0]))
+        source, target = (
+            ids_of(service, pieces) for pieces in (found["source_pieces"][number], found["pieces"][number, 0])
+        )
         log_p = log_probs_by_hand(service.translator.model, source, target).sum()
         assert found["score"][number, 0] == pytest.approx(log_p / ((5 + len(target)) / 6) ** DECODE.alpha, abs=1e-4)
-    free = [{name: value for name, value in row.items() if name not in ("constraints", "ordered")} for row in rows[12:14]]
+    free = [
+        {name: value for name, value in row.items() if name not in ("constraints", "ordered")} for row in rows[12:14]
+    ]
     for number, row in enumerate(free):
         assert_same(row_of(found, 12 + number), row_of(translated(service, [row]), 0))
 
@@ -638,12 +738,22 @@ def test_a_joined_phrase_follows_text_without_a_space_and_others_do_not(service)
     tokenizer, [line] = service.translator.tokenizer, stand_in.sentences(1)
     phrases = lexical.read(tokenizer, tf.constant(["<b>\t￭</b>\t￭ü", ""]))[0].numpy().tolist()
     expected = [[each for each in phrase if each] for phrase in phrases[0]]
-    assert expected == [tokenizer.tokenize([text]).to_list()[0][skip:-1] for text, skip in (("<b>", 0), ("x</b>", 2), ("xü", 2))]
+    assert expected == [
+        tokenizer.tokenize([text]).to_list()[0][skip:-1] for text, skip in (("<b>", 0), ("x</b>", 2), ("xü", 2))
+    ]
     found = translated(service, [{"text": line, "constraints": "Euro\t￭</b>", "ordered": True, "alignment": True}])
     ids, wanted = ids_of(service, found["pieces"][0, 0]), expected[1]
-    assert any(ids[place : place + len(wanted)] == wanted for place in range(len(ids))) and "</b>" in found["text"][0, 0].decode()
+    assert (
+        any(ids[place : place + len(wanted)] == wanted for place in range(len(ids)))
+        and "</b>" in found["text"][0, 0].decode()
+    )
     assert found["constraints_met"][0, 0]
-    assert [service.fits(phrase, line) for phrase in ("{" * 31, "￭" + "{" * 32, "￭" + "{" * 33, "{" * 33)] == [True, True, False, False]
+    assert [service.fits(phrase, line) for phrase in ("{" * 31, "￭" + "{" * 32, "￭" + "{" * 33, "{" * 33)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_a_blank_sentence_has_no_phrases_and_says_so(service):
@@ -672,17 +782,25 @@ def test_a_word_that_is_to_be_avoided_is_not_in_the_text(service):
     assert len(rows) > 10
     for (row, before, word), after in zip(rows, found, strict=True):
         assert before != after and not contains(after, word)
-        text = spelled([tokenizer.pieces[index].encode() for index in after[: after.index(EOS)]]) if EOS in after else ""
+        text = (
+            spelled([tokenizer.pieces[index].encode() for index in after[: after.index(EOS)]]) if EOS in after else ""
+        )
         assert not re.search(rf"(?<!\w){re.escape(row['avoid'].split()[1])}(?!\w)", text)
 
 
 def test_a_word_goes_on_after_one_that_is_avoided(service):
-    """Forced to begin with the first sub-words of a long word, which are to be avoided as a word, it still writes the rest."""
+    """Forced to begin with the first sub-words of a long word, which are to be avoided as a word, it still writes the
+    rest.
+    """
     line, tokenizer = stand_in.sentences(1)[0], service.translator.tokenizer
     inside, joined = tokenizer.word_parts
     whole = tokenizer.tokenize(strings(["zweihundertsiebzig"]))[0].numpy()[:-1].tolist()
     part = spelled([tokenizer.pieces[index].encode() for index in whole[:2]])
-    assert tokenizer.tokenize(strings([part]))[0].numpy()[:-1].tolist() == whole[:2] and inside[whole[2]] and joined[whole[1]]
+    assert (
+        tokenizer.tokenize(strings([part]))[0].numpy()[:-1].tolist() == whole[:2]
+        and inside[whole[2]]
+        and joined[whole[1]]
+    )
     found = translated(service, [{"text": line, "avoid": part, "prefix": "zweihundertsiebzig"}])
     assert found["text"][0, 0].decode().startswith("zweihundertsiebzig")
 
@@ -709,7 +827,8 @@ def test_phrases_are_refused_in_their_row_where_the_model_has_groups_of_beams(tr
     grouped = dataclasses.replace(DECODE, beam_size=4, diverse_groups=2)
     service, line = Signatures(Translator(translator.model, translator.tokenizer, grouped)), stand_in.sentences(1)[0]
     found = translated(
-        service, [{"text": line, "constraints": "Euro"}, {"text": line, "avoid": "Euro"}, {"text": line, "constraints": "￭"}]
+        service,
+        [{"text": line, "constraints": "Euro"}, {"text": line, "avoid": "Euro"}, {"text": line, "constraints": "￭"}],
     )
     refused = b"constraints: expected none with several groups of beams. Received: 1. "
     assert found["error"].tolist() == [refused, b"", refused]
@@ -731,12 +850,16 @@ def test_alignments_are_computed_within_the_budget_of_both_sides(service, monkey
     absent = np.ones((2, beam_size), bool)
     absent[0, 0] = absent[1, 1] = False
     with pytest.raises(InterruptedError):
-        service._aligned(source, tf.ragged.constant(sequences, tf.int32), tf.constant([True, True]), tf.constant(absent))
+        service._aligned(
+            source, tf.ragged.constant(sequences, tf.int32), tf.constant([True, True]), tf.constant(absent)
+        )
     assert found == [[3 + 2, 5 + 4], limits.rows, limits.scored_tokens]
 
 
 def test_searches_of_sub_batches_do_not_wait_for_each_other(service):
-    """Story: words to avoid were looked for by an operation with a state, and all requests took 1.6 times as long on two cores."""
+    """Story: words to avoid were looked for by an operation with a state, and all requests took 1.6 times as long on
+    two cores.
+    """
     graph = service.translate_with_options.get_concrete_function().graph.as_graph_def()
     loops = [node.op for function in graph.library.function for node in function.node_def if node.op.endswith("While")]
     loops += [node.op for node in graph.node if node.op.endswith("While")]
@@ -769,9 +892,9 @@ def test_sub_words_that_go_on_with_a_word(translator):
     stand_in_for = type("Pieces", (), {"pieces": pieces})()
     inside, joined = type(translator.tokenizer).word_parts.func(stand_in_for)
     expected = {
-        "▁": "", "▁a": "joined", "b": "inside joined", "ß": "inside joined", "5": "inside joined", ".": "", "▁a.": "", ".b": "joined",
-        "猫": "", "\u0301": "inside joined", "</s>": "", "<0x2E>": "", "<0x41>": "inside joined", "<0xE4>": "inside joined",
-        **dict.fromkeys("のカกກកကཀ", ""),
+        "▁": "", "▁a": "joined", "b": "inside joined", "ß": "inside joined", "5": "inside joined", ".": "", "▁a.": "",
+        ".b": "joined", "猫": "", "\u0301": "inside joined", "</s>": "", "<0x2E>": "", "<0x41>": "inside joined",
+        "<0xE4>": "inside joined", **dict.fromkeys("のカกກកကཀ", ""),
     }  # fmt: skip
     for piece, words in expected.items():
         index = pieces.index(piece)

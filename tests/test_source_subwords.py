@@ -1,4 +1,6 @@
-"""Sub-words of the source alone: from text to records, in a run's folder, and for all that reads or writes text with a model."""
+"""Sub-words of the source alone: from text to records, in a run's folder, and for all that reads or writes text with a
+model.
+"""
 
 import dataclasses
 import hashlib
@@ -36,7 +38,9 @@ TASK = registry.task("translation")
 
 @pytest.fixture
 def data(tmp_path) -> DataConfig:
-    return DataConfig(**write_text(tmp_path, "train", TRAIN), **write_text(tmp_path, "valid", VALID), character_coverage=1.0)
+    return DataConfig(
+        **write_text(tmp_path, "train", TRAIN), **write_text(tmp_path, "valid", VALID), character_coverage=1.0
+    )
 
 
 def prepared(data: DataConfig, folder: pathlib.Path, **options) -> pathlib.Path:
@@ -46,7 +50,9 @@ def prepared(data: DataConfig, folder: pathlib.Path, **options) -> pathlib.Path:
 
 def learned(side: int, size: int) -> bytes:
     lines = (pair[side].encode() for pair in TRAIN)
-    return vocabulary.learn("bpe", lines, size, sample=2_000_000, seed=1, normalization="identity", character_coverage=1.0)
+    return vocabulary.learn(
+        "bpe", lines, size, sample=2_000_000, seed=1, normalization="identity", character_coverage=1.0
+    )
 
 
 def test_each_side_has_the_sub_words_that_its_text_gives_and_records_have_their_ids(data, tmp_path):
@@ -65,7 +71,9 @@ def test_the_source_sub_words_of_an_unfinished_preparation_are_not_those_of_the_
     assert data_folder.source_subwords_in(prepared(data, tmp_path / "data", source_vocab_size=0)) is None
 
 
-@pytest.mark.parametrize("sizes", [SIZES, {"vocab_size": 310, "source_vocab_size": 0}], ids=["two matrices", "a shared matrix"])
+@pytest.mark.parametrize(
+    "sizes", [SIZES, {"vocab_size": 310, "source_vocab_size": 0}], ids=["two matrices", "a shared matrix"]
+)
 def test_given_files_are_those_of_their_sides(data, tmp_path, sizes, messages):
     """With a shared matrix, as models of other toolkits have, both have as many ids."""
     files = [tmp_path / name for name in ("a.model", "b.model")]
@@ -74,7 +82,9 @@ def test_given_files_are_those_of_their_sides(data, tmp_path, sizes, messages):
     given = dataclasses.replace(data, subwords_file=str(files[0]), source_subwords_file=str(files[1]))
     folder = prepared(given, tmp_path / "data", **sizes)
     assert any("share one embedding matrix" in message for message in messages) == (sizes != SIZES)
-    assert [(folder / name).read_bytes() for name in ("subwords.model", "subwords.source.model")] == [path.read_bytes() for path in files]
+    assert [(folder / name).read_bytes() for name in ("subwords.model", "subwords.source.model")] == [
+        path.read_bytes() for path in files
+    ]
     assert texts(folder, "train") == TRAIN
     prepared(given, folder, **sizes)  # Used again.
     files[1].write_bytes(files[0].read_bytes())
@@ -99,9 +109,21 @@ def test_a_folder_prepared_with_other_sizes_is_refused(data, tmp_path, options, 
 @pytest.mark.parametrize(
     ("option", "sizes", "told"),
     [
-        ("source_subwords_file", SIZES, "Expected source_vocab_size=310, that of .*given.model. Received: source_vocab_size=320"),
-        ("source_subwords_file", {"source_vocab_size": 0, "vocab_size": 320}, "Expected vocab_size=310, .* Received: vocab_size=320"),
-        ("subwords_file", {"vocab_size": 320}, "Expected vocab_size=310, that of .*given.model. Received: vocab_size=320"),
+        (
+            "source_subwords_file",
+            SIZES,
+            "Expected source_vocab_size=310, that of .*given.model. Received: source_vocab_size=320",
+        ),
+        (
+            "source_subwords_file",
+            {"source_vocab_size": 0, "vocab_size": 320},
+            "Expected vocab_size=310, .* Received: vocab_size=320",
+        ),
+        (
+            "subwords_file",
+            {"vocab_size": 320},
+            "Expected vocab_size=310, that of .*given.model. Received: vocab_size=320",
+        ),
     ],
 )
 def test_a_given_file_of_another_size_is_refused_by_the_option_of_its_side(data, tmp_path, option, sizes, told):
@@ -154,7 +176,9 @@ def test_a_new_run_has_the_sizes_that_its_data_was_prepared_with(folder, tmp_pat
     assert (options.model.vocab_size, options.model.source_vocab_size) == (340, 330)
     assert options.sources["source_vocab_size"] == "data folder"
     for size in (0, 331):
-        with pytest.raises(ValueError, match=f"Expected source_vocab_size=330, with which .* Received: source_vocab_size={size}. Leave"):
+        with pytest.raises(
+            ValueError, match=f"Expected source_vocab_size=330, with which .* Received: source_vocab_size={size}. Leave"
+        ):
             resolved(tmp_path / "new", folder / "data", source_vocab_size=size)
 
 
@@ -218,8 +242,10 @@ def test_a_resumed_run_is_the_uninterrupted_one(folder, tmp_path):
 
 @pytest.mark.medium
 def test_a_child_has_the_sub_words_of_both_sides_from_its_parent(folder, tmp_path):
-    said = trained(tmp_path / "child", parent=str(folder), dataset="builtin", builtin_pairs=350, train_steps=1, valid_steps=1,
-                   valid_sentences=0, best_metric="loss", batch_tokens=400)  # fmt: skip
+    said = trained(
+        tmp_path / "child", parent=str(folder), dataset="builtin", builtin_pairs=350, train_steps=1, valid_steps=1,
+        valid_sentences=0, best_metric="loss", batch_tokens=400
+    )  # fmt: skip
     assert "Starting from" in said and "weights that it does not have" not in said
     for name in ("subwords.model", "subwords.source.model"):
         assert (tmp_path / "child" / name).read_bytes() == (folder / name).read_bytes()
@@ -235,16 +261,26 @@ def test_a_loaded_run_reads_and_writes_with_its_two_vocabularies(folder):
 # A translator.
 
 DECODE = DecodeConfig(beam_size=2, max_input=24, extra_length=4)
-LINES = ["two hundred and seven", "", "one", "😀 ½", "the twenty-first of may nineteen ninety-nine and one million and one euros"]
+LINES = [
+    "two hundred and seven",
+    "",
+    "one",
+    "😀 ½",
+    "the twenty-first of may nineteen ninety-nine and one million and one euros",
+]
 SOURCE_SIZE = 300
 
 
 @pytest.fixture(scope="module")
 def translator() -> Translator:
     english = (source.encode() for source, _ in stand_in.pairs())
-    own = vocabulary.learn("bpe", english, SOURCE_SIZE, sample=10_000, seed=1, normalization="identity", character_coverage=1.0)
+    own = vocabulary.learn(
+        "bpe", english, SOURCE_SIZE, sample=10_000, seed=1, normalization="identity", character_coverage=1.0
+    )
     tokenizer = vocabulary.load_sides(stand_in.subwords("bpe"), own)
-    model = stand_in.translator(DECODE, source_vocab_size=SOURCE_SIZE, attention_bias=True, tie_logits=False, logits_bias=True).model
+    model = stand_in.translator(
+        DECODE, source_vocab_size=SOURCE_SIZE, attention_bias=True, tie_logits=False, logits_bias=True
+    ).model
     return Translator(model, tokenizer, DECODE, frozen=True)
 
 
@@ -256,11 +292,16 @@ def service(translator) -> Signatures:
 def own_ids(translator: Translator, lines: list[str]) -> tf.RaggedTensor:
     """Of sources, cut to `max_input`."""
     alone = vocabulary.load(translator.tokenizer.models[1])
-    return tf.ragged.constant([[*ids[:-1][: DECODE.max_input - 1], EOS] for ids in alone.tokenize(tf.constant(lines)).to_list()], tf.int32)
+    return tf.ragged.constant(
+        [[*ids[:-1][: DECODE.max_input - 1], EOS] for ids in alone.tokenize(tf.constant(lines)).to_list()], tf.int32
+    )
 
 
 def log_p(translator: Translator, source: str, target: str) -> list[float]:
-    ids, tokens = own_ids(translator, [source]).to_tensor(), translator.tokenizer.tokenize(tf.constant([target]))[0].numpy()
+    ids, tokens = (
+        own_ids(translator, [source]).to_tensor(),
+        translator.tokenizer.tokenize(tf.constant([target]))[0].numpy(),
+    )
     logits = translator.model((ids, tf.constant([[BOS, *tokens[:-1]]])))[0]
     return [float(row[token]) for row, token in zip(tf.nn.log_softmax(logits), tokens, strict=True)]
 
@@ -285,7 +326,13 @@ def test_the_best_of_many_samples_are_read_with_the_source_s_sub_words_too(trans
     """At a low temperature all draws are the greedy translation."""
     rows = tf.ones(len(LINES), tf.int32)
     found = service.sample(
-        tf.constant(LINES), tf.zeros(len(LINES), tf.int64), rows, tf.fill(len(LINES), 0.01), 0 * rows, tf.ones(len(LINES)), 0 * rows
+        tf.constant(LINES),
+        tf.zeros(len(LINES), tf.int64),
+        rows,
+        tf.fill(len(LINES), 0.01),
+        0 * rows,
+        tf.ones(len(LINES)),
+        0 * rows,
     )
     greedy = Translator(translator.model, translator.tokenizer, dataclasses.replace(DECODE, beam_size=1))
     np.testing.assert_array_equal(found["text"][:, 0], greedy(tf.constant(LINES))["text"])
@@ -306,9 +353,14 @@ def test_scores_of_given_translations_are_log_p_of_the_target_s_sub_words(transl
 def test_a_model_that_translates_back_reads_the_translation_with_its_source_s_sub_words(translator):
     """Both sides swap roles: each model tokenizes its own."""
     forward = stand_in.translator(DECODE)
-    found = list(translate_lines(reranked(forward.n_best, translator, weight=1.0, alpha=0.0, direction="backward"), [LINES[0]]))[0]
+    found = list(
+        translate_lines(reranked(forward.n_best, translator, weight=1.0, alpha=0.0, direction="backward"), [LINES[0]])
+    )[0]
     before = list(translate_lines(forward.n_best, [LINES[0]]))[0]
-    expected = {text: score + sum(log_p(translator, text, LINES[0])) for text, score in zip(before["text"], before["score"], strict=True)}
+    expected = {
+        text: score + sum(log_p(translator, text, LINES[0]))
+        for text, score in zip(before["text"], before["score"], strict=True)
+    }
     assert dict(zip(found["text"], found["score"], strict=True)) == pytest.approx(expected, rel=1e-4)
 
 
@@ -316,9 +368,9 @@ def test_a_model_that_translates_back_reads_the_translation_with_its_source_s_su
 def test_pieces_of_each_side_are_named_by_its_own_sub_words(translator, service):
     line, rows = LINES[0], [1]
     found = service.translate_with_options(
-        text=tf.constant([line]), alpha=tf.fill(rows, -1.0), max_length=tf.zeros(rows, tf.int32), n_best=tf.ones(rows, tf.int32),
-        prefix=tf.constant(["zwei"]), alignment=tf.constant([True]), constraints=tf.constant([""]), avoid=tf.constant([""]),
-        ordered=tf.constant([False]),
+        text=tf.constant([line]), alpha=tf.fill(rows, -1.0), max_length=tf.zeros(rows, tf.int32),
+        n_best=tf.ones(rows, tf.int32), prefix=tf.constant(["zwei"]), alignment=tf.constant([True]),
+        constraints=tf.constant([""]), avoid=tf.constant([""]), ordered=tf.constant([False]),
     )  # fmt: skip
     source, target = translator.source_tokenizer, translator.tokenizer
     assert [piece.decode() for piece in found["source_pieces"][0].numpy()] == [
@@ -340,7 +392,7 @@ signatures = tf.saved_model.load(sys.argv[1]).signatures
 found, scores = signatures["serving_default"](text=lines), signatures["score"](source=lines, target=lines)
 assert not [name for name in sys.modules if name.split(".")[0] == "t2t_keras"]
 print(json.dumps([[text.decode("utf-8", "replace") for text in found["text"].numpy()], scores["log_prob"].numpy().tolist()]))
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.medium

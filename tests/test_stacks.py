@@ -1,4 +1,6 @@
-"""Section 3.1: LayerNorm(x + Sublayer(x)), layers made of it; and one exam that every public layer of the package passes."""
+"""Section 3.1: LayerNorm(x + Sublayer(x)), layers made of it; and one exam that every public layer of the package
+passes.
+"""
 
 import keras
 import numpy as np
@@ -42,7 +44,9 @@ def test_gain_and_bias_come_after_the_normalisation():
     layer.build((None, None, 4), (None, None, 4))
     layer.set_weights([np.array([2.0, 2, 2, 10]), np.array([0.0, 0, 0, 1])])
     x = np.array([[[1.0, 3, 5, 7]]], "float32")
-    np.testing.assert_allclose(layer(x, np.zeros_like(x)), [[[-6 / 5**0.5, -2 / 5**0.5, 2 / 5**0.5, 1 + 30 / 5**0.5]]], atol=1e-5)
+    np.testing.assert_allclose(
+        layer(x, np.zeros_like(x)), [[[-6 / 5**0.5, -2 / 5**0.5, 2 / 5**0.5, 1 + 30 / 5**0.5]]], atol=1e-5
+    )
 
 
 def test_dropout_falls_on_the_sub_layer_and_not_on_what_is_carried_past_it():
@@ -118,7 +122,9 @@ def test_a_decoder_layer_refuses_a_mask_of_the_wrong_rank_as_attention_does(argu
 def test_a_decoder_layer_is_causal_unless_another_mask_is_given():
     layer, x, memory = DecoderLayer(**SIZES), normal(B, T, D), normal(B, S, D, seed=1)
     np.testing.assert_array_equal(layer(x, memory), layer(x, memory, attention_mask=TARGET_MASK))
-    assert np.abs(np.array(layer(x, memory, attention_mask=np.ones((1, 1, T, T), bool))) - layer(x, memory)).max() > 1e-3
+    assert (
+        np.abs(np.array(layer(x, memory, attention_mask=np.ones((1, 1, T, T), bool))) - layer(x, memory)).max() > 1e-3
+    )
 
 
 def test_a_decoder_layer_with_a_cache_gives_a_position_at_a_time_what_it_gives_at_once():
@@ -131,7 +137,9 @@ def test_a_decoder_layer_with_a_cache_gives_a_position_at_a_time_what_it_gives_a
 
 
 def test_padding_that_keras_masks_changes_no_word_through_a_whole_stack():
-    """Embedding(mask_zero=True), an encoder layer, another one, and a decoder layer over them, as a functional model."""
+    """Embedding(mask_zero=True), an encoder layer, another one, and a decoder layer over them, as a functional
+    model.
+    """
     source, target = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
     embedding = keras.layers.Embedding(20, D, mask_zero=True)
     memory = EncoderLayer(**SIZES)(EncoderLayer(**SIZES)(embedding(source)))
@@ -150,8 +158,16 @@ IDS = np.array([[4, 19, 0], [7, 7, 1]], "int32")
 
 # Each layer, its configuration, and its arguments by name.
 CANDIDATES = [
-    (MultiHeadAttention, {"num_heads": 2, "d_k": 6, "d_v": 10}, {"query": X, "memory": MEMORY, "attention_mask": SOURCE_MASK}),
-    (RestrictedSelfAttention, {"num_heads": 2, "d_k": 6, "d_v": 10, "window": 3}, {"query": MEMORY, "attention_mask": SOURCE_MASK}),
+    (
+        MultiHeadAttention,
+        {"num_heads": 2, "d_k": 6, "d_v": 10},
+        {"query": X, "memory": MEMORY, "attention_mask": SOURCE_MASK},
+    ),
+    (
+        RestrictedSelfAttention,
+        {"num_heads": 2, "d_k": 6, "d_v": 10, "window": 3},
+        {"query": MEMORY, "attention_mask": SOURCE_MASK},
+    ),
     (Dense, {"units": D}, {"x": X}),
     (LayerNorm, {"epsilon": 1e-6}, {"x": X}),
     (FeedForward, {"d_ff": 12}, {"x": X}),
@@ -163,10 +179,15 @@ CANDIDATES = [
     (AddAndNorm, {"dropout": 0.1}, {"x": X, "y": normal(B, T, D, seed=2)}),
     (EncoderLayer, SIZES, {"x": MEMORY, "attention_mask": SOURCE_MASK}),
     (EncoderLayer, {**SIZES, "attention_window": 3}, {"x": MEMORY, "attention_mask": SOURCE_MASK}),
-    (DecoderLayer, SIZES, {"x": X, "memory": MEMORY, "attention_mask": TARGET_MASK, "cross_attention_mask": SOURCE_MASK}),
+    (
+        DecoderLayer,
+        SIZES,
+        {"x": X, "memory": MEMORY, "attention_mask": TARGET_MASK, "cross_attention_mask": SOURCE_MASK},
+    ),
 ]
 every_layer = pytest.mark.parametrize(
-    ("layer_class", "config", "inputs"), [pytest.param(*candidate, id=candidate[0].__name__) for candidate in CANDIDATES]
+    ("layer_class", "config", "inputs"),
+    [pytest.param(*candidate, id=candidate[0].__name__) for candidate in CANDIDATES],
 )
 both_dtypes = pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 
@@ -206,14 +227,20 @@ def test_in_a_functional_model_a_layer_computes_what_it_computes_eagerly(layer_c
     model, eager = in_a_model(layer, inputs), call(layer, inputs)
     np.testing.assert_array_equal(as_float(model(inputs)), as_float(eager))
     symbolic = model.output
-    assert keras.backend.standardize_dtype(symbolic.dtype) == keras.backend.standardize_dtype(eager.dtype) == layer.compute_dtype
+    assert (
+        keras.backend.standardize_dtype(symbolic.dtype)
+        == keras.backend.standardize_dtype(eager.dtype)
+        == layer.compute_dtype
+    )
     assert all(expected in (None, received) for expected, received in zip(symbolic.shape, eager.shape, strict=True))
     assert symbolic.shape[-1] == D
 
 
 @every_layer
 @both_dtypes
-def test_a_saved_layer_comes_back_with_its_config_its_policy_and_its_outputs(layer_class, config, inputs, dtype, tmp_path):
+def test_a_saved_layer_comes_back_with_its_config_its_policy_and_its_outputs(
+    layer_class, config, inputs, dtype, tmp_path
+):
     layer = layer_class(**config, dtype=dtype)
     model = in_a_model(layer, inputs)
     for weight in layer.trainable_variables:

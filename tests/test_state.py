@@ -16,7 +16,10 @@ def as_written(state: TrainState) -> dict:
 
 
 def test_what_was_written_is_what_is_read():
-    for state in (TrainState(), TrainState(step=3, position=(1, 2), best=2.5, dtype="float16", loss_scale=LossScale(2.0, 7.0))):
+    for state in (
+        TrainState(),
+        TrainState(step=3, position=(1, 2), best=2.5, dtype="float16", loss_scale=LossScale(2.0, 7.0)),
+    ):
         assert as_written(TrainState.read(as_written(state))) == as_written(state)
 
 
@@ -46,7 +49,13 @@ def test_updates_are_counted_with_what_they_had():
     state.count_update(update(target_tokens=30.0, flops=7.0), (0, 6), 2, 1.5)
     for position in ((1, 0), (1, 1)):
         state.count_update(update(target_tokens=0.0, flops=0.0, finite=False), position, 1, 1.0)
-    assert (state.step, state.position, state.target_tokens, state.flops, state.damaged_records) == (8, (1, 1), 30, 21.0, 4)
+    assert (state.step, state.position, state.target_tokens, state.flops, state.damaged_records) == (
+        8,
+        (1, 1),
+        30,
+        21.0,
+        4,
+    )
     assert (state.skipped, state.skipped_in_a_row) == (2, 2)
     state.count_update(update(), (1, 2), 0, 1.0)
     assert (state.skipped, state.skipped_in_a_row) == (2, 0)
@@ -57,8 +66,21 @@ def test_the_best_validation_is_the_first_of_the_highest_score():
     found = []
     for step, score in ((10, -2.0), (20, -1.0), (30, -1.0), (40, -1.5)):
         state.step = step
-        found.append((state.count_validation(score), state.validated_step, state.best, state.best_step, state.validations_since_best))
-    assert found == [(True, 10, -2.0, 10, 0), (True, 20, -1.0, 20, 0), (False, 30, -1.0, 20, 1), (False, 40, -1.0, 20, 2)]
+        found.append(
+            (
+                state.count_validation(score),
+                state.validated_step,
+                state.best,
+                state.best_step,
+                state.validations_since_best,
+            )
+        )
+    assert found == [
+        (True, 10, -2.0, 10, 0),
+        (True, 20, -1.0, 20, 0),
+        (False, 30, -1.0, 20, 1),
+        (False, 40, -1.0, 20, 2),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +120,13 @@ def test_a_new_run_has_no_best_validation_to_forget():
 def test_a_point_has_means_over_the_updates_since_the_last():
     state = TrainState()
     for tokens in (60.0, 20.0):
-        counted = {"target_tokens": tokens, "loss": 3 * tokens, "real_tokens": 2 * tokens, "positions": 4 * tokens, "flops": 1e12}
+        counted = {
+            "target_tokens": tokens,
+            "loss": 3 * tokens,
+            "real_tokens": 2 * tokens,
+            "positions": 4 * tokens,
+            "flops": 1e12,
+        }
         state.count_update(update(**counted), (0, 1), 3, 2.0)
     found = state.pop_summary({"learning_rate": 0.25, "gradient_norm": 0.75}, TASK)
     names = ("train/loss", "utilization/padding_share", "utilization/real_token_share", "utilization/tflops")
@@ -113,7 +141,9 @@ def test_a_point_has_means_over_the_updates_since_the_last():
 def test_a_point_has_the_speed_since_the_last_point_and_the_loss_scale():
     state = TrainState(step=10, target_tokens=1e6, loss_scale=LossScale(512.0, 7.0))
     for tokens, seconds in ((600.0, 1.5), (300.0, 2.5)):
-        state.count_update({**dict.fromkeys((*TASK.sums, *SUMS), 1.0), "target_tokens": tokens, "finite": True}, (0, 1), 0, seconds)
+        state.count_update(
+            {**dict.fromkeys((*TASK.sums, *SUMS), 1.0), "target_tokens": tokens, "finite": True}, (0, 1), 0, seconds
+        )
     found = state.pop_summary({"learning_rate": 0.25, "gradient_norm": 0.75}, TASK)
     names = ("updates_per_second", "target_tokens_per_second")
     assert [found[f"utilization/{name}"] for name in names] == [2 / 4, 900 / 4]
@@ -123,9 +153,10 @@ def test_a_point_has_the_speed_since_the_last_point_and_the_loss_scale():
 @pytest.mark.parametrize(
     "state",
     [
-        {"speed": 1}, {"step": -1}, {"step": 1.5}, {"step": "1"}, {"step": True}, {"step": 2**70}, {"position": [1]}, {"position": 3},
-        {"position": [1, 2, 3]}, {"measured": {"loss": 1.0, "z": "x"}}, {"step": 2**63}, {"position": [1, "2"]}, {"dtype": 32},
-        {"best": "high"}, {"interim": 1}, {"measured": [1]}, {"measured": {"loss": []}}, {"loss_scale": [1.0]},
+        {"speed": 1}, {"step": -1}, {"step": 1.5}, {"step": "1"}, {"step": True}, {"step": 2**70}, {"position": [1]},
+        {"position": 3}, {"position": [1, 2, 3]}, {"measured": {"loss": 1.0, "z": "x"}}, {"step": 2**63},
+        {"position": [1, "2"]}, {"dtype": 32}, {"best": "high"}, {"interim": 1}, {"measured": [1]},
+        {"measured": {"loss": []}}, {"loss_scale": [1.0]},
     ],
 )  # fmt: skip
 def test_a_state_of_other_fields_or_types_is_refused_in_a_sentence(state):

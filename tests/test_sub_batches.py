@@ -25,7 +25,9 @@ def sub_batches_of(lengths, max_rows: int, max_tokens: int, cores: int = 1) -> l
 
 
 def test_an_example_by_hand():
-    """Shortest first: rows 1 and 3 of length 2, 4 of 3, 0 of 5, 2 of 9, in sub-batches of 3 rows and 10 tokens at most."""
+    """Shortest first: rows 1 and 3 of length 2, 4 of 3, 0 of 5, 2 of 9, in sub-batches of 3 rows and 10 tokens at
+    most.
+    """
     assert sub_batches_of([5, 2, 9, 2, 3], max_rows=3, max_tokens=10) == [[1, 3, 4], [0], [2]]
     assert sub_batches_of([5, 2, 9, 2, 3], max_rows=2, max_tokens=10) == [[1, 3], [4, 0], [2]]
     assert sub_batches_of([5, 2, 9, 2, 3], max_rows=9, max_tokens=8) == [[1, 3], [4], [0], [2]]
@@ -81,7 +83,9 @@ def test_a_batch_is_divided_among_the_cores(cores, rows, expected):
         (1, 16, 64, 500, 2, (500, 64000, 2)),
     ],
 )
-def test_limits_follow_from_cores_memory_and_device_unless_they_are_given(monkeypatch, gpus, cores, gib, rows, own_cores, expected):
+def test_limits_follow_from_cores_memory_and_device_unless_they_are_given(
+    monkeypatch, gpus, cores, gib, rows, own_cores, expected
+):
     """Story: constants tuned on two cores gave a GPU 32 rows a step, and 64 cores the work of 8."""
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind] * gpus)
     monkeypatch.setattr(machine, "cores", lambda: cores)
@@ -149,7 +153,9 @@ def test_rows_may_be_a_nest_of_ragged_ones_and_results_may_be_of_other_numbers_t
             return [rows["words"].values, rows["words"].row_lengths(), tf.strings.upper(rows["text"])]
 
         outputs = [tf.TensorSpec([None], dtype) for dtype in (tf.string, tf.int64, tf.string)]
-        return in_sub_batches(function, {"words": words, "text": texts}, lengths, max_rows=2, max_tokens=4, outputs=outputs)
+        return in_sub_batches(
+            function, {"words": words, "text": texts}, lengths, max_rows=2, max_tokens=4, outputs=outputs
+        )
 
     words, lengths, upper, order = run(tf.constant(texts))
     assert order.numpy().tolist() == [1, 2, 3, 0]

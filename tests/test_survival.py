@@ -1,4 +1,6 @@
-"""A run that is killed at any moment and started again ends, to the last bit, where an uninterrupted one ends. Real processes, SIGKILL."""
+"""A run that is killed at any moment and started again ends, to the last bit, where an uninterrupted one ends. Real
+processes, SIGKILL.
+"""
 
 import json
 import os
@@ -16,9 +18,10 @@ from t2t_keras.runs import checkpoint
 
 HERE = pathlib.Path(__file__).parent
 FLAGS = (
-    "--dataset=builtin --builtin_pairs=600 --vocab_size=340 --encoder_layers=1 --decoder_layers=1 --d_model=8 --d_ff=16 --num_heads=2 "
-    "--d_k=4 --d_v=4 --warmup_steps=10 --batch_tokens=400 --micro_batch_tokens=200 --valid_sentences=0 --best_metric=loss --valid_steps=10 "
-    "--checkpoint_steps=3 --keep_checkpoints=2 --log_steps=2 --train_steps=20 --deterministic"
+    "--dataset=builtin --builtin_pairs=600 --vocab_size=340 --encoder_layers=1 --decoder_layers=1 --d_model=8 "
+    "--d_ff=16 --num_heads=2 --d_k=4 --d_v=4 --warmup_steps=10 --batch_tokens=400 --micro_batch_tokens=200 "
+    "--valid_sentences=0 --best_metric=loss --valid_steps=10 --checkpoint_steps=3 --keep_checkpoints=2 --log_steps=2 "
+    "--train_steps=20 --deterministic"
 ).split()
 FLOAT32 = ("--dtype=float32",)
 BFLOAT16 = ("--dtype=bfloat16",)
@@ -36,14 +39,18 @@ def trained(model_dir: pathlib.Path, kills: list, *flags: str) -> list[dict]:
 
 
 def curves(model_dir: pathlib.Path) -> dict[str, list[tuple]]:
-    """Every curve's points, (step, value as a serialized tensor), in the order they were written; of curves of speed, the steps alone."""
+    """Every curve's points, (step, value as a serialized tensor), in the order they were written; of curves of speed,
+    the steps alone.
+    """
     found = {}
     for path in sorted((model_dir / "logs").glob("events.out.tfevents.*")):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
                 if value.tag == "config":  # Written at each start.
                     continue
-                content = "" if value.tag.endswith(("_per_second", "_gib", "tflops")) else value.tensor.SerializeToString()
+                content = (
+                    "" if value.tag.endswith(("_per_second", "_gib", "tflops")) else value.tensor.SerializeToString()
+                )
                 found.setdefault(value.tag, []).append((event.step, content))
     return found
 
@@ -118,7 +125,14 @@ def test_a_run_killed_in_bad_moments_ends_where_an_uninterrupted_one_ends(uninte
 @pytest.mark.parametrize(
     ("flags", "kills"),
     [
-        (FLOAT32, ["before the first checkpoint", "half an archive is written", "a manifest is removed and its archive is not"]),
+        (
+            FLOAT32,
+            [
+                "before the first checkpoint",
+                "half an archive is written",
+                "a manifest is removed and its archive is not",
+            ],
+        ),
         (TWO_DEVICES, ["half an archive is written", "between checkpoints"]),
         (WITH_BLEU, ["translations of a validation are scored"] * 2 + ["between checkpoints"]),
     ],

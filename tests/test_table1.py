@@ -1,4 +1,6 @@
-"""Table 1 by hand: exponents of known powers, operations and paths of small layers; and that measurements are continued."""
+"""Table 1 by hand: exponents of known powers, operations and paths of small layers; and that measurements are
+continued.
+"""
 
 import dataclasses
 import json
@@ -61,7 +63,9 @@ def test_sequential_operations_and_path_lengths_are_those_of_the_layers(name, se
     ],
 )
 def test_a_layer_maps_n_vectors_to_as_many_of_its_width(name, weights):
-    """And has the weights of the paper: a step returns their gradients and those of the inputs. Its graph serves all lengths."""
+    """And has the weights of the paper: a step returns their gradients and those of the inputs. Its graph serves all
+    lengths.
+    """
     traced, layer = [], table1.LAYERS[name]
 
     def make(settings, length, **options):
@@ -102,7 +106,10 @@ def test_a_short_call_is_repeated_for_a_twentieth_of_a_second(monkeypatch):
 
 
 def test_memory_is_measured_in_a_process_that_finds_the_same_packages(monkeypatch):
-    program = "import json, os, sys; print('a warning'); print(json.dumps([\"{0}\", os.environ['PYTHONPATH'], *json.loads(sys.argv[1])]))"
+    program = (
+        "import json, os, sys; print('a warning'); print(json.dumps([\"{0}\", os.environ['PYTHONPATH'], "
+        "*json.loads(sys.argv[1])]))"
+    )
     monkeypatch.setattr(table1, "_WORK", program)
     monkeypatch.setattr(sys, "path", ["", "one", "other"])
     expected = ["table1", f"one{os.pathsep}other", "recurrent", {"d": 8, "heads": 2, "window": 64, "kernel": 3}, [2, 1]]
@@ -156,7 +163,8 @@ def test_what_was_counted_is_kept_though_memory_cannot_be_measured(monkeypatch, 
     results = json.loads(file.read_text())
     assert results["sequential"] == dict.fromkeys(table1.LAYERS, 32)
     assert results["paths"] == {
-        name: [[1024, False], *([[1024, True]] if name in ("convolutional", "separable") else [])] for name in table1.LAYERS
+        name: [[1024, False], *([[1024, True]] if name in ("convolutional", "separable") else [])]
+        for name in table1.LAYERS
     }
     monkeypatch.setattr(table1, "sequential_operations", lambda *given: pytest.fail("counted again"))
     with pytest.raises(KeyError, match="the process failed"):
@@ -165,14 +173,18 @@ def test_what_was_counted_is_kept_though_memory_cannot_be_measured(monkeypatch, 
 
 @pytest.fixture
 def measured(monkeypatch) -> list:
-    """The shapes of the gradients of each call whose time was measured. The nth call takes n milliseconds, and memory n² kB."""
+    """The shapes of the gradients of each call whose time was measured. The nth call takes n milliseconds, and memory
+    n² kB.
+    """
     calls = []
 
     def seconds_of(call):
         calls.append([gradient.shape for gradient in call()])
         return 0.001 * len(calls)
 
-    monkeypatch.setattr(table1, "measure_memory", lambda name, settings, lengths, module: {str(n): 1000 * n**2 for n in lengths})
+    monkeypatch.setattr(
+        table1, "measure_memory", lambda name, settings, lengths, module: {str(n): 1000 * n**2 for n in lengths}
+    )
     monkeypatch.setattr(table1, "seconds_of", seconds_of)
     return calls
 
@@ -199,7 +211,9 @@ def test_the_table_is_in_milliseconds_and_mebibytes_and_so_is_the_picture():
     layers = dict.fromkeys(table1.LAYERS)
     results = {
         "settings": dataclasses.asdict(table1.Settings(d=8, heads=2, window=4)),
-        "seconds": {name: {"1024": [0.64, 0.5, 1.5], "64": [0.001, 0.009, 0.0025], "256": [0.03, 0.09, 0.04]} for name in layers},
+        "seconds": {
+            name: {"1024": [0.64, 0.5, 1.5], "64": [0.001, 0.009, 0.0025], "256": [0.03, 0.09, 0.04]} for name in layers
+        },
         "memory": {name: {"32": 0, "64": 2**20, "256": 3 * 2**20, "1024": 12 * 2**20} for name in layers},
         "sequential": dict.fromkeys(layers, 4),
         "paths": {name: [7, 3] if name in ("convolutional", "separable") else [5] for name in layers},
@@ -208,7 +222,10 @@ def test_the_table_is_in_milliseconds_and_mebibytes_and_so_is_the_picture():
     for (name, layer), row in zip(table1.LAYERS.items(), rows, strict=True):
         path = "3 dilated, 7 not" if name in ("convolutional", "separable") else "5"
         measured = "40 | 640 | 2.00 | 12 | 1.00"
-        assert row == f"| {layer.name} | O({layer.complexity}) | {measured} | O({layer.sequential}) | 4 | O({layer.path}) | {path} |"
+        assert row == (
+            f"| {layer.name} | O({layer.complexity}) | {measured} | O({layer.sequential}) | 4 | O({layer.path}) | "
+            f"{path} |"
+        )
     assert "| 2.5 | 640 |" in table1.table(results, 64)
     time, memory = ([list(line.get_ydata()) for line in axes.lines] for axes in table1.picture(results, 256).axes)
     assert time == [pytest.approx([640, 2.5, 40])] * len(layers) and memory == [[1, 3, 12]] * len(layers)
@@ -232,9 +249,11 @@ def test_measurements_of_another_machine_are_not_continued(tmp_path):
 
 @pytest.mark.parametrize(
     ("flag", "message"),
-    [("--lengths=", "Expected --lengths to be positive numbers. Received: none."), ("--lengths=8,-5", "Received: 8,-5."),
-     ("--output=x.pdf", "Expected a picture as png or svg. Received: x.pdf."), ("--window=1", "--window=1"),
-     ("--output=no_folder/x.png", "no_folder/x.png cannot be written")],
+    [
+        ("--lengths=", "Expected --lengths to be positive numbers. Received: none."),
+        ("--lengths=8,-5", "Received: 8,-5."), ("--output=x.pdf", "Expected a picture as png or svg. Received: x.pdf."),
+        ("--window=1", "--window=1"), ("--output=no_folder/x.png", "no_folder/x.png cannot be written")
+    ],
 )  # fmt: skip
 def test_the_program_refuses_what_it_cannot_do_before_it_measures(flag, message):
     result = subprocess.run([sys.executable, str(ROOT / "tools/table1.py"), flag], capture_output=True, text=True)
@@ -248,7 +267,11 @@ def test_the_settings_are_those_of_the_base_model():
 def test_memory_is_the_peak_above_what_the_process_has_before(monkeypatch, capsys):
     """Of each length, in increasing order, after a short one that builds the graph."""
     lengths, peaks = [], iter([1500, 1900, 2600])
-    monkeypatch.setattr(table1, "step_of", lambda layer, settings: lambda length: lambda: lengths.append((layer.name, settings.d, length)))
+    monkeypatch.setattr(
+        table1,
+        "step_of",
+        lambda layer, settings: lambda length: lambda: lengths.append((layer.name, settings.d, length)),
+    )
     monkeypatch.setattr(table1, "resident_memory", lambda: 1000 if len(lengths) == 1 else 0)
     monkeypatch.setattr(table1, "peak_memory", lambda: next(peaks))
     table1.work(json.dumps(["recurrent", {"d": 16, "heads": 2}, [64, 32, 128]]), table1.LAYERS)
@@ -266,9 +289,18 @@ def test_the_table_has_the_medians_the_exponents_and_the_counts():
         "sequential": {name: place + 1 for place, name in enumerate(names)},
         "paths": {name: [1000 + place] for place, name in enumerate(names)} | {"separable": [2000, 11]},
     }
-    head, line, *rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table1.table(results, 120).splitlines()]
+    head, line, *rows = [
+        [cell.strip() for cell in row.strip("|").split("|")] for row in table1.table(results, 120).splitlines()
+    ]
     assert head[:5] == ["layer", "complexity", "time, n = 128 (ms)", "n = 512 (ms)", "exponent of n"]
-    assert head[5:] == ["memory, n = 512 (MiB)", "exponent of n", "sequential", "counted, n = 32", "longest path", "counted, n = 1,024"]
+    assert head[5:] == [
+        "memory, n = 512 (MiB)",
+        "exponent of n",
+        "sequential",
+        "counted, n = 32",
+        "longest path",
+        "counted, n = 1,024",
+    ]
     assert line == ["---", "---", *["---:"] * 5, "---", "---:", "---", "---:"]
     assert rows[0] == ["Self-attention", "O(n² · d)", "3.3", "52", "2.00", "512", "1.00", "O(1)", "1", "O(1)", "1,000"]
     assert rows[4][2:] == ["0.13", "0.51", "1.00", "4,096", "2.00", "O(1)", "5", "O(log_k n)", "11 dilated, 2,000 not"]
@@ -292,9 +324,19 @@ def test_memory_of_full_attention_grows_with_the_square_and_of_restricted_attent
 @pytest.mark.slow
 def test_the_program_prints_a_line_for_each_layer_and_draws_the_picture(tmp_path):
     """Slow: memory is measured in a process for each layer."""
-    command = [sys.executable, str(ROOT / "tools/table1.py"), "--d=16", "--heads=2", "--window=8", "--lengths=16,32", "--fit_from=16"]
+    command = [
+        sys.executable,
+        str(ROOT / "tools/table1.py"),
+        "--d=16",
+        "--heads=2",
+        "--window=8",
+        "--lengths=16,32",
+        "--fit_from=16",
+    ]
     command += ["--rounds=1", f"--json={tmp_path}/table1.json", f"--output={tmp_path}/table1.png"]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    result = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
     assert result.returncode == 0, result.stderr
     assert "d = 16, 2 heads, r = 8, k = 3." in result.stdout
     assert all(f"| {layer.name} | O({layer.complexity}) |" in result.stdout for layer in table1.LAYERS.values())

@@ -1,4 +1,6 @@
-"""Rows of Table 3 are trained, scored as section 6.2 does, and compared with the paper; what is done is not done again."""
+"""Rows of Table 3 are trained, scored as section 6.2 does, and compared with the paper; what is done is not done
+again.
+"""
 
 import contextlib
 import csv
@@ -31,7 +33,12 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 def result_of(row: str, bleu: float, **options) -> Result:
-    options = dataclasses.asdict(ModelConfig()) | dataclasses.asdict(TrainConfig()) | paper.table_3(row, divide_widths=4) | options
+    options = (
+        dataclasses.asdict(ModelConfig())
+        | dataclasses.asdict(TrainConfig())
+        | paper.table_3(row, divide_widths=4)
+        | options
+    )
     return Result(row, 2000, 9.87, bleu, "nrefs:1", 1234567, 8765.4, 1.5e15, 60.0, options)
 
 
@@ -40,7 +47,8 @@ RESULTS = [result_of("base", 30.0), dataclasses.replace(result_of("A1", 29.0), p
 
 def test_the_markdown_table_has_ours_beside_the_paper_s_and_marks_differences_above_the_noise():
     header, _, base, one_head, learned, *_ = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in table3_report.as_markdown(RESULTS).splitlines()
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in table3_report.as_markdown(RESULTS).splitlines()
     ]
     assert len(header) == len(base) == len(one_head)
     assert base[:5] == ["base", "–", "9.87", "30.0", ""] and base[5:8] == ["4.92", "25.8", ""]
@@ -71,7 +79,11 @@ def test_the_csv_table_has_every_figure_and_the_options_of_the_row():
         and rows[1]["paper_bleu"] == "24.9"
         and float(rows[1]["flops"]) == 1.5e15
     )
-    assert (rows[1]["paper_perplexity"], rows[1]["paper_parameters_in_millions"], rows[0]["paper_parameters_in_millions"]) == (
+    assert (
+        rows[1]["paper_perplexity"],
+        rows[1]["paper_parameters_in_millions"],
+        rows[0]["paper_parameters_in_millions"],
+    ) == (
         "5.29",
         "",
         "65",
@@ -89,8 +101,16 @@ def test_the_picture_has_our_differences_from_base_above_the_paper_s(monkeypatch
     assert (ours, theirs) == (pytest.approx([-1.0, 0.5]), pytest.approx([-0.9, -0.1]))
 
 
-def test_a_row_has_the_scores_of_its_last_checkpoint_on_the_validation_set_with_the_search_of_section_6_2(tmp_path, monkeypatch):
-    given, speeds = [], {"utilization/target_tokens_per_second": {1: 5.0, 2: 100.0, 3: 7.0}, "utilization/updates_per_second": {1: 1.0}}
+def test_a_row_has_the_scores_of_its_last_checkpoint_on_the_validation_set_with_the_search_of_section_6_2(
+    tmp_path, monkeypatch
+):
+    given, speeds = (
+        [],
+        {
+            "utilization/target_tokens_per_second": {1: 5.0, 2: 100.0, 3: 7.0},
+            "utilization/updates_per_second": {1: 1.0},
+        },
+    )
     scores = {"perplexity": 9.0, "bleu": 30.0, "signature": "nrefs:1", "chrf": 50.0}
     monkeypatch.setattr(table3, "load", lambda *arguments, **options: given.append((*arguments, options)))
     monkeypatch.setattr(table3, "evaluate", lambda translator, *sides: given.append(sides) or ([], scores))
@@ -101,13 +121,17 @@ def test_a_row_has_the_scores_of_its_last_checkpoint_on_the_validation_set_with_
     search = {"beam_size": 4, "alpha": 0.6, "extra_length": 50, "max_input": 1024, "search_rows": 0, "search_cores": 0}
     search |= {"no_repeat_ngram": 0, "diverse_groups": 1, "diversity": 0.5}
     assert given == [(tmp_path, "latest", search), (options.data_folder(tmp_path), "valid"), (["a"], ["b"])]
-    assert dataclasses.replace(result, options={}) == Result("base", 10, 9.0, 30.0, "nrefs:1", 63_045_632, 7.0, 5.0, 3600.0, {})
+    assert dataclasses.replace(result, options={}) == Result(
+        "base", 10, 9.0, 30.0, "nrefs:1", 63_045_632, 7.0, 5.0, 3600.0, {}
+    )
     assert table3.read_result(tmp_path) == result
 
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Stands in for training and scoring. The rows that were trained, in their order. At the row `stop` it is stopped; `fail` diverges."""
+    """Stands in for training and scoring. The rows that were trained, in their order. At the row `stop` it is stopped;
+    `fail` diverges.
+    """
 
     class Trained(list):
         stop = fail = None
@@ -145,7 +169,10 @@ def trained(monkeypatch):
 
 def options_of(*names: str, **train) -> dict[str, run_options.Options]:
     train = TrainConfig(**{"train_steps": 10, **train})
-    return {name: run_options.Options(model=paper.model(name), train=train, data=DataConfig(dataset="builtin")) for name in names}
+    return {
+        name: run_options.Options(model=paper.model(name), train=train, data=DataConfig(dataset="builtin"))
+        for name in names
+    }
 
 
 def test_a_stopped_table_resumes_at_its_row_and_trains_no_row_twice(tmp_path, trained, messages):
@@ -182,13 +209,17 @@ def test_an_unfinished_row_may_end_earlier(tmp_path, trained):
     (tmp_path / "base" / table3.RESULT).unlink()
     (tmp_path / "base/checkpoints").mkdir()
     (tmp_path / "base/checkpoints/step-000000003.json").touch()
-    assert [result.updates for result in table3.train(options_of("base", train_steps=5), tmp_path, strategy=None)] == [5]
+    assert [result.updates for result in table3.train(options_of("base", train_steps=5), tmp_path, strategy=None)] == [
+        5
+    ]
 
 
 def test_the_result_of_another_row_is_refused(tmp_path, trained):
     list(table3.train(options_of("base"), tmp_path, strategy=None))
     (tmp_path / "base").rename(tmp_path / "E")
-    with pytest.raises(ValueError, match=r"Expected the result of E in .*E\. Received: that of base\. Give another `output_dir`"):
+    with pytest.raises(
+        ValueError, match=r"Expected the result of E in .*E\. Received: that of base\. Give another `output_dir`"
+    ):
         list(table3.train(options_of("E"), tmp_path, strategy=None))
 
 
@@ -219,8 +250,21 @@ def test_more_updates_train_on_and_options_without_effect_on_the_result_change_n
 
 @pytest.mark.parametrize(
     "changed",
-    [{"warmup_steps": 7}, {"label_smoothing": 0.3}, {"train_steps": 5}, {"dtype": "bfloat16"}, {"seed": 7}, {"batch_tokens": 9}]
-    + [{"buckets_per_update": 3}, {"clip_norm": 2.0}, {"learning_rate_factor": 0.5}, {"patience": 4}, {"bpe_dropout": 0.1}]
+    [
+        {"warmup_steps": 7},
+        {"label_smoothing": 0.3},
+        {"train_steps": 5},
+        {"dtype": "bfloat16"},
+        {"seed": 7},
+        {"batch_tokens": 9},
+    ]
+    + [
+        {"buckets_per_update": 3},
+        {"clip_norm": 2.0},
+        {"learning_rate_factor": 0.5},
+        {"patience": 4},
+        {"bpe_dropout": 0.1},
+    ]
     + [{"freeze": "embedding"}, {"parent": "x"}],
     ids=str,
 )
@@ -255,13 +299,18 @@ def test_an_older_result_has_the_options_of_its_run(tmp_path, trained):
 @pytest.mark.parametrize(
     ("divisor", "changed", "received"),
     [(1, {"warmup_steps": 7}, r"warmup_steps=7 \(.*base: 4000\)"), (4, {}, r"d_model=128 \(.*base: 512\)")]
-    + [(1, {"train_steps": 5}, r"train_steps=5 \(.*base: 10\)"), (1, {"train_steps": 20}, r"train_steps=20 \(.*base: 10\)")],
+    + [
+        (1, {"train_steps": 5}, r"train_steps=5 \(.*base: 10\)"),
+        (1, {"train_steps": 20}, r"train_steps=20 \(.*base: 10\)"),
+    ],
 )
 def test_rows_of_an_earlier_command_must_have_the_options_of_this_one(tmp_path, trained, divisor, changed, received):
     """Story: a table had rows of two learning rates, and a bold difference between them."""
     list(table3.train(options_of("base"), tmp_path, strategy=None))
     earlier = options_of("base", **changed)
-    model = {name: value for name, value in paper.table_3("base", divisor).items() if hasattr(earlier["base"].model, name)}
+    model = {
+        name: value for name, value in paper.table_3("base", divisor).items() if hasattr(earlier["base"].model, name)
+    }
     earlier["base"] = dataclasses.replace(earlier["base"], model=dataclasses.replace(earlier["base"].model, **model))
     with pytest.raises(ValueError, match=received):
         list(table3.train(options_of("E", **changed), tmp_path, earlier=earlier, strategy=None))
@@ -284,7 +333,9 @@ def test_a_result_of_before_cooldowns_is_one_without_a_cooldown(tmp_path, traine
 
 def test_a_result_may_have_no_other_options_than_those_of_rows_and_whole_numbers(tmp_path):
     result = result_of("base", 30.0)
-    result = dataclasses.replace(result, bleu=30, options={name: result.options[name] for name in paper.OPTIONS_OF_ROWS})
+    result = dataclasses.replace(
+        result, bleu=30, options={name: result.options[name] for name in paper.OPTIONS_OF_ROWS}
+    )
     save(tmp_path, result)
     assert table3.read_result(tmp_path / "base") == result
 
@@ -330,7 +381,9 @@ def test_tensorboard_compares_the_rows_and_forgets_those_that_are_gone(tmp_path)
     table3.write(tmp_path)
     (tmp_path / "E" / table3.RESULT).unlink()
     table3.write(tmp_path)
-    assert sorted(path.name for path in (tmp_path / table3.LOGS).iterdir()) == ["A1", "base", "train"], "The last is someone else's."
+    assert sorted(path.name for path in (tmp_path / table3.LOGS).iterdir()) == ["A1", "base", "train"], (
+        "The last is someone else's."
+    )
     events = EventAccumulator(str(tmp_path / table3.LOGS / "A1"))
     events.Reload()
     names = {"bleu", "perplexity", "parameters", "target_tokens_per_second", "flops", "seconds"}
@@ -370,7 +423,13 @@ def test_wrong_rows_and_options_that_rows_set_are_refused_in_a_line(tmp_path, fl
 
 
 def test_train_py_refuses_an_unknown_row(tmp_path):
-    command = [sys.executable, str(ROOT / "tools/train.py"), "--model=table3/A9", f"--model_dir={tmp_path}/run", "--dataset=builtin"]
+    command = [
+        sys.executable,
+        str(ROOT / "tools/train.py"),
+        "--model=table3/A9",
+        f"--model_dir={tmp_path}/run",
+        "--dataset=builtin",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment)
     assert result.returncode == 1 and "A16" in result.stderr and not (tmp_path / "run").exists()
@@ -379,8 +438,8 @@ def test_train_py_refuses_an_unknown_row(tmp_path):
 @pytest.mark.slow
 def test_the_program_trains_scores_and_compares_rows(tmp_path):
     flags = (
-        "--divide_widths=64 --divide_layers=6 --dataset=builtin --builtin_pairs=1000 --vocab_size=400 --train_steps=4 --batch_tokens=200 "
-        "--valid_sentences=0 --best_metric=loss --valid_steps=4 --log_steps=2"
+        "--divide_widths=64 --divide_layers=6 --dataset=builtin --builtin_pairs=1000 --vocab_size=400 --train_steps=4 "
+        "--batch_tokens=200 --valid_sentences=0 --best_metric=loss --valid_steps=4 --log_steps=2"
     )
     command = [f"--output_dir={tmp_path}", "--rows=base,D_ls0.2,big", *flags.split()]
     result = table3_py(*command)
@@ -393,7 +452,10 @@ def test_the_program_trains_scores_and_compares_rows(tmp_path):
         assert float(row["flops"]) > 0 and float(row["target_tokens_per_second"]) > 0 and float(row["perplexity"]) > 1
         expected = paper.table_3(name, 64, 6)
         assert dataclasses.asdict(options.model) == dataclasses.asdict(
-            ModelConfig(vocab_size=400, **{key: value for key, value in expected.items() if key not in ("label_smoothing", "train_steps")})
+            ModelConfig(
+                vocab_size=400,
+                **{key: value for key, value in expected.items() if key not in ("label_smoothing", "train_steps")},
+            )
         )
         assert options.train.label_smoothing == expected["label_smoothing"] and options.train.train_steps == 4
     again = table3_py(*command)

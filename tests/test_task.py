@@ -28,19 +28,23 @@ from t2t_keras.training.state import TrainState
 WORDS = "ship the a sails to in and sees rome anna paris nato usa".split()
 CASES = {word: word.title() for word in ("rome", "anna", "paris")} | {word: word.upper() for word in ("nato", "usa")}
 GIVEN = {
-    "architecture": "tagger", "train_source": "train.txt", "valid_source": "valid.txt", "vocab_size": 300, "warmup_steps": 60,
-    "batch_tokens": 1000, "micro_batch_tokens": 300, "buckets_per_update": 1, "valid_steps": 60, "checkpoint_steps": 60, "log_steps": 60,
-    "max_length": 60,
+    "architecture": "tagger", "train_source": "train.txt", "valid_source": "valid.txt", "vocab_size": 300,
+    "warmup_steps": 60, "batch_tokens": 1000, "micro_batch_tokens": 300, "buckets_per_update": 1, "valid_steps": 60,
+    "checkpoint_steps": 60, "log_steps": 60, "max_length": 60,
 }  # fmt: skip
 
 
 def sentences(number: int, seed: int) -> list[str]:
     draw = random.Random(seed)
-    return [" ".join(CASES.get(word, word) for word in draw.choices(WORDS, k=draw.randint(1, 6))) for _ in range(number)]
+    return [
+        " ".join(CASES.get(word, word) for word in draw.choices(WORDS, k=draw.randint(1, 6))) for _ in range(number)
+    ]
 
 
 def trained(model_dir: pathlib.Path, **given) -> TrainState:
-    options = run_start.resolve(model_dir, given, "" if (model_dir / "config.json").exists() else str(model_dir.parent / "data"))
+    options = run_start.resolve(
+        model_dir, given, "" if (model_dir / "config.json").exists() else str(model_dir.parent / "data")
+    )
     return run.train(model_dir, options, strategy=devices.make_strategy(2))
 
 
@@ -62,7 +66,10 @@ def test_a_record_has_the_columns_of_the_task(folder):
     info = shards.read_info(folder / "data/train")
     assert info["columns"] == {"words": True, "case": False} and info["pairs"] == 500
     read = shards.read(folder / "data/train", list(range(len(info["shards"]))))
-    words, case = (tf.RaggedTensor.from_row_lengths(read[f"{name}_ids"], read[f"{name}_lengths"]).to_list() for name in ("words", "case"))
+    words, case = (
+        tf.RaggedTensor.from_row_lengths(read[f"{name}_ids"], read[f"{name}_lengths"]).to_list()
+        for name in ("words", "case")
+    )
     tokenizer = vocabulary.load((folder / "data/subwords.model").read_bytes())
     texts = [text.decode() for text in tokenizer.detokenize(tf.ragged.constant(words, tf.int32)).numpy()]
     assert sorted(texts) == sorted(line.lower() for line in sentences(500, seed=500))
@@ -87,7 +94,9 @@ def test_it_trains_and_a_resumed_run_has_the_same_weights(folder):
     assert whole.keys() == resumed.keys()
     for name in whole:
         np.testing.assert_array_equal(resumed[name], whole[name], err_msg=name)
-    assert sum(array.size for name, array in whole.items() if name.startswith("model/")) == TaggerConfig(300).num_weights
+    assert (
+        sum(array.size for name, array in whole.items() if name.startswith("model/")) == TaggerConfig(300).num_weights
+    )
 
 
 @pytest.mark.medium
@@ -98,7 +107,9 @@ def test_validation_has_the_figures_of_the_task_and_selects_the_best_checkpoint_
         assert [*accuracy] == [60, 120] and accuracy[120] > 0.9 and scalars["train/accuracy"][120] > 0.85
         assert not {"valid/bleu", "valid/perplexity", "train/smoothed_loss"} & scalars.keys()
         state = json.loads(str(np.load(checkpoint.kept(folder / name)[-1])["state"]))
-        assert state["best"] == pytest.approx(max(accuracy.values())) and state["best_step"] == max(accuracy, key=accuracy.get)
+        assert state["best"] == pytest.approx(max(accuracy.values())) and state["best_step"] == max(
+            accuracy, key=accuracy.get
+        )
     assert (folder / "whole/curves.png").exists() and drawn_curves({"whole": scalars}).startswith(b"\x89PNG")
 
 
@@ -138,7 +149,9 @@ def test_a_second_side_is_refused(tmp_path):
 
 
 def test_a_metric_of_another_task_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=re.escape("Expected `best_metric` to be one of accuracy, loss. Received: best_metric=bleu.")):
+    with pytest.raises(
+        ValueError, match=re.escape("Expected `best_metric` to be one of accuracy, loss. Received: best_metric=bleu.")
+    ):
         run_start.resolve(tmp_path, {"architecture": "tagger", "best_metric": "bleu"})
 
 
@@ -158,13 +171,19 @@ def test_a_column_has_a_name_that_can_be_read_back(tmp_path, name):
 @pytest.mark.parametrize("value", [0, -1, 2**16])
 def test_a_column_holds_no_padding_and_nothing_that_its_type_cannot(tmp_path, value):
     with pytest.raises(ValueError, match=re.escape("Expected integers from 1 to 65,535 in column 'case'. Received:")):
-        shards.write(tmp_path, [([5, 6], [1, value])], count=1, vocab_size=9, seed=0, columns={"words": True, "case": False})
+        shards.write(
+            tmp_path, [([5, 6], [1, value])], count=1, vocab_size=9, seed=0, columns={"words": True, "case": False}
+        )
 
 
 @pytest.mark.parametrize(("ids", "received"), [([], "none in a row"), (np.array([1.5]), "numbers of type float64")])
 def test_a_column_has_integers_in_each_row(tmp_path, ids, received):
-    with pytest.raises(ValueError, match=re.escape(f"Expected one integer or more in each row of column 'case'. Received: {received}.")):
-        shards.write(tmp_path, [([5, 6], [1]), ([5], ids)], count=2, vocab_size=9, seed=0, columns={"words": True, "case": False})
+    with pytest.raises(
+        ValueError, match=re.escape(f"Expected one integer or more in each row of column 'case'. Received: {received}.")
+    ):
+        shards.write(
+            tmp_path, [([5, 6], [1]), ([5], ids)], count=2, vocab_size=9, seed=0, columns={"words": True, "case": False}
+        )
 
 
 @pytest.mark.medium
@@ -184,7 +203,9 @@ def test_a_task_makes_a_whole_record_of_each_line(folder, monkeypatch, change, r
 
 
 def test_the_limit_of_lengths_is_that_of_the_columns_that_count(monkeypatch):
-    monkeypatch.setattr(Tagging, "records", lambda self, tokenizer, lines: [(np.ones(len(line)), np.ones(9)) for line in lines])
+    monkeypatch.setattr(
+        Tagging, "records", lambda self, tokenizer, lines: [(np.ones(len(line)), np.ones(9)) for line in lines]
+    )
     report = corpora.Report(pairs=2)
     first, second = prepare.encode(iter([(b"abc",), (b"abcd",)]), None, 3, report, Tagging())
     assert [len(column) for column in first] == [3, 9] and second is None
@@ -197,8 +218,13 @@ def test_other_sums_than_the_task_names_are_refused_before_the_first_update(fold
     options = run_options.Options.default("tagger")
     model = registry.architecture("tagger").model_class()(options.model)
     columns = {"words": tf.constant([[5, 6]]), "case": tf.constant([[1, 1]])}
-    with pytest.raises(ValueError, match="Expected the sums smoothed_loss, correct from `loss` of the task case_tagging. Received: loss, "):
-        train_step.micro_batch_gradients(model, Tagging(), options.train, columns, step=0, micro_batch=0, replica=0, scale=1.0)
+    with pytest.raises(
+        ValueError,
+        match="Expected the sums smoothed_loss, correct from `loss` of the task case_tagging. Received: loss, ",
+    ):
+        train_step.micro_batch_gradients(
+            model, Tagging(), options.train, columns, step=0, micro_batch=0, replica=0, scale=1.0
+        )
 
 
 @pytest.mark.medium
@@ -231,16 +257,24 @@ def test_an_encoder_has_the_names_of_weights_that_it_has_in_the_translator(tmp_p
         ),
     ],
 )
-def test_of_the_columns_of_a_task_those_that_the_network_reads_count_and_ids_of_sub_words_are_text(name, of_batch, on_disk):
+def test_of_the_columns_of_a_task_those_that_the_network_reads_count_and_ids_of_sub_words_are_text(
+    name, of_batch, on_disk
+):
     task = registry.task(name)
     for columns, expected in ((task.columns, of_batch), (task.stored, on_disk or {})):
-        assert {each.name: " ".join(["counted"] * each.counted + ["text"] * each.is_text) for each in columns} == expected
+        assert {
+            each.name: " ".join(["counted"] * each.counted + ["text"] * each.is_text) for each in columns
+        } == expected
 
 
 @pytest.mark.parametrize(
     ("name", "training", "validation"),
     [
-        ("translation", {"loss": 1.5, "perplexity": math.exp(1.5), "smoothed_loss": 2.0}, {"loss": 1.5, "perplexity": math.exp(1.5)}),
+        (
+            "translation",
+            {"loss": 1.5, "perplexity": math.exp(1.5), "smoothed_loss": 2.0},
+            {"loss": 1.5, "perplexity": math.exp(1.5)},
+        ),
         ("classification", {"loss": 1.5, "accuracy": 0.5}, {"loss": 1.5, "accuracy": 0.5}),
         ("pretraining", *[{"loss": 1.5, "masked_accuracy": 0.5, "next_loss": 0.75, "next_accuracy": 0.25}] * 2),
     ],
@@ -248,8 +282,18 @@ def test_of_the_columns_of_a_task_those_that_the_network_reads_count_and_ids_of_
 def test_what_a_task_measures_is_a_mean_and_has_a_curve(name, training, validation):
     """BLEU, which is a curve of validation too, is measured apart."""
     task = registry.task(name)
-    sums = {"target_tokens": 4.0, "loss": 6.0, "smoothed_loss": 8.0, "right": 2.0, "next_loss": 3.0, "next_right": 2.0, "texts": 8.0}
-    assert task.measure(sums, True) == pytest.approx(training) and task.measure(sums, False) == pytest.approx(validation)
+    sums = {
+        "target_tokens": 4.0,
+        "loss": 6.0,
+        "smoothed_loss": 8.0,
+        "right": 2.0,
+        "next_loss": 3.0,
+        "next_right": 2.0,
+        "texts": 8.0,
+    }
+    assert task.measure(sums, True) == pytest.approx(training) and task.measure(sums, False) == pytest.approx(
+        validation
+    )
     assert {each.name for each in task.metrics if each.train} == training.keys()
     assert {each.name for each in task.metrics if each.valid} - {"bleu"} == validation.keys()
     assert set(task.best_metrics) <= {each.name for each in task.metrics if each.valid}
@@ -263,7 +307,9 @@ def test_validation_translates_so_many_sentences_greedily_and_shows_the_first_fi
         return [{"text": f"{line.upper()}|"} for line in sources]
 
     def translator(model, tokenizer, decode):
-        return types.SimpleNamespace(model=model, tokenizer=tokenizer, decode=decode, limits=types.SimpleNamespace(batch_size=7))
+        return types.SimpleNamespace(
+            model=model, tokenizer=tokenizer, decode=decode, limits=types.SimpleNamespace(batch_size=7)
+        )
 
     def bleu(hypotheses, references):
         seen.update(hypotheses=hypotheses, references=references)
@@ -272,7 +318,9 @@ def test_validation_translates_so_many_sentences_greedily_and_shows_the_first_fi
     monkeypatch.setattr("t2t_keras.decoding.translator.Translator", translator)
     monkeypatch.setattr("t2t_keras.decoding.translator.translate_lines", translate_lines)
     monkeypatch.setattr("t2t_keras.evaluation.scores.bleu", bleu)
-    monkeypatch.setattr("t2t_keras.reporting.pictures.attention_images", lambda *given: lambda: {"attention": given[1:]})
+    monkeypatch.setattr(
+        "t2t_keras.reporting.pictures.attention_images", lambda *given: lambda: {"attention": given[1:]}
+    )
     decode = DecodeConfig(beam_size=4, alpha=0.25, diverse_groups=2)
     options = types.SimpleNamespace(decode=decode, train=TrainConfig(valid_sentences=6, attention_images=3))
     sources, references = list("abcdefgh"), list("12345678")
@@ -282,7 +330,9 @@ def test_validation_translates_so_many_sentences_greedily_and_shows_the_first_fi
         "search": dataclasses.replace(decode, beam_size=1, diverse_groups=1), "sources": sources[:6], "batch_size": 7,
         "hypotheses": ["A|", "B|", "C|", "D|", "E|", "F|"], "references": references[:6],
     }  # fmt: skip
-    rows = [f"| {source} | {source.upper()}\\| | {reference} |" for source, reference in zip("abcde", "12345", strict=True)]
+    rows = [
+        f"| {source} | {source.upper()}\\| | {reference} |" for source, reference in zip("abcde", "12345", strict=True)
+    ]
     assert found == {
         "bleu": 12.5,
         "samples": "\n".join(["| source | translation | reference |", "| --- | --- | --- |", *rows]),
@@ -294,8 +344,8 @@ def test_validation_translates_so_many_sentences_greedily_and_shows_the_first_fi
         given = types.SimpleNamespace(decode=decode, train=TrainConfig(valid_sentences=6, best_metric=metric))
         task.validation("a model", "a tokenizer", given, (sources, lines))
     assert messages == [
-        "Validation BLEU counts words between spaces. Received references of 22 characters for each word: for a language without spaces, "
-        "choose `best_metric=loss`."
+        "Validation BLEU counts words between spaces. Received references of 22 characters for each word: for a "
+        "language without spaces, choose `best_metric=loss`."
     ]
     none = types.SimpleNamespace(decode=decode, train=TrainConfig(valid_sentences=0, best_metric="loss"))
     assert task.validation("a model", "a tokenizer", none, (sources, references))() == {}

@@ -60,7 +60,10 @@ def test_a_record_that_a_kill_cut_off_is_forgotten_and_all_before_it_stay(tmp_pa
     assert [path] == list(tmp_path.iterdir())
     draw(tmp_path, [30])
     # Files of one second have no order of their own.
-    assert sorted(points(tmp_path), key=lambda point: point[1])[: len(before)] == [*before[:-1], ("train/loss", 30, 30.0)]
+    assert sorted(points(tmp_path), key=lambda point: point[1])[: len(before)] == [
+        *before[:-1],
+        ("train/loss", 30, 30.0),
+    ]
 
 
 def test_files_without_such_points_are_not_touched(tmp_path):
@@ -83,7 +86,11 @@ def test_a_validation_that_was_not_saved_is_forgotten_alone(tmp_path):
     TensorBoardWriter(tmp_path).start(20, 10)
     assert loss_steps(tmp_path) == [10, 20]
     [path] = tmp_path.iterdir()
-    tags = {value.tag: event.step for event in tf.compat.v1.train.summary_iterator(str(path)) for value in event.summary.value}
+    tags = {
+        value.tag: event.step
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+    }
     assert tags == {"train/loss": 20, "valid/samples": 10}
 
 
@@ -125,7 +132,11 @@ def once_written(folder) -> list[tuple]:
     for path in sorted(folder.iterdir()):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             found += [("graph", event.step)] * event.HasField("graph_def")
-            found += [(value.tag, event.step) for value in event.summary.value if value.tag.startswith(("_hparams_", "custom"))]
+            found += [
+                (value.tag, event.step)
+                for value in event.summary.value
+                if value.tag.startswith(("_hparams_", "custom"))
+            ]
     return found
 
 
@@ -178,7 +189,9 @@ def test_a_run_whose_folder_was_moved_stays_one_row_of_the_hparams_tab(tmp_path)
 
 @pytest.mark.parametrize("origin", ["parent", "encoder_from", "embeddings"])
 def test_a_copy_of_a_run_is_another_trial_and_trials_have_the_names_of_tensorboard_s_runs(tmp_path, origin):
-    """Story: the trial was an absolute path, cut off, of the folder where the run was once, and a copy merged with its original."""
+    """Story: the trial was an absolute path, cut off, of the folder where the run was once, and a copy merged with its
+    original.
+    """
     options = dataclasses.replace(OPTIONS, train=TrainConfig(**{origin: str(tmp_path / "parent")}))
     for name in ("a/logs", "b/logs"):
         board_of(tmp_path / name, options).start(0, 0)
@@ -242,9 +255,13 @@ def test_other_columns_of_the_hparams_tab_are_told_apart_and_starts_are_not():
 
 def test_options_given_as_numbers_of_numpy_are_shown_too():
     """As a search over options in Python gives them."""
-    options = run_options.Options(model=ModelConfig(dropout=np.float64(0.25)), train=TrainConfig(dtype=np.str_("bfloat16")))
+    options = run_options.Options(
+        model=ModelConfig(dropout=np.float64(0.25)), train=TrainConfig(dtype=np.str_("bfloat16"))
+    )
     columns, row = (Summary.FromString(each).value[0].metadata for each in hparams.summaries(options))
-    types = {info.name: info.type for info in metadata.parse_experiment_plugin_data(columns.plugin_data.content).hparam_infos}
+    types = {
+        info.name: info.type for info in metadata.parse_experiment_plugin_data(columns.plugin_data.content).hparam_infos
+    }
     values = metadata.parse_session_start_info_plugin_data(row.plugin_data.content).hparams
     assert (types["dropout"], values["dropout"].number_value) == (api_pb2.DATA_TYPE_FLOAT64, 0.25)
     assert (types["dtype"], values["dtype"].string_value) == (api_pb2.DATA_TYPE_STRING, "bfloat16")
@@ -259,7 +276,12 @@ def kinds(folder) -> dict:
 
 def test_numbers_texts_images_and_arrays_are_shown_each_in_its_way(tmp_path):
     images = np.zeros([5, 4, 4, 3], np.uint8)
-    metrics = {"train/learning_rate": 1.0, "config": "text", "attention": images, "weights/a": np.ones([3, 2], np.float32)}
+    metrics = {
+        "train/learning_rate": 1.0,
+        "config": "text",
+        "attention": images,
+        "weights/a": np.ones([3, 2], np.float32),
+    }
     TensorBoardWriter(tmp_path).write(1, metrics)
     found = kinds(tmp_path)
     assert {tag: plugin for tag, (plugin, _) in found.items()} == {
@@ -276,18 +298,24 @@ def test_numbers_texts_images_and_arrays_are_shown_each_in_its_way(tmp_path):
 
 def test_the_peak_memory_of_a_process_is_in_gib(monkeypatch):
     monkeypatch.setattr(
-        scalars.resource, "getrusage", lambda who: {scalars.resource.RUSAGE_SELF: types.SimpleNamespace(ru_maxrss=3 * 2**19)}[who]
+        scalars.resource,
+        "getrusage",
+        lambda who: {scalars.resource.RUSAGE_SELF: types.SimpleNamespace(ru_maxrss=3 * 2**19)}[who],
     )
     assert scalars.peak_memory() == {"utilization/peak_memory_gib": 1.5}
 
 
 def test_charts_are_of_curves_that_there_are():
-    layout = layout_pb2.Layout.FromString(Summary.FromString(scalars.layout(OPTIONS.task.metrics)).value[0].tensor.string_val[0])
+    layout = layout_pb2.Layout.FromString(
+        Summary.FromString(scalars.layout(OPTIONS.task.metrics)).value[0].tensor.string_val[0]
+    )
     tags = [tag for category in layout.category for chart in category.chart for tag in chart.multiline.tag]
     assert layout.category[0].title == "Training and validation"
     described = scalars.descriptions(OPTIONS.task.metrics)
     assert all(described(tag.strip("^$")) for tag in tags)
-    charts, others = ({chart.title: list(chart.multiline.tag) for chart in category.chart} for category in layout.category[:2])
+    charts, others = (
+        {chart.title: list(chart.multiline.tag) for chart in category.chart} for category in layout.category[:2]
+    )
     both = {"Loss": ["^train/loss$", "^valid/loss$"], "Perplexity": ["^train/perplexity$", "^valid/perplexity$"]}
     assert charts == {**both, "BLEU": ["^valid/bleu$"]}
     assert others == {"Learning rate": ["^train/learning_rate$"], "Gradient norm": ["^train/gradient_norm$"]}

@@ -38,7 +38,15 @@ def text(lines: int, seed: int) -> list[bytes]:
     return [" ".join(draw.choices(WORDS, k=draw.randint(2, 9))).encode() for _ in range(lines)]
 
 
-def learn(lines, vocab_size: int = 0, *, kind: str = "bpe", sample: int = 10**6, seed: int = 1, normalization: str = "identity") -> bytes:
+def learn(
+    lines,
+    vocab_size: int = 0,
+    *,
+    kind: str = "bpe",
+    sample: int = 10**6,
+    seed: int = 1,
+    normalization: str = "identity",
+) -> bytes:
     options = {"sample": sample, "seed": seed, "normalization": normalization, "character_coverage": 0.9995}
     return vocabulary.learn(kind, lines, vocab_size or KINDS[kind], **options)
 
@@ -50,7 +58,9 @@ def kind(request) -> str:
 
 @pytest.fixture(scope="session")
 def subwords(kind):
-    """Learned from words, and from the two escaped characters so often that they are parts of sub-words, if they can be."""
+    """Learned from words, and from the two escaped characters so often that they are parts of sub-words, if they can
+    be.
+    """
     strange = [f"the{UNDERSCORE}fox {ESCAPE}0{UNDERSCORE} {ESCAPE}{ESCAPE}1 dog".encode()] * 100
     return vocabulary.load(learn(text(400, seed=1) + strange, kind=kind))
 
@@ -103,7 +113,11 @@ def test_special_ids_are_those_of_the_config(subwords):
 
 def test_special_ids_of_sentencepiece_are_those_of_the_config():
     processor = sentencepiece.SentencePieceProcessor(model_proto=learn(text(400, seed=1)))
-    assert [processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()] == [PAD, UNK, BOS, EOS] == [0, 1, 2, 3]
+    assert (
+        [processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()]
+        == [PAD, UNK, BOS, EOS]
+        == [0, 1, 2, 3]
+    )
 
 
 def test_a_sentence_is_ordinary_sub_words_and_then_the_end(subwords):
@@ -147,7 +161,9 @@ def test_special_ids_among_a_translation_are_not_written(subwords):
 def test_any_ids_make_valid_utf8(subwords):
     """A model may put bytes together that are no character."""
     draw = random.Random(4)
-    ids = tf.ragged.constant([draw.choices(range(subwords.vocab_size), k=draw.randint(0, 9)) for _ in range(1000)], dtype=tf.int32)
+    ids = tf.ragged.constant(
+        [draw.choices(range(subwords.vocab_size), k=draw.randint(0, 9)) for _ in range(1000)], dtype=tf.int32
+    )
     for line in subwords.detokenize(ids).numpy():
         line.decode("utf-8")
 
@@ -155,7 +171,9 @@ def test_any_ids_make_valid_utf8(subwords):
 @pytest.mark.parametrize("max_length", [1, 2, 3, 7, 1000])
 def test_a_cut_sentence_keeps_its_end(subwords, max_length):
     lines = tf.constant(["", "a", *nasty_lines(200, seed=5)])
-    for whole, cut in zip(subwords.tokenize(lines).to_list(), subwords.tokenize(lines, max_length).to_list(), strict=True):
+    for whole, cut in zip(
+        subwords.tokenize(lines).to_list(), subwords.tokenize(lines, max_length).to_list(), strict=True
+    ):
         assert cut == (whole if len(whole) <= max_length else [*whole[: max_length - 1], EOS])
 
 
@@ -173,8 +191,9 @@ def test_a_line_with_text_beyond_what_is_read_is_cut_although_it_has_few_sub_wor
 
 
 def test_every_byte_that_is_not_utf8_becomes_a_replacement_character(subwords):
-    """Oracle: Python's decoder, which for SentencePiece replaces one byte at a time. The parts are whole and broken ▁, escape, emoji,
-    surrogate. For word pieces, the beginning of a character makes one replacement character, whatever its number of bytes.
+    """Oracle: Python's decoder, which for SentencePiece replaces one byte at a time. The parts are whole and broken ▁,
+    escape, emoji, surrogate. For word pieces, the beginning of a character makes one replacement character, whatever
+    its number of bytes.
     """
     codecs.register_error("byte by byte", lambda error: ("\ufffd", error.start + 1))
     draw = random.Random(6)
@@ -197,7 +216,8 @@ def test_every_byte_that_is_not_utf8_becomes_a_replacement_character(subwords):
     lines = [b"".join(draw.choices(parts, k=draw.randint(1, 8))) for _ in range(1500)]
     lines += [draw.randbytes(draw.randint(1, 8)) for _ in range(1500)]
     expected = [
-        single_spaced(line.decode("utf-8", errors="replace" if isinstance(subwords, WordPieces) else "byte by byte")) for line in lines
+        single_spaced(line.decode("utf-8", errors="replace" if isinstance(subwords, WordPieces) else "byte by byte"))
+        for line in lines
     ]
     assert round_trip(subwords, lines) == expected
 
@@ -214,7 +234,8 @@ def test_without_identity_text_is_normalised_but_the_escaped_characters_stay():
 
 
 @pytest.mark.parametrize(
-    "moved", [{"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}, {"pad_id": 3, "unk_id": 0, "bos_id": 1, "eos_id": 2}]
+    "moved",
+    [{"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}, {"pad_id": 3, "unk_id": 0, "bos_id": 1, "eos_id": 2}],
 )
 def test_a_model_learned_with_other_special_ids_is_refused(moved, tmp_path):
     lines = (line.decode() for line in text(400, seed=1))
@@ -268,7 +289,9 @@ def learned_from_a_sample(seed: int, kind: str) -> str:
 
 @pytest.mark.medium
 def test_a_sample_of_the_text_gives_the_same_model_in_every_process(kind):
-    """SentencePiece 0.2.3 draws its sample from a generator of the process that `set_random_generator_seed` does not reach."""
+    """SentencePiece 0.2.3 draws its sample from a generator of the process that `set_random_generator_seed` does not
+    reach.
+    """
     program = f"import test_tokenizer; print(test_tokenizer.learned_from_a_sample(1, '{kind}'))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path])}
     there = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
@@ -282,7 +305,8 @@ def test_another_seed_learns_from_another_sample(kind):
 def test_every_line_is_drawn_with_the_same_probability():
     lines = [str(index).encode() for index in range(6)]
     drawn = collections.Counter(line for seed in range(2000) for line in draw_sample(lines, 3, seed))
-    assert all(abs(number - 1000) < 100 for number in drawn.values()) and len(drawn) == 6  # Four and a half standard deviations.
+    # Four and a half standard deviations.
+    assert all(abs(number - 1000) < 100 for number in drawn.values()) and len(drawn) == 6
     assert draw_sample(lines, 6, 1) == draw_sample(lines, 7, 1) == [line.decode() for line in lines]
 
 

@@ -31,7 +31,18 @@ from t2t_keras.runs import checkpoint, run_folder
 from t2t_keras.text import piece_file
 
 ROOT = pathlib.Path(__file__).parent.parent
-PROGRAMS = ("train", "translate", "evaluate", "compare", "export", "prepare", "filter", "data_service", "attention", "parse")
+PROGRAMS = (
+    "train",
+    "translate",
+    "evaluate",
+    "compare",
+    "export",
+    "prepare",
+    "filter",
+    "data_service",
+    "attention",
+    "parse",
+)
 ALONE = {"ensemble_weights": [], "ensemble_mean": "probabilities"}  # Options of a model that is no ensemble.
 NEEDED = {
     "prepare": "data_dir",
@@ -55,8 +66,12 @@ LINES_THAT_TRY_IT = [
 
 CONFIG = '{"version": 1, "model": {"decoder_layers": 4}}'  # Of a run, for programs that do not load it.
 # Of a person, who has not set how much TensorFlow says, as the tests do.
-ENVIRONMENT = {**{name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}, "PYTHONPATH": str(ROOT)}
-# Runs a program with modules that stand in for those that load and translate, and without TensorFlow. {}: what is to be in them.
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"},
+    "PYTHONPATH": str(ROOT),
+}
+# Runs a program with modules that stand in for those that load and translate, and without TensorFlow. {}: what is to be
+# in them.
 STAND_IN = """
 import runpy, sys, types
 names = ("decoding.loading", "decoding.translator", "evaluation.evaluate", "evaluation.perplexity")
@@ -132,7 +147,9 @@ def complaint(result: subprocess.CompletedProcess) -> str:
 
 
 def with_checkpoint(folder: pathlib.Path) -> pathlib.Path:
-    """The folder of a run, with files that pass for its sub-words and a checkpoint, for programs that do not load it."""
+    """The folder of a run, with files that pass for its sub-words and a checkpoint, for programs that do not load
+    it.
+    """
     (folder / "subwords.model").touch()
     path = checkpoint.path_of(folder, 1)
     path.parent.mkdir()
@@ -144,7 +161,9 @@ def with_checkpoint(folder: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory) -> pathlib.Path:
-    """English numbers and another language, which says the words backwards: aligned files, in two parts for training."""
+    """English numbers and another language, which says the words backwards: aligned files, in two parts for
+    training.
+    """
     folder = tmp_path_factory.mktemp("text")
     sentences = [english for english, _ in builtin_corpus.splits(300, seed=1)["train"]]
     random.Random(0).shuffle(sentences)
@@ -158,9 +177,9 @@ def train_flags(text: pathlib.Path, model_dir: pathlib.Path) -> list[str]:
     return [
         f"--train_source={text}/train1.en,{text}/train2.en", f"--train_target={text}/train?.back",
         f"--valid_source={text}/valid.en", f"--valid_target={text}/valid.back", f"--model_dir={model_dir}",
-        "--vocab_size=320", "--encoder_layers=1", "--decoder_layers=1", "--d_model=8", "--d_ff=16", "--num_heads=2", "--d_k=4", "--d_v=4",
-        "--batch_tokens=500", "--train_steps=3", "--valid_steps=3", "--valid_sentences=2", "--checkpoint_steps=1", "--log_steps=1",
-        "--warmup_steps=10", "--beam_size=2", "--extra_length=3",
+        "--vocab_size=320", "--encoder_layers=1", "--decoder_layers=1", "--d_model=8", "--d_ff=16", "--num_heads=2",
+        "--d_k=4", "--d_v=4", "--batch_tokens=500", "--train_steps=3", "--valid_steps=3", "--valid_sentences=2",
+        "--checkpoint_steps=1", "--log_steps=1", "--warmup_steps=10", "--beam_size=2", "--extra_length=3",
     ]  # fmt: skip
 
 
@@ -208,15 +227,20 @@ def test_a_program_says_what_it_does_and_nothing_of_tensorflows(translated):
 
 
 def test_n_best_lines_are_numbered_scored_and_best_first(trained, translated, tmp_path):
-    """And the best is what is written without --n_best; from one file to another it is the same as from stream to stream."""
+    """And the best is what is written without --n_best; from one file to another it is the same as from stream to
+    stream.
+    """
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_bytes(b"\n".join(LINES_THAT_TRY_IT) + b"\n")
     result = tool("translate", f"--model_dir={trained[0]}", "--n_best=2", f"--input={source}", f"--output={target}")
     assert (result.returncode, result.stdout) == (0, b""), result.stderr.decode()
     rows = [line.split("\t", 2) for line in target.read_text("utf-8").split("\n")[:-1]]
     assert [len(row) for row in rows] == [3] * 2 * len(LINES_THAT_TRY_IT)
-    assert [int(row[0]) for row in rows] == [number for number in range(1, len(LINES_THAT_TRY_IT) + 1) for _ in range(2)]
-    # A score of an unfinished translation may be above that of a finished one; those of an untrained model are far apart.
+    assert [int(row[0]) for row in rows] == [
+        number for number in range(1, len(LINES_THAT_TRY_IT) + 1) for _ in range(2)
+    ]
+    # A score of an unfinished translation may be above that of a finished one; those of an untrained model are far
+    # apart.
     assert [row[2] for row in rows[::2]] == translated.stdout.decode("utf-8").split("\n")[:-1]
     assert rows[0][2] != rows[1][2]
     assert rows[2][1:] == rows[3][1:] == ["0.0000", ""]
@@ -242,19 +266,32 @@ def test_json_lines_and_terms_are_answered_line_by_line(trained, translated, tmp
     assert result.returncode == 0, result.stderr.decode()
     first, one, third, blank, long, _ = answers = [json.loads(line) for line in result.stdout.decode().splitlines()]
     assert all(list(answer) == ["text", "score", "constraints_met"] for answer in answers)
-    assert "deux" in first["text"] and "sept" in first["text"] and "chien" not in first["text"] and first["constraints_met"] is True
-    assert third["text"].index("x y") < third["text"].rindex("a") and "deux" in third["text"] and "sept" in third["text"]
+    assert (
+        "deux" in first["text"]
+        and "sept" in first["text"]
+        and "chien" not in first["text"]
+        and first["constraints_met"] is True
+    )
+    assert (
+        third["text"].index("x y") < third["text"].rindex("a") and "deux" in third["text"] and "sept" in third["text"]
+    )
     assert blank == {"text": "", "score": 0.0, "constraints_met": False} and one["constraints_met"] and one["score"] < 0
     assert long["constraints_met"] is False  # 28 sub-words have no room in 12 more than the source has.
     keeping = ["--keep_patterns=braces,tags", f"--model_dir={trained[0]}", "--extra_length=24"]
     kept = tool("translate", *keeping, stdin=f"<b>one</b> two {{0}}\none\none {{{'x' * 40}}}\n".encode())
     [tags, _, _] = kept.stdout.decode().splitlines()
     assert all(tag in tags for tag in ("<b>", "</b>", "{0}"))
-    assert f"Line 3: expected at most 32 phrases of at most 32 sub-words. Left out: {{{'x' * 40}}}" in kept.stderr.decode()
+    assert (
+        f"Line 3: expected at most 32 phrases of at most 32 sub-words. Left out: {{{'x' * 40}}}" in kept.stderr.decode()
+    )
     many = tool("translate", *flags, "--n_best=2", stdin=b"two hundred and seven\none\n\n")
     rows = [line.split("\t") for line in many.stdout.decode().splitlines()]
     assert [row[0] for row in rows] == ["1", "1", "2", "2", "3", "3"]
-    assert rows[0][1:] == [f"{first['score']:.4f}", first["text"]] and rows[2][2] == one["text"] and rows[4][1:] == ["0.0000", ""]
+    assert (
+        rows[0][1:] == [f"{first['score']:.4f}", first["text"]]
+        and rows[2][2] == one["text"]
+        and rows[4][1:] == ["0.0000", ""]
+    )
 
 
 @pytest.mark.parametrize(
@@ -279,7 +316,9 @@ def test_what_is_wrong_with_phrases_is_reported_without_tensorflow(tmp_path, fla
 
 @pytest.fixture
 def shouting(tmp_path):
-    """Runs `translate` with what shouts in place of a model, which takes 6 letters of a line and stops at the line "stop"."""
+    """Runs `translate` with what shouts in place of a model, which takes 6 letters of a line and stops at the line
+    "stop".
+    """
     (tmp_path / "config.json").write_text(CONFIG)
     (tmp_path / "subwords.model").touch()
 
@@ -317,7 +356,9 @@ translator.translate_lines = lambda translate, lines, **sizes: map(translate, li
 
 @pytest.fixture
 def of_three(tmp_path):
-    """Runs `translate` with three translations of each line, of which the last two agree; reranking turns the list around."""
+    """Runs `translate` with three translations of each line, of which the last two agree; reranking turns the list
+    around.
+    """
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(CONFIG)
@@ -337,7 +378,12 @@ def test_the_translation_of_least_risk_is_chosen(of_three):
 
 def test_translations_are_reranked_by_another_run(of_three, tmp_path):
     """And then chosen by the risk under the new scores, if both are asked for."""
-    flags = [f"--rerank_with={tmp_path}/second", "--rerank_weight=0.5", "--rerank_direction=backward", "--dtype=bfloat16"]
+    flags = [
+        f"--rerank_with={tmp_path}/second",
+        "--rerank_weight=0.5",
+        "--rerank_direction=backward",
+        "--dtype=bfloat16",
+    ]
     first, *lines = of_three(*flags).stdout.decode().splitlines()
     expected = {"folder": "second", "dtype": "bfloat16"}, {"weight": 0.5, "alpha": 0.25, "direction": "backward"}
     assert first == "{} {}".format(*expected) and lines == ["a dog sleeps here", "", "b dog sleeps here"]
@@ -393,11 +439,19 @@ def test_evaluating_warns_of_a_source_that_is_cut(of_three, tmp_path):
 )
 def test_evaluating_chooses_translations_as_translating_does_and_says_how(of_three, tmp_path, flags, best, reported):
     (tmp_path / "source").write_text("a\n")
-    given = [f"--model_dir={tmp_path}/first", f"--source={tmp_path}/source", f"--reference={tmp_path}/source", f"--output={tmp_path}/out"]
+    given = [
+        f"--model_dir={tmp_path}/first",
+        f"--source={tmp_path}/source",
+        f"--reference={tmp_path}/source",
+        f"--output={tmp_path}/out",
+    ]
     result = run_stand_in(EVALUATING, "evaluate", *given, *(flag.format(tmp_path) for flag in flags), "--json")
     assert (result.returncode, result.stderr) == (0, b"")
     *reranked_with, printed = result.stdout.decode().splitlines()
-    given_to_reranking = {"folder": "second", "dtype": "float32"}, {"weight": 0.0, "alpha": 0.25, "direction": "backward"}
+    given_to_reranking = (
+        {"folder": "second", "dtype": "float32"},
+        {"weight": 0.0, "alpha": 0.25, "direction": "backward"},
+    )
     assert reranked_with == (["{} {}".format(*given_to_reranking)] if "rerank_with" in reported else [])
     found = json.loads(printed)
     assert (tmp_path / "out").read_text() == f"{best}\n" and found["perplexity_is_of"] == "first"
@@ -408,8 +462,14 @@ def test_evaluating_chooses_translations_as_translating_does_and_says_how(of_thr
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (["--mbr=chrf", "--beam_size=1"], "Expected a --beam_size of at least 2 with --mbr=chrf. Received: --beam_size=1."),
-        (["--rerank_with={}/second", "--beam_size=1"], "Expected a --beam_size of at least 2 with --rerank_with={}/second."),
+        (
+            ["--mbr=chrf", "--beam_size=1"],
+            "Expected a --beam_size of at least 2 with --mbr=chrf. Received: --beam_size=1.",
+        ),
+        (
+            ["--rerank_with={}/second", "--beam_size=1"],
+            "Expected a --beam_size of at least 2 with --rerank_with={}/second.",
+        ),
         (["--rerank_weight=2"], "Expected --rerank_with with --rerank_weight. Received none."),
         (["--rerank_direction=backward"], "Expected --rerank_with with --rerank_direction."),
         (["--rerank_with={}/second", "--rerank_weight=nan"], "Expected a finite --rerank_weight. Received: nan."),
@@ -442,8 +502,11 @@ def test_a_sentence_that_is_typed_is_answered_before_the_next(shouting):
 def test_sampling_prints_draws_as_n_best_lines_are_and_one_alone_as_text(shouting):
     given = ["--sample", "--draws=2", "--seed=5", "--temperature=0.5", "--top_k=3", "--top_p=0.25"]
     config = "SampleConfig(draws={}, seed=5, temperature=0.5, top_k=3, top_p=0.25)"
-    shown = [f"{line}\t{score:.4f}\t{text} {line - 1} {draw} {config.format(2)}" for line, text in ((1, "one"), (2, "two"))
-             for draw, score in ((0, -0.5), (1, -1.5))]  # fmt: skip
+    shown = [
+        (f"{line}\t{score:.4f}\t{text} {line - 1} {draw} {config.format(2)}")
+        for line, text in ((1, "one"), (2, "two"))
+        for draw, score in ((0, -0.5), (1, -1.5))
+    ]
     assert shouting(*given, input=b"one\ntwo\n").stdout.decode().splitlines() == shown
     assert shouting(*given, "--draws=1", input=b"one\n").stdout.decode() == f"one 0 0 {config.format(1)}\n"
     chosen = shouting(*given, "--mbr=chrf", input=b"one\ntwo\n").stdout.decode().splitlines()
@@ -454,7 +517,9 @@ def test_a_line_that_is_cut_is_reported_by_its_number(shouting):
     result = shouting(input=b"one\nseventy\ntwo\nhundred\n")
     assert result.stdout == b"ONE\nSEVENTY\nTWO\nHUNDRED\n"
     said = result.stderr.decode().splitlines()
-    assert [line.partition(":")[0] for line in said] == ["Line 2", "Line 4"] and all("--max_input" in line for line in said)
+    assert [line.partition(":")[0] for line in said] == ["Line 2", "Line 4"] and all(
+        "--max_input" in line for line in said
+    )
 
 
 def test_an_output_file_is_replaced_when_all_lines_are_translated(shouting, tmp_path):
@@ -494,12 +559,26 @@ def test_evaluating_prints_one_json_object_and_writes_the_translations(trained, 
     lines["other"] = [line.upper() for line in lines["back"]]
     for name, side in lines.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in side))
-    names = [f"--source={tmp_path}/en", f"--reference={tmp_path}/back", f"--reference={tmp_path}/other", f"--output={tmp_path}/out"]
+    names = [
+        f"--source={tmp_path}/en",
+        f"--reference={tmp_path}/back",
+        f"--reference={tmp_path}/other",
+        f"--output={tmp_path}/out",
+    ]
     options = ["--checkpoint=latest", "--alpha=1", "--lowercase", "--tokenize=char", "--rouge", "--compound_split=de"]
     result = tool("evaluate", f"--model_dir={model_dir}", *names, *options, "--json")
     assert result.returncode == 0, result.stderr.decode()
     scores = json.loads(result.stdout)
-    assert {"bleu", "chrf", "perplexity", "signature", "exact_match", "rougeL_f1", "rougeL_recall", "compound_split_bleu"} <= set(scores)
+    assert {
+        "bleu",
+        "chrf",
+        "perplexity",
+        "signature",
+        "exact_match",
+        "rougeL_f1",
+        "rougeL_recall",
+        "compound_split_bleu",
+    } <= set(scores)
     assert (scores["sentences"], scores["beam_size"], scores["alpha"], scores["checkpoint"]) == (40, 2, 1.0, "latest")
     assert 0 <= scores["bleu"] <= 100 and 0 <= scores["chrf"] <= 100 and 1 < scores["perplexity"] < 1000
     assert scores["exact_match"] == 1 / 40  # Where both sides are blank.
@@ -512,7 +591,10 @@ def test_evaluating_prints_one_json_object_and_writes_the_translations(trained, 
 def sacrebleu_says(hypothesis, *references, lowercase: bool = False, tokenize: str = "13a") -> dict:
     """What the command sacrebleu prints of files; it knows only --lowercase of BLEU."""
     found = {}
-    for metric, options in (("bleu", ["-tok", tokenize, *["-lc"] * lowercase]), ("chrf", ["--chrf-lowercase"] * lowercase)):
+    for metric, options in (
+        ("bleu", ["-tok", tokenize, *["-lc"] * lowercase]),
+        ("chrf", ["--chrf-lowercase"] * lowercase),
+    ):
         arguments = [*map(str, references), "-i", str(hypothesis), "-m", metric, *options, "-w", "12"]
         command = [sys.executable, "-c", "from sacrebleu.sacrebleu import main; main()", *arguments]
         result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, check=True)
@@ -520,7 +602,9 @@ def sacrebleu_says(hypothesis, *references, lowercase: bool = False, tokenize: s
     return found
 
 
-@pytest.mark.parametrize("options", [{}, {"lowercase": True}, {"tokenize": "char"}, {"lowercase": True, "tokenize": "none"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"lowercase": True}, {"tokenize": "char"}, {"lowercase": True, "tokenize": "none"}], ids=str
+)
 @pytest.mark.parametrize("number", [1, 2])
 def test_existing_translations_are_scored_as_by_sacrebleu_blank_lines_too(tmp_path, options, number):
     """Without a model, and without TensorFlow."""
@@ -551,20 +635,41 @@ def test_scores_have_a_confidence_interval_by_default(tmp_path):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in content))
     flags = [f"--hypothesis={tmp_path}/hypothesis", f"--reference={tmp_path}/reference", "--compound_split=de"]
     code = "import sys; from sacrebleu.sacrebleu import main; main()"
-    command = [sys.executable, "-c", code, str(tmp_path / "reference"), "-i", str(tmp_path / "hypothesis"), "-m", "bleu", "chrf"]
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        str(tmp_path / "reference"),
+        "-i",
+        str(tmp_path / "hypothesis"),
+        "-m",
+        "bleu",
+        "chrf",
+    ]
     said = programs.run(
-        [*command, "--confidence", "-w", "4", "-f", "text"], modules=programs.WITHOUT_TENSORFLOW, capture_output=True, check=True
+        [*command, "--confidence", "-w", "4", "-f", "text"],
+        modules=programs.WITHOUT_TENSORFLOW,
+        capture_output=True,
+        check=True,
     ).stdout.decode()
     expected = dict(re.findall(r"^ *(BLEU|chrF2)\|.* = [\d.]+ \(μ = ([\d.]+ ± [\d.]+)\)", said, re.MULTILINE))
     assert set(expected) == {"BLEU", "chrF2"}
     shown = run_stand_in(STAND_IN.format(""), "evaluate", *flags, check=True).stdout.decode()
     printed = dict(re.findall(r"^(\w+) +[\d.]+ \(mean ([\d.]+ ± [\d.]+)\)$", shown, re.MULTILINE))
-    assert (printed["bleu"], printed["chrf"]) == (expected["BLEU"], expected["chrF2"]) and "compound_split_bleu" in printed
+    assert (printed["bleu"], printed["chrf"]) == (
+        expected["BLEU"],
+        expected["chrF2"],
+    ) and "compound_split_bleu" in printed
     assert "bs:1000|seed:12345" in shown and not re.search("_mean|_margin", shown)
     found = json.loads(run_stand_in(STAND_IN.format(""), "evaluate", *flags, "--json", check=True).stdout)
     assert f"{found['bleu_mean']:.4f} ± {found['bleu_margin']:.4f}" == expected["BLEU"]
-    none = json.loads(run_stand_in(STAND_IN.format(""), "evaluate", *flags, "--json", "--bootstrap_samples=0", check=True).stdout)
-    assert none == {name: none[name] for name in found if not name.endswith(("_mean", "_margin"))} and "bs:" not in none["signature"]
+    none = json.loads(
+        run_stand_in(STAND_IN.format(""), "evaluate", *flags, "--json", "--bootstrap_samples=0", check=True).stdout
+    )
+    assert (
+        none == {name: none[name] for name in found if not name.endswith(("_mean", "_margin"))}
+        and "bs:" not in none["signature"]
+    )
     assert none["bleu"] == found["bleu"]
 
 
@@ -607,13 +712,26 @@ def test_translations_are_written_before_they_are_scored_and_scores_need_no_memo
 ):
     """Story: the memory that TensorFlow took was missing for the intervals, and hours of translating were lost."""
     (tmp_path / "source").write_text("a\nb\n")
-    given = [f"--model_dir={tmp_path}/first", f"--source={tmp_path}/source", f"--reference={tmp_path}/source", f"--output={tmp_path}/out"]
-    result = run_stand_in(EVALUATING.replace("program = ", SCORING.format(happens), 1), "evaluate", *given, "--compound_split=de", "--json")
+    given = [
+        f"--model_dir={tmp_path}/first",
+        f"--source={tmp_path}/source",
+        f"--reference={tmp_path}/source",
+        f"--output={tmp_path}/out",
+    ]
+    result = run_stand_in(
+        EVALUATING.replace("program = ", SCORING.format(happens), 1),
+        "evaluate",
+        *given,
+        "--compound_split=de",
+        "--json",
+    )
     assert said in result.stderr.decode() and (result.returncode == 0) == has_scores
     assert (tmp_path / "out").read_text() == "a by the search\nb by the search\n"
     if has_scores:
         found = json.loads(result.stdout)
-        assert {"bleu", "chrf", "compound_split_bleu"} <= found.keys() and not [name for name in found if "mean" in name]
+        assert {"bleu", "chrf", "compound_split_bleu"} <= found.keys() and not [
+            name for name in found if "mean" in name
+        ]
 
 
 def score_files(tmp_path, hypothesis: str, *flags: str, **options) -> subprocess.CompletedProcess:
@@ -658,7 +776,7 @@ def test_a_figure_that_is_not_finite_is_null_in_json(tmp_path):
     code = """
 loading.load = lambda **model: types.SimpleNamespace(limits=types.SimpleNamespace(batch_size=64))
 evaluation.evaluate = lambda *arguments, **options: (["one"], {"bleu": 1.5, "chrf": float("inf"), "perplexity": float("nan")})
-"""
+"""  # noqa: E501
     flags = [f"--model_dir={tmp_path}", f"--source={tmp_path}/text", f"--reference={tmp_path}/text", "--json"]
     result = run_stand_in(STAND_IN.format(code), "evaluate", *flags, check=True)
     scores = json.loads(result.stdout, parse_constant=lambda name: pytest.fail(name))
@@ -682,14 +800,26 @@ from t2t_keras.evaluation import scores
 scores.require = lambda **options: None
 scores.rouge = lambda *texts: {"rouge": texts}
 scores.compound_split_bleu = lambda *texts, **options: {"split": [*texts, options]}
-"""
-    flags = [f"--model_dir={tmp_path}", f"--source={tmp_path}/source", f"--reference={tmp_path}/0", f"--reference={tmp_path}/1"]
+"""  # noqa: E501
+    flags = [
+        f"--model_dir={tmp_path}",
+        f"--source={tmp_path}/source",
+        f"--reference={tmp_path}/0",
+        f"--reference={tmp_path}/1",
+    ]
     flags += [f"--hypothesis={tmp_path}/hypothesis"] * existing + ["--lowercase", "--tokenize=char", "--json"]
     flags += ["--bootstrap_samples=30", "--rouge", "--compound_split=de"]
     flags += [f"--model_dir={tmp_path},{tmp_path}/.", "--ensemble_weights=1,2.5"] * existing
-    search = {"search_rows": 8} | ({} if existing else {"max_input": 30, "extra_length": 9, "beam_size": 3, "alpha": 0.5})
+    search = {"search_rows": 8} | (
+        {} if existing else {"max_input": 30, "extra_length": 9, "beam_size": 3, "alpha": 0.5}
+    )
     flags += [] if existing else ["--batch_size=7"]
-    flags += ["--checkpoint=best", "--dtype=bfloat16", "--int8", *(f"--{name}={value}" for name, value in search.items())]
+    flags += [
+        "--checkpoint=best",
+        "--dtype=bfloat16",
+        "--int8",
+        *(f"--{name}={value}" for name, value in search.items()),
+    ]
     result = run_stand_in(STAND_IN.format(code), "evaluate", *flags)
     assert result.returncode == 0, result.stderr.decode()
     found = json.loads(result.stdout)
@@ -712,11 +842,16 @@ scores.compound_split_bleu = lambda *texts, **options: {"split": [*texts, option
         (["--output={}"], "cannot be written: Is a directory"),
         (["--compound_split=german"], "Received: german"),
         pytest.param(
-            ["--tokenize=ja-mecab"], "sacrebleu[ja]", marks=pytest.mark.skipif(bool(find_spec("MeCab")), reason="MeCab is installed")
+            ["--tokenize=ja-mecab"],
+            "sacrebleu[ja]",
+            marks=pytest.mark.skipif(bool(find_spec("MeCab")), reason="MeCab is installed"),
         ),
         (["--alpha=-5"], "alpha=-5"),
         (["--hypothesis={}/text"], "no --output"),
-        (["--hypothesis={}/text", "--output=", "--mbr=chrf"], "Expected --mbr without --hypothesis, which is translated already."),
+        (
+            ["--hypothesis={}/text", "--output=", "--mbr=chrf"],
+            "Expected --mbr without --hypothesis, which is translated already.",
+        ),
         (
             ["--hypothesis={}/text", "--output=", "--beam_size=2", "--no_repeat_ngram=3", "--batch_size=3"],
             "Expected --batch_size, --beam_size, --no_repeat_ngram without --hypothesis, which is translated already.",
@@ -736,8 +871,15 @@ def test_evaluating_finds_out_what_cannot_be_before_it_loads_a_model(tmp_path, f
     (tmp_path / "config.json").write_text(CONFIG)
     (tmp_path / "subwords.model").touch()
     (tmp_path / "text").write_text("one\n")
-    asked = [f"--model_dir={tmp_path}", f"--source={tmp_path}/text", f"--reference={tmp_path}/text", f"--output={tmp_path}/out"]
-    assert named in complaint(run_stand_in(STAND_IN.format(""), "evaluate", *asked, *(flag.format(tmp_path) for flag in flags)))
+    asked = [
+        f"--model_dir={tmp_path}",
+        f"--source={tmp_path}/text",
+        f"--reference={tmp_path}/text",
+        f"--output={tmp_path}/out",
+    ]
+    assert named in complaint(
+        run_stand_in(STAND_IN.format(""), "evaluate", *asked, *(flag.format(tmp_path) for flag in flags))
+    )
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "subwords.model", "text"}
 
 
@@ -766,7 +908,16 @@ FEW = ["--bootstrap_samples=20", "--randomization_trials=30"]
 
 def test_systems_are_compared_as_by_the_library(to_compare, tmp_path):
     """As text, as JSON, as a page and as a picture; flags may follow the names of the files."""
-    flags = ["--reference=reference", "first", "second", "--reference=first", "--source=source", "--seed=3", "--examples=0", *FEW]
+    flags = [
+        "--reference=reference",
+        "first",
+        "second",
+        "--reference=first",
+        "--source=source",
+        "--seed=3",
+        "--examples=0",
+        *FEW,
+    ]
     flags += ["--lowercase", "--tokenize=char"]
     result = to_compare(*flags, "--json", "--html=page.html", "--picture=lengths.svg")
     assert (result.returncode, result.stderr) == (0, b"Wrote page.html.\nWrote lengths.svg.\n")
@@ -804,7 +955,10 @@ def test_a_system_may_have_more_files_than_fit_into_one_name(to_compare):
         (["first"], "Expected two different systems or more, the baseline first. Received: first."),
         (["first", "first"], "two different systems or more, the baseline first. Received: first, first."),
         (["first", "short"], "2 in --reference=reference, 2 in first, 1 in short."),
-        (["first", "second", "--source=short"], "2 in --reference=reference, 1 in --source=short, 2 in first, 2 in second."),
+        (
+            ["first", "second", "--source=short"],
+            "2 in --reference=reference, 1 in --source=short, 2 in first, 2 in second.",
+        ),
         (["first", "second", "--reference=short"], "2 in --reference=reference, 1 in --reference=short,"),
         (["first", "empty"], "empty is empty. Expected a sentence on each line."),
         (["first", "gone"], "No such file: 'gone'"),
@@ -812,9 +966,18 @@ def test_a_system_may_have_more_files_than_fit_into_one_name(to_compare):
         (["first", "run"], "Expected --source, which the run run translates. Received none."),
         (["first", "second", "--html=gone/page.html"], "gone/page.html cannot be written"),
         (["first", "second", "--picture=gone/lengths.png"], "gone/lengths.png cannot be written"),
-        (["first", "run", "--source=source", "--picture=lengths.pdf"], "Expected a picture as png or svg. Received: lengths.pdf."),
-        (["first", "run", "--source=source", "--bootstrap_samples=999999999999"], "Expected a test that fits into the free memory"),
-        (["first", "run", "--source=source", "--randomization_trials=999999999999"], "Expected a test that fits into the free memory"),
+        (
+            ["first", "run", "--source=source", "--picture=lengths.pdf"],
+            "Expected a picture as png or svg. Received: lengths.pdf.",
+        ),
+        (
+            ["first", "run", "--source=source", "--bootstrap_samples=999999999999"],
+            "Expected a test that fits into the free memory",
+        ),
+        (
+            ["first", "run", "--source=source", "--randomization_trials=999999999999"],
+            "Expected a test that fits into the free memory",
+        ),
         pytest.param(
             ["first", "run", "--source=source", "--tokenize=ja-mecab"],
             "sacrebleu[ja]",
@@ -833,12 +996,16 @@ def test_what_cannot_be_compared_is_reported_at_once(to_compare, tmp_path, flags
     ("wrong", "named"),
     [
         ("untrained", "No checkpoint for `checkpoint=average` in wrong. Train first, or give another `model_dir`."),
-        ("damaged", "float32 weights in wrong/checkpoints/step-000000001.npz. Received 0 bytes: damaged, or of another model."),
+        (
+            "damaged",
+            "float32 weights in wrong/checkpoints/step-000000001.npz. Received 0 bytes: damaged, or of another model.",
+        ),
         ("bert", "Expected a run that translates. Received: wrong, whose architecture is bert."),
         ("classifier", "Expected a run that translates. Received: wrong, whose architecture is classifier."),
         (
             "multilingual",
-            "wrong: Expected `target_language`, one of the 2 languages of the model, such as eng_Latn, deu_Latn. Received none. ",
+            "wrong: Expected `target_language`, one of the 2 languages of the model, such as eng_Latn, deu_Latn. "
+            "Received none. ",
         ),
         ("without sub-words", "wrong/subwords.model is missing. Restore it"),
     ],
@@ -862,10 +1029,16 @@ def test_a_run_that_cannot_be_compared_is_reported_before_another_one_translates
     assert named in complaint(to_compare("--reference=reference", "--source=source", *FEW, "run", "wrong"))
 
 
-@pytest.mark.parametrize("flags", [["--seed=0"], ["--bootstrap_samples=-1"], ["--randomization_trials=-1"], ["--examples=-1"]], ids=str)
+@pytest.mark.parametrize(
+    "flags", [["--seed=0"], ["--bootstrap_samples=-1"], ["--randomization_trials=-1"], ["--examples=-1"]], ids=str
+)
 def test_numbers_of_a_comparison_have_a_least(to_compare, flags):
     result = to_compare("--reference=reference", "first", "second", *flags)
-    assert result.returncode == 1 and flags[0].partition("=")[0].lstrip("-") in result.stderr.decode() and b"Traceback" not in result.stderr
+    assert (
+        result.returncode == 1
+        and flags[0].partition("=")[0].lstrip("-") in result.stderr.decode()
+        and b"Traceback" not in result.stderr
+    )
 
 
 def test_a_comparison_of_nothing_asks_for_systems(to_compare):
@@ -876,7 +1049,8 @@ def test_a_comparison_of_nothing_asks_for_systems(to_compare):
 def test_runs_are_translated_and_compared_in_the_place_that_they_have(tmp_path):
     """With their own search. The widest of them chooses how TensorFlow computes.
 
-    Story: runs were compared on text without the tag that they need, or on beginnings of long lines, and nothing said so.
+    Story: runs were compared on text without the tag that they need, or on beginnings of long lines, and nothing said
+    so.
     """
     for name, width in (("narrow", 64), ("wide", 512)):
         (tmp_path / name).mkdir()
@@ -899,13 +1073,24 @@ def translate_lines(model, lines, *, batch_size, **options):
     assert batch_size == 7
     return map(model, lines)
 translator.translate_lines = translate_lines
-"""
-    flags = ["--source=text", "--reference=text", "narrow", "file", "--json", "--bootstrap_samples=0", "--randomization_trials=0"]
+"""  # noqa: E501
+    flags = [
+        "--source=text",
+        "--reference=text",
+        "narrow",
+        "file",
+        "--json",
+        "--bootstrap_samples=0",
+        "--randomization_trials=0",
+    ]
     result = run_stand_in(STAND_IN.format(code), "compare", *flags, "wide", cwd=tmp_path)
     assert result.returncode == 0, result.stderr.decode()
     *loaded, warning = result.stderr.decode().splitlines()
     assert loaded == ["load narrow None 1", "load wide None 1"]
-    assert warning == "wide: Line 2: longer than `max_input`=2 sub-words, end token included. Only the beginning is translated."
+    assert (
+        warning
+        == "wide: Line 2: longer than `max_input`=2 sub-words, end token included. Only the beginning is translated."
+    )
     expected = {"narrow": ["one narrow", "two narrow"], "file": ["ONE", "TWO"], "wide": ["one wide", "two wide"]}
     expected = comparison.compare(expected, ["one", "two"], source=["one", "two"], samples=0, trials=0, examples=5)
     assert json.loads(result.stdout) == json.loads(json.dumps(dataclasses.asdict(expected)))
@@ -917,7 +1102,9 @@ sys.modules |= {module.__name__: module for module in (alignment, page)}
 alignment.word_alignment = lambda translator, source, text: f"{translator.end} aligns {source} to {text}"
 page.page = lambda fields, align: str([align(name, "one", "ONE") for name in ("narrow", "file", "wide")])
 """
-    run_stand_in(STAND_IN.format(code + aligning), "compare", *flags, "wide", "--html=page.html", cwd=tmp_path, check=True)
+    run_stand_in(
+        STAND_IN.format(code + aligning), "compare", *flags, "wide", "--html=page.html", cwd=tmp_path, check=True
+    )
     assert (tmp_path / "page.html").read_text() == "['narrow aligns one to ONE', None, 'wide aligns one to ONE']"
 
 
@@ -943,7 +1130,9 @@ def test_an_export_translates_as_the_program_does(trained, tmp_path, weights, ve
     assert texts == expected.stdout.decode().split("\n")[:-1]
     if weights == "float32":
         assert tool("translate", f"--model_dir={tmp_path}", stdin=b"\n".join(lines)).stdout == expected.stdout
-        assert "they are fixed. Received: --alpha." in complaint(tool("translate", f"--model_dir={tmp_path}", "--alpha=1"))
+        assert "they are fixed. Received: --alpha." in complaint(
+            tool("translate", f"--model_dir={tmp_path}", "--alpha=1")
+        )
     assert np.isfinite(found["score"]).all() and len(texts) == len(lines)
 
 
@@ -967,7 +1156,11 @@ def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags,
 @pytest.mark.parametrize(
     ("name", "flags", "said"),
     [
-        ("export", ["--model_dir={0}/run", "--export_dir={0}/run"], "Expected a folder for exports. Received: {0}/run, which holds a run."),
+        (
+            "export",
+            ["--model_dir={0}/run", "--export_dir={0}/run"],
+            "Expected a folder for exports. Received: {0}/run, which holds a run.",
+        ),
         (
             "export",
             ["--model_dir={0}/run", "--export_dir={0}", "--format=ctranslate2"],
@@ -986,20 +1179,32 @@ def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags,
         ),
         (
             "prepare",
-            ["--data_dir={0}/data", "--train_source=a", "--valid_source=b", "--architecture=bert", "--source_subwords_file=c"],
-            "Expected one vocabulary, because the task pretraining has none of the source alone. Received: --source_subwords_file=c.",
+            [
+                "--data_dir={0}/data",
+                "--train_source=a",
+                "--valid_source=b",
+                "--architecture=bert",
+                "--source_subwords_file=c",
+            ],
+            "Expected one vocabulary, because the task pretraining has none of the source alone. Received: "
+            "--source_subwords_file=c.",
         ),
         (
             "prepare",
             ["--data_dir={0}/data", "--dataset=builtin", "--parent=runs/a"],
-            "Expected the sub-words of runs/a, which the run is to start from. Received none. Give --subwords_file=runs/a/subwords.model",
+            "Expected the sub-words of runs/a, which the run is to start from. Received none. Give "
+            "--subwords_file=runs/a/subwords.model",
         ),
         (
             "prepare",
             ["--data_dir={0}/latin1", "--dataset=builtin"],
             "Expected a folder as --data_dir. Received: {0}/latin1, which is not a folder.",
         ),
-        ("train", ["--model_dir={0}/new", "--data_dir={0}", "--dataset=builtin"], "{0} holds files and no prepared data."),
+        (
+            "train",
+            ["--model_dir={0}/new", "--data_dir={0}", "--dataset=builtin"],
+            "{0} holds files and no prepared data.",
+        ),
         (
             "train",
             ["--model_dir={0}/latin1/x", "--dataset=builtin"],
@@ -1043,7 +1248,9 @@ def test_all_flags_that_differ_from_the_run_s_are_reported_in_a_line(trained):
 def test_the_checkpoint_of_an_update_is_used_or_those_there_are_are_reported(trained):
     result = tool("translate", f"--model_dir={trained[0]}", "--checkpoint=2", stdin=b"one\n")
     assert result.returncode == 0 and f"Using the checkpoint of {trained[0]}: update 2." in result.stderr.decode()
-    assert "There are updates: 1, 2, 3" in complaint(tool("translate", f"--model_dir={trained[0]}", "--checkpoint=7", stdin=b"one\n"))
+    assert "There are updates: 1, 2, 3" in complaint(
+        tool("translate", f"--model_dir={trained[0]}", "--checkpoint=7", stdin=b"one\n")
+    )
 
 
 @pytest.mark.parametrize("name", ["model_dir", "data_dir"])
@@ -1134,22 +1341,49 @@ def test_a_wrong_option_is_reported_in_one_line_and_at_once(tmp_path, name, flag
     [
         (["--n_best=3"], "Expected --n_best of at most --beam_size, 2. Received: --n_best=3."),
         (["--n_best=3", "--beam_size=1"], "--beam_size, 1."),
-        (["--sample", "--n_best=2"], "Expected --sample without options of beam search. Received: --n_best. --draws gives several."),
-        (["--sample", "--alpha=1", "--diversity=1", "--beam_size=3"], "Received: --beam_size, --alpha, --diversity. --draws"),
+        (
+            ["--sample", "--n_best=2"],
+            "Expected --sample without options of beam search. Received: --n_best. --draws gives several.",
+        ),
+        (
+            ["--sample", "--alpha=1", "--diversity=1", "--beam_size=3"],
+            "Received: --beam_size, --alpha, --diversity. --draws",
+        ),
         (["--sample", "--mbr=chrf"], "Expected a --draws of at least 2 with --mbr=chrf. Received: --draws=1."),
         (
             ["--sample", "--draws=9", "--mbr=chrf", "--rerank_with=x"],
             "Expected one of --mbr=chrf and --rerank_with=x with --sample. Received both.",
         ),
-        (["--sample", "--jsonl", "--terms=x"], "Expected --sample without options of beam search. Received: --jsonl, --terms. --draws"),
-        (["--jsonl", "--mbr=chrf"], "Expected --jsonl without --mbr=chrf, which may choose translations without a phrase."),
-        (["--terms=x", "--keep_patterns=tags", "--rerank_with=y"], "Expected --terms and --keep_patterns without --rerank_with=y, which"),
-        (["--terms=x", "--diverse_groups=2"], "Expected one group of beams with --terms. Received: --diverse_groups=2."),
+        (
+            ["--sample", "--jsonl", "--terms=x"],
+            "Expected --sample without options of beam search. Received: --jsonl, --terms. --draws",
+        ),
+        (
+            ["--jsonl", "--mbr=chrf"],
+            "Expected --jsonl without --mbr=chrf, which may choose translations without a phrase.",
+        ),
+        (
+            ["--terms=x", "--keep_patterns=tags", "--rerank_with=y"],
+            "Expected --terms and --keep_patterns without --rerank_with=y, which",
+        ),
+        (
+            ["--terms=x", "--diverse_groups=2"],
+            "Expected one group of beams with --terms. Received: --diverse_groups=2.",
+        ),
         (["--sample", "--keep_patterns=tags"], "Received: --keep_patterns. --draws"),
-        (["--keep_patterns=tag"], "--keep_patterns: expected names among braces, printf, tags, urls, emails, and regular expressions"),
-        (["--draws=5", "--seed=2"], "Expected --sample with the options of sampling. Received: --draws, --seed without it."),
+        (
+            ["--keep_patterns=tag"],
+            "--keep_patterns: expected names among braces, printf, tags, urls, emails, and regular expressions",
+        ),
+        (
+            ["--draws=5", "--seed=2"],
+            "Expected --sample with the options of sampling. Received: --draws, --seed without it.",
+        ),
         (["--sample", "--top_p=0"], "Expected a probability in (0, 1]. Received: --top_p=0.0."),
-        (["--diverse_groups=4"], "Expected a number of groups that divides --beam_size. Received: --diverse_groups=4, --beam_size=2."),
+        (
+            ["--diverse_groups=4"],
+            "Expected a number of groups that divides --beam_size. Received: --diverse_groups=4, --beam_size=2.",
+        ),
         (["--diverse_groups=2", "--beam_size=3"], "Received: --diverse_groups=2, --beam_size=3."),
         (["--input=gone"], "Expected a file of text. Received: gone, which cannot be read: No such file or directory"),
     ],
@@ -1164,12 +1398,13 @@ def test_what_cannot_be_translated_is_reported_before_the_model_is_loaded(tmp_pa
 @pytest.mark.parametrize(
     ("name", "flag"),
     [
-        ("translate", "--n_best=-1"), ("translate", "--batch_size=-1"), ("translate", "--rerank_weight=-0.5"), ("train", "--cpu_devices=0"),
-        ("evaluate", "--bootstrap_samples=-1"), ("evaluate", "--batch_size=-1"), ("filter", "--processes=-1"), ("demo", "--port=-1"),
-        ("parse", "--phrases=-1"), ("parse", "--batch_size=-1"), ("prepare", "--processes=-1"), ("demo", "--n_best=-1"),
-        ("grid", "--cpu_devices=0"),
-        ("table3", "--cpu_devices=0"), ("table3", "--divide_widths=0.5"), ("data_service", "--port=0"), ("pretrain", "--draws=0"),
-        ("client", "--n_best=0"), ("client", "--timeout=0"), ("client", "--attempts=0"), ("table1", "--rounds=0"), ("table1", "--kernel=2"),
+        ("translate", "--n_best=-1"), ("translate", "--batch_size=-1"), ("translate", "--rerank_weight=-0.5"),
+        ("train", "--cpu_devices=0"), ("evaluate", "--bootstrap_samples=-1"), ("evaluate", "--batch_size=-1"),
+        ("filter", "--processes=-1"), ("demo", "--port=-1"), ("parse", "--phrases=-1"), ("parse", "--batch_size=-1"),
+        ("prepare", "--processes=-1"), ("demo", "--n_best=-1"), ("grid", "--cpu_devices=0"),
+        ("table3", "--cpu_devices=0"), ("table3", "--divide_widths=0.5"), ("data_service", "--port=0"),
+        ("pretrain", "--draws=0"), ("client", "--n_best=0"), ("client", "--timeout=0"), ("client", "--attempts=0"),
+        ("table1", "--rounds=0"), ("table1", "--kernel=2"),
     ],
 )  # fmt: skip
 def test_a_number_below_the_least_is_refused_by_the_name_of_its_flag(name, flag):
@@ -1181,7 +1416,10 @@ def test_a_number_below_the_least_is_refused_by_the_name_of_its_flag(name, flag)
 
 def test_a_program_that_takes_flags_only_refuses_words():
     result = tool("translate", "--model_dir=x", "text.en", "more")
-    assert (result.returncode, result.stderr.decode()) == (2, "Error: Expected flags only (--name=value). Received: text.en more.\n")
+    assert (result.returncode, result.stderr.decode()) == (
+        2,
+        "Error: Expected flags only (--name=value). Received: text.en more.\n",
+    )
 
 
 def test_an_unknown_tokenisation_is_refused_before_anything_is_translated():
@@ -1210,14 +1448,24 @@ def test_help_shows_the_program_and_every_option_with_its_default(name):
 
 def test_help_shows_no_default_of_the_search_where_it_is_that_of_the_run():
     shown = " ".join(tool("translate", "--help").stdout.decode().split())
-    assert "--beam_size: Beam size; 1 is greedy search (section 6.1). By default that of the run. (an integer) --checkpoint" in shown
+    assert (
+        "--beam_size: Beam size; 1 is greedy search (section 6.1). By default that of the run. (an integer) "
+        "--checkpoint"
+    ) in shown
     assert "--search_cores: " in shown and "In an export 0 is 1. By default that of the run. (an integer) --" in shown
 
 
 def test_documents_are_refused_on_beam_before_anything_is_written(tmp_path):
     (tmp_path / "text").write_text("one\n")
-    given = ["--architecture=bert", f"--train_source={tmp_path}/text", f"--valid_source={tmp_path}/text", f"--data_dir={tmp_path}/data"]
-    expected = "Expected a task with records of single lines, which Beam can divide. Received: pretraining, of documents."
+    given = [
+        "--architecture=bert",
+        f"--train_source={tmp_path}/text",
+        f"--valid_source={tmp_path}/text",
+        f"--data_dir={tmp_path}/data",
+    ]
+    expected = (
+        "Expected a task with records of single lines, which Beam can divide. Received: pretraining, of documents."
+    )
     assert expected in complaint(tool("prepare", *given, "--beam_runner=DirectRunner"))
     assert not (tmp_path / "data").exists()
 
@@ -1226,7 +1474,9 @@ def test_help_may_be_read_in_part():
     """As by `head`, which ends early."""
     reader, writer = os.pipe()
     os.close(reader)
-    result = programs.run([sys.executable, str(ROOT / "tools/demo.py"), "--help"], stdout=writer, stderr=subprocess.PIPE)
+    result = programs.run(
+        [sys.executable, str(ROOT / "tools/demo.py"), "--help"], stdout=writer, stderr=subprocess.PIPE
+    )
     os.close(writer)
     assert (result.returncode, result.stderr) == (141, b"")
 
@@ -1281,7 +1531,15 @@ model = SimpleNamespace(config=SimpleNamespace(beam_size=9), model=None)
 loading.load = lambda **options: told("load", **options) or model
 """
 OF_MODEL = ["--model_dir={0}", "--checkpoint=best", "--dtype=bfloat16", "--int8", "--beam_size=3", "--alpha=0.5"]
-LOADED = {"model_dir": ["{0}"], "which": "best", "dtype": "bfloat16", "int8": True, **ALONE, "beam_size": 3, "alpha": 0.5}
+LOADED = {
+    "model_dir": ["{0}"],
+    "which": "best",
+    "dtype": "bfloat16",
+    "int8": True,
+    **ALONE,
+    "beam_size": 3,
+    "alpha": 0.5,
+}
 OF_ENSEMBLE = [*OF_MODEL, "--model_dir={0},{0}/.", "--ensemble_weights=1,2.5", "--ensemble_mean=logs"]
 ENSEMBLE = LOADED | {"model_dir": ["{0}", "{0}"], "ensemble_weights": [1.0, 2.5], "ensemble_mean": "logs"}
 BEAM = {"runner": "FlinkRunner", "options": "--a --b", "exchange": "gs://x"}
@@ -1293,31 +1551,39 @@ CALLS = {
         [["load", ENSEMBLE], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096, "first": None}]],
     ),
     "translate ": (
-        "module('beam', translate_files=lambda asked, *given, **options: told(dataclasses.asdict(asked), *given, **options))",
-        [*OF_MODEL, "--batch_size=7", "--n_best=2", "--terms={0}/terms.tsv", "--keep_patterns=tags", "--jsonl"]
-        + ["--beam_runner=FlinkRunner", "--beam_options=--a --b", "--input=gs://in/*", "--output=gs://out"],
+        "module('beam', translate_files=lambda asked, *given, **options: told(dataclasses.asdict(asked), *given, "
+        "**options))",
+        [
+            *OF_MODEL, "--batch_size=7", "--n_best=2", "--terms={0}/terms.tsv", "--keep_patterns=tags", "--jsonl"
+        ] + ["--beam_runner=FlinkRunner", "--beam_options=--a --b", "--input=gs://in/*", "--output=gs://out"],
         [
             [
                 {"model": LOADED, "n_best": 2, "sample": None, "mbr": "", "rerank_with": "", "rerank_weight": 1.0}
-                | {"rerank_direction": "forward", "jsonl": True, "terms": "{0}/terms.tsv", "keep_patterns": "tags", "batch_size": 7},
+                | {
+                    "rerank_direction": "forward", "jsonl": True, "terms": "{0}/terms.tsv", "keep_patterns": "tags",
+                    "batch_size": 7
+                },
                 *("gs://in/*", "gs://out", {"runner": "FlinkRunner", "options": "--a --b"}),
             ]
         ],
     ),
     "translate  ": (
-        "module('beam', translate_files=lambda asked, *given, **options: told(dataclasses.asdict(asked), *given, **options))",
-        ["--model_dir={0}", "--sample", "--draws=3", "--seed=4", "--mbr=chrf", "--beam_runner=DirectRunner", "--input=a", "--output=b"],
+        "module('beam', translate_files=lambda asked, *given, **options: told(dataclasses.asdict(asked), *given, "
+        "**options))",
+        [
+            "--model_dir={0}", "--sample", "--draws=3", "--seed=4", "--mbr=chrf", "--beam_runner=DirectRunner",
+            "--input=a", "--output=b"
+        ],
         [
             [
-                {"model": {"model_dir": ["{0}"], "which": "average", "dtype": "float32", "int8": False, **ALONE}, "n_best": 0}
-                | {"sample": {"draws": 3, "seed": 4, "temperature": 1.0, "top_k": 0, "top_p": 1.0}, "mbr": "chrf", "rerank_with": ""}
-                | {"rerank_weight": 1.0, "rerank_direction": "forward", "jsonl": False, "terms": "", "keep_patterns": "", "batch_size": 0},
+                {"model": {"model_dir": ["{0}"], "which": "average", "dtype": "float32", "int8": False, **ALONE}, "n_best": 0} | {"sample": {"draws": 3, "seed": 4, "temperature": 1.0, "top_k": 0, "top_p": 1.0}, "mbr": "chrf", "rerank_with": ""} | {"rerank_weight": 1.0, "rerank_direction": "forward", "jsonl": False, "terms": "", "keep_patterns": "", "batch_size": 0},  # noqa: E501
                 *("a", "b", {"runner": "DirectRunner", "options": ""}),
             ]
         ],
     ),
     "parse": (
-        "module('parsing.parser', parse_lines=lambda model, lines, **options: told('lines', list(lines), **options) or [])",
+        "module('parsing.parser', parse_lines=lambda model, lines, **options: told('lines', list(lines), **options) or "
+        "[])",
         [*OF_MODEL, "--batch_size=7"],
         [["load", LOADED], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096}]],
     ),
@@ -1330,7 +1596,10 @@ CALLS = {
     "export ": (
         "module('export.savedmodel')\n"
         "module('export.ctranslate2_format', write=lambda found, *others: told('write', found is model, *others))",
-        ["--model_dir={0}", "--checkpoint=2", "--format=ctranslate2", "--quantization=int8_float32", "--export_dir={0}/out"],
+        [
+            "--model_dir={0}", "--checkpoint=2", "--format=ctranslate2", "--quantization=int8_float32",
+            "--export_dir={0}/out"
+        ],
         [
             ["load", {"model_dir": ["{0}"], "which": "2", "dtype": "float32", "int8": False, **ALONE}],
             ["write", True, "{0}/out", "int8_float32", {}],
@@ -1338,15 +1607,22 @@ CALLS = {
     ),
     "export  ": (
         "module('interop.marian_export', export_marian=lambda *given, **options: told(*given, **options))",
-        ["--model_dir={0}", "--checkpoint=2", "--format=huggingface", "--scores=a.json,b.json", "--alpha=0.5", "--export_dir={0}/out"],
+        [
+            "--model_dir={0}", "--checkpoint=2", "--format=huggingface", "--scores=a.json,b.json", "--alpha=0.5",
+            "--export_dir={0}/out"
+        ],
         [["{0}", "{0}/out", "2", {"scores": ["a.json", "b.json"], "alpha": 0.5}]],
     ),
     "client": (
         "from t2t_keras import client\n"
         "client.connect = lambda model: told('connect', *dataclasses.astuple(model)) or 'predict'\n"
         "client.retrying = lambda *given: told('retrying', *given) or 'again'\n"
-        "client.translate_lines = lambda predict, lines, search, **sizes: told(predict, *dataclasses.astuple(search), **sizes) or []",
-        ["--server=http://h:1", "--model_name=m", "--model_version=3", "--timeout=2.5", "--attempts=6", "--batch_size=7", "--parallel=5"]
+        "client.translate_lines = lambda predict, lines, search, **sizes: told(predict, *dataclasses.astuple(search), "
+        "**sizes) or []",
+        [
+            "--server=http://h:1", "--model_name=m", "--model_version=3", "--timeout=2.5", "--attempts=6",
+            "--batch_size=7", "--parallel=5"
+        ]
         + ["--n_best=2", "--alpha=0.25", "--max_length=8", "--prefix=p"],
         [
             ["connect", "http://h:1", "m", 3, 2.5, {}],
@@ -1363,16 +1639,23 @@ CALLS = {
         [[{"text": "one", "constraints": ["x", "eins", "￭ne"], "avoid": [], "ordered": False}, None, {}]],
     ),
     "train": (
-        "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps], is_chief=lambda _: True)\n"
-        "module('training.run', train=lambda folder, chosen, quiet, **options: "
-        "told(folder, chosen.data_dir, chosen.model.d_ff, **options))",
-        ["--model_dir=~/run", "--data_dir=~/no/data", "--dataset=builtin", "--cpu_devices=3", "--train_steps=9", "--d_ff=77"]
+        "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps], is_chief=lambda "
+        "_: True)\n"
+        "module('training.run', train=lambda folder, chosen, quiet, **options: told(folder, chosen.data_dir, "
+        "chosen.model.d_ff, **options))",
+        [
+            "--model_dir=~/run", "--data_dir=~/no/data", "--dataset=builtin", "--cpu_devices=3", "--train_steps=9",
+            "--d_ff=77"
+        ]
         + ["--dry_run"],
         [["{0}/run", "{0}/no/data", 77, {"strategy": [3, 9], "dry_run": True}]],
     ),
     "pretrain": (
         "module('experiments.masked_words', evaluate=lambda *given: told(*given) or {}, table=lambda found: 'a table')",
-        ["--model_dir={0}", "--evaluate=test", "--draws=3", "--checkpoint=best", "--data_dir={0}/data", "--damaged_records=skip"],
+        [
+            "--model_dir={0}", "--evaluate=test", "--draws=3", "--checkpoint=best", "--data_dir={0}/data",
+            "--damaged_records=skip"
+        ],
         [["{0}", "best", "test", 3, "{0}/data", "skip", {}]],
     ),
     **{
@@ -1404,9 +1687,13 @@ CALLS = {
     ),
     "prepare": (
         "module('gpus', hide=lambda: told('no GPU'))\n"
-        "module('data.prepare', write='write', prepare=lambda data, *others, **options: told(data.builtin_pairs, *others[:3], **options))\n"
+        "module('data.prepare', write='write', prepare=lambda data, *others, **options: told(data.builtin_pairs, "
+        "*others[:3], **options))\n"
         "module('data.beam_pipeline', writer=lambda **options: options)",
-        ["--data_dir={0}/data", "--dataset=builtin", "--builtin_pairs=50", "--vocab_size=321", "--source_vocab_size=322", "--seed=9"]
+        [
+            "--data_dir={0}/data", "--dataset=builtin", "--builtin_pairs=50", "--vocab_size=321",
+            "--source_vocab_size=322", "--seed=9"
+        ]
         + ["--beam_runner=FlinkRunner", "--beam_options=--a --b", "--beam_exchange=gs://x"],
         [
             ["no GPU", {}],
@@ -1415,7 +1702,8 @@ CALLS = {
     ),
     "prepare ": (
         "module('gpus', hide=lambda: None)\n"
-        "module('data.prepare', write=lambda **options: told('write', **options), prepare=lambda *given, write_train, **_: write_train())",
+        "module('data.prepare', write=lambda **options: told('write', **options), prepare=lambda *given, write_train, "
+        "**_: write_train())",
         ["--data_dir={0}/data", "--dataset=builtin", "--processes=3"],
         [["write", {"number": 3}]],
     ),
@@ -1438,11 +1726,15 @@ CALLS = {
     ),
     "filter": (
         "module('data.corpora', check_texts=lambda texts: told('texts', texts))\n"
-        "module('data.filtering', check=lambda config, folder: told('check', config.min_letters, folder), table=lambda summary: summary,\n"
+        "module('data.filtering', check=lambda config, folder: told('check', config.min_letters, folder), table=lambda "
+        "summary: summary,\n"
         "    load_scores=lambda folders: told('load', folders) or 'scores',\n"
-        "    filter_text=lambda source, target, folder, config, scores, number, progress: "
-        "told(source, target, folder, config.min_letters, scores, number))",
-        ["--source=a", "--target=b", "--output_dir={0}/out", "--forward_run={0}", "--backward_run={0}/../{0.name}", "--processes=3"]
+        "    filter_text=lambda source, target, folder, config, scores, number, progress: told(source, target, folder, "
+        "config.min_letters, scores, number))",
+        [
+            "--source=a", "--target=b", "--output_dir={0}/out", "--forward_run={0}", "--backward_run={0}/../{0.name}",
+            "--processes=3"
+        ]
         + ["--min_letters=0.25"],
         [
             ["check", 0.25, "{0}/out", {}],
@@ -1453,17 +1745,21 @@ CALLS = {
     ),
     "filter ": (
         "module('data.corpora', check_texts=lambda texts: None)\n"
-        "module('data.filtering', check=lambda *given: None, table=lambda summary: summary, load_scores=lambda folders: folders)\n"
+        "module('data.filtering', check=lambda *given: None, table=lambda summary: summary, load_scores=lambda "
+        "folders: folders)\n"
         "module('data.beam_filtering', filter_text=lambda source, target, folder, config, load_scores, **options: "
         "told(source, target, folder, config.min_letters, load_scores(), **options))",
-        ["--source=a", "--target=b", "--output_dir={0}/out", "--forward_run={0}", "--backward_run={0}/../{0.name}", "--min_letters=0.25"]
-        + ["--beam_runner=FlinkRunner", "--beam_options=--a --b", "--beam_exchange=gs://x"],
+        [
+            "--source=a", "--target=b", "--output_dir={0}/out", "--forward_run={0}", "--backward_run={0}/../{0.name}",
+            "--min_letters=0.25"
+        ] + ["--beam_runner=FlinkRunner", "--beam_options=--a --b", "--beam_exchange=gs://x"],
         [["a", "b", "{0}/out", 0.25, ["{0}", "{0}/../{0.name}"], BEAM]],
     ),
     "attention": (
-        "module('reporting.attention', check_attention=lambda model: None, "
-        "attention_of=lambda model, *pair: told(*pair) or SimpleNamespace(by_words=lambda: 'words'))\n"
-        "module('reporting.attention_pictures', line_picture=lambda *of: ['lines', *of], heat_maps=lambda *of: ['maps', *of])\n"
+        "module('reporting.attention', check_attention=lambda model: None, attention_of=lambda model, *pair: "
+        "told(*pair) or SimpleNamespace(by_words=lambda: 'words'))\n"
+        "module('reporting.attention_pictures', line_picture=lambda *of: ['lines', *of], heat_maps=lambda *of: "
+        "['maps', *of])\n"
         "module('reporting.figures', save=lambda picture, path: told(picture, path.name))\n"
         "module('reporting.attention_page', page=lambda shown: f'{len(shown)} shown')",
         [*OF_MODEL, "--output={0}/out", "--layer=3", "--heads=3,1", "--words", "--format=svg", "--attention=cross"],
@@ -1477,7 +1773,8 @@ CALLS = {
     **{
         f"attention{' ' * number}": (
             "loading.load = lambda **options: model\n"
-            "module('reporting.attention', check_attention=lambda model: None, attention_of=lambda model, *pair: None)\n"
+            "module('reporting.attention', check_attention=lambda model: None, attention_of=lambda model, *pair: "
+            "None)\n"
             "module('reporting.attention_pictures', line_picture=lambda _, *of: of, heat_maps=lambda *of: None)\n"
             "module('reporting.figures', save=lambda picture, path: picture and told(*picture))\n"
             "module('reporting.attention_page', page=lambda shown: '')",
@@ -1496,10 +1793,10 @@ CALLS = {
             "import t2t_keras\n"
             "t2t_keras.load = lambda folder: told('load', folder) or 'model'\n"
             "server = SimpleNamespace(port=5, serve_forever=lambda: told('for ever'))\n"
-            "module('serving.demo', LOOPBACK=('localhost', '127.0.0.1'), "
-            " from_translator=lambda loaded: lambda *given: told(loaded, *given), warm_up=lambda translate, n_best: told('warm', n_best),"
-            " Demo=lambda translate, **options: told('demo', **options),"
-            " serve=lambda demo, *where: told('serve', *where) or server)",
+            "module('serving.demo', LOOPBACK=('localhost', '127.0.0.1'),  from_translator=lambda loaded: lambda "
+            "*given: told(loaded, *given), warm_up=lambda translate, n_best: told('warm', n_best), Demo=lambda "
+            "translate, **options: told('demo', **options), serve=lambda demo, *where: told('serve', *where) or "
+            "server)",
             [f"--model_dir={folders}", "--n_best=3", "--host=0.0.0.0", "--port=81"],
             [
                 ["load", loaded, {}],
@@ -1527,10 +1824,9 @@ CALLS = {
         "from t2t_keras import client\n"
         "client.connect = lambda model: [model.server, model.name]\n"
         "server = SimpleNamespace(port=5, serve_forever=lambda: None)\n"
-        "module('serving.demo', LOOPBACK=('localhost', '127.0.0.1'), "
-        " from_server=lambda predict: lambda *given: told(*predict, *given), warm_up=lambda translate, n_best: told('warm', n_best),"
-        " Demo=lambda translate, **options: told('demo', **options),"
-        " serve=lambda demo, *where: told('serve', *where) or server)",
+        "module('serving.demo', LOOPBACK=('localhost', '127.0.0.1'),  from_server=lambda predict: lambda *given: "
+        "told(*predict, *given), warm_up=lambda translate, n_best: told('warm', n_best), Demo=lambda translate, "
+        "**options: told('demo', **options), serve=lambda demo, *where: told('serve', *where) or server)",
         ["--server=http://user:secret@h:1", "--model_name=m"],
         [
             ["http://user:secret@h:1", "m", "a", "", 4, {}],
@@ -1543,33 +1839,50 @@ CALLS = {
         name: (
             "module('interop.huggingface', import_huggingface=told)",
             ["--from=some/model", "--model_dir={0}/run", *flags],
-            [["some/model", "{0}/run", {"source_language": "", "target_language": "", "native_positions": False} | options]],
+            [
+                [
+                    "some/model", "{0}/run",
+                    {"source_language": "", "target_language": "", "native_positions": False} | options
+                ]
+            ],
         )
         for name, flags, options in (
-            ("import_huggingface", ["--source_language=a", "--target_language=b"], {"source_language": "a", "target_language": "b"}),
+            (
+                "import_huggingface", ["--source_language=a", "--target_language=b"],
+                {"source_language": "a", "target_language": "b"}
+            ),
             ("import_marian", ["--native_positions"], {"native_positions": True}),
         )
     },
     "table1": (
-        "module('experiments.table1', Settings=lambda *sizes: list(sizes), measure=lambda *given: told(*given) or {'machine': 'mine'},"
-        " table=lambda results, least: told('table', least), picture=lambda results, least: ['picture', least])\n"
-        "module('reporting.figures', encoded=lambda *given: told(*given) or b'', format_of=lambda path: told(path) or 'svg')",
+        "module('experiments.table1', Settings=lambda *sizes: list(sizes), measure=lambda *given: told(*given) or "
+        "{'machine': 'mine'}, table=lambda results, least: told('table', least), picture=lambda results, least: "
+        "['picture', least])\n"
+        "module('reporting.figures', encoded=lambda *given: told(*given) or b'', format_of=lambda path: told(path) or "
+        "'svg')",
         ["--d=8", "--heads=2", "--window=5", "--kernel=7", "--lengths=32,4,16", "--fit_from=16", "--rounds=3"]
         + ["--json={0}/json", "--output={0}/png"],
-        [["{0}/png", {}], [[8, 2, 5, 7], [4, 16, 32], 3, "{0}/json", {}], ["table", 16, {}], [["picture", 16], "svg", {}]],
+        [
+            ["{0}/png", {}], [[8, 2, 5, 7], [4, 16, 32], 3, "{0}/json", {}], ["table", 16, {}],
+            [["picture", 16], "svg", {}]
+        ],
     ),
     "attention_functions": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"
         "def measure(settings, lengths, rounds, runs, folder, strategy, quiet):\n"
         "    told(settings, lengths, rounds, folder, strategy)\n"
         "    for key, each in runs.items():\n"
-        "        told(*key, each.model.attention, each.model.num_heads, each.model.d_k, each.model.d_v, each.model.d_ff, each.data_dir,"
-        " each.train.patience)\n"
+        "        told(*key, each.model.attention, each.model.num_heads, each.model.d_k, each.model.d_v, "
+        "each.model.d_ff, each.data_dir, each.train.patience)\n"
         "    return {'machine': 'mine'}\n"
         "module('experiments.table1', Settings=lambda: SimpleNamespace(d=6, heads=3))\n"
-        "module('experiments.attention_functions', measure=measure, tables=lambda found: told('tables') or '', picture=lambda found: 1)\n"
+        "module('experiments.attention_functions', measure=measure, tables=lambda found: told('tables') or '', "
+        "picture=lambda found: 1)\n"
         "module('reporting.figures', save=lambda *given: told(*given))",
-        ["--flagfile=quickstart", "--widths=64,8", "--lengths=32,4", "--rounds=3", "--output_dir={0}", "--data_dir={0}/d"]
+        [
+            "--flagfile=quickstart", "--widths=64,8", "--lengths=32,4", "--rounds=3", "--output_dir={0}",
+            "--data_dir={0}/d"
+        ]
         + ["--train_steps=5", "--cooldown_steps=0", "--d_ff=24"],
         [["namespace(d=6, heads=3)", [4, 32], 3, "{0}", [1, 5], {}]]
         + [
@@ -1582,15 +1895,23 @@ CALLS = {
     "table3": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"
         "def train(rows, output_dir, earlier, strategy, quiet):\n"
-        "    shown = lambda each: [each.data_dir, each.model.d_ff, each.model.num_heads, each.train.train_steps, each.train.warmup_steps]\n"
-        "    told(*([row, *shown(each)] for row, each in (*rows.items(), *earlier.items())), list(earlier), output_dir, strategy)\n"
+        "    shown = lambda each: [each.data_dir, each.model.d_ff, each.model.num_heads, each.train.train_steps, "
+        "each.train.warmup_steps]\n"
+        "    told(*([row, *shown(each)] for row, each in (*rows.items(), *earlier.items())), list(earlier), "
+        "output_dir, strategy)\n"
         "    yield from rows\n"
-        "module('experiments.table3', LOGS='tb', train=train, read_result=lambda folder: folder.name in ('A1', 'A4'),"
-        " write=lambda folder: told('write', folder) or ['a.md'])",
-        ["--rows=base, A1", "--dataset=builtin", "--output_dir={0}", "--data_dir={0}/d", "--cpu_devices=2", "--train_steps=5"]
+        "module('experiments.table3', LOGS='tb', train=train, read_result=lambda folder: folder.name in ('A1', 'A4'), "
+        "write=lambda folder: told('write', folder) or ['a.md'])",
+        [
+            "--rows=base, A1", "--dataset=builtin", "--output_dir={0}", "--data_dir={0}/d", "--cpu_devices=2",
+            "--train_steps=5"
+        ]
         + ["--divide_widths=4"],
         [
-            [*([row, "{0}/d", 512, heads, 5, 4000] for row, heads in (("base", 8), ("A1", 1), ("A4", 4))), ["A4"], "{0}", [2, 5], {}],
+            [
+                *([row, "{0}/d", 512, heads, 5, 4000] for row, heads in (("base", 8), ("A1", 1), ("A4", 4))), ["A4"],
+                "{0}", [2, 5], {}
+            ],
             ["write", "{0}", {}],
             ["write", "{0}", {}],
         ],
@@ -1599,8 +1920,10 @@ CALLS = {
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"
         "def train(rows, runs, output_dir, scoring, strategy, quiet):\n"
         "    for name, each in runs.items():\n"
-        "        told(name, each.train.seed, each.train.train_steps, each.model.d_ff, each.model.vocab_size, each.data_dir)\n"
-        "    told(rows, output_dir, strategy, scoring.beam_size, scoring.tests, scoring.checkpoint, scoring.lowercase, scoring.tokenize)\n"
+        "        told(name, each.train.seed, each.train.train_steps, each.model.d_ff, each.model.vocab_size, "
+        "each.data_dir)\n"
+        "    told(rows, output_dir, strategy, scoring.beam_size, scoring.tests, scoring.checkpoint, scoring.lowercase, "
+        "scoring.tokenize)\n"
         "    yield from rows\n"
         "class Scoring(SimpleNamespace):\n"
         "    def __init__(self, search, *scoring):\n"
@@ -1609,9 +1932,15 @@ CALLS = {
         "def write(folder, scoring):\n"
         "    return told('write', folder, scoring.tests) or ['a']\n"
         "module('experiments.grid', Scoring=Scoring, train=train, write=write)",
-        ["--row=wide --d_ff=24", "--row=small --vocab_size=500 --train_steps=9", "--seeds=3,1", "--dataset=builtin", "--output_dir={0}/g"]
+        [
+            "--row=wide --d_ff=24", "--row=small --vocab_size=500 --train_steps=9", "--seeds=3,1", "--dataset=builtin",
+            "--output_dir={0}/g"
+        ]
         + ["--cpu_devices=2", "--train_steps=5", "--beam_size=3", "--lowercase", "--tokenize=none", "--checkpoint=best"]
-        + ["--test_source={0}/terms.tsv", "--test_target={0}/text", "--test_source={0}/text", "--test_target={0}/terms.tsv"]
+        + [
+            "--test_source={0}/terms.tsv", "--test_target={0}/text", "--test_source={0}/text",
+            "--test_target={0}/terms.tsv"
+        ]
         + ["--row=short --max_length=50"],
         [
             [f"{row}/seed{seed}", seed, steps, d_ff, size, f"{{0}}/g/data/{data}/seed{seed}", {}]
@@ -1622,8 +1951,16 @@ CALLS = {
             )
         ]
         + [
-            [{"base": {}, "wide": {"d_ff": 24}, "small": {"vocab_size": 500, "train_steps": 9}, "short": {"max_length": 50}}]
-            + ["{0}/g", [2, 5], 3, {"terms": [["one\teins"], ["two"]], "text": [["two"], ["one\teins"]]}, "best", True, "none", {}]
+            [
+                {
+                    "base": {}, "wide": {"d_ff": 24}, "small": {"vocab_size": 500, "train_steps": 9},
+                    "short": {"max_length": 50}
+                }
+            ]
+            + [
+                "{0}/g", [2, 5], 3, {"terms": [["one\teins"], ["two"]], "text": [["two"], ["one\teins"]]}, "best", True,
+                "none", {}
+            ]
         ]
         + [["write", "{0}/g", {"terms": [["one\teins"], ["two"]], "text": [["two"], ["one\teins"]]}, {}]] * 4,
     ),
@@ -1640,7 +1977,9 @@ def test_a_program_passes_on_every_flag_to_what_does_the_work(tmp_path, case):
     finished = {"attention_functions": "scaled_8", "grid": "g/base/seed3", "table3": "base"}
     if folder := finished.get(case):  # It gives no options to the next one.
         (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "config.json").write_text('{"version": 1, "model": {"d_ff": 7}, "train": {"warmup_steps": 7, "patience": 7}}')
+        (tmp_path / folder / "config.json").write_text(
+            '{"version": 1, "model": {"d_ff": 7}, "train": {"warmup_steps": 7, "patience": 7}}'
+        )
     code, flags, calls = CALLS[case]
     given = b'{"text": "one", "constraints": ["x"]}\n' if "--jsonl" in flags else b"one\n"
     environment = ENVIRONMENT | {"HOME": str(tmp_path)}
@@ -1681,7 +2020,11 @@ def test_a_classifier_is_evaluated_beside_what_its_training_text_alone_tells(tmp
     known, texts = [["a", "x"], ["a", "y"], ["b", "z"]], [["b", "u b"], ["b", "v a"], ["a", "w a"], ["b", "t b"]]
     assert told == [[known, texts, {}], [str(tmp_path), "best", {}]]
     assert figures == {"accuracy": 3 / 4, "most_frequent_label_of_training": 1 / 4, "bag_of_words": 0.625, "texts": 4}
-    shown = run_stand_in(LABELLING, "classify", *flags[:-1], f"--bag_of_words={tmp_path}/train", check=True).stdout.decode().splitlines()
+    shown = (
+        run_stand_in(LABELLING, "classify", *flags[:-1], f"--bag_of_words={tmp_path}/train", check=True)
+        .stdout.decode()
+        .splitlines()
+    )
     assert shown[2:] == ["accuracy: 75.0%", "most frequent label of training: 25.0%", "bag of words: 62.5%", "texts: 4"]
 
 

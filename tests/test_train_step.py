@@ -47,9 +47,13 @@ UPDATES = random_updates([7, 4, 9])
     ids=["one device", "micro-batches", "two devices", "both"],
 )
 def test_an_update_is_that_of_one_tape_over_the_whole_batch(replicas, micro_batch_tokens, make_optimizer):
-    """With SGD(1), which shows a gradient that is summed or divided once too often, and with Adam, which shows its state."""
+    """With SGD(1), which shows a gradient that is summed or divided once too often, and with Adam, which shows its
+    state.
+    """
     expected, expected_metrics = by_one_tape(UPDATES, make_optimizer=make_optimizer)
-    weights, metrics = on_devices(UPDATES, replicas=replicas, micro_batch_tokens=micro_batch_tokens, make_optimizer=make_optimizer)
+    weights, metrics = on_devices(
+        UPDATES, replicas=replicas, micro_batch_tokens=micro_batch_tokens, make_optimizer=make_optimizer
+    )
     assert_close(weights, expected, 2e-6 if make_optimizer is sgd else 2e-5)
     for received, wanted in zip(metrics, expected_metrics, strict=True):
         assert {name: received[name] for name in wanted} == pytest.approx(wanted, rel=1e-5)
@@ -66,7 +70,13 @@ PRE_NORM = dataclasses.replace(SMALL, norm="pre", sinusoids="tensor2tensor", fir
 
 @pytest.mark.parametrize(
     "config",
-    [SMALL, *(pytest.param(config, marks=pytest.mark.medium) for config in (dataclasses.replace(SMALL, **OPTIONS), PRE_NORM))],
+    [
+        SMALL,
+        *(
+            pytest.param(config, marks=pytest.mark.medium)
+            for config in (dataclasses.replace(SMALL, **OPTIONS), PRE_NORM)
+        ),
+    ],
     ids=["the paper", "options", "pre-norm"],
 )
 def test_the_transformer_on_two_devices_equals_one_tape_also_where_a_device_has_no_rows(config):
@@ -85,7 +95,8 @@ def test_clipping_is_of_the_whole_gradient_after_the_sum_over_devices_and_micro_
     assert_close(weights, expected, 2e-6)
     norms = [update["gradient_norm"] for update in metrics]
     assert norms == pytest.approx([update["gradient_norm"] for update in expected_metrics], rel=1e-5)
-    assert all((norm > clip_norm) == (clip_norm < 1) for norm in norms)  # The norm that is told is that before clipping.
+    # The norm that is told is that before clipping.
+    assert all((norm > clip_norm) == (clip_norm < 1) for norm in norms)
 
 
 def test_the_loss_and_its_gradient_are_divided_by_the_tokens_of_the_whole_update_by_hand():
@@ -118,8 +129,11 @@ def test_an_update_of_several_buckets_equals_one_tape_over_all_of_them(replicas,
         assert one["target_tokens"] == other["target_tokens"]
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
         if replicas == 1 and micro_batch_tokens == 10**6:
-            # Positions of the buckets before padding to a common size; a missing bucket is a row of one position per side.
-            assert one["positions"] == sum(ids.size for bucket in buckets for ids in bucket.values()) + 2 * (3 - len(buckets))
+            # Positions of the buckets before padding to a common size; a missing bucket is a row of one position per
+            # side.
+            assert one["positions"] == sum(ids.size for bucket in buckets for ids in bucket.values()) + 2 * (
+                3 - len(buckets)
+            )
 
 
 def test_tokens_words_and_positions_are_counted_over_the_whole_update():
@@ -185,7 +199,9 @@ def test_the_masks_of_an_update_are_those_of_its_dropout_seeds():
         gradients, _ = gradients_of(model, buckets, (update["target"] != 0).sum(), TRAIN.label_smoothing)
         for weight, gradient in zip(model.trainable_variables, gradients, strict=True):
             weight.assign(weight - gradient)
-    weights, _ = on_devices(updates, replicas=replicas, micro_batch_tokens=micro_batch_tokens, make_model=lambda: Toy(dropout=0.4))
+    weights, _ = on_devices(
+        updates, replicas=replicas, micro_batch_tokens=micro_batch_tokens, make_model=lambda: Toy(dropout=0.4)
+    )
     assert_close(weights, weights_of(model), 2e-6)
     without, _ = on_devices(updates, replicas=replicas, micro_batch_tokens=micro_batch_tokens)
     assert max(np.abs(weights[name] - without[name]).max() for name in weights) > 0.01
@@ -230,7 +246,8 @@ def test_validation_computes_in_the_mode_of_inference_and_an_update_does_not():
     modes.clear()
     _, metrics = on_devices(UPDATES, replicas=1, micro_batch_tokens=30, make_model=Watched)
     assert set(modes) == {False}
-    assert sum(update["flops"] for update in metrics) == 2 * sums["flops"] > 0  # Validation makes one pass, and smooths nothing.
+    # Validation makes one pass, and smooths nothing.
+    assert sum(update["flops"] for update in metrics) == 2 * sums["flops"] > 0
     assert sums["smoothed_loss"] == pytest.approx(sums["loss"])
 
 
@@ -246,7 +263,9 @@ def test_autograph_converts_neither_training_nor_validation_nor_reading(folder, 
     """It doubles the time of tracing."""
     read, cut_rows = [], batching.cut_rows
     monkeypatch.setattr(
-        batching, "cut_rows", lambda *args: (read.append(tf.__internal__.autograph.control_status_ctx()), cut_rows(*args))[1]
+        batching,
+        "cut_rows",
+        lambda *args: (read.append(tf.__internal__.autograph.control_status_ctx()), cut_rows(*args))[1],
     )
     strategy = strategy_of(1)
     with strategy.scope():
@@ -254,7 +273,9 @@ def test_autograph_converts_neither_training_nor_validation_nor_reading(folder, 
         optimizer.build(model.trainable_variables)
     model.converted = set()
     batches = devices.distribute(strategy, batching.batches(folder, batch_tokens=60, seed=0, epochs=1), 30)
-    make_train_step(strategy, model, optimizer, toy.TASK, TRAIN, batching.columns_of(batches.element_spec)).get_concrete_function()
+    make_train_step(
+        strategy, model, optimizer, toy.TASK, TRAIN, batching.columns_of(batches.element_spec)
+    ).get_concrete_function()
     make_validation(strategy, model, toy.TASK, batches)()
     assert model.converted == {found.status.name for found in read} == {"DISABLED"}
 
@@ -280,12 +301,21 @@ def with_word(update: dict, row: int) -> dict:
 def test_an_overflow_on_any_device_skips_the_update_on_all(row, make_optimizer):
     """Weights, slots and iteration stay as they were: what follows equals a run without that update.
 
-    Story: Keras's own loss-scaling optimizer looks at the first replica alone; an overflow on the second went into the weights.
+    Story: Keras's own loss-scaling optimizer looks at the first replica alone; an overflow on the second went into the
+    weights.
     """
     before, bad, after = random_updates([8, 8, 8], seed=8)
-    before, after = ({side: np.where(ids == EOS + 1, EOS + 2, ids) for side, ids in update.items()} for update in (before, after))
+    before, after = (
+        {side: np.where(ids == EOS + 1, EOS + 2, ids) for side, ids in update.items()} for update in (before, after)
+    )
     train = dataclasses.replace(TRAIN, dtype="float16")
-    options = {"replicas": 2, "micro_batch_tokens": 30, "make_optimizer": make_optimizer, "make_model": Overflowing, "train": train}
+    options = {
+        "replicas": 2,
+        "micro_batch_tokens": 30,
+        "make_optimizer": make_optimizer,
+        "make_model": Overflowing,
+        "train": train,
+    }
     weights, metrics = on_devices([before, with_word(bad, row), after], loss_scale=1024.0, **options)
     expected, expected_metrics = on_devices([before, after], loss_scale=1024.0, **options)
     assert [found["finite"] for found in metrics] == [1, 0, 1]
@@ -300,11 +330,15 @@ class Impossible(Toy):
     """The toy, to which a word that is in the data is impossible: an infinite loss, with the finite gradient p - q."""
 
     def call(self, inputs, training=False):
-        return super().call(inputs, training=training) + tf.one_hot(EOS, VOCAB_SIZE, on_value=float("-inf"), off_value=0.0)
+        return super().call(inputs, training=training) + tf.one_hot(
+            EOS, VOCAB_SIZE, on_value=float("-inf"), off_value=0.0
+        )
 
 
 @pytest.mark.parametrize(
-    ("make_model", "loss_scale"), [(Impossible, 2.0), (Toy, 2.0**126)], ids=["an infinite loss", "an overflowing gradient"]
+    ("make_model", "loss_scale"),
+    [(Impossible, 2.0), (Toy, 2.0**126)],
+    ids=["an infinite loss", "an overflowing gradient"],
 )
 def test_an_update_is_skipped_where_the_loss_or_the_gradient_alone_is_not_finite(make_model, loss_scale):
     """A finite loss whose gradient overflows is what a loss scale that has grown too large brings."""
@@ -312,7 +346,9 @@ def test_an_update_is_skipped_where_the_loss_or_the_gradient_alone_is_not_finite
     model = make_model()
     set_weights(model)
     gradients, losses = gradients_of(model, [(update, [])], 1, TRAIN.label_smoothing)
-    assert np.isfinite(losses).all() == (make_model is Toy) and all(np.isfinite(gradient).all() for gradient in gradients)
+    assert np.isfinite(losses).all() == (make_model is Toy) and all(
+        np.isfinite(gradient).all() for gradient in gradients
+    )
 
     train = dataclasses.replace(TRAIN, dtype="float16")
     weights, [metrics] = on_devices(
@@ -324,7 +360,9 @@ def test_an_update_is_skipped_where_the_loss_or_the_gradient_alone_is_not_finite
 
 
 def test_a_float16_transformer_has_the_gradient_of_float32_by_its_loss_scale():
-    """Gradients near 10^-7, the smallest that float16 can tell from 0, vanish without a scale and overflow under too large a one."""
+    """Gradients near 10^-7, the smallest that float16 can tell from 0, vanish without a scale and overflow under too
+    large a one.
+    """
     [update] = random_updates([4], seed=4)
     rate, tokens = 2.0**20, (update["target"] != 0).sum()
     strategy = strategy_of(1)
@@ -354,7 +392,10 @@ def test_a_float16_transformer_has_the_gradient_of_float32_by_its_loss_scale():
         after = weights_of(model)
         found = [(before[names[index]] - after[names[index]]) / rate for index in small]
         assert bool(metrics["finite"]) == any(moved.any() for moved in found)
-        return max(np.linalg.norm(moved - gradients[i]) / np.linalg.norm(gradients[i]) for moved, i in zip(found, small, strict=True))
+        return max(
+            np.linalg.norm(moved - gradients[i]) / np.linalg.norm(gradients[i])
+            for moved, i in zip(found, small, strict=True)
+        )
 
     assert len(small) == 2 and model.compute_dtype == "float16"
     assert error(1024.0) < 0.02
@@ -366,7 +407,9 @@ def test_a_float16_transformer_has_the_gradient_of_float32_by_its_loss_scale():
 def test_a_not_finite_update_is_skipped_whatever_the_dtype_and_there_is_no_loss_scale(dtype):
     updates = random_updates([6, 6], seed=8)
     train = dataclasses.replace(TRAIN, dtype=dtype)
-    weights, metrics = on_devices([with_word(updates[0], 2)], replicas=1, micro_batch_tokens=10**6, make_model=Overflowing, train=train)
+    weights, metrics = on_devices(
+        [with_word(updates[0], 2)], replicas=1, micro_batch_tokens=10**6, make_model=Overflowing, train=train
+    )
     model = Toy()
     set_weights(model)
     assert_close(weights, weights_of(model), 0)
@@ -426,7 +469,9 @@ def test_twenty_steps_on_many_devices_go_where_one_tape_goes(replicas, make_opti
 
 @pytest.mark.medium
 def test_two_strategies_in_one_process_train_models_of_other_sizes():
-    """Story: their collective operations had the same keys, and the second model failed: "Shape mismatch in the collective instance"."""
+    """Story: their collective operations had the same keys, and the second model failed: "Shape mismatch in the
+    collective instance".
+    """
     for make_model in (Toy, lambda: Transformer(SMALL), Toy):
         _, metrics = on_devices(UPDATES[:1], replicas=2, micro_batch_tokens=10**6, make_model=make_model)
         assert metrics[0]["finite"]
@@ -441,6 +486,10 @@ def test_gradients_are_summed_by_all_reduce_and_stay_on_their_device(replicas):
         optimizer.build(model.trainable_variables)
     dataset = tf.data.Dataset.from_generator(lambda: iter(UPDATES), output_signature=SUMS)
     spec = devices.distribute(strategy, dataset, 20).element_spec
-    reduced, moved = devices_of_sums(make_train_step(strategy, model, optimizer, toy.TASK, TRAIN, spec).get_concrete_function().graph)
-    assert [device.rsplit(":", 2)[-2:] for device in sorted(reduced)] == [["CPU", str(index)] for index in range(replicas)]
+    reduced, moved = devices_of_sums(
+        make_train_step(strategy, model, optimizer, toy.TASK, TRAIN, spec).get_concrete_function().graph
+    )
+    assert [device.rsplit(":", 2)[-2:] for device in sorted(reduced)] == [
+        ["CPU", str(index)] for index in range(replicas)
+    ]
     assert moved == set()

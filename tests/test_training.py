@@ -17,7 +17,18 @@ import pytest
 import tensorflow as tf
 import toy
 from logged import logged
-from toy import TRAIN, Toy, adam, assert_close, by_one_tape, pretended_train_step, set_weights, strategy_of, weights_of, write_shards
+from toy import (
+    TRAIN,
+    Toy,
+    adam,
+    assert_close,
+    by_one_tape,
+    pretended_train_step,
+    set_weights,
+    strategy_of,
+    weights_of,
+    write_shards,
+)
 
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
@@ -43,7 +54,9 @@ make_batches, make_train_step = loop._make_batches, loop.make_train_step
 
 @functools.cache
 def made(replicas: int, dropout: float) -> tuple:
-    """A toy, its optimizer, and the first values of the optimizer's variables. Runs take turns with it, so its graphs are made once."""
+    """A toy, its optimizer, and the first values of the optimizer's variables. Runs take turns with it, so its graphs
+    are made once.
+    """
     with strategy_of(replicas).scope():
         model, optimizer = Toy(dropout), adam()
         optimizer.build(model.trainable_variables)
@@ -74,7 +87,8 @@ class Run:
     """`Trainer.train` from the beginning or from what is on disk, and all that it told.
 
     Args:
-        figures: step → what validation finds, 1 where nothing is said; a function is called for it. A dictionary is all metrics.
+        figures: step → what validation finds, 1 where nothing is said; a function is called for it. A dictionary is all
+            metrics.
         make_model: instead of the toy with dropout.
         at_step: step → called with the run when a point is drawn at it.
         started: when it was started; the time limit counts from then.
@@ -105,7 +119,8 @@ class Run:
             for variable, value in zip(optimizer.variables, values, strict=True):
                 variable.assign(value)
         self.optimizer = optimizer
-        set_weights(self.model, seed=0 if not checkpoint.kept(model_dir) else 99)  # Whoever goes on reads them from disk.
+        # Whoever goes on reads them from disk.
+        set_weights(self.model, seed=0 if not checkpoint.kept(model_dir) else 99)
         self.points, self.forgotten, self.validated, self.pictured, self.at_step = [], [], {}, [], at_step or {}
 
         def validate(step):
@@ -128,13 +143,18 @@ class Run:
                 folder=folder,
                 model_dir=model_dir,
                 validate=validate,
-                diagnose=lambda batch, step, scale: f"diagnosed at {step} with {scale:g} in {len(batch['source'])} micro-batches.",
+                diagnose=lambda batch, step, scale: (
+                    f"diagnosed at {step} with {scale:g} in {len(batch['source'])} micro-batches."
+                ),
                 tensorboard=self,
                 update_pictures=lambda better: self.pictured.append((len(self.points), better)),
                 started=started,
             )
             self.state = trainer.train()
-        self.weights, self.optimized = weights_of(self.model), {variable.path: variable.numpy() for variable in optimizer.variables}
+        self.weights, self.optimized = (
+            weights_of(self.model),
+            {variable.path: variable.numpy() for variable in optimizer.variables},
+        )
         self.iterations = int(optimizer.iterations.numpy())
 
     def write(self, step: int, metrics: dict) -> None:
@@ -159,7 +179,9 @@ def pretended(monkeypatch) -> list[toy.Pretended]:
 
 
 class Clock:
-    """In place of the module `time`: it stands still unless it is told to go on, or goes on by so many seconds with each look at it."""
+    """In place of the module `time`: it stands still unless it is told to go on, or goes on by so many seconds with
+    each look at it.
+    """
 
     def __init__(self, tick: float = 0.0):
         self.now, self.tick = 1000.0, tick
@@ -174,7 +196,8 @@ class Clock:
 
 
 NO_BLEU = {
-    "valid_sentences": 0, "best_metric": "loss", "checkpoint_minutes": 0.0, "checkpoint_steps": 3, "train_steps": 8, "valid_steps": 2
+    "valid_sentences": 0, "best_metric": "loss", "checkpoint_minutes": 0.0, "checkpoint_steps": 3, "train_steps": 8,
+    "valid_steps": 2
 }  # fmt: skip
 
 
@@ -232,7 +255,9 @@ def test_histograms_show_the_weights_and_each_layers_gradient_norm(folder, tmp_p
     run = Run(folder, tmp_path, train_steps=4, histogram_steps=2, log_steps=4)
     found = run.curve("weights/out/kernel")
     assert list(found) == [2, 4]
-    np.testing.assert_array_equal(found[4], run.weights[[name for name in run.weights if name.endswith("out/kernel")][0]])
+    np.testing.assert_array_equal(
+        found[4], run.weights[[name for name in run.weights if name.endswith("out/kernel")][0]]
+    )
     layers = [run.curve(f"train_gradient_norm/{layer}")[4] for layer in ("embedding", "out")]
     assert math.hypot(*layers) == pytest.approx(run.curve("train/gradient_norm")[4], rel=1e-5)
     assert len(run.curve("weights_gradient_norms")[4]) == 3
@@ -270,7 +295,9 @@ def test_a_kill_before_the_checkpoint_of_an_end_is_removed_leaves_it_out_all_the
 
 @pytest.mark.parametrize("how", ["killed", "told to end earlier", "killed at once"])
 def test_a_run_that_stopped_and_went_on_equals_one_that_did_not_to_the_last_bit(folder, finished, tmp_path, how):
-    """Killed between checkpoints, with dropout; other weights are in place before. Weights, optimizer, data, best validation."""
+    """Killed between checkpoints, with dropout; other weights are in place before. Weights, optimizer, data, best
+    validation.
+    """
     model_dir, whole = finished
     figures = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.2}
     if how == "told to end earlier":
@@ -293,10 +320,14 @@ def test_a_run_that_stopped_and_went_on_equals_one_that_did_not_to_the_last_bit(
 
 
 def test_a_run_can_go_on_with_other_devices(folder, tmp_path):
-    """What a checkpoint says of the data does not depend on how many devices read it; dropout does, so there is none here."""
+    """What a checkpoint says of the data does not depend on how many devices read it; dropout does, so there is none
+    here.
+    """
     Run(folder, tmp_path / "one", dropout=0.0)
     Run(folder, tmp_path / "two", dropout=0.0, train_steps=3)
-    one, two = (Run(folder, tmp_path / name, dropout=0.0, replicas=replicas) for name, replicas in (("one", 1), ("two", 2)))
+    one, two = (
+        Run(folder, tmp_path / name, dropout=0.0, replicas=replicas) for name, replicas in (("one", 1), ("two", 2))
+    )
     assert_close(two.weights, one.weights, 1e-4)
     assert two.state.position == tuple(one.state.position)
 
@@ -314,7 +345,8 @@ def test_the_newest_checkpoints_are_kept_and_no_more(finished):
     model_dir, whole = finished
     assert steps_on_disk(model_dir) == [6, 7, 8]
     assert sorted(path.name for path in model_dir.rglob("*") if path.is_file()) == [
-        f"{name}.{ending}" for name in ("best-000000004", *(f"step-00000000{step}" for step in (6, 7, 8))) for ending in ("json", "npz")
+        f"{name}.{ending}" for name in ("best-000000004", *(f"step-00000000{step}" for step in (6, 7, 8)))
+        for ending in ("json", "npz")
     ]  # fmt: skip
     with np.load(checkpoint.path_of(model_dir, 8)) as archive:
         for name, expected in whole.weights.items():
@@ -347,22 +379,38 @@ def test_the_log_has_the_mean_losses_per_token_and_the_padding_since_the_last_po
     groups = {3: slice(0, 3), 6: slice(3, 6), 7: slice(6, 7)}
 
     def mean(name: str) -> dict:
-        return {step: sum(m[name] for m in metrics[part]) / sum(m["target_tokens"] for m in metrics[part]) for step, part in groups.items()}
+        return {
+            step: sum(m[name] for m in metrics[part]) / sum(m["target_tokens"] for m in metrics[part])
+            for step, part in groups.items()
+        }
 
     for name in ("loss", "smoothed_loss"):
         assert run.curve(f"train/{name}") == pytest.approx(mean(name), rel=1e-4)
-    assert run.curve("train/perplexity") == pytest.approx({step: math.exp(loss) for step, loss in mean("loss").items()}, rel=1e-3)
+    assert run.curve("train/perplexity") == pytest.approx(
+        {step: math.exp(loss) for step, loss in mean("loss").items()}, rel=1e-3
+    )
     assert abs(mean("loss")[3] - mean("smoothed_loss")[3]) > 0.01
-    assert run.curve("train/gradient_norm") == pytest.approx({step: metrics[step - 1]["gradient_norm"] for step in groups}, rel=1e-4)
+    assert run.curve("train/gradient_norm") == pytest.approx(
+        {step: metrics[step - 1]["gradient_norm"] for step in groups}, rel=1e-4
+    )
     columns = {step: [ids for update in updates[part] for ids in update.values()] for step, part in groups.items()}
-    padding = {step: 1 - sum((ids != 0).sum() for ids in group) / sum(ids.size for ids in group) for step, group in columns.items()}
+    padding = {
+        step: 1 - sum((ids != 0).sum() for ids in group) / sum(ids.size for ids in group)
+        for step, group in columns.items()
+    }
     assert run.curve("utilization/padding_share") == pytest.approx(padding, abs=1e-6)
-    assert run.curve("utilization/real_token_share") == pytest.approx({step: 1 - share for step, share in padding.items()}, abs=1e-6)
+    assert run.curve("utilization/real_token_share") == pytest.approx(
+        {step: 1 - share for step, share in padding.items()}, abs=1e-6
+    )
     seen = {step: sum(m["target_tokens"] for m in metrics[:step]) for step in groups}
     assert run.curve("train/target_tokens_seen") == seen
     assert run.curve("train/epoch") == {3: 1, 6: 1, 7: 2}
     assert all(0.1 < gib < 100 for gib in run.curve("utilization/peak_memory_gib").values())
-    assert all(value > 0 for name in ("target_tokens", "updates") for value in run.curve(f"utilization/{name}_per_second").values())
+    assert all(
+        value > 0
+        for name in ("target_tokens", "updates")
+        for value in run.curve(f"utilization/{name}_per_second").values()
+    )
 
 
 def test_a_point_between_validations_covers_all_updates_since_the_last_point(folder, tmp_path):
@@ -423,8 +471,22 @@ def test_a_checkpoint_comes_after_so_many_minutes_since_the_last_one(folder, tmp
     clock = Clock()
     monkeypatch.setattr(loop, "time", clock)
     monkeypatch.setattr(loop, "RUN_AHEAD_SECONDS", -1.0)
-    waits = {1: lambda run: clock.wait(59), 3: lambda run: clock.wait(1), 5: lambda run: clock.wait(59), 6: lambda run: clock.wait(2)}
-    Run(folder, tmp_path, checkpoint_steps=0, checkpoint_minutes=1.0, valid_steps=100, log_steps=1, keep_checkpoints=9, at_step=waits)
+    waits = {
+        1: lambda run: clock.wait(59),
+        3: lambda run: clock.wait(1),
+        5: lambda run: clock.wait(59),
+        6: lambda run: clock.wait(2),
+    }
+    Run(
+        folder,
+        tmp_path,
+        checkpoint_steps=0,
+        checkpoint_minutes=1.0,
+        valid_steps=100,
+        log_steps=1,
+        keep_checkpoints=9,
+        at_step=waits,
+    )
     assert steps_on_disk(tmp_path) == [3, 6, 8]
 
 
@@ -432,7 +494,12 @@ def test_seconds_and_the_estimated_cost_are_of_all_devices_and_all_starts(folder
     """Each validation takes 10 s, and nothing else takes any time."""
     clock = Clock()
     monkeypatch.setattr(loop, "time", clock)
-    options = {"figures": dict.fromkeys(range(9), lambda: clock.wait(10)), "replicas": 2, "log_steps": 1, "device_tflops": 0.5}
+    options = {
+        "figures": dict.fromkeys(range(9), lambda: clock.wait(10)),
+        "replicas": 2,
+        "log_steps": 1,
+        "device_tflops": 0.5,
+    }
     assert Run(folder, tmp_path, train_steps=3, **options).state.seconds == 20
     clock.wait(1e6)
     resumed = Run(folder, tmp_path, train_steps=5, **options)
@@ -440,11 +507,17 @@ def test_seconds_and_the_estimated_cost_are_of_all_devices_and_all_starts(folder
     assert resumed.state.seconds == 40
 
 
-def test_updates_that_overlap_are_timed_once_and_a_validation_between_them_is_not(folder, tmp_path, monkeypatch, pretended):
-    """The clock is looked at when an update starts and when it is finished. The second starts before the first is finished."""
+def test_updates_that_overlap_are_timed_once_and_a_validation_between_them_is_not(
+    folder, tmp_path, monkeypatch, pretended
+):
+    """The clock is looked at when an update starts and when it is finished. The second starts before the first is
+    finished.
+    """
     clock, seconds, count_update = Clock(tick=1.0), [], TrainState.count_update
     monkeypatch.setattr(loop, "time", clock)
-    monkeypatch.setattr(TrainState, "count_update", lambda state, *args: seconds.append(args[-1]) or count_update(state, *args))
+    monkeypatch.setattr(
+        TrainState, "count_update", lambda state, *args: seconds.append(args[-1]) or count_update(state, *args)
+    )
     Run(folder, tmp_path, checkpoint_steps=100, valid_steps=4, train_steps=6, figures={4: lambda: clock.wait(100)})
     assert seconds == [2, 2, 2, 1, 2, 1]
 
@@ -475,7 +548,9 @@ def test_a_budget_below_the_longest_sentence_is_refused_before_any_update(folder
     ids=["shared", "of its own", "of its own, two buckets", "of its own, less than a bucket"],
 )
 def test_a_process_runs_the_largest_micro_batches_of_what_it_reads(monkeypatch, service, buckets, expected):
-    """Three processes of two devices: without a service they share every update; with one, each has smaller ones of its own."""
+    """Three processes of two devices: without a service they share every update; with one, each has smaller ones of its
+    own.
+    """
     monkeypatch.setattr(devices, "process_count", lambda strategy: 3)
     given = TrainConfig(data_service=service, buckets_per_update=buckets)
     config, replicas = loop._per_process(types.SimpleNamespace(num_replicas_in_sync=6), given)
@@ -486,7 +561,9 @@ def test_the_workers_of_a_data_service_share_the_job_of_the_chief_and_keep_their
     monkeypatch.setattr(devices, "broadcast_from_chief", lambda strategy, value: float(2**50 - 1))
     monkeypatch.setattr(devices, "process_count", lambda strategy: 2)
     monkeypatch.setattr(
-        data_service, "batches", lambda folder, *, service, job, start, batch_tokens, **_: (service, job, start, batch_tokens)
+        data_service,
+        "batches",
+        lambda folder, *, service, job, start, batch_tokens, **_: (service, job, start, batch_tokens),
     )
     monkeypatch.setattr(devices, "distribute", lambda strategy, dataset, *_, shared=True: (*dataset, shared))
     config = dataclasses.replace(TRAIN, data_service="grpc://somewhere:5050", batch_tokens=1000, buckets_per_update=2)
@@ -517,7 +594,9 @@ def test_a_worker_without_the_checkpoints_of_the_chief_is_told_so(folder, tmp_pa
     assert pretended == []
 
 
-def test_a_worker_that_is_not_the_chief_trains_and_writes_nothing(folder, tmp_path, monkeypatch, pretended, worker, capfd):
+def test_a_worker_that_is_not_the_chief_trains_and_writes_nothing(
+    folder, tmp_path, monkeypatch, pretended, worker, capfd
+):
     """And has no score of a validation, which the chief tells it: it does not translate."""
     monkeypatch.setattr(devices, "is_chief", lambda strategy: False)
     monkeypatch.setattr(loop.histograms, "metrics", lambda *_: pytest.fail("calculated"))
@@ -531,7 +610,8 @@ def test_a_worker_that_is_not_the_chief_trains_and_writes_nothing(folder, tmp_pa
 
 def test_workers_count_the_scores_of_the_chief(folder, tmp_path, monkeypatch, pretended, worker):
     """By their own, which is always 0, they would stop before it."""
-    told = iter([0.0, 5.0, 6.0, 7.0, 7.0, 0.0])  # The first is the update to begin after, and the last one says that all is written.
+    # The first is the update to begin after, and the last one says that all is written.
+    told = iter([0.0, 5.0, 6.0, 7.0, 7.0, 0.0])
     monkeypatch.setattr(devices, "is_chief", lambda strategy: False)
     monkeypatch.setattr(devices, "broadcast_from_chief", lambda strategy, value: next(told))
     run = Run(folder, tmp_path, patience=2)
@@ -548,7 +628,10 @@ def test_several_workers_finish_the_validation_in_which_a_signal_comes(folder, t
 
 @pytest.mark.parametrize(("figure", "received"), [({"valid/bleu": 1.0}, "None"), ({"valid/loss": "low"}, "'low'")])
 def test_a_validation_without_a_number_as_the_best_metric_is_told_so(folder, tmp_path, pretended, figure, received):
-    with pytest.raises(ValueError, match=f"Expected a number as 'loss' from the validation of the task translation. Received: {received}."):
+    with pytest.raises(
+        ValueError,
+        match=f"Expected a number as 'loss' from the validation of the task translation. Received: {received}.",
+    ):
         Run(folder, tmp_path, figures={2: figure})
 
 
@@ -604,7 +687,8 @@ def test_a_signal_saves_and_what_follows_equals_an_uninterrupted_run(folder, fin
             Run(folder, tmp_path, figures={**figures, 4: send})
         else:
             Run(folder, tmp_path, figures=figures, log_steps=5, at_step={5: send})
-    assert steps_on_disk(tmp_path)[-1] == (6 if when == "in an update" else 4)  # Update 6 runs while the figures of 5 are read.
+    # Update 6 runs while the figures of 5 are read.
+    assert steps_on_disk(tmp_path)[-1] == (6 if when == "in an update" else 4)
     resumed = Run(folder, tmp_path, figures=figures)
     assert_close(resumed.weights, whole.weights, 0)
     received, expected = (dataclasses.asdict(run.state) for run in (resumed, whole))
@@ -620,7 +704,16 @@ def test_a_time_limit_saves_and_stops(folder, tmp_path, monkeypatch):
         monkeypatch.setattr(interruption, "time", types.SimpleNamespace(monotonic=lambda: time.monotonic() + 5 * 3600))
 
     with pytest.raises(StoppedError, match="update 5: reached the time limit max_hours=5"):
-        Run(folder, tmp_path, train_steps=100, max_hours=5, log_steps=4, valid_steps=100, at_step={4: late}, started=time.monotonic())
+        Run(
+            folder,
+            tmp_path,
+            train_steps=100,
+            max_hours=5,
+            log_steps=4,
+            valid_steps=100,
+            at_step={4: late},
+            started=time.monotonic(),
+        )
     assert steps_on_disk(tmp_path)[-1] == 5
 
 
@@ -677,7 +770,12 @@ def test_a_loss_of_any_size_has_a_point():
 def test_the_largest_micro_batches_run_before_the_first_update_at_each_start(folder, tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(loop, "make_train_step", pretended_train_step(made))
-    shapes = [max(device_memory.largest_shapes(shards.read_info(folder), TRAIN, 1, toy.cost).values(), key=lambda shape: toy.cost(*shape))]
+    shapes = [
+        max(
+            device_memory.largest_shapes(shards.read_info(folder), TRAIN, 1, toy.cost).values(),
+            key=lambda shape: toy.cost(*shape),
+        )
+    ]
     for steps in (3, 5):
         Run(folder, tmp_path, train_steps=steps)
         dummies = [update for update in made if not update.applied]
@@ -717,17 +815,24 @@ class NotFinite(Toy):
         ({"learning_rate": 0.1, "clip_norm": 1.0}, "`learning_rate`"),
     ],
 )
-def test_after_so_many_updates_in_a_row_that_are_not_finite_the_run_stops_and_says_where(folder, tmp_path, options, advice):
-    with pytest.raises(ValueError, match=f"3 updates in a row, up to 3, were not finite. diagnosed at 3 with 1 .* Try a lower {advice}.$"):
+def test_after_so_many_updates_in_a_row_that_are_not_finite_the_run_stops_and_says_where(
+    folder, tmp_path, options, advice
+):
+    with pytest.raises(
+        ValueError,
+        match=f"3 updates in a row, up to 3, were not finite. diagnosed at 3 with 1 .* Try a lower {advice}.$",
+    ):
         Run(folder, tmp_path, make_model=NotFinite, max_skipped=3, **options)
     assert steps_on_disk(tmp_path) == []
 
 
 @pytest.mark.parametrize("spoiled", ["", "weights", "optimizer"], ids=["finite", "weights", "optimizer"])
 def test_updates_that_are_not_finite_lose_none_before_them(folder, finished, tmp_path, monkeypatch, spoiled):
-    """The state before them is saved, if its weights and its optimizer's averages are finite, and is that of a run without them. The
-    first update is skipped too."""
-    monkeypatch.setattr(loop, "RUN_AHEAD_SECONDS", -1.0)  # How many are skipped before the switch is off does not depend on time.
+    """The state before them is saved, if its weights and its optimizer's averages are finite, and is that of a run
+    without them. The first update is skipped too.
+    """
+    # How many are skipped before the switch is off does not depend on time.
+    monkeypatch.setattr(loop, "RUN_AHEAD_SECONDS", -1.0)
     finite = not spoiled
 
     def switch(run):
@@ -737,7 +842,16 @@ def test_updates_that_are_not_finite_lose_none_before_them(folder, finished, tmp
             variable.assign(np.full(variable.shape, np.inf))
 
     def start(**options):
-        run = Run(folder, tmp_path, make_model=NotFinite, max_skipped=3, log_steps=1, checkpoint_steps=100, valid_steps=4, **options)
+        run = Run(
+            folder,
+            tmp_path,
+            make_model=NotFinite,
+            max_skipped=3,
+            log_steps=1,
+            checkpoint_steps=100,
+            valid_steps=4,
+            **options,
+        )
         return run.state
 
     with logged() as said, pytest.raises(loop.NotFiniteError, match="3 updates in a row, up to 7,"):
@@ -747,7 +861,10 @@ def test_updates_that_are_not_finite_lose_none_before_them(folder, finished, tmp
     if finite:
         state = json.loads(str(np.load(checkpoint.path_of(tmp_path, 4))["state"]))
         assert (state["step"], state["skipped"], state["measured"], state["validated_step"]) == (4, 1, {}, 4)
-        assert state["position"] == json.loads(str(np.load(checkpoint.path_of(finished[0], 4, checkpoint.BEST))["state"]))["position"]
+        assert (
+            state["position"]
+            == json.loads(str(np.load(checkpoint.path_of(finished[0], 4, checkpoint.BEST))["state"]))["position"]
+        )
 
 
 def test_an_update_is_diagnosed_in_the_micro_batches_that_fit(folder, tmp_path, monkeypatch):
@@ -793,7 +910,16 @@ def test_skipped_updates_are_counted_and_reported(folder, tmp_path):
         run.model.switch.assign(0.0)
 
     # The loss of a validation is written too; no update runs meanwhile.
-    run = Run(folder, tmp_path, make_model=NotFinite, max_skipped=6, log_steps=1, train_steps=8, at_step={4: switch_off}, valid_steps=4)
+    run = Run(
+        folder,
+        tmp_path,
+        make_model=NotFinite,
+        max_skipped=6,
+        log_steps=1,
+        train_steps=8,
+        at_step={4: switch_off},
+        valid_steps=4,
+    )
     assert (run.state.skipped, run.state.skipped_in_a_row, run.state.step) == (4, 0, 8)
     assert run.curve("train/skipped_updates") == {1: 1, 2: 2, 3: 3, 4: 4, 5: 4, 6: 4, 7: 4, 8: 4}
     assert list(run.curve("train/loss")) == [5, 6, 7, 8]  # There is no mean over nothing.
@@ -844,7 +970,9 @@ def test_an_update_starts_before_the_figures_of_the_one_before_are_read(folder, 
     ],
     ids=str,
 )
-def test_no_update_starts_early_before_what_needs_the_weights_of_the_last_one(folder, tmp_path, monkeypatch, started, options, expected):
+def test_no_update_starts_early_before_what_needs_the_weights_of_the_last_one(
+    folder, tmp_path, monkeypatch, started, options, expected
+):
     count_update, ahead = TrainState.count_update, {}
 
     def count(state, *args):
@@ -858,7 +986,9 @@ def test_no_update_starts_early_before_what_needs_the_weights_of_the_last_one(fo
 
 
 def test_slow_updates_do_not_run_ahead(folder, tmp_path, monkeypatch, started):
-    """After a signal, two of them could take longer than a machine is given to stop. The first one is not known to be slow."""
+    """After a signal, two of them could take longer than a machine is given to stop. The first one is not known to be
+    slow.
+    """
     count_update, ahead = TrainState.count_update, {}
 
     def count(state, *args):
@@ -886,7 +1016,9 @@ def test_several_workers_do_not_run_ahead(folder, tmp_path, monkeypatch, started
 
 @pytest.mark.parametrize("step", [4, 5, 7])
 def test_an_error_loses_no_update_that_was_made(folder, finished, tmp_path, monkeypatch, step):
-    """Of the data that an update reads, also while the one before runs, or of a validation. What follows equals an uninterrupted run."""
+    """Of the data that an update reads, also while the one before runs, or of a validation. What follows equals an
+    uninterrupted run.
+    """
     figures, reading = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.2}, itertools.count(1)
 
     def damaged():
@@ -896,7 +1028,9 @@ def test_an_error_loses_no_update_that_was_made(folder, finished, tmp_path, monk
         if step == 4:
             figures[4] = damaged
         else:
-            patch.setattr(loop.shards, "plain_errors", lambda: damaged() if next(reading) > step else contextlib.nullcontext())
+            patch.setattr(
+                loop.shards, "plain_errors", lambda: damaged() if next(reading) > step else contextlib.nullcontext()
+            )
         Run(folder, tmp_path, figures=figures, checkpoint_steps=100, log_steps=1)
     assert steps_on_disk(tmp_path) == [step]
     resumed = Run(folder, tmp_path, figures={**figures, 4: 4.0}, checkpoint_steps=100)

@@ -27,17 +27,23 @@ def test_the_first_pairs_that_fit_are_drawn(translator):
         assert image.dtype == np.uint8 and image.shape[0] == 1 and image.shape[3] == 3
         assert 100 < image.shape[1] < 2000 and 100 < image.shape[2] < 2000
         assert (image == 255).mean() > 0.3 and len(np.unique(image)) > 20  # White, with a picture on it.
-    assert drawn["attention_1"].shape != drawn["attention_2"].shape or (drawn["attention_1"] != drawn["attention_2"]).any()
+    assert (
+        drawn["attention_1"].shape != drawn["attention_2"].shape or (drawn["attention_1"] != drawn["attention_2"]).any()
+    )
     assert attention_images(translator, PAIRS, 0)() == {} and attention_images(translator, [], 3)() == {}
 
 
 @pytest.mark.parametrize(("longest", "drawn"), [(4, [0, 1, 2]), (3, [0, 2]), (2, [2])])
-def test_a_pair_fits_if_both_sides_are_neither_empty_nor_longer_than_the_largest(translator, monkeypatch, longest, drawn):
+def test_a_pair_fits_if_both_sides_are_neither_empty_nor_longer_than_the_largest(
+    translator, monkeypatch, longest, drawn
+):
     """In sub-words of each side's own, with the end token: 3 and 3, 3 and 4, 2 and 2, then an empty side."""
     numbers = {"a": 2, "b c": 3, "": 1}, {"A": 2, "B C": 3, "D E F": 4, "": 1}
     sides = [("b c", "B C"), ("b c", "D E F"), ("a", "A"), ("", "A"), ("a", "")]
     source, target = (
-        types.SimpleNamespace(tokenize=lambda lines, number_of=number_of: tf.ragged.constant([[7] * number_of[line] for line in lines]))
+        types.SimpleNamespace(
+            tokenize=lambda lines, number_of=number_of: tf.ragged.constant([[7] * number_of[line] for line in lines])
+        )
         for number_of in numbers
     )
     stands_in = types.SimpleNamespace(model=translator.model, source_tokenizer=source, tokenizer=target)

@@ -1,4 +1,6 @@
-"""Section 3, Figure 1: what reaches which logit, one decoding path for training and search, sizes, and life as a Keras model."""
+"""Section 3, Figure 1: what reaches which logit, one decoding path for training and search, sizes, and life as a Keras
+model.
+"""
 
 import dataclasses
 import itertools
@@ -49,7 +51,9 @@ def test_the_causal_mask_shows_a_query_itself_and_what_stands_before_it():
 
 
 def test_the_ancestry_mask_shows_a_beam_what_its_ancestors_wrote():
-    """Two beams, two positions: both go on from what beam 1 wrote, and each sees itself. Keys: beams 0, 1 at 0; beams 0, 1 at 1."""
+    """Two beams, two positions: both go on from what beam 1 wrote, and each sees itself. Keys: beams 0, 1 at 0; beams
+    0, 1 at 1.
+    """
     received = ancestry_mask(np.array([[[1, 0], [1, 1]], [[0, 0], [1, 1]]]))
     first, second = [[0, 1, 1, 0], [0, 1, 0, 1]], [[1, 0, 1, 0], [0, 1, 0, 1]]
     np.testing.assert_array_equal(received, np.array([[first], [second]], bool))
@@ -109,7 +113,9 @@ def test_rows_of_padding_alone_give_finite_logits_no_loss_and_no_gradient(model)
 
 
 def test_nothing_comes_after_the_last_layers_norm_but_the_shared_matrix(model):
-    """With a gain of 0 the last norm gives its bias at every position, whatever came in: any further norm or projection would show."""
+    """With a gain of 0 the last norm gives its bias at every position, whatever came in: any further norm or projection
+    would show.
+    """
     keys_bias, logits_bias = np.random.default_rng(0).normal(loc=3, size=(2, model.config.d_model)).astype("float32")
     for layer, bias in ((model.encoder.stack[-1], keys_bias), (model.decoder[-1], logits_bias)):
         layer.feed_forward_norm.norm.gamma.assign(ops.zeros_like(bias))
@@ -130,7 +136,9 @@ def test_dropout_acts_on_every_sub_layer_and_both_embedding_sums_and_in_training
     def draws(training):
         before = [layer.seed_generator.state.numpy() for layer in dropouts]
         logits = np.array(model((SOURCE, TARGET), training=training))
-        return logits, [np.any(layer.seed_generator.state.numpy() != state) for layer, state in zip(dropouts, before, strict=True)]
+        return logits, [
+            np.any(layer.seed_generator.state.numpy() != state) for layer, state in zip(dropouts, before, strict=True)
+        ]
 
     inferred, inferring = draws(training=False)
     trained, training = draws(training=True)
@@ -184,7 +192,9 @@ def test_decoding_leaves_the_cache_it_was_given_as_it_was(model):
 
 @pytest.fixture
 def family():
-    """Three beams a sentence, six positions: tokens [B, W, T] by beam, and ancestors of beams [B, W, t + 1] for each position t."""
+    """Three beams a sentence, six positions: tokens [B, W, T] by beam, and ancestors of beams [B, W, t + 1] for each
+    position t.
+    """
     rng, beams = np.random.default_rng(2), 3
     tokens = rng.integers(4, 40, size=(len(SOURCE), beams, 6)).astype("int32")
     tokens[:, :, 0] = BOS
@@ -205,7 +215,9 @@ def decoded_as_beams(model, tokens, ancestors, cache, positions=int):
     """The logits [B, W, V] of each position."""
     memory, logits = model.encode(SOURCE), []
     for position, each in enumerate(ancestors):
-        step, cache = model.decode(tokens[:, :, position], memory, state=cache, position=positions(position), ancestors=each)
+        step, cache = model.decode(
+            tokens[:, :, position], memory, state=cache, position=positions(position), ancestors=each
+        )
         logits.append(np.array(step))
     return logits
 
@@ -263,7 +275,8 @@ def test_beams_in_one_graph_for_all_positions_equal_teacher_forcing(model, famil
     tokens, ancestors = family
     config = model.config
     cache_spec = [
-        [tf.TensorSpec([None, config.num_heads, None, width], tf.float32) for width in (config.d_k, config.d_v)] for _ in model.decoder
+        [tf.TensorSpec([None, config.num_heads, None, width], tf.float32) for width in (config.d_k, config.d_v)]
+        for _ in model.decoder
     ]
 
     @tf.function(
@@ -294,7 +307,8 @@ MILLIONS = {name: row.parameters for name, row in paper.TABLE_3.items() if row.p
 
 @pytest.mark.parametrize(("row", "millions"), MILLIONS.items())
 def test_the_closed_form_rounds_to_the_millions_that_table_3_prints(row, millions):
-    """With one vocabulary of 41,003 to 41,209 tokens, all ten printed numbers come out; with "about 37000" each is a little low.
+    """With one vocabulary of 41,003 to 41,209 tokens, all ten printed numbers come out; with "about 37000" each is a
+    little low.
 
     The big model's 213 is the exception: it asks for 35,368 to 36,344 tokens.
     """
@@ -304,7 +318,9 @@ def test_the_closed_form_rounds_to_the_millions_that_table_3_prints(row, million
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(("config", "number"), [(paper.model("base"), 63_045_632), (paper.model("big"), 214_171_648)], ids=["base", "big"])
+@pytest.mark.parametrize(
+    ("config", "number"), [(paper.model("base"), 63_045_632), (paper.model("big"), 214_171_648)], ids=["base", "big"]
+)
 def test_the_base_and_big_models_have_as_many_parameters_as_the_closed_form(config, number):
     assert config.num_weights == number
     assert Transformer(config).count_params() == number
@@ -314,7 +330,10 @@ def test_the_base_and_big_models_have_as_many_parameters_as_the_closed_form(conf
 def test_every_row_of_table_3_has_the_structure_that_the_closed_form_counts(row):
     """The row with its widths and its vocabulary divided by 16, so that it is built in no time."""
     config = paper.model(row)
-    widths = {name: getattr(config, name) // 16 for name in ("vocab_size", "d_model", "d_ff", "d_k", "d_v", "learned_positions")}
+    widths = {
+        name: getattr(config, name) // 16
+        for name in ("vocab_size", "d_model", "d_ff", "d_k", "d_v", "learned_positions")
+    }
     small = dataclasses.replace(config, **widths, encoder_layers=1, decoder_layers=2)
     assert Transformer(small).count_params() == small.num_weights
 
@@ -330,7 +349,9 @@ def test_an_encoder_alone_has_the_weights_of_that_of_a_translator_by_name(tiny):
     config = dataclasses.replace(tiny, **OTHERS)
     shapes = {weight.path: weight.shape for weight in Transformer(config).trainable_variables}
     alone = {weight.path: weight.shape for weight in TransformerEncoder(config).trainable_variables}
-    assert alone == {path: shape for path, shape in shapes.items() if "encoder" in path or path.endswith("source_embedding/matrix")}
+    assert alone == {
+        path: shape for path, shape in shapes.items() if "encoder" in path or path.endswith("source_embedding/matrix")
+    }
     assert len(alone) == 1 + 2 * 17
 
 

@@ -1,4 +1,6 @@
-"""The object that is scored is the object that is served: whatever the batch, the same line gives the same translation."""
+"""The object that is scored is the object that is served: whatever the batch, the same line gives the same
+translation.
+"""
 
 import itertools
 
@@ -34,8 +36,12 @@ def tokenizer() -> BytePairs:
 
 @pytest.fixture(scope="module")
 def model() -> Transformer:
-    """Weights three times as large as at the start of training, so that translations differ, and that lean to the end token."""
-    model = Transformer(ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10))
+    """Weights three times as large as at the start of training, so that translations differ, and that lean to the end
+    token.
+    """
+    model = Transformer(
+        ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10)
+    )
     draw = np.random.default_rng(5)
     for weight in model.trainable_variables:
         if weight.path.endswith(("kernel", "matrix")):
@@ -53,7 +59,9 @@ def translator(model, tokenizer) -> Translator:
 
 @pytest.mark.medium
 def test_functions_become_graphs_without_autograph(model, tokenizer, monkeypatch):
-    """Story: no function has Python control flow on tensors, but AutoGraph converted them all: 3 of the 4 s to translate a first line."""
+    """Story: no function has Python control flow on tensors, but AutoGraph converted them all: 3 of the 4 s to
+    translate a first line.
+    """
     tokenize, statuses = tokenizer.tokenize, []
 
     def recorded(*arguments, **options):
@@ -71,7 +79,9 @@ def test_functions_become_graphs_without_autograph(model, tokenizer, monkeypatch
 
 
 class Numbers:
-    """Stands in for sub-words: a text is its ids, special ones too, so that what the search wrote can be read from the text."""
+    """Stands in for sub-words: a text is its ids, special ones too, so that what the search wrote can be read from the
+    text.
+    """
 
     def kept(self, text):
         return None
@@ -138,7 +148,12 @@ def test_no_lines_give_no_translations(translator):
 
 def test_all_shapes_share_one_trace(model, tokenizer):
     translator = Translator(model, tokenizer, DecodeConfig(beam_size=2, extra_length=1))
-    for lines in (["one"], ["one", "two hundred and three"], ["the twenty-first of may nineteen ninety-nine"] * 3, [""]):
+    for lines in (
+        ["one"],
+        ["one", "two hundred and three"],
+        ["the twenty-first of may nineteen ninety-nine"] * 3,
+        [""],
+    ):
         translator(tf.constant(lines))
         translator.n_best(tf.constant(lines))
     assert translator.n_best.experimental_get_tracing_count() == 1
@@ -177,7 +192,8 @@ def test_n_best_is_sorted_and_its_first_is_the_translation(translator):
     many, one = translator.n_best(lines), translator(lines)
     assert many["text"].shape == (16, 4)
     np.testing.assert_array_equal(many["text"][:, 0], one["text"])
-    np.testing.assert_allclose(many["score"][:, 0], one["score"], rtol=1e-5)  # Other sentences leave the batch at other times.
+    # Other sentences leave the batch at other times.
+    np.testing.assert_allclose(many["score"][:, 0], one["score"], rtol=1e-5)
 
 
 @pytest.mark.medium
@@ -206,7 +222,18 @@ def test_scores_are_teacher_forced_log_probabilities_over_the_length_penalty(mod
 
 
 @pytest.mark.parametrize(
-    "line", ["\u2028", "a\u0085b", "\x00", "😀 \U0001f468\u200d\U0001f469", "▁ <unk> </s> <0x41>", "\t", "\r", "e\u0301", "x" * 500]
+    "line",
+    [
+        "\u2028",
+        "a\u0085b",
+        "\x00",
+        "😀 \U0001f468\u200d\U0001f469",
+        "▁ <unk> </s> <0x41>",
+        "\t",
+        "\r",
+        "e\u0301",
+        "x" * 500,
+    ],
 )
 def test_strange_characters_are_translated_like_others(translator, line):
     [(text, score)] = results(translator(tf.constant([line])))
@@ -239,7 +266,9 @@ def test_batches_hold_lines_of_about_one_length():
     translate = Upper()
     lines = ["a" * length for length in np.random.default_rng(0).permutation(40)]
     list(translate_lines(translate, lines, batch_size=8, read_ahead=40))
-    assert [sorted(map(len, batch)) for batch in translate.batches] == [list(range(first, first + 8)) for first in range(0, 40, 8)]
+    assert [sorted(map(len, batch)) for batch in translate.batches] == [
+        list(range(first, first + 8)) for first in range(0, 40, 8)
+    ]
 
 
 def test_other_messages_of_a_line_stay_with_it():
@@ -247,7 +276,9 @@ def test_other_messages_of_a_line_stay_with_it():
         return {**Upper()(text), "truncated": tf.strings.length(text) > 3}
 
     lines = ["a" * length for length in np.random.default_rng(0).permutation(9)]
-    assert [result["truncated"] for result in translate_lines(translate, lines, batch_size=2)] == [len(line) > 3 for line in lines]
+    assert [result["truncated"] for result in translate_lines(translate, lines, batch_size=2)] == [
+        len(line) > 3 for line in lines
+    ]
 
 
 def test_lines_without_end_are_translated_as_they_come():
@@ -288,8 +319,8 @@ def test_a_learned_position_table_that_is_shorter_than_a_sentence_still_translat
 def test_a_translator_outlives_a_new_random_seed(model, tokenizer):
     """Story: TF.Text keeps a SentencePiece model in its op's kernel, and setting TensorFlow's seed drops all kernels.
 
-    Whoever loaded a translator and then trained another model, which sets the seed, had a translator that raised "Resource … does
-    not exist". This test stands last, for the fixtures above would be hit too.
+    Whoever loaded a translator and then trained another model, which sets the seed, had a translator that raised
+    "Resource … does not exist". This test stands last, for the fixtures above would be hit too.
     """
     translator = Translator(model, BytePairs(tokenizer.model), DecodeConfig(beam_size=1, extra_length=1))
     before = results(translator(tf.constant(["one"])))
@@ -303,7 +334,9 @@ def test_long_translations_of_short_sources_are_searched_a_few_at_a_time(model, 
 
     def in_sub_batches(function, rows, lengths, *, max_rows, max_tokens, outputs, cores):
         seen.append((lengths.numpy().tolist(), max_rows, max_tokens, cores))
-        return sub_batches.in_sub_batches(function, rows, lengths, max_rows=max_rows, max_tokens=max_tokens, outputs=outputs)
+        return sub_batches.in_sub_batches(
+            function, rows, lengths, max_rows=max_rows, max_tokens=max_tokens, outputs=outputs
+        )
 
     monkeypatch.setattr(translator_module, "in_sub_batches", in_sub_batches)
     translator = Translator(model, None, DecodeConfig(beam_size=2, search_rows=5, search_cores=6))
@@ -353,7 +386,9 @@ def test_pairs_are_scored_a_few_at_a_time_by_their_longer_side(model, monkeypatc
 
     def in_sub_batches(function, rows, lengths, *, max_rows, max_tokens, outputs):
         seen.append((lengths.numpy().tolist(), max_rows, max_tokens))
-        return sub_batches.in_sub_batches(function, rows, lengths, max_rows=max_rows, max_tokens=max_tokens, outputs=outputs)
+        return sub_batches.in_sub_batches(
+            function, rows, lengths, max_rows=max_rows, max_tokens=max_tokens, outputs=outputs
+        )
 
     monkeypatch.setattr(translator_module, "in_sub_batches", in_sub_batches)
     source, target = (
@@ -374,7 +409,9 @@ def test_perplexity_is_of_all_pairs_however_many_are_read_at_once(translator, mo
 
 
 def test_the_search_has_few_lengths_of_sources(model, monkeypatch):
-    """Story: for files of a thousand lines, oneDNN compiled so many kernels in bfloat16 that the search took a fifth more time."""
+    """Story: for files of a thousand lines, oneDNN compiled so many kernels in bfloat16 that the search took a fifth
+    more time.
+    """
     encode, lengths = Transformer.encode, []
 
     def recorded(self, source, *arguments):

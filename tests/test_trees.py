@@ -5,7 +5,17 @@ import random
 import pytest
 
 from t2t_keras.parsing.draw import draw
-from t2t_keras.parsing.trees import TOP, Tree, clean, preterminals, read_file, read_trees, split_words, walk, without_function
+from t2t_keras.parsing.trees import (
+    TOP,
+    Tree,
+    clean,
+    preterminals,
+    read_file,
+    read_trees,
+    split_words,
+    walk,
+    without_function,
+)
 
 # In the layout and with the annotation of the Penn Treebank, on a sentence of our own.
 TREEBANK = """
@@ -39,7 +49,8 @@ def random_tree(rng: random.Random, depth: int = 5) -> Tree:
     def grow(depth: int) -> Tree:
         if depth == 0 or rng.random() < 0.3:
             return Tree(
-                rng.choice(["NN", "VBZ", ",", "-LRB-", "PRP$", "``"]), word=rng.choice(["it", "a-b=c", "''", "-LRB-", "½", "1\\/2"])
+                rng.choice(["NN", "VBZ", ",", "-LRB-", "PRP$", "``"]),
+                word=rng.choice(["it", "a-b=c", "''", "-LRB-", "½", "1\\/2"]),
             )
         return Tree(rng.choice(["S", "NP", "VP", "ADVP|PRT"]), [grow(depth - 1) for _ in range(rng.randint(1, 4))])
 
@@ -49,7 +60,18 @@ def random_tree(rng: random.Random, depth: int = 5) -> Tree:
 def test_a_treebank_file_is_read_and_cleaned():
     (tree,) = read(TREEBANK)
     assert str(clean(tree)) == CLEAN
-    assert [leaf.word for leaf in preterminals(clean(tree))] == ["The", "kettle", "was", "mended", "by", "Ada", "-LRB-", "up", "-RRB-", "."]
+    assert [leaf.word for leaf in preterminals(clean(tree))] == [
+        "The",
+        "kettle",
+        "was",
+        "mended",
+        "by",
+        "Ada",
+        "-LRB-",
+        "up",
+        "-RRB-",
+        ".",
+    ]
 
 
 def test_cleaning_leaves_the_tree_that_it_is_given_unchanged():
@@ -111,7 +133,11 @@ def test_function_tags_and_indices_are_removed_from_a_label(label, expected):
 
 
 def test_a_line_may_have_several_trees_and_a_tree_several_lines():
-    assert [str(tree) for tree in read("(A (X a))(B (X b))\n\n(C\n(X\nc\n)\n)")] == ["(A (X a))", "(B (X b))", "(C (X c))"]
+    assert [str(tree) for tree in read("(A (X a))(B (X b))\n\n(C\n(X\nc\n)\n)")] == [
+        "(A (X a))",
+        "(B (X b))",
+        "(C (X c))",
+    ]
 
 
 def test_no_tree_is_read_from_blank_lines():

@@ -31,12 +31,30 @@ ZEROS = {name: np.zeros_like(array).tolist() for name, array in ARRAYS.items()}
 GIVEN = values(ARRAYS)
 MAPPINGS = {
     "renamed": ({"a": None, "A": np.zeros_like(ARRAYS["a"])}, str.lower, False, Left([], []), {"A": GIVEN["a"]}),
-    "two of one array": ({"c": np.zeros_like(ARRAYS["b"])}, lambda name: name.replace("c", "b"), False, Left([], []), {"c": GIVEN["b"]}),
-    "left as it is": ({"c": np.float32([5])}, lambda name: None if name == "c" else name, False, Left(["c"], []), {"c": [5]}),
+    "two of one array": (
+        {"c": np.zeros_like(ARRAYS["b"])},
+        lambda name: name.replace("c", "b"),
+        False,
+        Left([], []),
+        {"c": GIVEN["b"]},
+    ),
+    "left as it is": (
+        {"c": np.float32([5])},
+        lambda name: None if name == "c" else name,
+        False,
+        Left(["c"], []),
+        {"c": [5]},
+    ),
     "left out": ({}, lambda name: None if name == "b" else name, True, Left(["b"], ["b"]), {"b": ZEROS["b"]}),
     "one more variable": ({"c": np.float32([5])}, str, True, Left(["c"], []), {"c": [5]}),
     "one more array": ({"b": None}, str, True, Left([], ["b"]), {}),
-    "only one in common": ({"b": None, "n": None, "d": np.float32(1), "c": np.float32(1)}, str, True, Left(["c", "d"], ["b", "n"]), {}),
+    "only one in common": (
+        {"b": None, "n": None, "d": np.float32(1), "c": np.float32(1)},
+        str,
+        True,
+        Left(["c", "d"], ["b", "n"]),
+        {},
+    ),
 }
 
 
@@ -51,16 +69,37 @@ def test_names_are_mapped_and_what_is_left_is_reported(case):
 
 REFUSED = {
     "one is missing": ({"c": np.float32(0)}, str, {}, "file has no 'c': it belongs to another model."),
-    "three are missing": (dict.fromkeys("edc", np.float32(0)), str, {}, "file has no 'c' and 2 more: it belongs to another model."),
+    "three are missing": (
+        dict.fromkeys("edc", np.float32(0)), str, {}, "file has no 'c' and 2 more: it belongs to another model."
+    ),
     "one is too much": ({"b": None}, str, {}, "file has 'b': it belongs to another model."),
-    "both": ({"b": None, "n": None, "c": np.float32(0)}, str, {}, "file has no 'c' but has 'b' and 1 more: it belongs to another model."),
-    "missing by its name in the file": ({}, lambda name: f"x/{name}", {}, "file has no 'x/a' and 2 more but has 'a' and 2 more: it be"),
-    "nothing in common": ({}, lambda name: None, {"partial": True}, "file has 'a' and 2 more: it belongs to another model."),
-    "shape": ({"n": np.zeros((4, 5), np.int32)}, str, {}, "Expected 'n' of shape and dtype ((4, 5), 'int32') in file. Received: (()"),
-    "shape of some": ({"b": np.float32([0] * 3)}, str, {"partial": True}, "'b' of shape and dtype ((3,), 'float32') in file. Received"),
-    "shape with a cast": ({"b": np.float32([0] * 3)}, str, {"cast": True}, "Expected 'b' of shape and dtype ((3,), 'float') in file."),
-    "dtype": ({"b": np.float16([0, 0])}, str, {}, "'b' of shape and dtype ((2,), 'float16') in file. Received: ((2,), 'float32')."),
-    "an integer is no number to round": ({"n": np.float32(0)}, str, {"cast": True}, "((), 'float') in file. Received: ((), 'int32')."),
+    "both": (
+        {"b": None, "n": None, "c": np.float32(0)}, str, {},
+        "file has no 'c' but has 'b' and 1 more: it belongs to another model."
+    ),
+    "missing by its name in the file": (
+        {}, lambda name: f"x/{name}", {}, "file has no 'x/a' and 2 more but has 'a' and 2 more: it be"
+    ),
+    "nothing in common": (
+        {}, lambda name: None, {"partial": True}, "file has 'a' and 2 more: it belongs to another model."
+    ),
+    "shape": (
+        {"n": np.zeros((4, 5), np.int32)}, str, {},
+        "Expected 'n' of shape and dtype ((4, 5), 'int32') in file. Received: (()"
+    ),
+    "shape of some": (
+        {"b": np.float32([0] * 3)}, str, {"partial": True}, "'b' of shape and dtype ((3,), 'float32') in file. Received"
+    ),
+    "shape with a cast": (
+        {"b": np.float32([0] * 3)}, str, {"cast": True}, "Expected 'b' of shape and dtype ((3,), 'float') in file."
+    ),
+    "dtype": (
+        {"b": np.float16([0, 0])}, str, {},
+        "'b' of shape and dtype ((2,), 'float16') in file. Received: ((2,), 'float32')."
+    ),
+    "an integer is no number to round": (
+        {"n": np.float32(0)}, str, {"cast": True}, "((), 'float') in file. Received: ((), 'int32')."
+    ),
 }  # fmt: skip
 
 

@@ -33,7 +33,9 @@ def test_weights_of_words_are_those_of_their_sub_words(translator):
     service, rows = Signatures(translator), [20]
     nothing, no, number = tf.fill(rows, ""), tf.fill(rows, False), tf.zeros(rows, tf.int32)
     options = (tf.zeros(rows), number + 150, number + 1, tf.constant(targets), ~no, nothing, nothing, no)
-    found = {name: value.numpy() for name, value in service.translate_with_options(tf.constant(sources), *options).items()}
+    found = {
+        name: value.numpy() for name, value in service.translate_with_options(tf.constant(sources), *options).items()
+    }
     for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
         size = len(translator.tokenizer.tokenize([target])[0]) - 1
         read = [piece.decode() for piece in found["source_pieces"][row] if piece][:-1]
@@ -50,4 +52,6 @@ def test_what_cannot_be_aligned_has_none(translator):
     assert word_alignment(translator, "", "eins") is word_alignment(translator, "one", " ") is None
     assert word_alignment(translator, "one", "eins " * MAX_PIECES) is None
     config = ModelConfig(stand_in.VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=4, d_ff=4, num_heads=1)
-    assert word_alignment(Translator(stand_in.Copier(config), translator.tokenizer, DecodeConfig()), "one", "eins") is None
+    assert (
+        word_alignment(Translator(stand_in.Copier(config), translator.tokenizer, DecodeConfig()), "one", "eins") is None
+    )

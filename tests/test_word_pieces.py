@@ -76,7 +76,22 @@ def test_a_line_is_cut_into_the_longest_pieces_from_left_to_right(pieces, lines)
 
 def test_a_piece_that_begins_a_word_has_a_mark_and_others_have_none():
     """The example of Wu et al. (2016), section 4.1."""
-    own = ["▁", "▁J", "et", "▁makers", "▁fe", "ud", "▁over", "▁seat", "▁width", "▁with", "▁big", "▁orders", "▁at", "▁stake"]
+    own = [
+        "▁",
+        "▁J",
+        "et",
+        "▁makers",
+        "▁fe",
+        "ud",
+        "▁over",
+        "▁seat",
+        "▁width",
+        "▁with",
+        "▁big",
+        "▁orders",
+        "▁at",
+        "▁stake",
+    ]
     subwords = WordPieces(HEAD + "".join(f"{piece}\n" for piece in own).encode())
     [ids] = subwords.tokenize(tf.constant(["Jet makers feud over seat width with big orders at stake"])).to_list()
     assert [subwords.pieces[index] for index in ids] == [*own[1:], "</s>"]
@@ -97,10 +112,16 @@ def test_a_word_of_any_length_is_not_unknown(pieces):
 
 def test_pieces_do_not_cross_letters_digits_and_other_characters():
     learned = learn(
-        [b"(word) 1990s, 3.5% (word). e-mail: foo@bar.com \xe0\xa4\xa8\xe0\xa4\xae\xe0\xa4\xb8\xe0\xa5\x8d\xe0\xa4\xa4\xe0\xa5\x87"] * 50,
+        [
+            b"(word) 1990s, 3.5% (word). e-mail: foo@bar.com "
+            b"\xe0\xa4\xa8\xe0\xa4\xae\xe0\xa4\xb8\xe0\xa5\x8d\xe0\xa4\xa4\xe0\xa5\x87"
+        ]
+        * 50,
         304,
     )
-    kinds = [{word_pieces._kind(character) for character in piece.removeprefix("▁")} for piece in learned.pieces[FIRST:]]
+    kinds = [
+        {word_pieces._kind(character) for character in piece.removeprefix("▁")} for piece in learned.pieces[FIRST:]
+    ]
     assert max(map(len, kinds)) == 1
     assert {"▁(", "word", "▁1990", "▁नमस्ते"} <= set(learned.pieces)
 
@@ -116,7 +137,8 @@ def test_the_most_frequent_pieces_come_first_after_the_characters(pieces, lines)
 def test_fewer_pieces_a_sentence_than_characters_and_not_more_than_of_byte_pair_encoding_by_much(lines):
     options = {"sample": 10**6, "seed": 1, "normalization": "identity", "character_coverage": 1.0}
     number = {
-        kind: len(vocabulary.load(vocabulary.learn(kind, lines, 600, **options)).tokenize(lines).values) for kind in ("bpe", "wordpiece")
+        kind: len(vocabulary.load(vocabulary.learn(kind, lines, 600, **options)).tokenize(lines).values)
+        for kind in ("bpe", "wordpiece")
     }
     assert number["wordpiece"] < 1.1 * number["bpe"] < 0.5 * sum(map(len, lines))
 
@@ -139,7 +161,9 @@ def test_characters_of_words_too_rare_to_learn_from_have_pieces(monkeypatch):
 
 
 @pytest.mark.parametrize(("wanted", "expected"), [(95, 97), (9000, 10_000), (20_000, 10_000), (10, 10)])
-def test_learning_looks_for_the_number_of_occurrences_that_gives_few_more_pieces_than_wanted(monkeypatch, wanted, expected):
+def test_learning_looks_for_the_number_of_occurrences_that_gives_few_more_pieces_than_wanted(
+    monkeypatch, wanted, expected
+):
     """10,000 / k pieces occur k times or more: 97 of them at least 103 times, which is within 5% above 95."""
     tried = []
 
@@ -166,8 +190,9 @@ def test_a_piece_may_have_16_characters_of_four_bytes():
 @pytest.mark.parametrize(
     ("rest", "found"),
     [
-        (b"a\nb", "no line end"), (b"a\na\n", "'a'"), (b"\n", "''"), (b"x" * 65 + b"\n", "'xxx"), ("a▁\n".encode(), "'a▁'"),
-        (b"a b\n", "'a b'"), (b"<s>\n", "'<s>'"), (b"\x11a\n", r"'\\x11a'"), (b"\xff\n", "UTF-8"),
+        (b"a\nb", "no line end"), (b"a\na\n", "'a'"), (b"\n", "''"), (b"x" * 65 + b"\n", "'xxx"),
+        ("a▁\n".encode(), "'a▁'"), (b"a b\n", "'a b'"), (b"<s>\n", "'<s>'"), (b"\x11a\n", r"'\\x11a'"),
+        (b"\xff\n", "UTF-8"),
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_refused(rest, found):
@@ -177,7 +202,8 @@ def test_a_damaged_file_is_refused(rest, found):
 
 def test_another_normalization_is_refused():
     with pytest.raises(
-        ValueError, match="`normalization=identity` with other sub-words than bpe.*subwords='wordpiece', normalization='nfkc'"
+        ValueError,
+        match="`normalization=identity` with other sub-words than bpe.*subwords='wordpiece', normalization='nfkc'",
     ):
         DataConfig(subwords="wordpiece", normalization="nfkc")
     with pytest.raises(ValueError, match="normalization=nfkc"):
@@ -192,7 +218,13 @@ def test_beam_and_this_process_write_the_same(tmp_path):
     contents = []
     for name, write in (("local", prepare.write), ("beam", beam_pipeline.writer("DirectRunner"))):
         prepare.prepare(DATA, MODEL.vocab_size, 1, tmp_path / name, registry.task("translation"), write_train=write)
-        contents.append({path.relative_to(tmp_path / name): path.read_bytes() for path in (tmp_path / name).rglob("*") if path.is_file()})
+        contents.append(
+            {
+                path.relative_to(tmp_path / name): path.read_bytes()
+                for path in (tmp_path / name).rglob("*")
+                if path.is_file()
+            }
+        )
     assert contents[0] == contents[1]
     assert contents[0][pathlib.Path(prepare.SUBWORDS)].startswith(HEAD)
 
@@ -215,7 +247,9 @@ def test_a_run_trains_and_draws_and_labels_its_embeddings_with_word_pieces(run):
 @pytest.mark.medium
 def test_a_run_is_resumed_with_its_kind_of_sub_words_and_with_no_other(run):
     assert run_folder.read(run).data.subwords == "wordpiece"
-    with pytest.raises(ValueError, match="Expected subwords=wordpiece, with which .* was prepared. Received: subwords=bpe."):
+    with pytest.raises(
+        ValueError, match="Expected subwords=wordpiece, with which .* was prepared. Received: subwords=bpe."
+    ):
         resume(run, **{**dataclasses.asdict(DATA), "subwords": "bpe"})
     state, _ = resume(run, train_steps=TRAIN.train_steps + 1)
     assert state.step == TRAIN.train_steps + 1
@@ -239,7 +273,9 @@ def translator():
 @pytest.mark.medium
 def test_an_export_translates_the_same_in_a_process_without_this_package(translator, tmp_path):
     version = savedmodel.export(translator, tmp_path, {})
-    result = programs.run([sys.executable, "-c", ALONE, str(version)], input=json.dumps(LINES), capture_output=True, text=True)
+    result = programs.run(
+        [sys.executable, "-c", ALONE, str(version)], input=json.dumps(LINES), capture_output=True, text=True
+    )
     assert result.returncode == 0, result.stderr
     texts, scores, *_ = json.loads(result.stdout.splitlines()[-1])
     expected = translator(tf.constant(LINES))

@@ -1,4 +1,6 @@
-"""Word vectors of gensim's own Word2Vec are read in each format, bounded in memory; what is no such file is refused early."""
+"""Word vectors of gensim's own Word2Vec are read in each format, bounded in memory; what is no such file is refused
+early.
+"""
 
 import logging
 import os
@@ -53,7 +55,10 @@ def test_the_vectors_of_the_words_asked_for_are_read_and_no_others(file, learned
 
 def test_of_a_word_twice_the_first_counts(tmp_path):
     (tmp_path / "v").write_text("a 1 2\na 3 4\nb 5 6\n")
-    assert {word: vector.tolist() for word, vector in word_vectors.read(tmp_path / "v", 2, "ab").items()} == {"a": [1, 2], "b": [5, 6]}
+    assert {word: vector.tolist() for word, vector in word_vectors.read(tmp_path / "v", 2, "ab").items()} == {
+        "a": [1, 2],
+        "b": [5, 6],
+    }
 
 
 def test_memory_is_that_of_the_words_asked_for(tmp_path):
@@ -72,7 +77,9 @@ found = word_vectors.read(pathlib.Path("v"), {width}, ["w7", "w99999"])
 print(found["w7"][0], found["w99999"][-1], peak_memory() - before)
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
     first, last, grown = map(float, done.stdout.split())
     assert (first, last) == (7, 99999) and grown < 2e7
 
@@ -106,8 +113,17 @@ def wrong(tmp_path, content: bytes, width: int = WIDTH) -> str:
 )
 def test_what_has_no_vectors_is_refused(tmp_path, content):
     message = wrong(tmp_path, content)
-    expected = "Expected 3 word vectors" if content == b"3 6\n" else "Expected word vectors in the text or binary format of Word2Vec"
-    assert message.startswith(expected) and "vectors.txt" in message and "\x1b" not in message and len(message) < 300 + len(str(tmp_path))
+    expected = (
+        "Expected 3 word vectors"
+        if content == b"3 6\n"
+        else "Expected word vectors in the text or binary format of Word2Vec"
+    )
+    assert (
+        message.startswith(expected)
+        and "vectors.txt" in message
+        and "\x1b" not in message
+        and len(message) < 300 + len(str(tmp_path))
+    )
 
 
 def test_a_header_of_a_number_that_is_no_number_of_words_is_none(tmp_path):
@@ -115,18 +131,25 @@ def test_a_header_of_a_number_that_is_no_number_of_words_is_none(tmp_path):
     assert "Received: 1 in" in wrong(tmp_path, b"9" * 5000 + b" 6\n" + b"a 1 2 3 4 5 6\n")
 
 
-@pytest.mark.parametrize("content", [b"2 2\na 1 2\nb 3 4\n", b"2 2\na " + bytes(8) + b"b " + bytes(8)], ids=["text", "binary"])
+@pytest.mark.parametrize(
+    "content", [b"2 2\na 1 2\nb 3 4\n", b"2 2\na " + bytes(8) + b"b " + bytes(8)], ids=["text", "binary"]
+)
 def test_the_smallest_file_that_its_header_allows_is_read_and_a_smaller_one_is_not(tmp_path, content):
     (tmp_path / "v").write_bytes(content)
     assert word_vectors.read(tmp_path / "v", 2, "ab").keys() == {"a", "b"}
-    assert f"as its header says: {len(content):,} bytes or more. Received: {len(content) - 1:,} bytes" in wrong(tmp_path, content[:-1], 2)
+    assert f"as its header says: {len(content):,} bytes or more. Received: {len(content) - 1:,} bytes" in wrong(
+        tmp_path, content[:-1], 2
+    )
 
 
 @pytest.mark.parametrize("header", ["999999999999999 6", "4 6", "1000000000 6"])
 @pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
-def test_a_header_of_more_words_than_the_file_can_hold_is_refused_before_anything_is_allocated(learned, tmp_path, header, binary):
+def test_a_header_of_more_words_than_the_file_can_hold_is_refused_before_anything_is_allocated(
+    learned, tmp_path, header, binary
+):
     rows = b"".join(
-        b"w%d " % index + (bytes(range(1, 25)) if binary else b"1 2 3 4 5 6\n") for index in range(1 if header[0] == "4" else 3)
+        b"w%d " % index + (bytes(range(1, 25)) if binary else b"1 2 3 4 5 6\n")
+        for index in range(1 if header[0] == "4" else 3)
     )
     tracemalloc.start()
     message = wrong(tmp_path, header.encode() + b"\n" + rows)
@@ -137,7 +160,8 @@ def test_a_header_of_more_words_than_the_file_can_hold_is_refused_before_anythin
 
 def test_vectors_of_another_width_are_refused(file):
     with pytest.raises(
-        ValueError, match=r"^Expected word vectors of 8 numbers, the width of the embeddings. Received: 6 in .*vectors.txt\.$"
+        ValueError,
+        match=r"^Expected word vectors of 8 numbers, the width of the embeddings. Received: 6 in .*vectors.txt\.$",
     ):
         word_vectors.check(file, 8)
 

@@ -1,4 +1,6 @@
-"""A vocabulary of whole words: the most frequent have an id, and no text is lost. Further tests of all kinds are in `test_tokenizer.py`."""
+"""A vocabulary of whole words: the most frequent have an id, and no text is lost. Further tests of all kinds are in
+`test_tokenizer.py`.
+"""
 
 import pytest
 import stand_in
@@ -32,7 +34,9 @@ def test_the_most_frequent_words_have_an_id_and_the_others_are_spelled(words):
     assert words.tokenize(["the houses and dog Füße"])[0].numpy().tolist() == expected
 
 
-@pytest.mark.parametrize("line", ["cat", "cat dog", "dog cat", "cats and the cat", "▁ dog ▁cat▁", "the  cat ", "\ue0f0 dog"])
+@pytest.mark.parametrize(
+    "line", ["cat", "cat dog", "dog cat", "cats and the cat", "▁ dog ▁cat▁", "the  cat ", "\ue0f0 dog"]
+)
 def test_words_in_bytes_keep_their_spaces(words, line):
     ids = words.tokenize([line])
     assert words.detokenize(ids).numpy()[0].decode() == " ".join(line.split(" ")).strip().replace("  ", " ")
@@ -64,5 +68,7 @@ def test_a_model_translates_with_them_and_the_format_of_ctranslate2_is_refused(t
     lines = ["one unheard word", "one"]
     together = translator(lines)["text"].numpy().tolist()
     assert together == [translator([line])["text"].numpy()[0] for line in lines] and any(together)
-    with pytest.raises(ValueError, match="needs a model with byte-pair encoding. Received: a model with other sub-words"):
+    with pytest.raises(
+        ValueError, match="needs a model with byte-pair encoding. Received: a model with other sub-words"
+    ):
         ctranslate2_format.write(translator, tmp_path / "new")

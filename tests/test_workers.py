@@ -52,12 +52,15 @@ sys.exit(1)
 """
 
 
-@pytest.mark.parametrize(("how", "code", "said"), [("ends", 1, "Error: c"), ("killed", 137, "Worker 2 was ended by SIGKILL.")])
+@pytest.mark.parametrize(
+    ("how", "code", "said"), [("ends", 1, "Error: c"), ("killed", 137, "Worker 2 was ended by SIGKILL.")]
+)
 def test_the_launcher_says_what_befell_the_third_worker(how, code, said):
     program = [sys.executable, str(ROOT / "tools/workers.py"), "3", sys.executable, "-c", THIRD, how]
     ended = subprocess.run(program, capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
     lines = ended.stderr.splitlines()
-    assert ended.returncode == code and said in lines and lines.count("Error: another one") == 2  # Of the chief, and once of the others.
+    # Of the chief, and once of the others.
+    assert ended.returncode == code and said in lines and lines.count("Error: another one") == 2
 
 
 def test_two_workers_go_where_one_tape_goes(tmp_path):
@@ -74,7 +77,9 @@ def test_two_workers_go_where_one_tape_goes(tmp_path):
 
 def train(model_dir, points: dict | None = None, clean_up_seconds: float = 0) -> subprocess.CompletedProcess:
     """A run of two workers, some of which end at a point; see `killed_runs.py`."""
-    asked = json.dumps({"flags": [*FLAGS, f"--model_dir={model_dir}"], "points": points or {}, "clean_up_seconds": clean_up_seconds})
+    asked = json.dumps(
+        {"flags": [*FLAGS, f"--model_dir={model_dir}"], "points": points or {}, "clean_up_seconds": clean_up_seconds}
+    )
     process = workers(str(ROOT / "tests" / "killed_runs.py"), asked)
     said, errors = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, said, errors)
@@ -84,7 +89,8 @@ def train(model_dir, points: dict | None = None, clean_up_seconds: float = 0) ->
 def uninterrupted(tmp_path_factory) -> tuple[pathlib.Path, str]:
     """The folder of a run that nothing happened to, and what it wrote to stderr.
 
-    The interpreter's clean-up would take the chief longer than TensorFlow waits before it reports the other worker as crashed.
+    The interpreter's clean-up would take the chief longer than TensorFlow waits before it reports the other worker as
+    crashed.
     """
     model_dir = tmp_path_factory.mktemp("runs") / "whole"
     ended = train(model_dir, clean_up_seconds=20)
@@ -97,7 +103,9 @@ def uninterrupted(tmp_path_factory) -> tuple[pathlib.Path, str]:
 def test_two_workers_that_have_trained_report_no_crash(uninterrupted):
     """At the level of TensorFlow's log that shows errors."""
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] <= "2"
-    assert not re.search(r"crash|unhealthy|UNAVAILABLE|StartAbort|Failed to send RPC|Traceback", uninterrupted[1]), uninterrupted[1]
+    assert not re.search(r"crash|unhealthy|UNAVAILABLE|StartAbort|Failed to send RPC|Traceback", uninterrupted[1]), (
+        uninterrupted[1]
+    )
 
 
 @pytest.mark.medium
@@ -159,7 +167,9 @@ def test_a_cluster_that_cannot_be_is_refused_with_what_was_received(monkeypatch,
         devices.make_strategy()
 
 
-@pytest.mark.parametrize("text", ["{}", json.dumps({"cluster": {"worker": ["localhost:1"]}, "task": {"type": "worker", "index": 0}})])
+@pytest.mark.parametrize(
+    "text", ["{}", json.dumps({"cluster": {"worker": ["localhost:1"]}, "task": {"type": "worker", "index": 0}})]
+)
 def test_a_cluster_of_one_is_this_machine_alone(monkeypatch, text):
     monkeypatch.setenv("TF_CONFIG", text)
     strategy = devices.make_strategy(2)
@@ -181,7 +191,9 @@ def test_the_chief_exits_after_the_other_workers_and_none_at_once(monkeypatch, j
     """Story: a worker that had its sum and was gone took the others' sums with it."""
     assert 0 < devices.EXIT_SECONDS < devices.CHIEF_EXIT_SECONDS < 10
     cluster = {job: ["localhost:1", "localhost:2"][: 1 if job == "chief" else 2] for job in jobs}
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": dict(zip(("type", "index"), task, strict=True))}))
+    monkeypatch.setenv(
+        "TF_CONFIG", json.dumps({"cluster": cluster, "task": dict(zip(("type", "index"), task, strict=True))})
+    )
     done = []
     monkeypatch.setattr(devices, "time", types.SimpleNamespace(sleep=done.append))
     monkeypatch.setattr(devices, "os", types.SimpleNamespace(environ=os.environ, _exit=done.append))
@@ -191,7 +203,9 @@ def test_the_chief_exits_after_the_other_workers_and_none_at_once(monkeypatch, j
 
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_the_launcher_prints_its_help(option):
-    result = subprocess.run([sys.executable, str(ROOT / "tools" / "workers.py"), option], capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "workers.py"), option], capture_output=True, text=True
+    )
     assert (result.returncode, result.stderr) == (0, "")
     assert "python tools/workers.py 2 python tools/train.py" in result.stdout
 
@@ -207,8 +221,17 @@ def test_help_of_the_installed_launcher_names_installed_programs(monkeypatch, ca
 
 def test_workers_inherit_the_environment_of_a_person_and_no_more():
     """Story: the launcher would set how much TensorFlow says, and the programs take that for a person's wish."""
-    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"} | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(ROOT / "tools/workers.py"), "1", sys.executable, "-c", "import os; print(*os.environ, sep=chr(10))"]
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"} | {
+        "PYTHONPATH": str(ROOT)
+    }
+    command = [
+        sys.executable,
+        str(ROOT / "tools/workers.py"),
+        "1",
+        sys.executable,
+        "-c",
+        "import os; print(*os.environ, sep=chr(10))",
+    ]
     result = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     assert set(result.stdout.split()) - set(environment) - {"LC_CTYPE"} == {"TF_CONFIG"}
 
@@ -224,8 +247,18 @@ SAY = "print('Error: {}', file=sys.stderr); sys.exit({})"
         (SAY.format("a", 1), SAY.format("a", 1), 1, ["Error: a"]),
         (SAY.format("a", 1), f"time.sleep(1); {SAY.format('the chief has ended', 69)}", 1, ["Error: a"]),
         (f"time.sleep(1); {SAY.format('a', 1)}", SAY.format("the chief could not", 69), 1, ["Error: a"]),
-        (f"time.sleep(1); {SAY.format('another has ended', 69)}", SAY.format("b", 1), 1, ["Error: another has ended", "Error: b"]),
-        ("os.kill(os.getpid(), 9)", "print('Careful.', file=sys.stderr)", 137, ["Careful.", "Worker 0 was ended by SIGKILL."]),
+        (
+            f"time.sleep(1); {SAY.format('another has ended', 69)}",
+            SAY.format("b", 1),
+            1,
+            ["Error: another has ended", "Error: b"],
+        ),
+        (
+            "os.kill(os.getpid(), 9)",
+            "print('Careful.', file=sys.stderr)",
+            137,
+            ["Careful.", "Worker 0 was ended by SIGKILL."],
+        ),
     ],
     ids=["both", "the chief", "the chief, which ends last", "the other worker", "a kill"],
 )
@@ -237,12 +270,16 @@ def test_the_launcher_reports_the_cause_alone(chief, other, code, said):
 
 @pytest.mark.parametrize("arguments", [[], ["2"], ["two", "python"], ["0", "python"]])
 def test_the_launcher_says_what_it_expects(arguments):
-    result = subprocess.run([sys.executable, str(ROOT / "tools" / "workers.py"), *arguments], capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "workers.py"), *arguments], capture_output=True, text=True
+    )
     assert result.returncode == 1 and "Expected a number of workers and a command" in result.stderr
 
 
 def test_the_launcher_names_a_command_that_does_not_exist():
-    result = subprocess.run([sys.executable, str(ROOT / "tools/workers.py"), "2", "no_such_program"], capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "tools/workers.py"), "2", "no_such_program"], capture_output=True, text=True
+    )
     assert (result.returncode, result.stderr) == (1, "Error: [Errno 2] No such file or directory: 'no_such_program'\n")
 
 
@@ -279,7 +316,10 @@ def test_if_a_worker_fails_the_launcher_ends_the_others_with_its_code(monkeypatc
     from tools import workers as launcher
 
     monkeypatch.setattr(launcher, "GRACE_SECONDS", 0.5)
-    program = "import json, os, sys, time; time.sleep(60 * (json.loads(os.environ['TF_CONFIG'])['task']['index'] != 1)); sys.exit(5)"
+    program = (
+        "import json, os, sys, time; time.sleep(60 * (json.loads(os.environ['TF_CONFIG'])['task']['index'] != 1)); "
+        "sys.exit(5)"
+    )
     began = time.monotonic()
     started = launcher.start(4, [sys.executable, "-c", program])
     assert launcher.wait(started) == 5 and None not in [worker.poll() for worker in started]

@@ -1,4 +1,6 @@
-"""A toy model and made-up updates for the tests of training; and the oracle of an update, one tape over the whole batch in eager mode."""
+"""A toy model and made-up updates for the tests of training; and the oracle of an update, one tape over the whole batch
+in eager mode.
+"""
 
 import fnmatch
 import functools
@@ -23,7 +25,9 @@ from t2t_keras.training import devices, optimizer
 from t2t_keras.training.train_step import LossScale, make_train_step
 
 VOCAB_SIZE = 20
-SMALL = ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=12, num_heads=2, d_k=3, d_v=5, dropout=0.0)
+SMALL = ModelConfig(
+    VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=12, num_heads=2, d_k=3, d_v=5, dropout=0.0
+)
 TRAIN = TrainConfig(seed=3, batch_tokens=60, buckets_per_update=1, micro_batch_tokens=60)
 TASK = registry.task("translation")
 cost = functools.partial(flops.memory_cost, SMALL)
@@ -31,12 +35,16 @@ SUMS = {"source": tf.TensorSpec([None, None], tf.int32), "target": tf.TensorSpec
 
 
 class Toy(EncoderDecoder):
-    """Less than a Transformer, and quick to compile: it reads both sides, ignores padding, and drops out in two layers."""
+    """Less than a Transformer, and quick to compile: it reads both sides, ignores padding, and drops out in two
+    layers.
+    """
 
     def __init__(self, dropout: float = 0.0):
         super().__init__(SMALL, name="toy")
         self.embedding = keras.layers.Embedding(VOCAB_SIZE, 6, name="embedding")
-        self.source_dropout, self.target_dropout = (Dropout(dropout, name=f"{side}_dropout") for side in ("source", "target"))
+        self.source_dropout, self.target_dropout = (
+            Dropout(dropout, name=f"{side}_dropout") for side in ("source", "target")
+        )
         self.out = keras.layers.Dense(VOCAB_SIZE, name="out")
         self.embedding.build((None, None))
         self.out.build((None, None, 6))
@@ -85,14 +93,20 @@ def random_updates(rows: list[int], seed: int = 0) -> list[dict]:
     """Updates of so many rows each, of unequal lengths: a mean of means is not their mean."""
     draw = np.random.default_rng(seed)
     return [
-        {side: padded([sentence(draw, int(length)) for length in draw.integers(2, 9, number)]) for side in ("source", "target")}
+        {
+            side: padded([sentence(draw, int(length)) for length in draw.integers(2, 9, number)])
+            for side in ("source", "target")
+        }
         for number in rows
     ]
 
 
 def joined(updates: list[dict]) -> dict:
     """All their pairs as one batch."""
-    return {side: padded([row[row > 0].tolist() for update in updates for row in update[side]]) for side in ("source", "target")}
+    return {
+        side: padded([row[row > 0].tolist() for update in updates for row in update[side]])
+        for side in ("source", "target")
+    }
 
 
 def strategy_of(replicas: int) -> tf.distribute.Strategy:
@@ -125,7 +139,15 @@ def adam():
 
 
 @functools.lru_cache(100)
-def _made(replicas: int, micro_batch_tokens: int, make_optimizer, make_model, train: TrainConfig, buckets: int, make_train_step) -> tuple:
+def _made(
+    replicas: int,
+    micro_batch_tokens: int,
+    make_optimizer,
+    make_model,
+    train: TrainConfig,
+    buckets: int,
+    make_train_step,
+) -> tuple:
     """What `on_devices` needs graphs for. Whoever needs the same uses it again, from the same beginning."""
     strategy, updates = strategy_of(replicas), []
     with strategy.scope():
@@ -138,7 +160,15 @@ def _made(replicas: int, micro_batch_tokens: int, make_optimizer, make_model, tr
 
 
 def on_devices(
-    updates, *, replicas: int, micro_batch_tokens: int, make_optimizer=sgd, make_model=Toy, train=TRAIN, loss_scale=1.0, buckets=1
+    updates,
+    *,
+    replicas: int,
+    micro_batch_tokens: int,
+    make_optimizer=sgd,
+    make_model=Toy,
+    train=TRAIN,
+    loss_scale=1.0,
+    buckets=1,
 ) -> tuple[dict, list]:
     """The weights after some updates by `make_train_step`, and its metrics."""
     made = _made(replicas, micro_batch_tokens, make_optimizer, make_model, train, buckets, make_train_step)
@@ -185,11 +215,15 @@ def with_a_graph(update: Callable) -> Callable:
 
 
 def pretended_train_step(made: list[Pretended], finite: bool = True) -> Callable:
-    """In place of `make_train_step`, where only the loop around updates matters: nothing is compiled, no weight moves."""
+    """In place of `make_train_step`, where only the loop around updates matters: nothing is compiled, no weight
+    moves.
+    """
 
     def make(strategy, model, optimizer, task, config, element_spec, held):
         def update(batch, loss_scale, apply):
-            source, target = (strategy.experimental_local_results(batch[side])[0].numpy() for side in ("source", "target"))
+            source, target = (
+                strategy.experimental_local_results(batch[side])[0].numpy() for side in ("source", "target")
+            )
             made.append(Pretended(source, target, bool(apply)))
             tokens = float(np.count_nonzero(target)) * finite
             sums = {
@@ -200,7 +234,12 @@ def pretended_train_step(made: list[Pretended], finite: bool = True) -> Callable
                 "positions": 2 * tokens,
                 "flops": 1e6 * tokens,
             }
-            return {**sums, "gradient_norm": 1.0, "learning_rate": optimizer.learning_rate, "finite": finite}, loss_scale
+            return {
+                **sums,
+                "gradient_norm": 1.0,
+                "learning_rate": optimizer.learning_rate,
+                "finite": finite,
+            }, loss_scale
 
         return with_a_graph(update)
 
@@ -208,7 +247,9 @@ def pretended_train_step(made: list[Pretended], finite: bool = True) -> Callable
 
 
 def gradients_of(model, parts, tokens: float, label_smoothing: float) -> tuple[list, np.ndarray]:
-    """Of the sum over parts, (update, dropout seeds): the gradients divided by all tokens; the summed loss and smoothed loss."""
+    """Of the sum over parts, (update, dropout seeds): the gradients divided by all tokens; the summed loss and smoothed
+    loss.
+    """
     losses, gradients = np.zeros(2), [np.zeros(weight.shape) for weight in model.trainable_variables]
     for update, seeds in parts:
         target = tf.constant(update["target"])
@@ -216,7 +257,9 @@ def gradients_of(model, parts, tokens: float, label_smoothing: float) -> tuple[l
             logits = model((tf.constant(update["source"]), shift_right(target)), training=True)
             smoothed, likelihood = (tf.reduce_sum(each) for each in cross_entropy(logits, target, label_smoothing))
         found = tape.gradient(smoothed, [weight.value for weight in model.trainable_variables])
-        gradients = [sum_ + tf.convert_to_tensor(gradient).numpy() for sum_, gradient in zip(gradients, found, strict=True)]
+        gradients = [
+            sum_ + tf.convert_to_tensor(gradient).numpy() for sum_, gradient in zip(gradients, found, strict=True)
+        ]
         losses += [float(likelihood), float(smoothed)]
     return [gradient / tokens for gradient in gradients], losses
 
@@ -233,7 +276,9 @@ def by_one_tape(updates, *, make_optimizer=sgd, make_model=Toy, train=TRAIN) -> 
         norm = math.sqrt(sum((gradient**2).sum() for gradient in gradients))
         scale = min(1.0, train.clip_norm / norm) if train.clip_norm else 1.0
         losses = {"loss": loss, "smoothed_loss": smoothed}
-        metrics.append({**losses, "target_tokens": tokens, "gradient_norm": norm, "learning_rate": float(chosen.learning_rate)})
+        metrics.append(
+            {**losses, "target_tokens": tokens, "gradient_norm": norm, "learning_rate": float(chosen.learning_rate)}
+        )
         chosen.apply([tf.constant(scale * gradient, tf.float32) for gradient in gradients])
     return weights_of(model), metrics
 
@@ -269,7 +314,9 @@ def assert_moved_alike(weights: dict, expected: dict) -> None:
 
 
 def devices_of_sums(graph) -> tuple[list[str], set[tuple[str, str]]]:
-    """Returns the devices of all-reduce operations, and (from, to) of every tensor of numbers that one device gets from another."""
+    """Returns the devices of all-reduce operations, and (from, to) of every tensor of numbers that one device gets from
+    another.
+    """
     reduced, moved = [], set()
 
     def visit(graph, captured: dict) -> None:

@@ -1,4 +1,6 @@
-"""An architecture of its own, a gated recurrent cell, registered as another package would: nothing in the package knows it."""
+"""An architecture of its own, a gated recurrent cell, registered as another package would: nothing in the package knows
+it.
+"""
 
 import dataclasses
 
@@ -35,7 +37,11 @@ class Gru(EncoderDecoder):
         self.reader = keras.layers.GRU(width, name="reader", **cell)
         cells = [keras.layers.GRUCell(width, name=f"cell_{index}", **cell) for index in range(config.depth)]
         self.writer = keras.layers.RNN(cells, return_sequences=True, name="writer", **policy)
-        for layer, shape in ((self.embedding, (None, None)), (self.reader, (None, None, width)), (self.writer, (None, None, width))):
+        for layer, shape in (
+            (self.embedding, (None, None)),
+            (self.reader, (None, None, width)),
+            (self.writer, (None, None, width)),
+        ):
             layer.build(shape)
         self.built = True
 

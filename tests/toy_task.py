@@ -6,7 +6,17 @@ import keras
 import numpy as np
 from keras import ops
 
-from t2t_keras import Column, Metric, ModelConfig, SequenceModel, Task, TransformerEncoder, option, register_architecture, register_task
+from t2t_keras import (
+    Column,
+    Metric,
+    ModelConfig,
+    SequenceModel,
+    Task,
+    TransformerEncoder,
+    option,
+    register_architecture,
+    register_task,
+)
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.runs.task import LOSS
 
@@ -27,7 +37,10 @@ class Tagging(Task):
     target = "case"
     sums = ("loss", "smoothed_loss", "correct")
     objective = "smoothed_loss"
-    metrics = (LOSS, Metric("accuracy", "Accuracy", train="Share of right tags in training.", valid="Share of right tags."))
+    metrics = (
+        LOSS,
+        Metric("accuracy", "Accuracy", train="Share of right tags in training.", valid="Share of right tags."),
+    )
     best_metrics = ("accuracy", "loss")
 
     def records(self, tokenizer, lines):
@@ -41,7 +54,11 @@ class Tagging(Task):
         logits, tags = model(columns["words"], training=training), columns["case"]
         smoothed, loss = cross_entropy(ops.cast(logits, "float32"), tags, label_smoothing)
         right = ops.logical_and(ops.equal(ops.argmax(logits, axis=-1), tags), ops.not_equal(tags, 0))
-        return {"loss": ops.sum(loss), "smoothed_loss": ops.sum(smoothed), "correct": ops.sum(ops.cast(right, "float32"))}
+        return {
+            "loss": ops.sum(loss),
+            "smoothed_loss": ops.sum(smoothed),
+            "correct": ops.sum(ops.cast(right, "float32")),
+        }
 
     def measure(self, sums, training):
         return {"loss": sums["loss"] / sums["target_tokens"], "accuracy": sums["correct"] / sums["target_tokens"]}

@@ -1,4 +1,6 @@
-"""One of several workers that train the toy: python toy_worker.py OUT writes the weights to OUT-OPTIMIZER-WORKER.npz."""
+"""One of several workers that train the toy: python toy_worker.py OUT writes the weights to
+OUT-OPTIMIZER-WORKER.npz.
+"""
 
 import sys
 
@@ -20,12 +22,14 @@ for make_optimizer in (toy.sgd, toy.adam):
     batches = devices.distribute(strategy, dataset, 25, buckets=2)
     update = make_train_step(strategy, model, optimizer, toy.TASK, toy.TRAIN, batches.element_spec)
     reduced, moved = toy.devices_of_sums(update.get_concrete_function().graph)
-    assert len(reduced) == 1 and f"task:{worker}" in reduced[0] and moved == set(), (reduced, moved)  # Gradients stay here but for the sum.
+    # Gradients stay here but for the sum.
+    assert len(reduced) == 1 and f"task:{worker}" in reduced[0] and moved == set(), (reduced, moved)
     for batch in batches:
         update(batch, LossScale(tf.constant(1.0), tf.constant(0.0)), tf.constant(True))
     np.savez(f"{sys.argv[1]}-{make_optimizer.__name__}-{worker}.npz", **toy.weights_of(model))
 assert devices.is_chief(strategy) == (worker == 0)
-assert devices.broadcast_from_chief(strategy, float(2**40 + 1 + worker)) == 2**40 + 1  # More than float32 can tell apart.
+# More than float32 can tell apart.
+assert devices.broadcast_from_chief(strategy, float(2**40 + 1 + worker)) == 2**40 + 1
 assert devices.any_worker(strategy, worker == 1)
 assert not devices.any_worker(strategy, False)
 devices.exit_worker(0)

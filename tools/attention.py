@@ -1,7 +1,8 @@
 """Draws the attention weights of sentences: pictures of lines and heat maps, and a web page.
 
 python tools/attention.py --model_dir=runs/x --output=pictures < sentences.en
-python tools/attention.py --model_dir=runs/x --output=pictures --target=sentences.de --layer=all --format=svg < sentences.en
+python tools/attention.py --model_dir=runs/x --output=pictures --target=sentences.de --layer=all --format=svg <
+sentences.en
 """
 
 import pathlib
@@ -17,9 +18,14 @@ _OUTPUT = flags.DEFINE_string("output", None, "Write pictures and attention.html
 _INPUT = flags.DEFINE_string("input", "", "Sentences, one a line, plain or gzip; empty: standard input.")
 _TARGET = flags.DEFINE_string("target", "", "Their translations, one a line; empty: the model translates.")
 _ATTENTION = flags.DEFINE_list(
-    "attention", None, "Draw these: encoder, decoder (self-attention) and cross (decoder to source). The default is all that the model has."
+    "attention",
+    None,
+    "Draw these: encoder, decoder (self-attention) and cross (decoder to source). The default is all that the model "
+    "has.",
 )
-_LAYER = flags.DEFINE_list("layer", [], "Draw these layers, counted from 1, or all; empty: the last but one, as the paper does.")
+_LAYER = flags.DEFINE_list(
+    "layer", [], "Draw these layers, counted from 1, or all; empty: the last but one, as the paper does."
+)
 _HEADS = flags.DEFINE_list("heads", [], "Draw these heads, counted from 1; empty: all.")
 _WORDS = flags.DEFINE_boolean("words", False, "Draw words in place of sub-words. The page has both.")
 _FORMAT = flags.DEFINE_list("format", ["png"], "Of pictures: png, svg or png,svg; none writes the page alone.")
@@ -34,7 +40,9 @@ def _chosen(flag, known) -> list[str]:
     """
     values = list(dict.fromkeys(value.strip() for value in flag.value))
     if not values or set(values) - set(known):
-        raise ValueError(f"Expected {', '.join(known)} as --{flag.name}. Received: {','.join(flag.value) or 'nothing'}.")
+        raise ValueError(
+            f"Expected {', '.join(known)} as --{flag.name}. Received: {','.join(flag.value) or 'nothing'}."
+        )
     return values
 
 
@@ -79,7 +87,9 @@ def _sentences() -> list[tuple[int, str, str | None]]:
     sources = _read(_INPUT.value)
     targets = _read(_TARGET.value) if _TARGET.value else [None] * len(sources)
     if len(sources) != len(targets):
-        raise ValueError(f"Expected as many lines in --target as sentences. Received: {len(targets):,} and {len(sources):,}.")
+        raise ValueError(
+            f"Expected as many lines in --target as sentences. Received: {len(targets):,} and {len(sources):,}."
+        )
     found = [(number, *pair) for number, pair in enumerate(zip(sources, targets, strict=True), 1) if pair[0].strip()]
     if not found:
         raise ValueError("Expected one sentence or more. Received none.")
@@ -117,7 +127,8 @@ def draw() -> None:
         translator = load(**model)
         check_attention(translator.model)
     shown, pictures = [], 0
-    for number, source, target in tqdm.tqdm(sentences, unit=" sentences", disable=None):  # None: unless stderr is a terminal.
+    # None: unless stderr is a terminal.
+    for number, source, target in tqdm.tqdm(sentences, unit=" sentences", disable=None):
         try:
             attention = attention_of(translator, source, target)
         except ValueError as error:  # Such as a sentence that is too long.
@@ -128,8 +139,12 @@ def draw() -> None:
         for kind, layer in layers:
             for format_ in (format_ for format_ in formats if format_ != "none"):
                 stem = f"{number:03}_{kind}_layer_{layer + 1}"
-                figures.save(attention_pictures.line_picture(drawn, kind, layer, heads), folder / f"{stem}_lines.{format_}")
-                figures.save(attention_pictures.heat_maps(drawn, kind, layer, heads), folder / f"{stem}_heat_maps.{format_}")
+                figures.save(
+                    attention_pictures.line_picture(drawn, kind, layer, heads), folder / f"{stem}_lines.{format_}"
+                )
+                figures.save(
+                    attention_pictures.heat_maps(drawn, kind, layer, heads), folder / f"{stem}_heat_maps.{format_}"
+                )
                 pictures += 2
     if not shown:
         raise ValueError("Expected a sentence whose attention can be drawn. All were skipped.")

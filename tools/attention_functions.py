@@ -1,7 +1,9 @@
-"""Compares the attention functions of section 3.2.1: time, memory, and softmax and training against d_k. Run again, it resumes.
+"""Compares the attention functions of section 3.2.1: time, memory, and softmax and training against d_k. Run again, it
+resumes.
 
-python tools/attention_functions.py --flagfile=quickstart --train_steps=400 --cooldown_steps=0 --output_dir=runs/attention_functions
-python tools/attention_functions.py --flagfile=quickstart --train_steps=400 --cooldown_steps=0 --widths=8,32,128 --output_dir=runs/three
+python tools/attention_functions.py --flagfile=quickstart --train_steps=400 --cooldown_steps=0
+--output_dir=runs/attention_functions python tools/attention_functions.py --flagfile=quickstart --train_steps=400
+--cooldown_steps=0 --widths=8,32,128 --output_dir=runs/three
 """
 
 import os
@@ -15,10 +17,16 @@ from t2t_keras.config import ATTENTION_FUNCTIONS
 from t2t_keras.runs import run_options, run_start
 
 _WIDTHS = flags.DEFINE_list("widths", ["8", "16", "32", "64", "128"], "Values of d_k; a model has d_model / d_k heads.")
-_LENGTHS = flags.DEFINE_list("lengths", ["64", "128", "256", "512"], "Sequence lengths, n, of time and memory; 512 takes 2 GB.")
+_LENGTHS = flags.DEFINE_list(
+    "lengths", ["64", "128", "256", "512"], "Sequence lengths, n, of time and memory; 512 takes 2 GB."
+)
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of measurements of each time.", lower_bound=1)
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", "runs/attention_functions", "Folder of the measurements, the picture and the runs.")
-_DATA_DIR = flags.DEFINE_string("data_dir", "", "Folder of prepared data, or where to prepare it; empty: output_dir/data.")
+_OUTPUT_DIR = flags.DEFINE_string(
+    "output_dir", "runs/attention_functions", "Folder of the measurements, the picture and the runs."
+)
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", "", "Folder of prepared data, or where to prepare it; empty: output_dir/data."
+)
 _SET_HERE = ("attention", "num_heads", "d_k", "d_v")
 options.define(*run_options.groups_of().values())
 

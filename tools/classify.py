@@ -2,9 +2,10 @@
 
 Each line of the text is a label and one sentence or two, with tabs between them; text to classify has no labels.
 
-python tools/classify.py --train_source=train.tsv --valid_source=valid.tsv --encoder_from=runs/bert --model_dir=runs/classifier
-python tools/classify.py --model_dir=runs/classifier --evaluate=test.tsv --bag_of_words=train.tsv      # Beside logistic regression.
-python tools/classify.py --model_dir=runs/classifier --predict < sentences
+python tools/classify.py --train_source=train.tsv --valid_source=valid.tsv --encoder_from=runs/bert
+--model_dir=runs/classifier python tools/classify.py --model_dir=runs/classifier --evaluate=test.tsv
+--bag_of_words=train.tsv # Beside logistic regression. python tools/classify.py --model_dir=runs/classifier --predict <
+sentences
 python tools/classify.py --model_dir=runs/classifier --export_dir=exports/classifier
 """
 
@@ -24,14 +25,24 @@ from t2t_keras.runs import export_folder, run_folder
 from t2t_keras.tasks import classification
 
 _EVALUATE = flags.DEFINE_string("evaluate", "", "Text with labels to classify, in place of training.")
-_BAG_OF_WORDS = flags.DEFINE_string("bag_of_words", "", "With --evaluate: training text of logistic regression on words, to compare with.")
-_PREDICT = flags.DEFINE_boolean("predict", False, "Classify the lines of --input: a label, and the probability of each class.")
-_EXPORT_DIR = flags.DEFINE_string("export_dir", "", "Folder of the versions of an export to write, in place of training.")
+_BAG_OF_WORDS = flags.DEFINE_string(
+    "bag_of_words", "", "With --evaluate: training text of logistic regression on words, to compare with."
+)
+_PREDICT = flags.DEFINE_boolean(
+    "predict", False, "Classify the lines of --input: a label, and the probability of each class."
+)
+_EXPORT_DIR = flags.DEFINE_string(
+    "export_dir", "", "Folder of the versions of an export to write, in place of training."
+)
 _INPUT = flags.DEFINE_string(
     "input", "", "Sentences, or pairs with a tab between them, one on each line, plain or gzip; empty: standard input."
 )
-_OUTPUT = flags.DEFINE_string("output", "", "File for the labels, replaced when all lines are classified; empty: standard output.")
-_JSON = flags.DEFINE_boolean("json", False, "Print the figures of --evaluate as one JSON object, and each line of --predict as one.")
+_OUTPUT = flags.DEFINE_string(
+    "output", "", "File for the labels, replaced when all lines are classified; empty: standard output."
+)
+_JSON = flags.DEFINE_boolean(
+    "json", False, "Print the figures of --evaluate as one JSON object, and each line of --predict as one."
+)
 options.define_checkpoint()
 training.define("classifier")
 
@@ -54,7 +65,8 @@ def _task() -> str:
         raise ValueError(f"Expected a path as --{empty[0]}. Received none.")
     if len(asked) > 1:
         raise ValueError(
-            f"Expected one of {', '.join(f'--{name}' for name in _TASKS)}. Received: {', '.join(f'--{name}' for name in asked)}."
+            f"Expected one of {', '.join(f'--{name}' for name in _TASKS)}. Received: "
+            f"{', '.join(f'--{name}' for name in asked)}."
         )
     [task] = asked or [""]
     own = {name for names in _TASKS.values() for name in names} - {*_TASKS.get(task, ())}
@@ -62,7 +74,10 @@ def _task() -> str:
     if task:
         given |= training.given()
     if given:
-        raise ValueError(f"Expected no {', '.join(f'--{name}' for name in sorted(given))} {f'with --{task}' if task else 'in training'}.")
+        raise ValueError(
+            f"Expected no {', '.join(f'--{name}' for name in sorted(given))} "
+            f"{f'with --{task}' if task else 'in training'}."
+        )
     return task
 
 
@@ -83,7 +98,8 @@ def train() -> None:
         labels, of_valid = (sorted({label for label, *_ in text}) for text in texts)
         if strange := sorted(set(of_valid) - set(labels)):
             raise ValueError(
-                f"Expected labels of `train_source` in `valid_source`, {', '.join(labels[:20])}. Received: {', '.join(strange)}."
+                f"Expected labels of `train_source` in `valid_source`, {', '.join(labels[:20])}. Received: "
+                f"{', '.join(strange)}."
             )
         if wrong := [label for label in labels if "," in label]:
             raise ValueError(f"Expected labels without a comma. Received: {wrong[0]!r}.")
@@ -93,10 +109,15 @@ def train() -> None:
                 known = _names(pathlib.Path(given["parent"]).expanduser())
         if sorted(given.get("labels", "").split(",")) != labels and sorted(known) != labels:
             if "labels" in given:
-                raise ValueError(f"Expected `labels` of the training text, {','.join(labels)}. Received: labels={given['labels']}.")
+                raise ValueError(
+                    f"Expected `labels` of the training text, {','.join(labels)}. Received: labels={given['labels']}."
+                )
             given["labels"] = ",".join(labels)
     if training.train(given, options.sources()):
-        print(f"Trained. Classify with: {messages.command('classify')} --model_dir={training.model_dir()} --predict < text")
+        print(
+            f"Trained. Classify with: {messages.command('classify')} --model_dir={training.model_dir()} --predict < "
+            "text"
+        )
 
 
 def evaluate() -> None:
@@ -104,7 +125,9 @@ def evaluate() -> None:
     known = _read(_BAG_OF_WORDS.value) if _BAG_OF_WORDS.value else []
     names = getattr(run_folder.read(training.model_dir()).model, "names", [])
     if names and (strange := sorted({label for label, *_ in texts} - set(names))):
-        raise ValueError(f"Expected labels of the run, {', '.join(names[:20])}, in `evaluate`. Received: {', '.join(strange[:20])}.")
+        raise ValueError(
+            f"Expected labels of the run, {', '.join(names[:20])}, in `evaluate`. Received: {', '.join(strange[:20])}."
+        )
     of_words = {"bag_of_words": bag_of_words.accuracy(known, texts)} if known else {}
     with program.without_noise():
         from t2t_keras.serving import classifier

@@ -16,7 +16,9 @@ from t2t_keras.cli import program
 from t2t_keras.text import phrases
 
 _SERVER = flags.DEFINE_string(
-    "server", "grpc://localhost:8500", "Address of the model server: grpc://host:port or http://host:port; with TLS, grpcs:// or https://."
+    "server",
+    "grpc://localhost:8500",
+    "Address of the model server: grpc://host:port or http://host:port; with TLS, grpcs:// or https://.",
 )
 _MODEL_NAME = flags.DEFINE_string("model_name", "translate", "Name of the model on the server.")
 _VERSION = flags.DEFINE_integer("model_version", 0, "Version of the model; 0: the newest.", lower_bound=0)
@@ -25,14 +27,21 @@ _N_BEST = flags.DEFINE_integer(
 )
 _ALPHA = flags.DEFINE_float("alpha", None, "Length penalty (section 6.1), 0 or more; default: the model's.")
 _MAX_LENGTH = flags.DEFINE_integer(
-    "max_length", None, "Maximum length of a translation in sub-words; 0: the model's, which depends on the source's length.", lower_bound=0
+    "max_length",
+    None,
+    "Maximum length of a translation in sub-words; 0: the model's, which depends on the source's length.",
+    lower_bound=0,
 )
 _PREFIX = flags.DEFINE_string("prefix", None, "Text that each translation begins with.")
 _JSONL = flags.DEFINE_boolean("jsonl", False, "Read and write a JSON object in each line, as translate does.")
 _TERMS = flags.DEFINE_string("terms", "", "File of terms: a term, a tab and its translation in each line.")
-_KEEP_PATTERNS = flags.DEFINE_string("keep_patterns", "", "What the translation must copy from the source, as translate does.")
+_KEEP_PATTERNS = flags.DEFINE_string(
+    "keep_patterns", "", "What the translation must copy from the source, as translate does."
+)
 options.define_sampling()
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines per request; servers may have a limit.", lower_bound=1)
+_BATCH_SIZE = flags.DEFINE_integer(
+    "batch_size", 32, "Number of lines per request; servers may have a limit.", lower_bound=1
+)
 _PARALLEL = flags.DEFINE_integer("parallel", 4, "Number of concurrent requests.", lower_bound=1, upper_bound=64)
 _TIMEOUT = flags.DEFINE_float("timeout", 60.0, "Seconds to wait for a response.", lower_bound=0.001, upper_bound=86_400)
 _ATTEMPTS = flags.DEFINE_integer(
@@ -64,7 +73,11 @@ def translate() -> None:
         tqdm.tqdm.write(message, file=sys.stderr)
 
     at_keyboard = program.at_keyboard(sys.stdin)
-    sizes = {"batch_size": 1, "parallel": 1} if at_keyboard else {"batch_size": _BATCH_SIZE.value, "parallel": _PARALLEL.value}
+    sizes = (
+        {"batch_size": 1, "parallel": 1}
+        if at_keyboard
+        else {"batch_size": _BATCH_SIZE.value, "parallel": _PARALLEL.value}
+    )
     texts = lines.read_lines(sys.stdin.buffer)
     with_phrases = " and ".join(f"--{flag.name}" for flag in (_JSONL, _TERMS, _KEEP_PATTERNS) if flag.value)
     if with_phrases:

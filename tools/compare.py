@@ -1,4 +1,5 @@
-"""Compares systems by their translations: BLEU and chrF with confidence intervals and p-values, by length, and where the systems differ.
+"""Compares systems by their translations: BLEU and chrF with confidence intervals and p-values, by length, and where
+the systems differ.
 
 python tools/compare.py --reference=test.de baseline.de mine.de
 python tools/compare.py --reference=test.de --source=test.en runs/base runs/mine --html=page.html --picture=lengths.png
@@ -22,27 +23,42 @@ from t2t_keras.system.log import logger, printable
 from t2t_keras.text import phrases, piece_file
 
 _REFERENCE = flags.DEFINE_multi_string(
-    "reference", None, "Reference translation, one sentence per line; repeat the flag for several references.", required=True
+    "reference",
+    None,
+    "Reference translation, one sentence per line; repeat the flag for several references.",
+    required=True,
 )
 _SOURCE = flags.DEFINE_string("source", "", "What was translated, one sentence per line. Runs translate it first.")
 _LOWERCASE, _TOKENIZE = options.define_scoring()
 _BOOTSTRAP_SAMPLES = flags.DEFINE_integer(
-    "bootstrap_samples", 1000, "Number of samples for confidence intervals and the paired bootstrap test; 0: none.", lower_bound=0
+    "bootstrap_samples",
+    1000,
+    "Number of samples for confidence intervals and the paired bootstrap test; 0: none.",
+    lower_bound=0,
 )
 _RANDOMIZATION_TRIALS = flags.DEFINE_integer(
     "randomization_trials", 10_000, "Number of trials of the approximate randomization test; 0: none.", lower_bound=0
 )
 _SEED = flags.DEFINE_integer("seed", 12345, "Seed of both tests.", lower_bound=1)
 _EXAMPLES = flags.DEFINE_integer(
-    "examples", 5, "Number of sentences to show where a system gains most, and as many where it loses most.", lower_bound=0
+    "examples",
+    5,
+    "Number of sentences to show where a system gains most, and as many where it loses most.",
+    lower_bound=0,
 )
 _JSON = flags.DEFINE_boolean("json", False, "Print one JSON object.")
-_HTML = flags.DEFINE_string("html", "", "Also write a web page, one file, with the figures and the sentences side by side.")
-_PICTURE = flags.DEFINE_string("picture", "", "Also draw the BLEU of each system against the length of sentences, as PNG or SVG.")
+_HTML = flags.DEFINE_string(
+    "html", "", "Also write a web page, one file, with the figures and the sentences side by side."
+)
+_PICTURE = flags.DEFINE_string(
+    "picture", "", "Also draw the BLEU of each system against the length of sentences, as PNG or SVG."
+)
 
 
 def _checked(folder: pathlib.Path):
-    """Returns the options of the model of a run, once it is known to translate and to have a checkpoint and its languages."""
+    """Returns the options of the model of a run, once it is known to translate and to have a checkpoint and its
+    languages.
+    """
     [model], architecture = run_folder.groups(folder, "model"), run_folder.architecture_of(folder)
     if registry.task_of(architecture).name != "translation":
         raise ValueError(f"Expected a run that translates. Received: {folder}, whose architecture is {architecture}.")
@@ -55,7 +71,9 @@ def _checked(folder: pathlib.Path):
 
 
 def _check_runs(folders: list[pathlib.Path]) -> None:
-    """Checks what can be known of runs without TensorFlow, before any translates, and sets the environment that it decodes in."""
+    """Checks what can be known of runs without TensorFlow, before any translates, and sets the environment that it
+    decodes in.
+    """
     models = [_checked(folder) for folder in folders]
     if models and not _SOURCE.value:
         raise ValueError(f"Expected --source, which the run {folders[0]} translates. Received none.")
@@ -66,7 +84,9 @@ def _check_runs(folders: list[pathlib.Path]) -> None:
 def _load(folder: pathlib.Path) -> LineTranslator:
     """Loads a run, as it was configured."""
     with program.without_noise():
-        return LineTranslation({"model_dir": [folder], "which": AVERAGE, "dtype": "float32", "int8": False}).load(phrases.Terms({}))
+        return LineTranslation({"model_dir": [folder], "which": AVERAGE, "dtype": "float32", "int8": False}).load(
+            phrases.Terms({})
+        )
 
 
 def _translate(name: str, by_line: LineTranslator, source: list[str]) -> list[str]:
@@ -74,7 +94,8 @@ def _translate(name: str, by_line: LineTranslator, source: list[str]) -> list[st
     import tqdm
 
     results = by_line.results(source, lambda message: logger.warning(f"{name}: {message}"))
-    return [result["text"] for result in tqdm.tqdm(results, total=len(source), unit=" lines", disable=None)]  # None: unless a terminal.
+    # None: unless a terminal.
+    return [result["text"] for result in tqdm.tqdm(results, total=len(source), unit=" lines", disable=None)]
 
 
 def compare(operands: list[str]) -> None:
@@ -84,7 +105,9 @@ def compare(operands: list[str]) -> None:
     from t2t_keras.text import lines
 
     if len(set(operands)) < 2 or len(set(operands)) < len(operands):
-        raise ValueError(f"Expected two different systems or more, the baseline first. Received: {', '.join(operands)}.")
+        raise ValueError(
+            f"Expected two different systems or more, the baseline first. Received: {', '.join(operands)}."
+        )
     scores.require(tokenize=_TOKENIZE.value)
     picture_format = figures.format_of(pathlib.Path(_PICTURE.value)) if _PICTURE.value else ""
     runs = {name: path for name in operands if os.path.isdir(path := pathlib.Path(name).expanduser())}
@@ -97,7 +120,9 @@ def compare(operands: list[str]) -> None:
     systems = dict(zip((name for name, _ in outputs), texts[len(texts) - len(outputs) :], strict=True))
     significance.check_memory(len(texts[0]), _BOOTSTRAP_SAMPLES.value, _RANDOMIZATION_TRIALS.value)
     with contextlib.ExitStack() as files:
-        page, picture = (files.enter_context(lines.written_whole(name)) if name else None for name in (_HTML.value, _PICTURE.value))
+        page, picture = (
+            files.enter_context(lines.written_whole(name)) if name else None for name in (_HTML.value, _PICTURE.value)
+        )
         translators = {}
         for name, folder in runs.items():
             by_line = _load(folder)

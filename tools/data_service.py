@@ -16,9 +16,12 @@ _PORT = flags.DEFINE_integer("port", None, "Port to listen on.", required=True, 
 _HOST = flags.DEFINE_string(
     "host",
     "localhost",
-    "Name of this machine for trainers and the service's other machines; localhost: only programs on this machine can connect.",
+    "Name of this machine for trainers and the service's other machines; localhost: only programs on this machine can "
+    "connect.",
 )
-_DISPATCHER = flags.DEFINE_string("dispatcher", "", "Start a worker of the dispatcher at grpc://host:port; empty: start a dispatcher.")
+_DISPATCHER = flags.DEFINE_string(
+    "dispatcher", "", "Start a worker of the dispatcher at grpc://host:port; empty: start a dispatcher."
+)
 
 
 def restrict(host: str, port: int) -> None:
@@ -34,13 +37,14 @@ def restrict(host: str, port: int) -> None:
             data_service.keep_local(port)
         except OSError as error:
             raise OSError(
-                f"TensorFlow listens on every network interface, and this system cannot close port {port} to other machines "
-                f"({error.strerror}). Close it with a firewall, and set --host to this machine's name."
+                f"TensorFlow listens on every network interface, and this system cannot close port {port} to other "
+                f"machines ({error.strerror}). Close it with a firewall, and set --host to this machine's name."
             ) from error
     else:
         print(
-            f"Warning: TensorFlow listens on port {port} of every network interface of this machine, not only at {host}. "
-            "Anyone who can connect can read every file that this program can read. Allow only your own machines to connect.",
+            f"Warning: TensorFlow listens on port {port} of every network interface of this machine, not only at "
+            f"{host}. Anyone who can connect can read every file that this program can read. Allow only your own "
+            "machines to connect.",
             file=sys.stderr,
             flush=True,
         )

@@ -1,4 +1,5 @@
-"""Serves a page on this machine: type a sentence, see its translations while you type, point at a word to see its alignment.
+"""Serves a page on this machine: type a sentence, see its translations while you type, point at a word to see its
+alignment.
 
 python tools/demo.py --model_dir=runs/x
 python tools/demo.py --server=grpc://localhost:8500
@@ -13,13 +14,19 @@ from t2t_keras.cli import program
 from t2t_keras.decoding import process_environment
 from t2t_keras.runs import export_folder, run_folder
 
-_MODEL_DIR = flags.DEFINE_string("model_dir", "", "A run's folder, or an export's; or those of several runs, separated by commas.")
-_SERVER = flags.DEFINE_string("server", "", "A model server, as grpc://host:port or http://host:port, in place of --model_dir.")
+_MODEL_DIR = flags.DEFINE_string(
+    "model_dir", "", "A run's folder, or an export's; or those of several runs, separated by commas."
+)
+_SERVER = flags.DEFINE_string(
+    "server", "", "A model server, as grpc://host:port or http://host:port, in place of --model_dir."
+)
 _MODEL_NAME = flags.DEFINE_string("model_name", "translate", "The model's name on the server.")
 _HOST = flags.DEFINE_string(
     "host", "localhost", "The interface to listen on. There is no password: everybody who can reach it can translate."
 )
-_PORT = flags.DEFINE_integer("port", 8000, "The port to listen on; 0 takes a free one.", lower_bound=0, upper_bound=65535)
+_PORT = flags.DEFINE_integer(
+    "port", 8000, "The port to listen on; 0 takes a free one.", lower_bound=0, upper_bound=65535
+)
 _N_BEST = flags.DEFINE_integer(
     "n_best", 0, "Number of translations to show, at most the model's beam size; 0 shows up to 4.", lower_bound=0
 )
@@ -54,7 +61,9 @@ def demo() -> None:
         if len(folders) == 1 and export_folder.export_in(folders[0]):
             process_environment.choose_threads()
         else:
-            process_environment.choose([run_folder.groups(folder, "model")[0] for folder in folders], "float32", int8=False)
+            process_environment.choose(
+                [run_folder.groups(folder, "model")[0] for folder in folders], "float32", int8=False
+            )
         with program.without_noise():
             import t2t_keras
 

@@ -1,5 +1,5 @@
-"""Evaluates a model or existing translations: sacreBLEU with its signature, chrF, both with confidence intervals, and perplexity per
-sub-word of the references.
+"""Evaluates a model or existing translations: sacreBLEU with its signature, chrF, both with confidence intervals, and
+perplexity per sub-word of the references.
 
 python tools/evaluate.py --model_dir=runs/x --source=test.en --reference=test.de
 python tools/evaluate.py --model_dir=runs/x --source=test.en --reference=test.de --beam_size=10 --rerank_with=runs/y
@@ -23,16 +23,24 @@ from t2t_keras.system.log import logger
 
 _SOURCE = flags.DEFINE_string("source", "", "Text to translate, one sentence per line; files and globs as in training.")
 _REFERENCE = flags.DEFINE_multi_string(
-    "reference", None, "Reference translation, one sentence per line; repeat the flag for several references.", required=True
+    "reference",
+    None,
+    "Reference translation, one sentence per line; repeat the flag for several references.",
+    required=True,
 )
-_HYPOTHESIS = flags.DEFINE_string("hypothesis", "", "Existing translation to score. With --model_dir and --source, also perplexity.")
+_HYPOTHESIS = flags.DEFINE_string(
+    "hypothesis", "", "Existing translation to score. With --model_dir and --source, also perplexity."
+)
 _LOWERCASE, _TOKENIZE = options.define_scoring()
 _COMPOUND_SPLIT = flags.DEFINE_string(
     "compound_split", "", "Also compute BLEU as the paper's authors did: a Moses language code, such as de."
 )
 _ROUGE = flags.DEFINE_boolean("rouge", False, "Also compute recall and F1 of ROUGE-1, ROUGE-2 and ROUGE-L.")
 _BOOTSTRAP_SAMPLES = flags.DEFINE_integer(
-    "bootstrap_samples", 1000, "Number of bootstrap samples for the 95% confidence intervals of BLEU and chrF; 0: none.", lower_bound=0
+    "bootstrap_samples",
+    1000,
+    "Number of bootstrap samples for the 95% confidence intervals of BLEU and chrF; 0: none.",
+    lower_bound=0,
 )
 _OUTPUT = flags.DEFINE_string("output", "", "File for the model's translations.")
 _JSON = flags.DEFINE_boolean("json", False, "Print one JSON object; a score that is not finite is null.")
@@ -46,11 +54,14 @@ options.define_choice()
 # Flags that are useless without a model.
 _MODEL_FLAGS = ("batch_size", *options.OF_TRAINED_MODEL, *options.OF_CHOICE)
 # Flags that are useless if the text is translated already. Perplexity has a maximum length of its own.
-_OF_SEARCH = tuple(field.name for field in dataclasses.fields(DecodeConfig) if field.name != "search_rows")  # Of perplexity, too.
+# Of perplexity, too.
+_OF_SEARCH = tuple(field.name for field in dataclasses.fields(DecodeConfig) if field.name != "search_rows")
 _OF_TRANSLATING = ("batch_size", *_OF_SEARCH, *options.OF_CHOICE)
 
 
-def _translated(translator: LineTranslator, output: BinaryIO | None, files: contextlib.ExitStack, sources: list[str]) -> list[str]:
+def _translated(
+    translator: LineTranslator, output: BinaryIO | None, files: contextlib.ExitStack, sources: list[str]
+) -> list[str]:
     """Translates, and finishes the file of the translations before they are scored."""
     found = translator.best(sources, warn=logger.warning)
     if output:
@@ -68,13 +79,17 @@ def run() -> None:
     if not (_HYPOTHESIS.value or given and _SOURCE.value):
         raise ValueError("Expected --model_dir and --source, or --hypothesis. Received neither.")
     if _HYPOTHESIS.value and (_OUTPUT.value or bool(given) != bool(_SOURCE.value)):
-        raise ValueError("Expected no --output with --hypothesis, and both --model_dir and --source (for perplexity) or neither.")
+        raise ValueError(
+            "Expected no --output with --hypothesis, and both --model_dir and --source (for perplexity) or neither."
+        )
     ignored = [f"--{name}" for name in _MODEL_FLAGS if not given and flags.FLAGS[name].present]
     if ignored:
         raise ValueError(f"Expected --model_dir and --source with {', '.join(ignored)}. Received neither.")
     choice = options.choice()
     if _HYPOTHESIS.value and (present := [f"--{name}" for name in _OF_TRANSLATING if flags.FLAGS[name].present]):
-        raise ValueError(f"Expected {', '.join(present)} without --hypothesis, which is translated already. Received both.")
+        raise ValueError(
+            f"Expected {', '.join(present)} without --hypothesis, which is translated already. Received both."
+        )
     scores.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)
     model = options.trained_model() if given else None
     asked = LineTranslation(model, **choice, batch_size=_BATCH_SIZE.value) if model else None
@@ -113,13 +128,20 @@ def run() -> None:
     if _ROUGE.value:
         found |= scores.rouge(hypotheses, *references)
     if _JSON.value:
-        finite = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in found.items()}
+        finite = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in found.items()
+        }
         print(json.dumps(finite, allow_nan=False))
     else:
         for name, value in found.items():
             if name.endswith(("_mean", "_margin")) and name.rpartition("_")[0] in found:
                 continue  # Beside the score.
-            interval = f" (mean {found[f'{name}_mean']:.4f} ± {found[f'{name}_margin']:.4f})" if f"{name}_mean" in found else ""
+            interval = (
+                f" (mean {found[f'{name}_mean']:.4f} ± {found[f'{name}_margin']:.4f})"
+                if f"{name}_mean" in found
+                else ""
+            )
             print(f"{name:20} {value:.4f}{interval}" if isinstance(value, float) else f"{name:20} {value}")
 
 

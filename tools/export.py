@@ -1,4 +1,5 @@
-"""Exports a trained model: a SavedModel for TensorFlow Serving, which translates text to text; or for CTranslate2 or transformers.
+"""Exports a trained model: a SavedModel for TensorFlow Serving, which translates text to text; or for CTranslate2 or
+transformers.
 
 python tools/export.py --model_dir=runs/x --export_dir=exports/x
 """
@@ -22,11 +23,17 @@ _FORMAT = flags.DEFINE_enum(
     "format",
     "savedmodel",
     ["savedmodel", "ctranslate2", "huggingface"],
-    "savedmodel is for TensorFlow Serving; ctranslate2 for the C++ engine CTranslate2; huggingface for MarianMTModel of transformers.",
+    "savedmodel is for TensorFlow Serving; ctranslate2 for the C++ engine CTranslate2; huggingface for MarianMTModel "
+    "of transformers.",
 )
-_QUANTIZATION = flags.DEFINE_string("quantization", "", "Type of the weights with --format=ctranslate2, such as int8; empty: float32.")
+_QUANTIZATION = flags.DEFINE_string(
+    "quantization", "", "Type of the weights with --format=ctranslate2, such as int8; empty: float32."
+)
 _SCORES = flags.DEFINE_list(
-    "scores", [], "For the model card with --format=huggingface: files with what evaluate.py --json printed, named after their test sets."
+    "scores",
+    [],
+    "For the model card with --format=huggingface: files with what evaluate.py --json printed, named after their test "
+    "sets.",
 )
 options.define_trained_model()
 
@@ -34,7 +41,9 @@ options.define_trained_model()
 def export() -> None:
     export_dir = options.folder("export_dir")
     if "://" in _EXPORT_DIR.value:
-        raise ValueError(f"Expected --export_dir to be a local folder. Received: {_EXPORT_DIR.value}. Export locally, then copy.")
+        raise ValueError(
+            f"Expected --export_dir to be a local folder. Received: {_EXPORT_DIR.value}. Export locally, then copy."
+        )
     model = options.trained_model()
     if _FORMAT.value == "savedmodel":
         export_folder.check(export_dir)
@@ -62,7 +71,15 @@ def export() -> None:
 
 
 def _export_for_transformers(
-    export_dir: pathlib.Path, *, model_dir, which: str, dtype: str, int8: bool, ensemble_weights, ensemble_mean: str, **search
+    export_dir: pathlib.Path,
+    *,
+    model_dir,
+    which: str,
+    dtype: str,
+    int8: bool,
+    ensemble_weights,
+    ensemble_mean: str,
+    **search,
 ) -> None:
     """Exports without TensorFlow."""
     from t2t_keras.interop.marian_export import export_marian

@@ -1,9 +1,11 @@
-"""Filters parallel text before training: keeps the pairs that break no rule, and puts the others aside with the rule and their line number.
+"""Filters parallel text before training: keeps the pairs that break no rule, and puts the others aside with the rule
+and their line number.
 
 python tools/filter.py --source=a.en --target=a.de --source_language=en --target_language=de --output_dir=filtered
-python tools/filter.py --source='x/*.ru.gz' --target='x/*.en.gz' --source_script=Cyrillic --target_script=Latin --output_dir=filtered
-python tools/filter.py --source=a.en --target=a.de --forward_run=runs/en_de --backward_run=runs/de_en --output_dir=filtered
-python tools/filter.py --source=a.en --target=a.de --beam_runner=FlinkRunner --beam_options=… --output_dir=filtered
+python tools/filter.py --source='x/*.ru.gz' --target='x/*.en.gz' --source_script=Cyrillic --target_script=Latin
+--output_dir=filtered python tools/filter.py --source=a.en --target=a.de --forward_run=runs/en_de
+--backward_run=runs/de_en --output_dir=filtered python tools/filter.py --source=a.en --target=a.de
+--beam_runner=FlinkRunner --beam_options=… --output_dir=filtered
 """
 
 import functools
@@ -22,11 +24,18 @@ from t2t_keras.runs import run_folder
 from t2t_keras.system.log import logger
 
 _SOURCE = flags.DEFINE_string(
-    "source", None, "Text to filter, source side, one sentence per line: comma-separated files or globs, plain or gzip.", required=True
+    "source",
+    None,
+    "Text to filter, source side, one sentence per line: comma-separated files or globs, plain or gzip.",
+    required=True,
 )
 _TARGET = flags.DEFINE_string("target", None, "Target side; line n translates line n of --source.", required=True)
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "New folder for the pairs that are kept and those that are rejected.", required=True)
-_FORWARD_RUN = flags.DEFINE_string("forward_run", "", "Folder of a run from the source to the target, for --max_cross_entropy.")
+_OUTPUT_DIR = flags.DEFINE_string(
+    "output_dir", None, "New folder for the pairs that are kept and those that are rejected.", required=True
+)
+_FORWARD_RUN = flags.DEFINE_string(
+    "forward_run", "", "Folder of a run from the source to the target, for --max_cross_entropy."
+)
 _BACKWARD_RUN = flags.DEFINE_string("backward_run", "", "Folder of a run from the target to the source, likewise.")
 _PROCESSES = flags.DEFINE_integer(
     "processes",
@@ -49,15 +58,25 @@ def _locally(config: FilterConfig, output_dir: pathlib.Path, load_scores: Callab
             scores = load_scores()
     with tqdm.tqdm(unit=" pairs", disable=None) as bar:  # None: unless a terminal.
         return filtering.filter_text(
-            _SOURCE.value, _TARGET.value, output_dir, config, scores=scores, number=_PROCESSES.value, progress=bar.update
+            _SOURCE.value,
+            _TARGET.value,
+            output_dir,
+            config,
+            scores=scores,
+            number=_PROCESSES.value,
+            progress=bar.update,
         )
 
 
-def _on_beam(config: FilterConfig, output_dir: pathlib.Path, load_scores: Callable | None, runner: dict[str, str]) -> dict:
+def _on_beam(
+    config: FilterConfig, output_dir: pathlib.Path, load_scores: Callable | None, runner: dict[str, str]
+) -> dict:
     with beam.quietly():
         with beam.importing():
             from t2t_keras.beam import beam_filtering
-        return beam_filtering.filter_text(_SOURCE.value, _TARGET.value, output_dir, config, load_scores=load_scores, **runner)
+        return beam_filtering.filter_text(
+            _SOURCE.value, _TARGET.value, output_dir, config, load_scores=load_scores, **runner
+        )
 
 
 def filter_pairs() -> None:
@@ -65,7 +84,10 @@ def filter_pairs() -> None:
     output_dir = pathlib.Path(_OUTPUT_DIR.value).expanduser()
     given = [flag for flag in (_FORWARD_RUN, _BACKWARD_RUN) if flag.value]
     if len(given) == 1:
-        raise ValueError(f"Expected both of --forward_run and --backward_run, or neither. Received: --{given[0].name}={given[0].value}.")
+        raise ValueError(
+            "Expected both of --forward_run and --backward_run, or neither. Received: "
+            f"--{given[0].name}={given[0].value}."
+        )
     if not given and "max_cross_entropy" in options.given(FilterConfig):
         raise ValueError("Expected --forward_run and --backward_run with --max_cross_entropy. Received neither.")
     folders = [pathlib.Path(flag.value).expanduser().absolute() for flag in given]

@@ -1,6 +1,8 @@
-"""Trains variants of a model with several seeds each, and compares them: BLEU with the noise of the seeds. Run again, it resumes.
+"""Trains variants of a model with several seeds each, and compares them: BLEU with the noise of the seeds. Run again,
+it resumes.
 
-python tools/grid.py --flagfile=multi30k_en_de --train_source=train.en --train_target=train.de --valid_source=val.en --valid_target=val.de
+python tools/grid.py --flagfile=multi30k_en_de --train_source=train.en --train_target=train.de --valid_source=val.en
+--valid_target=val.de
     --seeds=1,2,3 --row="one_head --num_heads=1 --d_k=128 --d_v=128" --row="r_drop --r_drop=5" --output_dir=runs/grid
     --test_source=test.en --test_target=test.de
 """
@@ -22,15 +24,23 @@ from t2t_keras.runs import registry, run_options, run_start
 from t2t_keras.system.log import logger
 
 _ROW = flags.DEFINE_multi_string(
-    "row", [], 'A variant: "NAME --option=value …", options of training and of the model beside those of all; repeat the flag. '
-    "The row base, without such options, is always there."
+    "row", [], 'A variant: "NAME --option=value …", options of training and of the model beside those of all; repeat '
+    "the flag. The row base, without such options, is always there."
 )  # fmt: skip
-_SEEDS = flags.DEFINE_list("seeds", "1", "Seeds of each row, separated by commas. All rows have the first one before one has the second.")
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", "runs/grid", "Folder of the table. A run has the folder ROW/seedN there.")
+_SEEDS = flags.DEFINE_list(
+    "seeds", "1", "Seeds of each row, separated by commas. All rows have the first one before one has the second."
+)
+_OUTPUT_DIR = flags.DEFINE_string(
+    "output_dir", "runs/grid", "Folder of the table. A run has the folder ROW/seedN there."
+)
 _TEST_SOURCE = flags.DEFINE_multi_string("test_source", [], "Source of a test set; repeat the flag for several sets.")
-_TEST_TARGET = flags.DEFINE_multi_string("test_target", [], "Reference translation of each --test_source, in the same order.")
+_TEST_TARGET = flags.DEFINE_multi_string(
+    "test_target", [], "Reference translation of each --test_source, in the same order."
+)
 _LOWERCASE, _TOKENIZE = options.define_scoring()
-_CPU_DEVICES = flags.DEFINE_integer("cpu_devices", 1, "Number of virtual CPU devices to train on without a GPU.", lower_bound=1)
+_CPU_DEVICES = flags.DEFINE_integer(
+    "cpu_devices", 1, "Number of virtual CPU devices to train on without a GPU.", lower_bound=1
+)
 options.define_checkpoint()
 options.define_run()
 
@@ -50,8 +60,8 @@ def _rows() -> dict[str, str]:
         name, _, changes = row.strip().partition(" ")
         if not re.fullmatch(r"[\w.+-]*\w[\w.+-]*", name, re.ASCII) or name.startswith("-") or name in (*found, *taken):
             raise ValueError(
-                f'Expected --row="NAME --option=value …", each NAME of letters, digits and _.+- and different from the others and from '
-                f"{', '.join((BASE, *sorted(taken)))}. Received: --row={row!r}."
+                'Expected --row="NAME --option=value …", each NAME of letters, digits and _.+- and different from the '
+                f"others and from {', '.join((BASE, *sorted(taken)))}. Received: --row={row!r}."
             )
         found[name] = changes.strip()
     return found
@@ -63,7 +73,9 @@ def _seeds() -> list[int]:
     except ValueError:
         seeds = []
     if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f"Expected --seeds to be different whole numbers, as in 1,2,3. Received: {','.join(_SEEDS.value)}.")
+        raise ValueError(
+            f"Expected --seeds to be different whole numbers, as in 1,2,3. Received: {','.join(_SEEDS.value)}."
+        )
     return seeds
 
 
@@ -83,7 +95,9 @@ def _changes(row: str, changes: str) -> dict:
         raise ValueError(f"--row={row}: {' '.join(str(error).split())}") from error
     given = with_current_names({name: own[name].value for name in own if own[name].present})
     of_runs = (
-        run_options.option_names(options.chosen_architecture()) - {field.name for field in dataclasses.fields(DecodeConfig)} - {"seed"}
+        run_options.option_names(options.chosen_architecture())
+        - {field.name for field in dataclasses.fields(DecodeConfig)}
+        - {"seed"}
     )
     if wrong := [*operands, *(f"--{name}" for name in given if name not in of_runs)]:
         raise ValueError(f"Expected options of training and of the model in --row={row}. Received: {', '.join(wrong)}.")
@@ -99,7 +113,9 @@ def _tests() -> dict[str, tuple[list[str], list[str]]]:
     for source, target in zip(_TEST_SOURCE.value, _TEST_TARGET.value, strict=True):
         name = pathlib.Path(source).name.partition(".")[0]
         if name in (*found, VALID):
-            raise ValueError(f"Expected each --test_source to have a name of its own, other than {VALID}. Received: two of {name}.")
+            raise ValueError(
+                f"Expected each --test_source to have a name of its own, other than {VALID}. Received: two of {name}."
+            )
         found[name] = tuple(corpora.texts([(f"--test_source={source}", source), (f"--test_target={target}", target)]))
     return found
 
@@ -111,13 +127,17 @@ def train() -> None:
     given, sources = options.given_run(), options.sources()
     task = registry.task_of(options.chosen_architecture()).name
     if task != "translation":
-        raise ValueError(f"Expected an architecture that translates. Received: {options.chosen_architecture()}, of the task {task}.")
+        raise ValueError(
+            f"Expected an architecture that translates. Received: {options.chosen_architecture()}, of the task {task}."
+        )
     if "seed" in given:
         raise ValueError(f"Expected --seeds. Received: --seed={given['seed']}.")
     scores.require(tokenize=_TOKENIZE.value)
     checkpoint = flags.FLAGS["checkpoint"].value
     if checkpoint.isdecimal():
-        raise ValueError(f"Expected --checkpoint=average, best, latest or ema, which every run has. Received: {checkpoint}.")
+        raise ValueError(
+            f"Expected --checkpoint=average, best, latest or ema, which every run has. Received: {checkpoint}."
+        )
     tests, changed, runs = _tests(), {row: _changes(row, changes) for row, changes in rows.items()}, {}
     for seed in seeds:
         for row, own in changed.items():

@@ -1,8 +1,9 @@
-"""Imports a model of the Hugging Face hub, or a folder in the format of transformers: Marian and OPUS-MT, M2M-100, NLLB-200.
+"""Imports a model of the Hugging Face hub, or a folder in the format of transformers: Marian and OPUS-MT, M2M-100,
+NLLB-200.
 
 python tools/import_huggingface.py --from=Helsinki-NLP/opus-mt-en-de --model_dir=runs/opus
-python tools/import_huggingface.py --from=models/nllb-200 --model_dir=runs/nllb --source_language=eng_Latn --target_language=deu_Latn
-python tools/translate.py --model_dir=runs/nllb --target_language=fra_Latn < lines
+python tools/import_huggingface.py --from=models/nllb-200 --model_dir=runs/nllb --source_language=eng_Latn
+--target_language=deu_Latn python tools/translate.py --model_dir=runs/nllb --target_language=fra_Latn < lines
 """
 
 from absl import flags
@@ -10,7 +11,9 @@ from absl import flags
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 
-_FROM = flags.DEFINE_string("from", None, "Folder with config.json and model.safetensors, or name of a model on the hub.", required=True)
+_FROM = flags.DEFINE_string(
+    "from", None, "Folder with config.json and model.safetensors, or name of a model on the hub.", required=True
+)
 flags.DEFINE_string("model_dir", None, "Folder of the run, new or empty.", required=True)
 _LANGUAGES = {
     f"{side}_language": flags.DEFINE_string(
@@ -31,7 +34,9 @@ def import_huggingface() -> None:
     from t2t_keras.interop import huggingface
 
     languages = {name: flag.value for name, flag in _LANGUAGES.items()}
-    huggingface.import_huggingface(_FROM.value, options.folder("model_dir"), **languages, native_positions=_NATIVE_POSITIONS.value)
+    huggingface.import_huggingface(
+        _FROM.value, options.folder("model_dir"), **languages, native_positions=_NATIVE_POSITIONS.value
+    )
 
 
 def main() -> None:

@@ -16,22 +16,39 @@ from absl import flags
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 
-_LINEARIZE = flags.DEFINE_boolean("linearize", False, "Write the words and the brackets of --trees to --source and --target, for training.")
+_LINEARIZE = flags.DEFINE_boolean(
+    "linearize", False, "Write the words and the brackets of --trees to --source and --target, for training."
+)
 _SCORE = flags.DEFINE_boolean("score", False, "Score the trees of --parsed against those of --gold.")
-_RIGHT_BRANCHING = flags.DEFINE_boolean("right_branching", False, "Write right-branching trees, to compare with, in place of a model's.")
+_RIGHT_BRANCHING = flags.DEFINE_boolean(
+    "right_branching", False, "Write right-branching trees, to compare with, in place of a model's."
+)
 _TREES = flags.DEFINE_string("trees", "", "Treebank files to linearize, comma-separated files or globs.")
 _SOURCE = flags.DEFINE_string("source", "", "File for the words of --trees, one sentence per line.")
 _TARGET = flags.DEFINE_string("target", "", "File for the brackets of --trees, one sentence per line.")
 _PHRASES = flags.DEFINE_integer(
-    "phrases", 0, "Also write each phrase of at most this many words, once; for small treebanks. 0: sentences only.", lower_bound=0
+    "phrases",
+    0,
+    "Also write each phrase of at most this many words, once; for small treebanks. 0: sentences only.",
+    lower_bound=0,
 )
-_GOLD = flags.DEFINE_string("gold", "", "Correct trees: treebank files, or one tree per line; comma-separated files or globs.")
-_PARSED = flags.DEFINE_string("parsed", "", "Trees to score, one per line as this program writes them; comma-separated files or globs.")
+_GOLD = flags.DEFINE_string(
+    "gold", "", "Correct trees: treebank files, or one tree per line; comma-separated files or globs."
+)
+_PARSED = flags.DEFINE_string(
+    "parsed", "", "Trees to score, one per line as this program writes them; comma-separated files or globs."
+)
 _JSON = flags.DEFINE_boolean("json", False, "Print scores as one JSON object.")
-_INPUT = flags.DEFINE_string("input", "", "Sentences, one per line, with spaces between words, plain or gzip; empty: standard input.")
-_OUTPUT = flags.DEFINE_string("output", "", "File for the trees, replaced when all sentences are parsed; empty: standard output.")
+_INPUT = flags.DEFINE_string(
+    "input", "", "Sentences, one per line, with spaces between words, plain or gzip; empty: standard input."
+)
+_OUTPUT = flags.DEFINE_string(
+    "output", "", "File for the trees, replaced when all sentences are parsed; empty: standard output."
+)
 _DRAW = flags.DEFINE_boolean("draw", False, "Draw each tree over several lines, with a blank line after it.")
-_FLUSH = flags.DEFINE_boolean("flush", False, "Parse each line before reading the next, for interactive use by a program; slower.")
+_FLUSH = flags.DEFINE_boolean(
+    "flush", False, "Parse each line before reading the next, for interactive use by a program; slower."
+)
 _BATCH_SIZE = flags.DEFINE_integer(
     "batch_size", 0, "Number of sentences parsed at once; 0 chooses it by the cores or the GPU.", lower_bound=0
 )
@@ -61,7 +78,9 @@ def _task() -> str:
     (task,) = given
     needed, others = _TASKS[task]
     if missing := [f"--{name}" for name in needed if not flags.FLAGS[name].value]:
-        raise ValueError(f"Expected {', '.join(f'--{name}' for name in needed)} with --{task}. Missing: {', '.join(missing)}.")
+        raise ValueError(
+            f"Expected {', '.join(f'--{name}' for name in needed)} with --{task}. Missing: {', '.join(missing)}."
+        )
     known = {name for _, (first, second) in _TASKS.items() for name in (*first, *second)}
     if foreign := sorted(name for name in known - {*needed, *others} if flags.FLAGS[name].present):
         raise ValueError(f"Expected no {', '.join(f'--{name}' for name in foreign)} with --{task}.")
@@ -119,16 +138,17 @@ def _score() -> None:
         parsed = [tree for tree in parsed if tree is None or tree.children]
     if len(gold) != len(parsed):
         raise ValueError(
-            f"Expected a tree in --parsed for each tree in --gold. Received: {len(parsed):,} in {_PARSED.value} and {len(gold):,} in "
-            f"{_GOLD.value}."
+            f"Expected a tree in --parsed for each tree in --gold. Received: {len(parsed):,} in {_PARSED.value} and "
+            f"{len(gold):,} in {_GOLD.value}."
         )
     every, short = evalb.score(zip(gold, parsed, strict=True))
     for error in errors:
         print(f"Not scored: {error}", file=sys.stderr)
     if every.valid < every.sentences:
         print(
-            f"{every.sentences - every.valid:,} of {every.sentences:,} sentences are not scored, as in EVALB: {every.errors:,} with other "
-            f"words than in --gold, or no tree (errors); {every.skipped:,} without words (skipped).",
+            f"{every.sentences - every.valid:,} of {every.sentences:,} sentences are not scored, as in EVALB: "
+            f"{every.errors:,} with other words than in --gold, or no tree (errors); {every.skipped:,} without words "
+            "(skipped).",
             file=sys.stderr,
         )
     rows = [evalb.summary(scores) for scores in (every, short)]
@@ -193,8 +213,8 @@ def _parse() -> None:
         later = sum(hypothesis > 0 for hypothesis, _ in parses)
         shares = [f"{100 * (len(parses) - number) / len(parses):.2f}%" for number in (later + repaired, repaired)]
         print(
-            f"{len(parses):,} sentences parsed. Well-formed: the best hypothesis of {shares[0]}, any hypothesis of {shares[1]}. "
-            f"Repaired: {repaired:,}.",
+            f"{len(parses):,} sentences parsed. Well-formed: the best hypothesis of {shares[0]}, any hypothesis of "
+            f"{shares[1]}. Repaired: {repaired:,}.",
             file=sys.stderr,
         )
 

@@ -1,8 +1,11 @@
-"""Prepares data for training: checks the text, learns sub-words and writes shards. train.py takes the folder as --data_dir.
+"""Prepares data for training: checks the text, learns sub-words and writes shards. train.py takes the folder as
+--data_dir.
 
-python tools/prepare.py --train_source=a.en --train_target=a.de --valid_source=v.en --valid_target=v.de --data_dir=data/x
+python tools/prepare.py --train_source=a.en --train_target=a.de --valid_source=v.en --valid_target=v.de
+--data_dir=data/x
 
-For a large corpus it uses all cores of the machine, or several machines by Apache Beam: --beam_runner=FlinkRunner --beam_options=…
+For a large corpus it uses all cores of the machine, or several machines by Apache Beam: --beam_runner=FlinkRunner
+--beam_options=…
 """
 
 import functools
@@ -20,12 +23,14 @@ flags.DEFINE_string("data_dir", None, "Folder to prepare the data in.", required
 _PROCESSES = flags.DEFINE_integer(
     "processes",
     0,
-    "Number of processes that divide the training text into sub-words; 0: one on each core, but fewer for a small corpus.",
+    "Number of processes that divide the training text into sub-words; 0: one on each core, but fewer for a small "
+    "corpus.",
     lower_bound=0,
     upper_bound=1024,
 )
 beam.define("write the training shards", exchange="--data_dir")
-# All are accepted, so that flagfiles for training work here; only the vocabulary sizes, --seed and the data options are used.
+# All are accepted, so that flagfiles for training work here; only the vocabulary sizes, --seed and the data options are
+# used.
 options.define_run()
 options.define_divisors()
 
@@ -37,14 +42,15 @@ def prepare() -> None:
     if (start := chosen.train.starts_from) and chosen.train.parent_subwords and not chosen.data.subwords_file:
         path = pathlib.Path(start) / run_folder.SUBWORDS
         raise ValueError(
-            f"Expected the sub-words of {start}, which the run is to start from. Received none. Give --subwords_file={path} and its "
-            "--vocab_size, or leave out the run to prepare other sub-words."
+            f"Expected the sub-words of {start}, which the run is to start from. Received none. Give "
+            f"--subwords_file={path} and its --vocab_size, or leave out the run to prepare other sub-words."
         )
     folder = options.folder("data_dir")
     on_beam = beam.given()
     if on_beam and chosen.task.documents:
         raise ValueError(
-            f"Expected a task with records of single lines, which Beam can divide. Received: {chosen.task.name}, of documents."
+            f"Expected a task with records of single lines, which Beam can divide. Received: {chosen.task.name}, of "
+            "documents."
         )
     data_folder.check(folder)
     if not (folder / data_folder.CORPUS).exists():
@@ -60,7 +66,8 @@ def prepare() -> None:
         write = beam_pipeline.writer(**on_beam)
     else:
         write = functools.partial(prepare.write, number=_PROCESSES.value)
-        resource_tracker.ensure_running()  # Lives as long as this program, which would wait for it if it wrote to `without_noise`.
+        # Lives as long as this program, which would wait for it if it wrote to `without_noise`.
+        resource_tracker.ensure_running()
     with beam.quietly() if on_beam else program.without_noise():
         asked = chosen.data, chosen.model.vocab_size, chosen.train.seed, folder, chosen.task
         prepare.prepare(*asked, write_train=write, source_vocab_size=chosen.source_vocab_size)

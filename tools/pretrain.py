@@ -1,10 +1,11 @@
-"""Trains an encoder on text alone, as BERT (Devlin et al. 2019): masked words and next sentences. Run again, it resumes.
+"""Trains an encoder on text alone, as BERT (Devlin et al. 2019): masked words and next sentences. Run again, it
+resumes.
 
 The text has a sentence on each line and a blank line between documents.
 
 python tools/pretrain.py --train_source=text --valid_source=held_out --model_dir=runs/bert
-python tools/pretrain.py --model_dir=runs/bert --evaluate=test      # Beside a unigram and a bigram model of the training text.
-python tools/classify.py --encoder_from=runs/bert …      # A classifier that starts from it.
+python tools/pretrain.py --model_dir=runs/bert --evaluate=test # Beside a unigram and a bigram model of the training
+text. python tools/classify.py --encoder_from=runs/bert … # A classifier that starts from it.
 python tools/train.py --encoder_from=runs/bert …      # A translator.
 """
 
@@ -15,7 +16,9 @@ from absl import flags
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import messages, program, training
 
-_EVALUATE = flags.DEFINE_string("evaluate", "", "Documents in which to predict masked words and next sentences, in place of training.")
+_EVALUATE = flags.DEFINE_string(
+    "evaluate", "", "Documents in which to predict masked words and next sentences, in place of training."
+)
 _DRAWS = flags.DEFINE_integer("draws", 5, "How many times --evaluate draws masks and pairs.", lower_bound=1)
 _JSON = flags.DEFINE_boolean("json", False, "Print the figures of --evaluate as one JSON object.")
 options.define_checkpoint()
@@ -32,7 +35,9 @@ def evaluate() -> None:
         from t2t_keras.experiments import masked_words
 
         data_dir = flags.FLAGS["data_dir"].value
-        found = masked_words.evaluate(training.model_dir(), which, _EVALUATE.value, _DRAWS.value, data_dir, damaged_records)
+        found = masked_words.evaluate(
+            training.model_dir(), which, _EVALUATE.value, _DRAWS.value, data_dir, damaged_records
+        )
     print(json.dumps(found) if _JSON.value else masked_words.table(found))
 
 
@@ -42,7 +47,10 @@ def pretrain() -> None:
     if unused := [f"--{name}" for name in ("draws", "json", "checkpoint") if flags.FLAGS[name].present]:
         raise ValueError(f"Expected no {', '.join(unused)} in training.")
     if training.train(options.given_run(), options.sources()):
-        print(f"Trained. Evaluate with: {messages.command('pretrain')} --model_dir={training.model_dir()} --evaluate=documents")
+        print(
+            f"Trained. Evaluate with: {messages.command('pretrain')} --model_dir={training.model_dir()} "
+            "--evaluate=documents"
+        )
 
 
 def main() -> None:

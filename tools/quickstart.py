@@ -23,12 +23,16 @@ SHORT = 3  # Maximum words of a short sentence.
 _ROOT = pathlib.Path(__file__).parent.parent
 _CHECKOUT = (_ROOT / "setup.py").exists()
 # An installed program does not write into its own folder.
-_MODEL_DIR = flags.DEFINE_string("model_dir", str((_ROOT if _CHECKOUT else pathlib.Path()) / "runs" / "quickstart"), "Folder of the run.")
+_MODEL_DIR = flags.DEFINE_string(
+    "model_dir", str((_ROOT if _CHECKOUT else pathlib.Path()) / "runs" / "quickstart"), "Folder of the run."
+)
 options.define(*run_options.groups_of().values())
 
 
 def fastest_dtype() -> str:
-    """Returns bfloat16 if this machine multiplies matrices in it at least 1.5 times as fast as in float32, else float32."""
+    """Returns bfloat16 if this machine multiplies matrices in it at least 1.5 times as fast as in float32, else
+    float32.
+    """
     import tensorflow as tf
 
     seconds = {}
@@ -43,7 +47,10 @@ def fastest_dtype() -> str:
         seconds[dtype] = min(times)
     ratio = seconds["float32"] / seconds["bfloat16"]
     chosen = "bfloat16" if ratio >= 1.5 else "float32"
-    logger.info(f"Training in {chosen}: on this machine a matrix product in bfloat16 is {ratio:.2f} times as fast as in float32.")
+    logger.info(
+        f"Training in {chosen}: on this machine a matrix product in bfloat16 is {ratio:.2f} times as fast as in "
+        "float32."
+    )
     return chosen
 
 
@@ -62,7 +69,10 @@ def quickstart() -> None:
 
     strategy = devices.make_strategy(config=chosen.train)  # Before TensorFlow is used.
     if "dtype" not in chosen.sources:
-        train, sources = dataclasses.replace(chosen.train, dtype=fastest_dtype()), {**chosen.sources, "dtype": "measured"}
+        train, sources = (
+            dataclasses.replace(chosen.train, dtype=fastest_dtype()),
+            {**chosen.sources, "dtype": "measured"},
+        )
         chosen = dataclasses.replace(chosen, train=train, sources=sources)
     state = run.train(model_dir, chosen, strategy=strategy, quiet=program.without_noise)
     with program.without_noise():
@@ -75,7 +85,11 @@ def quickstart() -> None:
     logger.info(f"Test: {sum(short)} of the {len(short)} sentences of at most {SHORT} words are exactly right.")
     for source, hypothesis, reference in [row for row in rows if row[1] != row[2]][:3]:
         logger.info(f"  wrong: {source} → {hypothesis} (expected: {reference})")
-    examples = ["twenty-one", "the third of october nineteen ninety", "seven hundred and twenty-one thousand euros and five cents"]
+    examples = [
+        "twenty-one",
+        "the third of october nineteen ninety",
+        "seven hundred and twenty-one thousand euros and five cents",
+    ]
     for source, result in zip(examples, translate_lines(translator, examples), strict=True):
         logger.info(f"  {source} → {result['text']}")
     programs = pathlib.Path(sys.executable).parent

@@ -1,4 +1,5 @@
-"""Measures Table 1 (section 4): time, memory, sequential operations and path lengths of layers against the sequence length n.
+"""Measures Table 1 (section 4): time, memory, sequential operations and path lengths of layers against the sequence
+length n.
 
 python tools/table1.py --json=table1.json --output=table1.png    # measures, prints a Markdown table, draws a picture
 python tools/table1.py --json=table1.json --output=table1.png    # again: measures what is missing in the file
@@ -33,7 +34,9 @@ def measure() -> None:
     picture_format = figures.format_of(output) if _OUTPUT.value else ""
     settings = table1.Settings(_D.value, _HEADS.value, _WINDOW.value, _KERNEL.value)
     with lines.written_whole(output) if picture_format else contextlib.nullcontext() as picture:
-        results = table1.measure(settings, lengths, _ROUNDS.value, pathlib.Path(_JSON.value).expanduser() if _JSON.value else None)
+        results = table1.measure(
+            settings, lengths, _ROUNDS.value, pathlib.Path(_JSON.value).expanduser() if _JSON.value else None
+        )
         print(f"{results['machine']}; {settings}.\n\n{table1.table(results, _FIT_FROM.value)}")
         if picture:
             picture.write(figures.encoded(table1.picture(results, _FIT_FROM.value), picture_format))

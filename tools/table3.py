@@ -1,8 +1,10 @@
-"""Trains rows of Table 3 and compares them with the paper: perplexity, BLEU, parameters, speed and cost. Run again, it resumes.
+"""Trains rows of Table 3 and compares them with the paper: perplexity, BLEU, parameters, speed and cost. Run again, it
+resumes.
 
 python tools/table3.py --flagfile=table3_multi30k --train_source=train.en --train_target=train.de --valid_source=val.en
     --valid_target=val.de --output_dir=runs/table3
-python tools/table3.py --rows=base,A1,A16 --dataset=wmt14_translate/de-en --source_language=en --target_language=de --output_dir=runs/t3
+python tools/table3.py --rows=base,A1,A16 --dataset=wmt14_translate/de-en --source_language=en --target_language=de
+--output_dir=runs/t3
 """
 
 import dataclasses
@@ -19,9 +21,15 @@ from t2t_keras.runs import run_options, run_start
 from t2t_keras.system.log import logger
 
 _ROWS = flags.DEFINE_list("rows", "all", f"Rows to train, separated by commas: {', '.join(paper.TABLE_3)}; or all.")
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", "runs/table3", "Folder of the table. Each row has its run in a folder there.")
-_DATA_DIR = flags.DEFINE_string("data_dir", "", "Folder of prepared data, or where to prepare it; empty: output_dir/data.")
-_CPU_DEVICES = flags.DEFINE_integer("cpu_devices", 1, "Number of virtual CPU devices to train on without a GPU.", lower_bound=1)
+_OUTPUT_DIR = flags.DEFINE_string(
+    "output_dir", "runs/table3", "Folder of the table. Each row has its run in a folder there."
+)
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", "", "Folder of prepared data, or where to prepare it; empty: output_dir/data."
+)
+_CPU_DEVICES = flags.DEFINE_integer(
+    "cpu_devices", 1, "Number of virtual CPU devices to train on without a GPU.", lower_bound=1
+)
 options.define(*run_options.groups_of().values())
 options.define_divisors()
 
@@ -35,7 +43,9 @@ def _options(row: str, output_dir: pathlib.Path) -> run_options.Options:
     given, sources = options.given(*run_options.groups_of().values()), options.sources()
     fixed = (*paper.OPTIONS_OF_ROWS, *(field.name for field in dataclasses.fields(DecodeConfig)))
     if wrong := [f"--{name}" for name in fixed if sources.get(name) == "command line"]:
-        raise ValueError(f"Expected no {', '.join(wrong)}: the rows of Table 3 set the model, and section 6.2 the search.")
+        raise ValueError(
+            f"Expected no {', '.join(wrong)}: the rows of Table 3 set the model, and section 6.2 the search."
+        )
     given, sources = options.with_row(row, given, sources, f"table3/{row}")
     data_dir = os.path.expanduser(_DATA_DIR.value) or output_dir / "data"
     sources["data_dir"] = "command line" if _DATA_DIR.value else "output_dir"
@@ -46,20 +56,27 @@ def train() -> None:
     output_dir = pathlib.Path(_OUTPUT_DIR.value).expanduser()
     names = list(paper.TABLE_3) if _ROWS.value == ["all"] else list(dict.fromkeys(name.strip() for name in _ROWS.value))
     if not names or not set(names) <= set(paper.TABLE_3):
-        raise ValueError(f"Expected --rows to name rows of Table 3: {', '.join(paper.TABLE_3)}; or all. Received: {','.join(_ROWS.value)}.")
+        raise ValueError(
+            f"Expected --rows to name rows of Table 3: {', '.join(paper.TABLE_3)}; or all. Received: "
+            f"{','.join(_ROWS.value)}."
+        )
     rows = {row: _options(row, output_dir) for row in names}
     for one, other in itertools.combinations(rows, 2):
         if (rows[one].model, rows[one].train) == (rows[other].model, rows[other].train):
             raise ValueError(
-                f"Expected rows that differ. Received: {one} and {other}, which --divide_widths and --divide_layers make the same model. "
-                "Leave one of them out of --rows, or choose smaller divisors."
+                f"Expected rows that differ. Received: {one} and {other}, which --divide_widths and --divide_layers "
+                "make the same model. Leave one of them out of --rows, or choose smaller divisors."
             )
     training.check({output_dir / row: chosen for row, chosen in rows.items()})
     with program.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.experiments import table3
         from t2t_keras.training import devices
 
-    earlier = {row: _options(row, output_dir) for row in paper.TABLE_3 if row not in rows and table3.read_result(output_dir / row)}
+    earlier = {
+        row: _options(row, output_dir)
+        for row in paper.TABLE_3
+        if row not in rows and table3.read_result(output_dir / row)
+    }
     first = next(iter(rows.values()))
     strategy, files = devices.make_strategy(_CPU_DEVICES.value, first.train), []
     for _ in table3.train(rows, output_dir, earlier=earlier, strategy=strategy, quiet=program.without_noise):

@@ -22,15 +22,18 @@ from t2t_keras.serving.line_translation import READ_AHEAD, LineTranslation
 _INPUT = flags.DEFINE_string(
     "input",
     "",
-    "File to translate, plain or gzip, a sentence per line; empty: standard input. With --beam_runner, patterns with commas between them.",
+    "File to translate, plain or gzip, a sentence per line; empty: standard input. With --beam_runner, patterns with "
+    "commas between them.",
 )
 _OUTPUT = flags.DEFINE_string(
     "output",
     "",
-    "File for the translations, replaced when all lines are translated; empty: standard output. With --beam_runner, a folder, which gets "
-    "a file for each file of --input; the same command finishes what a killed one has begun.",
+    "File for the translations, replaced when all lines are translated; empty: standard output. With --beam_runner, a "
+    "folder, which gets a file for each file of --input; the same command finishes what a killed one has begun.",
 )
-_FLUSH = flags.DEFINE_boolean("flush", False, "Translate each line before reading the next, for interactive use by a program; slower.")
+_FLUSH = flags.DEFINE_boolean(
+    "flush", False, "Translate each line before reading the next, for interactive use by a program; slower."
+)
 _N_BEST = flags.DEFINE_integer(
     "n_best",
     0,
@@ -43,20 +46,21 @@ _BATCH_SIZE = flags.DEFINE_integer(
 _JSONL = flags.DEFINE_boolean(
     "jsonl",
     False,
-    "Read a JSON object from each line: text, and optionally constraints and avoid, lists of phrases that the translation must and must "
-    "not contain, and ordered, whether it must contain them in their order. Write text, score and constraints_met; lists with --n_best.",
+    "Read a JSON object from each line: text, and optionally constraints and avoid, lists of phrases that the "
+    "translation must and must not contain, and ordered, whether it must contain them in their order. Write text, "
+    "score and constraints_met; lists with --n_best.",
 )
 _TERMS = flags.DEFINE_string(
     "terms",
     "",
-    "File of terms: a term, a tab and its translation in each line. The translation must appear where the term is in the source as whole "
-    "words.",
+    "File of terms: a term, a tab and its translation in each line. The translation must appear where the term is in "
+    "the source as whole words.",
 )
 _KEEP_PATTERNS = flags.DEFINE_string(
     "keep_patterns",
     "",
-    f"What the translation must copy from the source: names among {', '.join(patterns.NAMED)}, and regular expressions between slashes, "
-    "separated by commas.",
+    f"What the translation must copy from the source: names among {', '.join(patterns.NAMED)}, and regular expressions "
+    "between slashes, separated by commas.",
 )
 beam.define("translate files")
 options.define_trained_model()
@@ -80,7 +84,9 @@ def _asked() -> LineTranslation:
 def _on_beam(asked: LineTranslation, on_beam: dict[str, str]) -> None:
     if not (_INPUT.value and _OUTPUT.value):
         received = f"--input={_INPUT.value}, --output={_OUTPUT.value}"
-        raise ValueError(f"Expected a pattern of files as --input and a folder as --output with --beam_runner. Received: {received}.")
+        raise ValueError(
+            f"Expected a pattern of files as --input and a folder as --output with --beam_runner. Received: {received}."
+        )
     if _FLUSH.value:
         raise ValueError("Expected --flush without --beam_runner, which translates files. Received both.")
     with beam.quietly():
@@ -104,7 +110,8 @@ def translate() -> None:
         terms = asked.read_terms()
         source = files.enter_context(lines.opened(_INPUT.value))
         target = files.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else sys.stdout.buffer
-        number_of_lines = lines.count(source)  # Reads files before the model is loaded, so that broken ones are reported at once.
+        # Reads files before the model is loaded, so that broken ones are reported at once.
+        number_of_lines = lines.count(source)
         with program.without_noise():
             translator = asked.load(terms)
         at_keyboard = program.at_keyboard(source)

@@ -2,8 +2,8 @@
 
 python tools/workers.py 2 python tools/train.py --model_dir=runs/x …
 
-For several machines, set TF_CONFIG on each, or use a launcher of TensorFlow jobs that does; all machines must share --model_dir.
-A signal is passed on to all workers. If one worker fails, the others are stopped.
+For several machines, set TF_CONFIG on each, or use a launcher of TensorFlow jobs that does; all machines must share
+--model_dir. A signal is passed on to all workers. If one worker fails, the others are stopped.
 """
 
 import json
@@ -57,7 +57,9 @@ class Errors(threading.Thread):
                 sys.stderr.buffer.flush()
 
 
-def start(number: int, command: list[str], environment: dict | None = None, stderr: int | None = None) -> list[subprocess.Popen]:
+def start(
+    number: int, command: list[str], environment: dict | None = None, stderr: int | None = None
+) -> list[subprocess.Popen]:
     """Starts the workers and returns their processes; the first is the chief.
 
     Args:
@@ -68,7 +70,9 @@ def start(number: int, command: list[str], environment: dict | None = None, stde
     """
     environment = os.environ if environment is None else environment
     addresses = [f"127.0.0.1:{port}" for port in free_ports(number)]
-    configs = [{"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}} for index in range(number)]
+    configs = [
+        {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}} for index in range(number)
+    ]
     environments = [{**environment, "TF_CONFIG": json.dumps(config)} for config in configs]
     # In sessions of their own, so that Ctrl-C reaches only the launcher, which passes it on.
     return [
@@ -86,7 +90,8 @@ def wait(workers: list[subprocess.Popen]) -> int:
     first, failed_at = 0, 0.0
     while True:
         codes = [worker.poll() for worker in workers]
-        failed = sorted((code for code in codes if code), key=lambda code: code == OTHER_WORKER_EXIT_CODE)  # Own failures first.
+        # Own failures first.
+        failed = sorted((code for code in codes if code), key=lambda code: code == OTHER_WORKER_EXIT_CODE)
         if first in (0, OTHER_WORKER_EXIT_CODE) and failed and failed[0] != first:
             first, failed_at = failed[0], failed_at or time.monotonic()
             if first < 0:
@@ -108,7 +113,10 @@ def main() -> None:
         print(f"t2t_keras {__version__}")
         return
     if len(sys.argv) < 3 or not sys.argv[1].isdecimal() or int(sys.argv[1]) < 1:
-        sys.exit(f"Expected a number of workers and a command. Received: {' '.join(sys.argv[1:]) or 'nothing'}.\n\n{help_text}")
+        sys.exit(
+            f"Expected a number of workers and a command. Received: {' '.join(sys.argv[1:]) or 'nothing'}.\n\n"
+            f"{help_text}"
+        )
     try:
         workers = start(int(sys.argv[1]), sys.argv[2:], stderr=subprocess.PIPE)
     except OSError as error:
@@ -124,7 +132,8 @@ def main() -> None:
     code = wait(workers)
     for each in errors:
         each.join(timeout=5)
-    if workers[0].returncode != 1:  # Else the chief has said what is wrong, and the others say the same, or that the chief has ended.
+    # Else the chief has said what is wrong, and the others say the same, or that the chief has ended.
+    if workers[0].returncode != 1:
         sys.stderr.buffer.writelines(dict.fromkeys(line for each in errors for line in each.held))
     sys.exit(code if code >= 0 else 128 - code)
 

@@ -30,7 +30,9 @@ def prepare(pairs: int) -> dict:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name) / "data"
         started = time.perf_counter()
-        prepare_data(DataConfig(dataset="builtin", builtin_pairs=pairs), VOCAB_SIZE, SEED, folder, registry.task("translation"))
+        prepare_data(
+            DataConfig(dataset="builtin", builtin_pairs=pairs), VOCAB_SIZE, SEED, folder, registry.task("translation")
+        )
         prepared = time.perf_counter() - started
         started = time.perf_counter()
         for batch in batching.batches(folder / "train", batch_tokens=BATCH_TOKENS, seed=SEED, epochs=1):
@@ -40,7 +42,8 @@ def prepare(pairs: int) -> dict:
 
 
 def resume(d_model: int) -> dict:
-    """Writes a checkpoint of base with another width, then reads it into the model and the optimizer, as a run that resumes.
+    """Writes a checkpoint of base with another width, then reads it into the model and the optimizer, as a run that
+    resumes.
 
     Returns:
         `write_seconds`, `read_seconds`, and `file_bytes`, the size of the checkpoint.
@@ -77,7 +80,12 @@ EXPERIMENTS = {
             Panel("prepare_seconds", "Preparing", "seconds", lambda n: (1, n), "constant + ∝ pairs"),
             Panel("batch_seconds", "Batching an epoch", "seconds", lambda n: (1, n), "constant + ∝ pairs"),
             Panel(
-                "bytes", "Memory of both", "GiB", lambda n: (1, min(n, 1_000_000)), "constant + two windows of 500,000 pairs", scale=2**30
+                "bytes",
+                "Memory of both",
+                "GiB",
+                lambda n: (1, min(n, 1_000_000)),
+                "constant + two windows of 500,000 pairs",
+                scale=2**30,
             ),
         ),
     ),
@@ -86,8 +94,20 @@ EXPERIMENTS = {
         (128, 256, 512, 1024),
         resume,
         (
-            Panel("write_seconds", "Writing a checkpoint", "seconds", lambda d: (_checkpoint_bytes(d),), "∝ size of the checkpoint"),
-            Panel("read_seconds", "Reading it to resume", "seconds", lambda d: (_checkpoint_bytes(d),), "∝ size of the checkpoint"),
+            Panel(
+                "write_seconds",
+                "Writing a checkpoint",
+                "seconds",
+                lambda d: (_checkpoint_bytes(d),),
+                "∝ size of the checkpoint",
+            ),
+            Panel(
+                "read_seconds",
+                "Reading it to resume",
+                "seconds",
+                lambda d: (_checkpoint_bytes(d),),
+                "∝ size of the checkpoint",
+            ),
         ),
     ),
 }

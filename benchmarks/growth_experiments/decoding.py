@@ -1,4 +1,6 @@
-"""How decoding grows: base with V = 32,000 in bfloat16. Random weights that never end a sentence; sources as long as translations."""
+"""How decoding grows: base with V = 32,000 in bfloat16. Random weights that never end a sentence; sources as long as
+translations.
+"""
 
 import statistics
 import time

@@ -12,7 +12,8 @@ class Panel:
         quantity: its name in the results of `Experiment.measure`.
         title: title of the plot.
         unit: label of the y axis.
-        terms: x → the terms of the theory: the quantity is a sum of multiples of them. Each multiple is fitted; none is negative.
+        terms: x → the terms of the theory: the quantity is a sum of multiples of them. Each multiple is fitted; none is
+            negative.
         theory: the theory in words, for the legend and the table.
         scale: the quantity is shown in multiples of this.
         per_second: the plot shows `amount` divided by the quantity, which is a time.
@@ -37,7 +38,8 @@ class Experiment:
         measure: x → a dict of the quantities. It runs in a process of its own.
         panels: the plots.
         amount: x → how much work is done in the measured time, for plots of speed.
-        processes: x → number of processes that run `measure` together. Their times are averaged and their memory is added.
+        processes: x → number of processes that run `measure` together. Their times are averaged and their memory is
+            added.
     """
 
     x_label: str

@@ -5,7 +5,8 @@ from t2t_keras.system import markdown
 
 
 def fitted(panel: Panel, points: dict[int, float]) -> list[float]:
-    """Returns the multiples of the panel's terms that fit the measurements best, by their relative errors. None is negative.
+    """Returns the multiples of the panel's terms that fit the measurements best, by their relative errors. None is
+    negative.
 
     Args:
         panel: has the terms.
@@ -61,7 +62,9 @@ def table(experiment: Experiment, results: dict) -> str:
     head = [experiment.x_label]
     for panel in experiment.panels:
         head += [f"{panel.title}: {panel.unit}", f"expected: {panel.theory}"]
-    return markdown.table(head, [[f"{row[0]:,}", *map(_number, row[1:])] for row in rows(experiment, results)], right=head)
+    return markdown.table(
+        head, [[f"{row[0]:,}", *map(_number, row[1:])] for row in rows(experiment, results)], right=head
+    )
 
 
 def picture(measured: list[tuple[Experiment, dict]]):
@@ -90,7 +93,9 @@ def picture(measured: list[tuple[Experiment, dict]]):
             for number, (axes, panel) in enumerate(zip(cells, experiment.panels, strict=False)):
                 points, expected = ([row[1 + 2 * number + offset] for row in found] for offset in (0, 1))
                 axes.plot(xs, expected, color="#777777", linestyle="--", linewidth=1.4, label=panel.theory)
-                axes.plot(xs, points, color=figures.PALETTE[number], marker="o", markersize=5, linewidth=1.6, label="measured")
+                axes.plot(
+                    xs, points, color=figures.PALETTE[number], marker="o", markersize=5, linewidth=1.6, label="measured"
+                )
                 axes.set_xscale("log")
                 axes.set_xticks(xs, [f"{x:,}" if x < 1e6 else f"{x / 1e6:g} M" for x in xs])
                 axes.xaxis.set_minor_locator(NullLocator())

@@ -48,7 +48,8 @@ def train(
         architecture: of the network.
 
     Returns:
-        `seconds`, the median time of an update, and `bytes`, the peak of the memory without what the process had before.
+        `seconds`, the median time of an update, and `bytes`, the peak of the memory without what the process had
+        before.
     """
     import numpy as np
     import tensorflow as tf
@@ -57,7 +58,9 @@ def train(
     from t2t_keras.training.train_step import LossScale
 
     before = resident_memory()
-    config = TrainConfig(dtype=dtype, batch_tokens=tokens, micro_batch_tokens=micro_batch_tokens or tokens, buckets_per_update=1)
+    config = TrainConfig(
+        dtype=dtype, batch_tokens=tokens, micro_batch_tokens=micro_batch_tokens or tokens, buckets_per_update=1
+    )
     ids = np.random.default_rng(1).integers(EOS + 1, model.vocab_size, [2, tokens // length, length], dtype=np.int32)
 
     def dataset():

@@ -38,9 +38,13 @@ def write_text_pairs(folder: pathlib.Path, data: DataConfig, vocab_size: int) ->
 
     learning = {name: getattr(data, name) for name in ("normalization", "character_coverage")}
     lines = (line for pair in pairs(corpora.Report()) for line in pair)
-    subwords = vocabulary.load(vocabulary.learn(data.subwords, lines, vocab_size, sample=data.vocab_sample, seed=SEED, **learning))
+    subwords = vocabulary.load(
+        vocabulary.learn(data.subwords, lines, vocab_size, sample=data.vocab_sample, seed=SEED, **learning)
+    )
     report = corpora.Report()
-    prepare.write(folder, pairs(report), subwords, data.max_length, report, registry.task("translation"), count=29_000, seed=SEED)
+    prepare.write(
+        folder, pairs(report), subwords, data.max_length, report, registry.task("translation"), count=29_000, seed=SEED
+    )
 
 
 def write_batches(path: pathlib.Path, shards_folder: pathlib.Path, train: TrainConfig, updates: int) -> dict:
@@ -53,15 +57,17 @@ def write_batches(path: pathlib.Path, shards_folder: pathlib.Path, train: TrainC
         updates: number of updates.
 
     Returns:
-        What tasks say about them: `batches`, `updates`, `buckets_per_update`, `micro_batches` of each update, and `longest`, the longest
-        sentences in the form of `shards.read_info`.
+        What tasks say about them: `batches`, `updates`, `buckets_per_update`, `micro_batches` of each update, and
+        `longest`, the longest sentences in the form of `shards.read_info`.
 
     Raises:
         ValueError: a sentence does not fit into a batch.
     """
     longest = {f"{side}_longest": 0 for side in shards.SIDES}
     buckets = batching.buckets(shards.read_info(shards_folder), train.batch_tokens, train.buckets_per_update)
-    dataset = batching.batches(shards_folder, batch_tokens=train.batch_tokens // buckets, seed=SEED).take(updates * buckets)
+    dataset = batching.batches(shards_folder, batch_tokens=train.batch_tokens // buckets, seed=SEED).take(
+        updates * buckets
+    )
     arrays, micro_batches = {}, []
     for index, bucket in enumerate(dataset):
         for side in shards.SIDES:
@@ -70,16 +76,21 @@ def write_batches(path: pathlib.Path, shards_folder: pathlib.Path, train: TrainC
     for update, group in enumerate(batching.grouped(dataset, buckets)):
         sides = {side: group[side] for side in shards.SIDES}
         share = batching.split(sides, buckets=buckets, replicas=1, micro_batch_tokens=train.micro_batch_tokens)
-        pairs = (dict(zip(shards.SIDES, ids, strict=True)) for ids in zip(share["source"][0], share["target"][0], strict=True))
+        pairs = (
+            dict(zip(shards.SIDES, ids, strict=True))
+            for ids in zip(share["source"][0], share["target"][0], strict=True)
+        )
         trimmed = [[ids.numpy() for ids in batching.trimmed(pair).values()] for pair in pairs]
         trimmed = [pair for pair in trimmed if np.any(pair[0] != PAD)]
         for number, pair in enumerate(trimmed):
-            arrays |= {f"micro_batch/{update}/{number}/{side}": ids for side, ids in zip(shards.SIDES, pair, strict=True)}
+            arrays |= {
+                f"micro_batch/{update}/{number}/{side}": ids for side, ids in zip(shards.SIDES, pair, strict=True)
+            }
         micro_batches.append(len(trimmed))
     np.savez(path, **arrays)
     return {
-        "batches": str(path), "updates": updates, "buckets_per_update": buckets, "micro_batches": micro_batches, "longest": longest |
-        {"columns": shards.SIDES}, "positions": max(longest.values()),
+        "batches": str(path), "updates": updates, "buckets_per_update": buckets, "micro_batches": micro_batches,
+        "longest": longest | {"columns": shards.SIDES}, "positions": max(longest.values()),
     }  # fmt: skip
 
 
@@ -87,4 +98,6 @@ def count(task: dict) -> tuple[list[int], list[float]]:
     """Returns the real target tokens of each update, and the operations of its forward passes."""
     model, updates = ModelConfig(**task["model"]), read_updates(task)
     tokens = [sum(int((target != PAD).sum()) for _, target in update) for update in updates]
-    return tokens, [sum(flops.forward(model, *source.shape, target.shape[1]) for source, target in update) for update in updates]
+    return tokens, [
+        sum(flops.forward(model, *source.shape, target.shape[1]) for source, target in update) for update in updates
+    ]

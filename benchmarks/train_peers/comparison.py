@@ -43,14 +43,17 @@ def check(
         folder: for files.
 
     Returns:
-        The largest relative difference of each peer, and why a peer cannot be compared: it failed, or differs by more than `TOLERANCE`.
+        The largest relative difference of each peer, and why a peer cannot be compared: it failed, or differs by more
+        than `TOLERANCE`.
     """
     model, train = ModelConfig(**task["model"]), TrainConfig(**task["train"])
     layers = {name: min(CHECK_LAYERS, getattr(model, name)) for name in ("encoder_layers", "decoder_layers")}
     model = dataclasses.replace(model, **layers, dropout=0.0)
     longest = max(shards.counted(shards.read_info(shards_folder)))
     tokens = task["buckets_per_update"] * max(longest, 256)
-    train = dataclasses.replace(train, dtype="float32", batch_tokens=tokens, buckets_per_update=task["buckets_per_update"])
+    train = dataclasses.replace(
+        train, dtype="float32", batch_tokens=tokens, buckets_per_update=task["buckets_per_update"]
+    )
     keras.utils.set_random_seed(SEED)
     weights = folder / "weights.npz"
     np.savez(weights, **{name: variable.numpy() for name, variable in named_variables(Transformer(model)).items()})
@@ -69,7 +72,9 @@ def check(
         try:
             difference = differences[peer.name] = largest_difference(losses(peer), ours)
             if difference > TOLERANCE:
-                failed[peer.name] = f"its first losses differ from ours by up to {difference:.1g}, so it computes something else"
+                failed[peer.name] = (
+                    f"its first losses differ from ours by up to {difference:.1g}, so it computes something else"
+                )
         except ContestantError as error:
             failed[peer.name] = str(error)
     return differences, failed
@@ -97,8 +102,9 @@ def measure(peers: list[Contestant], ceilings: list[Contestant], task: dict, rou
     """Measures t2t_keras in turns with each peer, or alone if there is none.
 
     Returns:
-        `ours`: {"first_step", "peak_bytes"}; and `peers`: {name: {"first_step", "peak_bytes", "rounds": [(ceiling, our seconds, its
-        seconds), …]}, or {"error"}}. If no peer could be measured, the only one with rounds is t2t_keras itself.
+        `ours`: {"first_step", "peak_bytes"}; and `peers`: {name: {"first_step", "peak_bytes", "rounds": [(ceiling, our
+        seconds, its seconds), …]}, or {"error"}}. If no peer could be measured, the only one with rounds is t2t_keras
+        itself.
 
     Raises:
         ContestantError: t2t_keras failed.
@@ -120,7 +126,10 @@ def measure(peers: list[Contestant], ceilings: list[Contestant], task: dict, rou
                 for name, answer in answers.items():
                     (found["ours"] if name == OURS.name else found["peers"][name])["peak_bytes"] = answer["peak_bytes"]
                 measured.append((ceiling, answers[OURS.name]["seconds"], answers[process.name]["seconds"]))
-                progress(f"Round {number + 1} of {rounds}: " + ", ".join(f"{name} {a['seconds']:.2f} s" for name, a in answers.items()))
+                progress(
+                    f"Round {number + 1} of {rounds}: "
+                    + ", ".join(f"{name} {a['seconds']:.2f} s" for name, a in answers.items())
+                )
             return measured
 
         for peer in peers:

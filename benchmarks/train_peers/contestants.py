@@ -51,7 +51,9 @@ PEERS = (
     Contestant("PyTorch plain (compiled)", "pytorch", ("torch",), {"model": "plain", "compile": "dynamic"}),
     Contestant("PyTorch plain (compiled per shape)", "pytorch", ("torch",), {"model": "plain", "compile": "per shape"}),
     Contestant("PyTorch nn.Transformer (eager)", "pytorch", ("torch",), {"model": "nn.Transformer"}),
-    Contestant("PyTorch nn.Transformer (compiled)", "pytorch", ("torch",), {"model": "nn.Transformer", "compile": "dynamic"}),
+    Contestant(
+        "PyTorch nn.Transformer (compiled)", "pytorch", ("torch",), {"model": "nn.Transformer", "compile": "dynamic"}
+    ),
     Contestant("Hugging Face Marian", "pytorch", ("torch", "transformers"), {"model": "marian"}),
     Contestant("KerasHub fit", "keras_hub_fit", ("keras-hub",)),
     Contestant(
@@ -91,15 +93,23 @@ class Process:
     def __init__(self, contestant: Contestant, task: dict, folder: pathlib.Path):
         self.name, self.failed = contestant.name, False
         file = folder / (re.sub(r"\W+", "_", contestant.name) + ".json")
-        file.write_text(json.dumps({**task, "module": contestant.module, "options": contestant.options}), encoding="utf-8")
+        file.write_text(
+            json.dumps({**task, "module": contestant.module, "options": contestant.options}), encoding="utf-8"
+        )
         self._log, self.started = file.with_suffix(".log"), time.perf_counter()
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         # A cold cache, so that the time to the first step has all of the compilation.
-        environment = {**os.environ, "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp(dir=folder), **contestant.environment}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": path,
+            "TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp(dir=folder),
+            **contestant.environment,
+        }
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [contestant.python, "-m", "benchmarks.train_peers.worker", str(file)],
-                env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
+                env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                start_new_session=True,
             )  # fmt: skip
 
     def run(self, updates: list[int]) -> dict:

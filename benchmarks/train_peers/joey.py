@@ -1,7 +1,8 @@
 """JoeyNMT's encoder, decoder and embeddings, with its post-norm layers.
 
-Its attention has biases, which are removed; it drops attention weights and the output of the ReLU, which is turned off. Its requirements
-contradict TensorFlow's, but the layers need few of them; `contestants.py` has the command that installs these.
+Its attention has biases, which are removed; it drops attention weights and the output of the ReLU, which is turned off.
+Its requirements contradict TensorFlow's, but the layers need few of them; `contestants.py` has the command that
+installs these.
 """
 
 import torch
@@ -19,7 +20,10 @@ PROJECTIONS = (("query", "q_layer"), ("key", "k_layer"), ("value", "v_layer"), (
 # (ours, theirs, the norm after it) of the layers of each side.
 ATTENTIONS = {
     "encoder": (("self_attention", "src_src_att", "layer_norm"),),
-    "decoder": (("self_attention", "trg_trg_att", "x_layer_norm"), ("cross_attention", "src_trg_att", "dec_layer_norm")),
+    "decoder": (
+        ("self_attention", "trg_trg_att", "x_layer_norm"),
+        ("cross_attention", "src_trg_att", "dec_layer_norm"),
+    ),
 }
 
 
@@ -28,7 +32,12 @@ class Model(nn.Module):
 
     def __init__(self, config: ModelConfig, positions: int, dtype: torch.dtype):
         super().__init__()
-        sizes = {"hidden_size": config.d_model, "ff_size": config.d_ff, "num_heads": config.num_heads, "layer_norm": "post"}
+        sizes = {
+            "hidden_size": config.d_model,
+            "ff_size": config.d_ff,
+            "num_heads": config.num_heads,
+            "layer_norm": "post",
+        }
         sizes |= {"dropout": config.dropout, "emb_dropout": config.dropout}
         self.embedding = Embeddings(config.d_model, scale=True, vocab_size=config.vocab_size, padding_idx=PAD)
         nn.init.normal_(self.embedding.lut.weight, std=config.d_model**-0.5)

@@ -1,7 +1,7 @@
 """KerasHub's layers under `fit`, on Keras with TensorFlow.
 
-Its attention has biases, which stay zero. The loss is Keras's categorical cross entropy with label smoothing. Gradients are accumulated by
-the optimizer, over equally many micro-batches in each update.
+Its attention has biases, which stay zero. The loss is Keras's categorical cross entropy with label smoothing. Gradients
+are accumulated by the optimizer, over equally many micro-batches in each update.
 """
 
 from benchmarks.train_peers.worker import read_updates, read_weights
@@ -22,14 +22,18 @@ def _attention(layer, kind: str):
 
 
 def make_model(config: ModelConfig, dtype: str):
-    """Returns a Keras model (source [B, S], shifted target [B, T]) → logits [B, T, V] float32, its layers, and its embedding."""
+    """Returns a Keras model (source [B, S], shifted target [B, T]) → logits [B, T, V] float32, its layers, and its
+    embedding.
+    """
     import keras
     import keras_hub
 
     keras.config.set_dtype_policy("mixed_bfloat16" if dtype == "bfloat16" else dtype)
     options = {"num_heads": config.num_heads, "dropout": config.dropout, "layer_norm_epsilon": 1e-6}
     embedding = keras_hub.layers.ReversibleEmbedding(
-        config.vocab_size, config.d_model, embeddings_initializer=keras.initializers.RandomNormal(stddev=config.d_model**-0.5)
+        config.vocab_size,
+        config.d_model,
+        embeddings_initializer=keras.initializers.RandomNormal(stddev=config.d_model**-0.5),
     )
     source, target = (keras.Input([None], dtype="int32", name=name) for name in ("source", "target"))
 
@@ -91,7 +95,10 @@ def start(task: dict):
     config, train, updates = ModelConfig(**task["model"]), TrainConfig(**task["train"]), read_updates(task)
     parts = len(updates[0])
     if {len(micro_batches) for micro_batches in updates} != {parts}:
-        raise ValueError(f"Expected equally many micro-batches in each update, as Keras accumulates. Received: {task['micro_batches']}.")
+        raise ValueError(
+            "Expected equally many micro-batches in each update, as Keras accumulates. Received: "
+            f"{task['micro_batches']}."
+        )
 
     class Schedule(TransformerSchedule):
         """Keras's Adam counts micro-batches in the schedule."""
@@ -109,7 +116,9 @@ def start(task: dict):
 
         def call(self, target, logits):
             one_hot = keras.ops.one_hot(keras.ops.cast(target, "int32"), config.vocab_size)
-            return keras.losses.categorical_crossentropy(one_hot, logits, from_logits=True, label_smoothing=train.label_smoothing)
+            return keras.losses.categorical_crossentropy(
+                one_hot, logits, from_logits=True, label_smoothing=train.label_smoothing
+            )
 
     adam = keras.optimizers.Adam(
         Schedule(config.d_model, train.warmup_steps, train.learning_rate_factor),
@@ -150,8 +159,14 @@ def start(task: dict):
             lambda: (part for index in indices for part in prepared[index]), output_signature=signature
         )
         losses, options = Losses(), tf.data.Options()
-        options.autotune.enabled = False  # Its thread sleeps for up to ten seconds, and the end of an iterator waits for it.
-        model.fit(dataset.prefetch(2).with_options(options), epochs=1, verbose=0, callbacks=[losses] if weights is not None else [])
+        # Its thread sleeps for up to ten seconds, and the end of an iterator waits for it.
+        options.autotune.enabled = False
+        model.fit(
+            dataset.prefetch(2).with_options(options),
+            epochs=1,
+            verbose=0,
+            callbacks=[losses] if weights is not None else [],
+        )
         return {"losses": [sum(losses.found[first : first + parts]) for first in range(0, len(losses.found), parts)]}
 
     return make_updates

@@ -8,14 +8,20 @@ from t2t_keras.runs.run_options import Options
 
 
 def named_variables(model) -> dict:
-    """Returns the variables of a `Transformer` by names that do not depend on Keras, such as "encoder/0/self_attention/query"."""
+    """Returns the variables of a `Transformer` by names that do not depend on Keras, such as
+    "encoder/0/self_attention/query".
+    """
     found = {"embedding": model.embedding.matrix}
     for side, layers in (("encoder", model.encoder.stack), ("decoder", model.decoder)):
         for index, layer in enumerate(layers):
             for kind in ("self_attention", "cross_attention", "feed_forward"):
                 if not hasattr(layer, kind):
                     continue
-                at, sub_layer, norm = f"{side}/{index}/{kind}", getattr(layer, kind), getattr(layer, f"{kind}_norm").norm
+                at, sub_layer, norm = (
+                    f"{side}/{index}/{kind}",
+                    getattr(layer, kind),
+                    getattr(layer, f"{kind}_norm").norm,
+                )
                 if kind == "feed_forward":
                     for name in ("inner", "outer"):
                         found[f"{at}/{name}"] = getattr(sub_layer, name).kernel
@@ -45,8 +51,8 @@ def start_run(options: Options, make_dataset: Callable, buckets: int, cpu_device
 
     Args:
         options: model and training options.
-        make_dataset: a function () → the dataset of an update's buckets: {"source": [B, S], "target": [B, T]}. It is called when the
-            devices are set up, which must be before TensorFlow is used.
+        make_dataset: a function () → the dataset of an update's buckets: {"source": [B, S], "target": [B, T]}. It is
+            called when the devices are set up, which must be before TensorFlow is used.
         buckets: batches per update.
         cpu_devices: number of virtual CPU devices.
 
@@ -61,13 +67,20 @@ def start_run(options: Options, make_dataset: Callable, buckets: int, cpu_device
     keras.utils.set_random_seed(options.train.seed)
     model, adam = run._make_model(strategy, options)
     batches = devices.distribute(strategy, make_dataset(), options.train.micro_batch_tokens, buckets)
-    return strategy, model, batches, loop._make_train_step(strategy, model, adam, options.task, options.train, batches.element_spec)
+    return (
+        strategy,
+        model,
+        batches,
+        loop._make_train_step(strategy, model, adam, options.task, options.train, batches.element_spec),
+    )
 
 
 def start(task: dict):
-    """Returns a function (indices of updates) → {"losses": …, "target_tokens": …, "flops": …}, lists with a number for each update.
+    """Returns a function (indices of updates) → {"losses": …, "target_tokens": …, "flops": …}, lists with a number for
+    each update.
 
-    The updates must be asked for in order: 0, 1, …, the last, 0, 1, …. As in the product, the largest micro-batches run before the first.
+    The updates must be asked for in order: 0, 1, …, the last, 0, 1, …. As in the product, the largest micro-batches run
+    before the first.
 
     Args:
         task: see `worker.serve`.
@@ -81,7 +94,9 @@ def start(task: dict):
     if (weights := read_weights(task)) is not None:
         for name, variable in named_variables(model).items():
             variable.assign(weights[name])
-    device_memory.run_largest_micro_batches(strategy, train_step, task["longest"], options.train, strategy.num_replicas_in_sync)
+    device_memory.run_largest_micro_batches(
+        strategy, train_step, task["longest"], options.train, strategy.num_replicas_in_sync
+    )
     batches, expected, scale = iter(batches), itertools.cycle(range(task["updates"])), LossScale()
 
     def make_updates(indices: list[int]) -> dict:

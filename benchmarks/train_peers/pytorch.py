@@ -1,8 +1,9 @@
 """PyTorch: the training loop for any module, and two modules: `nn.Transformer` and a plain hand-written one.
 
-Both have the paper's layers as t2t_keras has them: attention projections without bias, an ε of 1e-6 in the layer norms, no dropout but on
-embeddings and sub-layer outputs, no layer norm at the end of a stack. The rest is what the framework offers: fused Adam, fused attention,
-autocast for bfloat16, label smoothing in `F.cross_entropy`, gradients added up by `backward`.
+Both have the paper's layers as t2t_keras has them: attention projections without bias, an ε of 1e-6 in the layer norms,
+no dropout but on embeddings and sub-layer outputs, no layer norm at the end of a stack. The rest is what the framework
+offers: fused Adam, fused attention, autocast for bfloat16, label smoothing in `F.cross_entropy`, gradients added up by
+`backward`.
 """
 
 import contextlib
@@ -28,7 +29,9 @@ def sinusoids(positions: int, d_model: int) -> torch.Tensor:
 
 
 class Embedding(nn.Module):
-    """The shared matrix with sinusoids and dropout; `logits` multiplies with the same matrix. [B, T] int → [B, T, D] in `dtype`."""
+    """The shared matrix with sinusoids and dropout; `logits` multiplies with the same matrix. [B, T] int → [B, T, D] in
+    `dtype`.
+    """
 
     def __init__(self, config: ModelConfig, positions: int, dtype: torch.dtype):
         super().__init__()
@@ -51,7 +54,9 @@ class Attention(nn.Module):
     def __init__(self, d_model: int, heads: int, cross: bool):
         super().__init__()
         self.heads = heads
-        self.projections = nn.ModuleList([nn.Linear(d_model, width * d_model, bias=False) for width in ((1, 2) if cross else (3,))])
+        self.projections = nn.ModuleList(
+            [nn.Linear(d_model, width * d_model, bias=False) for width in ((1, 2) if cross else (3,))]
+        )
         self.output = nn.Linear(d_model, d_model, bias=False)
 
     def forward(self, x, memory=None, mask=None, causal=False):
@@ -119,7 +124,9 @@ class Plain(nn.Module):
                     copy(attention.output.weight, of[f"{name}/output"].T)
                 copy_linear(layer.inner, of, "feed_forward/inner")
                 copy_linear(layer.outer, of, "feed_forward/outer")
-                kinds = [kind for kind in ("self_attention", "cross_attention", "feed_forward") if f"{kind}/gamma" in of]
+                kinds = [
+                    kind for kind in ("self_attention", "cross_attention", "feed_forward") if f"{kind}/gamma" in of
+                ]
                 for norm, kind in zip(layer.norms, kinds, strict=True):
                     copy_norm(norm, of, kind)
 
@@ -221,7 +228,9 @@ def learning_rate(model: ModelConfig, train: TrainConfig, step: int) -> float:
 
 
 def make_loss(module: nn.Module, train: TrainConfig, options: dict):
-    """Returns a function (source, target) → the sum of the smoothed cross entropy over real target tokens, compiled if `options` ask."""
+    """Returns a function (source, target) → the sum of the smoothed cross entropy over real target tokens, compiled if
+    `options` ask.
+    """
     bfloat16 = train.dtype == "bfloat16"
 
     def loss(source, target):
@@ -229,12 +238,17 @@ def make_loss(module: nn.Module, train: TrainConfig, options: dict):
         with torch.autocast("cpu", torch.bfloat16) if bfloat16 else contextlib.nullcontext():
             logits = module(source, shifted)
         return functional.cross_entropy(
-            logits.float().flatten(0, 1), target.flatten(), ignore_index=PAD, label_smoothing=train.label_smoothing, reduction="sum"
+            logits.float().flatten(0, 1),
+            target.flatten(),
+            ignore_index=PAD,
+            label_smoothing=train.label_smoothing,
+            reduction="sum",
         )
 
     if "compile" not in options:
         return loss
-    torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 10_000  # One for each shape.
+    # One for each shape.
+    torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 10_000
     return torch.compile(loss, dynamic=options["compile"] == "dynamic")
 
 
@@ -277,10 +291,11 @@ def start(task: dict):
     """Returns a function (indices of updates) → {"losses": …}.
 
     Args:
-        task: see `worker.serve`. Its `options` have the `model`, a key of `MODULES` or a module here with a class `Model`; and, to
-            compile, `compile`: dynamic or per shape.
+        task: see `worker.serve`. Its `options` have the `model`, a key of `MODULES` or a module here with a class
+            `Model`; and, to compile, `compile`: dynamic or per shape.
     """
-    # PyTorch's part for TensorBoard, which JoeyNMT imports, would import TensorFlow if it is installed: half a GiB for nothing.
+    # PyTorch's part for TensorBoard, which JoeyNMT imports, would import TensorFlow if it is installed: half a GiB for
+    # nothing.
     sys.modules.setdefault("tensorflow", None)
     torch.set_num_threads(task["threads"])
     torch.manual_seed(1)

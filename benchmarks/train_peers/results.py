@@ -25,10 +25,10 @@ def summary(found: dict, tokens: int, operations: float) -> dict:
         operations: of a round's matrix products, forward and backward.
 
     Returns:
-        `ours` and, by name, `peers`: speeds, `peak_gib`, `first_step` and `ceiling_share`; peers also have `ratio`, our speed in
-        multiples of theirs, and `ours_beside`, our speed in the same rounds. At the top level: `fastest_peer`; its `ratio` and
-        `memory_ratio`, which is our peak memory in multiples of its; our `ceiling_share`; and `ceiling`, FLOP/s. They are `None` without
-        a peer.
+        `ours` and, by name, `peers`: speeds, `peak_gib`, `first_step` and `ceiling_share`; peers also have `ratio`, our
+        speed in multiples of theirs, and `ours_beside`, our speed in the same rounds. At the top level: `fastest_peer`;
+        its `ratio` and `memory_ratio`, which is our peak memory in multiples of its; our `ceiling_share`; and
+        `ceiling`, FLOP/s. They are `None` without a peer.
     """
     measured = {name: peer["rounds"] for name, peer in found["peers"].items() if "rounds" in peer}
     everything = [each for rounds in measured.values() for each in rounds]
@@ -64,16 +64,22 @@ def summary(found: dict, tokens: int, operations: float) -> dict:
 def table(results: dict) -> str:
     """Formats the results as a Markdown table, fastest first, with what was not measured below it."""
     lines = [
-        "| | target tokens/s (slowest to fastest) | ours beside it | ours / it | peak memory (GiB) | first step (s) | share of ceiling | "
-        "losses differ by |",
+        "| | target tokens/s (slowest to fastest) | ours beside it | ours / it | peak memory (GiB) | first step (s) | "
+        "share of ceiling | losses differ by |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    rows = {OURS.name: results["ours"], **{name: peer for name, peer in results["peers"].items() if "tokens_per_second" in peer}}
+    rows = {
+        OURS.name: results["ours"],
+        **{name: peer for name, peer in results["peers"].items() if "tokens_per_second" in peer},
+    }
     for name, row in sorted(rows.items(), key=lambda item: item[1].get("ratio", 1)):
         speed = f"{row['tokens_per_second']:,.0f} ({row['slowest']:,.0f} to {row['fastest']:,.0f})"
         forms = {"ours_beside": ",.0f", "ratio": ".2f", "difference": ".1g"}
         beside, ratio, difference = (f"{row[key]:{form}}" if key in row else "" for key, form in forms.items())
         numbers = f"{row['peak_gib']:.2f} | {row['first_step']:.1f} | {row['ceiling_share']:.0%} | {difference}"
         lines.append(f"| {name} | {speed} | {beside} | {ratio} | {numbers} |")
-    lines += ["", *(f"Not measured: {name}: {peer['error']}" for name, peer in results["peers"].items() if "error" in peer)]
+    lines += [
+        "",
+        *(f"Not measured: {name}: {peer['error']}" for name, peer in results["peers"].items() if "error" in peer),
+    ]
     return "\n".join(lines).rstrip()

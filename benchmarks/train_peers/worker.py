@@ -1,7 +1,8 @@
 """The process of one contestant of `benchmarks/train.py`: builds its model, then makes updates when asked.
 
-Standard input has one request per line: the indices of the updates to make, as a JSON list. Each answer is one line of JSON on standard
-output: {"seconds": …, "peak_bytes": …, …}, where the rest is what the contestant returns, such as {"losses": […]}.
+Standard input has one request per line: the indices of the updates to make, as a JSON list. Each answer is one line of
+JSON on standard output: {"seconds": …, "peak_bytes": …, …}, where the rest is what the contestant returns, such as
+{"losses": […]}.
 """
 
 import importlib
@@ -15,12 +16,17 @@ from t2t_keras.system.machine import peak_memory
 
 
 def read_updates(task: dict) -> list[list[tuple]]:
-    """Returns the micro-batches of each update: (source [B, S], target [B, T]) int32, without empty rows and columns."""
+    """Returns the micro-batches of each update: (source [B, S], target [B, T]) int32, without empty rows and
+    columns.
+    """
     import numpy as np
 
     with np.load(task["batches"]) as arrays:
         return [
-            [tuple(arrays[f"micro_batch/{update}/{index}/{side}"] for side in ("source", "target")) for index in range(number)]
+            [
+                tuple(arrays[f"micro_batch/{update}/{index}/{side}"] for side in ("source", "target"))
+                for index in range(number)
+            ]
             for update, number in enumerate(task["micro_batches"])
         ]
 

@@ -45,7 +45,8 @@ def replacing(path: str, folder: str) -> Iterator[BinaryIO]:
 
     A runner may repeat or kill what writes it.
     """
-    unfinished = FileSystems.join(folder, f"part.{secrets.token_hex(8)}.tmp")  # `files.check_no_links` removes it after a kill.
+    # `files.check_no_links` removes it after a kill.
+    unfinished = FileSystems.join(folder, f"part.{secrets.token_hex(8)}.tmp")
     with FileSystems.create(unfinished) as file:
         yield file
     FileSystems.rename([unfinished], [path])

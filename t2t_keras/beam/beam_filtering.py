@@ -1,9 +1,11 @@
-"""Filters parallel text with Apache Beam: the same folder as that of `filtering.filter_text`, with the work of many workers.
+"""Filters parallel text with Apache Beam: the same folder as that of `filtering.filter_text`, with the work of many
+workers.
 
-The program reads the text and writes it in chunks to a folder that the workers can read. The workers judge single pairs, find repetitions,
-and score what is left; the program joins their verdicts in the order of the text. To find repetitions, the workers group hashes by their
-remainder, so that a group fits into memory, and look in the order of the text for those that were there before. Near repetitions are
-looked for after exact ones are rejected, as in `filtering`. So the result is the same for every runner and number of workers.
+The program reads the text and writes it in chunks to a folder that the workers can read. The workers judge single
+pairs, find repetitions, and score what is left; the program joins their verdicts in the order of the text. To find
+repetitions, the workers group hashes by their remainder, so that a group fits into memory, and look in the order of the
+text for those that were there before. Near repetitions are looked for after exact ones are rejected, as in `filtering`.
+So the result is the same for every runner and number of workers.
 """
 
 import functools
@@ -25,7 +27,8 @@ from t2t_keras.filtering import filtering
 
 HASHES_IN_GROUP = 2**22  # About so many are compared with each other in one process: some 100 MB.
 
-Judgement = tuple[list[filtering.Verdict], np.ndarray]  # Of N pairs, and hashes of those that break no rule: [N, 2] uint64.
+# Of N pairs, and hashes of those that break no rule: [N, 2] uint64.
+Judgement = tuple[list[filtering.Verdict], np.ndarray]
 
 
 class _Judge(beam.DoFn):
@@ -55,9 +58,17 @@ class _RejectRepeated(beam.PTransform):
         self.column, self.rule, self.groups = column, rule, groups
 
     def expand(self, judged):
-        within = judged | "Within chunks" >> beam.MapTuple(self._within)  # Later, a group has at most one hash of a kind for each chunk.
-        repeated = within | "Group" >> beam.FlatMapTuple(self._grouped) | beam.GroupByKey() | "Find" >> beam.FlatMapTuple(_repeated)
-        return {"judged": within, "repeated": repeated} | beam.CoGroupByKey() | "Reject" >> beam.MapTuple(self._rejected)
+        # Later, a group has at most one hash of a kind for each chunk.
+        within = judged | "Within chunks" >> beam.MapTuple(self._within)
+        repeated = (
+            within
+            | "Group" >> beam.FlatMapTuple(self._grouped)
+            | beam.GroupByKey()
+            | "Find" >> beam.FlatMapTuple(_repeated)
+        )
+        return (
+            {"judged": within, "repeated": repeated} | beam.CoGroupByKey() | "Reject" >> beam.MapTuple(self._rejected)
+        )
 
     def _within(self, first: int, judgement: Judgement) -> tuple[int, Judgement]:
         verdicts, hashes = list(judgement[0]), judgement[1]  # A runner may give the same object to several functions.
@@ -82,7 +93,9 @@ class _RejectRepeated(beam.PTransform):
 
 
 def _repeated(_: int, parts: Iterable[tuple[int, np.ndarray, np.ndarray]]) -> Iterator[tuple[int, list[int]]]:
-    """Yields (first pair, places in the chunk) of the hashes of a group that were there before, in the order of the text."""
+    """Yields (first pair, places in the chunk) of the hashes of a group that were there before, in the order of the
+    text.
+    """
     seen = filtering.Seen()
     for first, places, hashes in sorted(parts, key=lambda part: part[0]):
         if repeated := places[seen.add(hashes)].tolist():
@@ -159,9 +172,11 @@ def filter_text(
     Args:
         source, target, output_dir, config: see `filtering.filter_text`.
         runner, options: see `beam_runner.read`; it raises its errors.
-        exchange: a folder on any file system of Beam (such as `gs://…`) that the program and the workers can read and write, for one job
-            at a time. Its subfolder `t2t_keras_exchange` is used and then removed. The default is in the unfinished `output_dir`.
-        load_scores: returns the `scores` of `filtering.filter_text`; called once in each worker process. It may be pickled.
+        exchange: a folder on any file system of Beam (such as `gs://…`) that the program and the workers can read and
+            write, for one job at a time. Its subfolder `t2t_keras_exchange` is used and then removed. The default is in
+            the unfinished `output_dir`.
+        load_scores: returns the `scores` of `filtering.filter_text`; called once in each worker process. It may be
+            pickled.
     """
     judged = functools.partial(
         _judged, config=config, options=beam_runner.read(runner, options), exchange=exchange, load_scores=load_scores

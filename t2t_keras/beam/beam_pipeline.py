@@ -1,8 +1,9 @@
-"""Writes the training shards with Apache Beam (section 5.1): the same files as those of `prepare.write`, written by many workers.
+"""Writes the training shards with Apache Beam (section 5.1): the same files as those of `prepare.write`, written by
+many workers.
 
-The driver reads the text and writes it in chunks to a folder that the workers can read. The workers tokenize the chunks, group the
-pairs by shard, and write each shard in the order of the corpus. The shard of a pair depends only on the seed and the index of the pair:
-the result is the same for every runner and number of workers.
+The driver reads the text and writes it in chunks to a folder that the workers can read. The workers tokenize the
+chunks, group the pairs by shard, and write each shard in the order of the corpus. The shard of a pair depends only on
+the seed and the index of the pair: the result is the same for every runner and number of workers.
 """
 
 import functools
@@ -31,8 +32,8 @@ PAIRS_PER_CHUNK, BYTES_PER_CHUNK = 2**16, 2**26  # A chunk ends at the first of 
 class _Encode(beam.DoFn):
     """Tokenizes a chunk and groups its pairs by shard.
 
-    Maps the first index to (shard, (first index, [(ids, lengths) of each side])) for each shard. `ids` are concatenated sentences, in
-    the order of the text.
+    Maps the first index to (shard, (first index, [(ids, lengths) of each side])) for each shard. `ids` are concatenated
+    sentences, in the order of the text.
     """
 
     def __init__(self, exchange: str, models: tuple[bytes, ...], max_length: int, seed: int, number: int, task: Task):
@@ -52,11 +53,22 @@ class _Encode(beam.DoFn):
                 by_shard[shard].append(pair)
         for shard, chosen in enumerate(by_shard):
             # Concatenated, because runners are slow with many small arrays.
-            yield shard, (first, [(np.concatenate(sentences), [len(ids) for ids in sentences]) for sentences in zip(*chosen, strict=True)])
+            yield (
+                shard,
+                (
+                    first,
+                    [
+                        (np.concatenate(sentences), [len(ids) for ids in sentences])
+                        for sentences in zip(*chosen, strict=True)
+                    ],
+                ),
+            )
 
 
 class _WriteShard(beam.DoFn):
-    """Writes the file of a shard, and the result of `Shard.close` as JSON. The elements are (shard, results of `_Encode`)."""
+    """Writes the file of a shard, and the result of `Shard.close` as JSON. The elements are (shard, results of
+    `_Encode`).
+    """
 
     def __init__(self, exchange: str, names: list[str], vocab_size: int, columns: dict[str, bool]):
         self.exchange, self.names, self.vocab_size, self.columns = exchange, names, vocab_size, columns
@@ -96,9 +108,9 @@ def write(
     Args:
         folder, pairs, subwords, max_length, report, task, count, size, seed: see `prepare.write`.
         options: options of the pipeline, including the runner.
-        exchange: a folder on any file system of Beam (such as `gs://…`) that driver and workers can read and write, for one run at a
-            time. Its subfolder `t2t_keras_exchange` is used and then removed. The default is `folder`, for workers that share this file
-            system.
+        exchange: a folder on any file system of Beam (such as `gs://…`) that driver and workers can read and write, for
+            one run at a time. Its subfolder `t2t_keras_exchange` is used and then removed. The default is `folder`, for
+            workers that share this file system.
     """
     folder.mkdir(parents=True, exist_ok=True)
     names, described = shards.names(count, size), {}
@@ -126,7 +138,8 @@ def write(
 
 
 def writer(runner: str, options: str = "", exchange: str = "") -> Callable:
-    """Returns a `write_train` function for `prepare.prepare`. Checks the options of the pipeline before any text is read.
+    """Returns a `write_train` function for `prepare.prepare`. Checks the options of the pipeline before any text is
+    read.
 
     Args:
         runner, options: see `beam_runner.read`; it raises its errors.

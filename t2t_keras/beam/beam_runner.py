@@ -37,13 +37,18 @@ def read(runner: str, options: str = "") -> PipelineOptions:
         raise ValueError(f"Expected options that Apache Beam takes. Received: {options} ({received}).") from error
     if unknown:
         options = ", ".join(f"--{name}" for name in sorted(unknown))
-        logger.warning(f"Apache Beam does not know {options} in `beam_options`. Check the spelling, unless {runner} has such an option.")
+        logger.warning(
+            f"Apache Beam does not know {options} in `beam_options`. Check the spelling, unless {runner} has such an "
+            "option."
+        )
     return pipeline_options
 
 
 @contextlib.contextmanager
 def _ending_with_workers() -> Iterator[None]:
-    """Makes Beam's own runner fail inside a `with` block if a worker is killed; it would wait for the worker for ever."""
+    """Makes Beam's own runner fail inside a `with` block if a worker is killed; it would wait for the worker for
+    ever.
+    """
     ended, set_input, push = set(), ControlConnection.set_input, ControlConnection.push
     error = RuntimeError("A worker ended before its work, as when memory is short")
 

@@ -1,6 +1,7 @@
 """The files of a job: the texts, cut into chunks, and a folder that gets their translations.
 
-Each chunk is written when it is translated, under a name that it gets when it is whole. When a file has all of its chunks, they are joined.
+Each chunk is written when it is translated, under a name that it gets when it is whole. When a file has all of its
+chunks, they are joined.
 """
 
 import contextlib
@@ -112,7 +113,9 @@ class Folder:
             self.write_problems(name, problems)
 
     def remove_chunks(self) -> None:
-        """Removes the chunks of finished files, which a job that is killed leaves too. Those of other files stay for their next call."""
+        """Removes the chunks of finished files, which a job that is killed leaves too. Those of other files stay for
+        their next call.
+        """
         with FileSystems.open(self.output(JOB)) as file:
             names = list(json.loads(file.read())["inputs"])
         finished = [name for name in names if FileSystems.exists(self.output(name))]
@@ -126,7 +129,8 @@ def _file_name(path: str) -> str:
 
 
 def matched(patterns: str) -> dict[str, dict]:
-    """Returns the files that patterns with commas between them match, by the name of their translation: path, size and time of change.
+    """Returns the files that patterns with commas between them match, by the name of their translation: path, size and
+    time of change.
 
     Raises:
         ValueError: a pattern matches no file, or two translations would have one name.
@@ -143,14 +147,19 @@ def matched(patterns: str) -> dict[str, dict]:
             name = _file_name(each.path).removesuffix(".gz")
             about = {"path": each.path, "bytes": each.size_in_bytes, "changed": each.last_updated_in_seconds}
             if found.setdefault(name, about) != about:
-                raise ValueError(f"Expected files of different names. Received: {found[name]['path']} and {each.path}. Rename one.")
+                raise ValueError(
+                    f"Expected files of different names. Received: {found[name]['path']} and {each.path}. Rename one."
+                )
     if taken := sorted(found.keys() & {EXCHANGE, JOB, LOCK, *(f"{name}{PROBLEMS}" for name in found)}):
-        raise ValueError(f"Expected files of other names than this program writes. Received: {', '.join(taken)}. Rename them.")
+        raise ValueError(
+            f"Expected files of other names than this program writes. Received: {', '.join(taken)}. Rename them."
+        )
     return found
 
 
 def begin(folder: Folder, asked: dict, inputs: dict[str, dict]) -> list[str]:
-    """Describes a job in its folder, or checks that this is the job that was begun there. Writes nothing if all files are finished.
+    """Describes a job in its folder, or checks that this is the job that was begun there. Writes nothing if all files
+    are finished.
 
     Returns:
         The names of finished translations.
@@ -165,19 +174,29 @@ def begin(folder: Folder, asked: dict, inputs: dict[str, dict]) -> list[str]:
         try:
             begun = {name: dict(json.loads(content)[name]) for name in begun}
         except (ValueError, KeyError, TypeError):
-            raise ValueError(f"Expected a {JOB} of this program. Received: {folder.output(JOB)}, another file. {advice}") from None
+            raise ValueError(
+                f"Expected a {JOB} of this program. Received: {folder.output(JOB)}, another file. {advice}"
+            ) from None
         if others := [name for name in begun["asked"] | asked if asked.get(name) != begun["asked"].get(name)]:
             raise ValueError(
-                f"Expected the options and the model that {folder.path} was begun with. Received others: {', '.join(others)}. {advice}"
+                f"Expected the options and the model that {folder.path} was begun with. Received others: "
+                f"{', '.join(others)}. {advice}"
             )
     present = [name for name in inputs if FileSystems.exists(folder.output(name))]
     if foreign := [name for name in present if name not in begun["inputs"]]:
-        raise ValueError(f"Expected a folder without files of these names. Received: {folder.path} with {', '.join(foreign)}. {advice}")
+        raise ValueError(
+            f"Expected a folder without files of these names. Received: {folder.path} with {', '.join(foreign)}. "
+            f"{advice}"
+        )
     changed = [name for name, about in inputs.items() if begun["inputs"].get(name, about) != about]
     if finished := [inputs[name]["path"] for name in changed if name in present]:
-        raise ValueError(f"Expected files that are as they were translated. Received: {', '.join(finished)}, changed since. {advice}")
+        raise ValueError(
+            f"Expected files that are as they were translated. Received: {', '.join(finished)}, changed since. {advice}"
+        )
     if stale := [path for name in changed if FileSystems.exists(path := FileSystems.join(folder.exchange, name))]:
         FileSystems.delete(stale)
     if len(present) < len(inputs):
-        folder.write(folder.output(JOB), [json.dumps({"asked": asked, "inputs": begun["inputs"] | inputs}, indent=2).encode()])
+        folder.write(
+            folder.output(JOB), [json.dumps({"asked": asked, "inputs": begun["inputs"] | inputs}, indent=2).encode()]
+        )
     return present

@@ -1,7 +1,7 @@
 """Translates folders of text files with Apache Beam: `translate_files`.
 
-No step holds more than a chunk in memory. The worker that writes the last chunk of a file joins all, so a job that is killed loses the
-chunks that were under way.
+No step holds more than a chunk in memory. The worker that writes the last chunk of a file joins all, so a job that is
+killed loses the chunks that were under way.
 """
 
 import contextlib
@@ -24,7 +24,8 @@ from t2t_keras.system import files
 from t2t_keras.system.log import logger
 from t2t_keras.text.lines import bounded, decoded
 
-COUNTERS = ("chunks", "lines", "subwords", "milliseconds", "failures", "warnings", "unreadable_files")  # In the namespace `t2t_keras`.
+# In the namespace `t2t_keras`.
+COUNTERS = ("chunks", "lines", "subwords", "milliseconds", "failures", "warnings", "unreadable_files")
 
 
 class _Cut(beam.DoFn):
@@ -43,7 +44,9 @@ class _Cut(beam.DoFn):
             return
         firsts = itertools.accumulate((number for _, number in places), initial=1)
         numbered = enumerate(zip(places, firsts, strict=False))
-        chunks = [Chunk(file, index, len(places), offset, first, number) for index, ((offset, number), first) in numbered]
+        chunks = [
+            Chunk(file, index, len(places), offset, first, number) for index, ((offset, number), first) in numbered
+        ]
         missing = [chunk for chunk in chunks if not FileSystems.exists(self.folder.part(chunk))]
         if not missing:
             self.folder.join(chunks, file.name)
@@ -80,7 +83,9 @@ class _Write(beam.DoFn):
             self.folder.join(chunks, own.file.name)
 
 
-def translate_files(asked: LineTranslation, patterns: str, output: str, *, runner: str = "DirectRunner", options: str = "") -> None:
+def translate_files(
+    asked: LineTranslation, patterns: str, output: str, *, runner: str = "DirectRunner", options: str = ""
+) -> None:
     """Translates text files, plain or gzip, to a file of the same name each, with a line for each line, in their order.
 
     A file that has its name is finished: the next call skips it. Messages about lines are beside it, in NAME.problems.
@@ -144,12 +149,13 @@ def _report(folder: Folder, files: Sequence[File], totals: dict[str, int]) -> No
     """
     logger.info(
         f"Translated {totals['lines']:,} lines ({totals['subwords']:,} sub-words) of {len(files):,} files in "
-        f"{totals['milliseconds'] / 1000:,.1f} s of all workers, with {totals['failures']:,} failures and {totals['warnings']:,} warnings."
+        f"{totals['milliseconds'] / 1000:,.1f} s of all workers, with {totals['failures']:,} failures and "
+        f"{totals['warnings']:,} warnings."
     )
     if totals["failures"] or totals["warnings"]:
         logger.warning(f"See {folder.output('*' + PROBLEMS)} for the lines.")
     if unread := [file for file in files if not FileSystems.exists(folder.output(file.name))]:
         raise OSError(
-            f"{len(unread):,} of {len(files):,} files could not be read, such as {unread[0].path}: see {folder.output('*' + PROBLEMS)}. "
-            "The others are finished. Mend the files, and run the same command again."
+            f"{len(unread):,} of {len(files):,} files could not be read, such as {unread[0].path}: see "
+            f"{folder.output('*' + PROBLEMS)}. The others are finished. Mend the files, and run the same command again."
         )

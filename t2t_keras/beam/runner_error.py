@@ -13,13 +13,15 @@ class RunnerError(OSError):
 
     def __init__(self, runner: str, error: Exception):
         super().__init__(
-            f"Expected the runner {runner} to run the pipeline to its end. Received: {reason(error)}. Check the options of the "
-            "pipeline, the runner and its workers, and run the same command again."
+            f"Expected the runner {runner} to run the pipeline to its end. Received: {reason(error)}. Check the "
+            "options of the pipeline, the runner and its workers, and run the same command again."
         )
 
 
 def reason(error: Exception) -> str:
-    """Returns the last line that says why, without a final period: of a traceback of Python or Java, of a remote call, or of a message."""
+    """Returns the last line that says why, without a final period: of a traceback of Python or Java, of a remote call,
+    or of a message.
+    """
     text = str(error)
     remote = re.findall(r'^\s*details = "(.*)"$', text, re.MULTILINE)  # gRPC.
     said = [line for line in text.splitlines() if re.match(r"[^\s>~^]", line)]

@@ -1,6 +1,7 @@
 """Translates with Apache Beam in a pipeline of one's own: `Translate`.
 
-The workers load the model by Beam's RunInference, once for each process, and translate chunks of lines as `translate.py` does.
+The workers load the model by Beam's RunInference, once for each process, and translate chunks of lines as
+`translate.py` does.
 """
 
 import dataclasses
@@ -80,8 +81,9 @@ def failures_of(texts: Sequence[str], sizes: Iterable[int], jsonl: bool, first: 
 class Handler(ModelHandler):
     """Loads a model and translates chunks of lines with it, for RunInference.
 
-    RunInference shares the model among the threads of a process and has counters of its own. Its handlers for TensorFlow stack tensors of
-    one shape and return them without order; this one gives whole chunks to `LineTranslator`, which sorts their lines by length.
+    RunInference shares the model among the threads of a process and has counters of its own. Its handlers for
+    TensorFlow stack tensors of one shape and return them without order; this one gives whole chunks to
+    `LineTranslator`, which sorts their lines by length.
     """
 
     def __init__(self, asked: LineTranslation, terms: phrases.Terms, by_text: bool = False):
@@ -95,7 +97,10 @@ class Handler(ModelHandler):
     def run_inference(self, batch: Sequence[Lines], model: LineTranslator, inference_args=None) -> Iterator[Translated]:
         for lines in batch:
             started, warnings, failures = time.monotonic(), [], dict(lines.failures)
-            texts = [_blank(self.asked.jsonl) if number in failures else text for number, text in enumerate(lines.texts, lines.first)]
+            texts = [
+                _blank(self.asked.jsonl) if number in failures else text
+                for number, text in enumerate(lines.texts, lines.first)
+            ]
             results = list(_results(model, texts, lines.first, warnings, failures))
             count(
                 chunks=1,
@@ -121,8 +126,11 @@ def _blank(jsonl: bool) -> str:
     return json.dumps({"text": ""}) if jsonl else ""
 
 
-def _results(model: LineTranslator, texts: list[str], first: int, warnings: list[str], failures: dict[int, str]) -> Iterator[dict]:
-    """Yields the result of each line. If one makes the search fail, halves of the lines are tried until it is alone; it is then a failure.
+def _results(
+    model: LineTranslator, texts: list[str], first: int, warnings: list[str], failures: dict[int, str]
+) -> Iterator[dict]:
+    """Yields the result of each line. If one makes the search fail, halves of the lines are tried until it is alone; it
+    is then a failure.
 
     If a blank line fails too, then not for the text, and its error is raised.
     """
@@ -154,8 +162,9 @@ class Translate(beam.PTransform):
         terms, keep_patterns, jsonl, mbr: see `line_translation.LineTranslation`.
         options: see `decoding.loading.load`; none for an export.
 
-    Each dictionary has "source", the line; "text" and "score", or lists of them for `n_best`, `sample` and `mbr`; "truncated", whether only
-    its beginning was translated; with phrases "constraints_met"; and, if the line could not be translated, "error".
+    Each dictionary has "source", the line; "text" and "score", or lists of them for `n_best`, `sample` and `mbr`;
+    "truncated", whether only its beginning was translated; with phrases "constraints_met"; and, if the line could not
+    be translated, "error".
 
     Raises:
         FileNotFoundError: a folder is missing.
@@ -182,7 +191,14 @@ class Translate(beam.PTransform):
             received = ", ".join(options) or f"checkpoint={checkpoint}"
             raise ValueError(f"Expected no options for the export {export}: they are fixed. Received: {received}.")
         run = {"model_dir": [folder], "which": str(checkpoint), "dtype": "float32", "int8": False, **options}
-        own = {"n_best": n_best, "sample": sample, "terms": terms, "keep_patterns": keep_patterns, "jsonl": jsonl, "mbr": mbr}
+        own = {
+            "n_best": n_best,
+            "sample": sample,
+            "terms": terms,
+            "keep_patterns": keep_patterns,
+            "jsonl": jsonl,
+            "mbr": mbr,
+        }
         self.asked = LineTranslation({"export": export} if export else run, **own)
         self.terms = self.asked.read_terms()
 

@@ -17,13 +17,16 @@ def define(work: str, exchange: str = "") -> None:
 
     Args:
         work: what the program does with it, as "translate files".
-        exchange: where the program and the workers exchange files without `--beam_exchange`; empty: there is no such flag.
+        exchange: where the program and the workers exchange files without `--beam_exchange`; empty: there is no such
+            flag.
     """
     text = f"Runner of Apache Beam to {work} with: DirectRunner, DataflowRunner, FlinkRunner, …; empty: without Beam."
     flags.DEFINE_string("beam_runner", "", text)
     flags.DEFINE_string("beam_options", "", "Options of the Beam pipeline, as on a command line.")
     if exchange:
-        text = f"Temporary folder that this machine and the Beam workers can access, such as gs://…; empty: in {exchange}."
+        text = (
+            f"Temporary folder that this machine and the Beam workers can access, such as gs://…; empty: in {exchange}."
+        )
         flags.DEFINE_string("beam_exchange", "", text)
 
 
@@ -49,16 +52,21 @@ def given() -> dict[str, str]:
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Replaces the error of a `with` block that imports Apache Beam, if it is not installed, by one that says how to install it."""
+    """Replaces the error of a `with` block that imports Apache Beam, if it is not installed, by one that says how to
+    install it.
+    """
     try:
         yield
     except ImportError as error:
-        raise ValueError("--beam_runner requires Apache Beam: pip install 't2t_keras[beam]', or -e '.[beam]' in a checkout.") from error
+        raise ValueError(
+            "--beam_runner requires Apache Beam: pip install 't2t_keras[beam]', or -e '.[beam]' in a checkout."
+        ) from error
 
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Keeps what Beam, its runner and its workers write to stderr in a file inside a `with` block; the program's own messages are shown.
+    """Keeps what Beam, its runner and its workers write to stderr in a file inside a `with` block; the program's own
+    messages are shown.
 
     The file stays if the runner fails, and the error names it. Does nothing with `--traceback`.
     """

@@ -1,4 +1,6 @@
-"""Flagfiles, which absl reads too: here they may also be configs, given by name, and each argument knows which file it is from."""
+"""Flagfiles, which absl reads too: here they may also be configs, given by name, and each argument knows which file it
+is from.
+"""
 
 import os
 import pathlib
@@ -14,7 +16,9 @@ def expand(arguments: Sequence[str]) -> list[str]:
     return [argument for _, argument in with_sources(arguments)]
 
 
-def with_sources(arguments: Sequence[str], source: str = "command line", including: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+def with_sources(
+    arguments: Sequence[str], source: str = "command line", including: tuple[str, ...] = ()
+) -> list[tuple[str, str]]:
     """Replaces flagfiles by their lines, which may include other flagfiles, and says where each argument is from.
 
     Ends the program with a message if a file is missing, is not text or includes itself.
@@ -36,13 +40,18 @@ def with_sources(arguments: Sequence[str], source: str = "command line", includi
             continue
         path, lines = _read(name if equals else rest.pop(0))
         if path in including:
-            sys.exit(f"Error: Expected a flagfile that does not include itself. Received: {' includes '.join((*including, path))}.")
+            sys.exit(
+                "Error: Expected a flagfile that does not include itself. Received: "
+                f"{' includes '.join((*including, path))}."
+            )
         found += with_sources(lines, f"flagfile {pathlib.Path(path).stem}", (*including, path))
     return found
 
 
 def _read(name: str) -> tuple[str, list[str]]:
-    """Returns the path of a flagfile, which is given by its path, or by its name if it is a config, and its lines without comments."""
+    """Returns the path of a flagfile, which is given by its path, or by its name if it is a config, and its lines
+    without comments.
+    """
     given = pathlib.Path(os.path.expanduser(name))  # A shell leaves the ~ of --flagfile=~/mine.flags.
     paths = [given, *(folder / (name.removesuffix(".flags") + ".flags") for folder in CONFIGS)]
     found = next((path for path in paths if os.path.isfile(path)), None)

@@ -1,5 +1,5 @@
-"""Command-line flags: each option of the chosen architecture, of training, search and data is an absl flag of the same name, default and
-help text.
+"""Command-line flags: each option of the chosen architecture, of training, search and data is an absl flag of the same
+name, default and help text.
 """
 
 import contextlib
@@ -49,7 +49,12 @@ _DIVISORS = ("divide_widths", "divide_layers")  # Flags.
 def define(*groups) -> None:
     """Defines a flag for each field of the given dataclasses, and for its former name."""
     former = {new: old for old, new in FORMER_NAMES.items()}
-    define_flag = {bool: flags.DEFINE_boolean, int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
+    define_flag = {
+        bool: flags.DEFINE_boolean,
+        int: flags.DEFINE_integer,
+        float: flags.DEFINE_float,
+        str: flags.DEFINE_string,
+    }
     for group in groups:
         for field in dataclasses.fields(group):
             define_flag[field.type](field.name, field.default, field.metadata["help"])
@@ -59,10 +64,13 @@ def define(*groups) -> None:
 
 
 def define_run(architecture: str = run_options.TRANSFORMER) -> None:
-    """Defines `--architecture`, and a flag for each option of a run with this architecture: the given one, that of the run, or this."""
+    """Defines `--architecture`, and a flag for each option of a run with this architecture: the given one, that of the
+    run, or this.
+    """
     text = (
-        f"Architecture of the model: {run_options.TRANSFORMER}; rnn, a recurrent translator (Bahdanau et al. 2015); bert and classifier, "
-        "of t2t-pretrain and t2t-classify; or one that an installed package registers. A run keeps its own."
+        f"Architecture of the model: {run_options.TRANSFORMER}; rnn, a recurrent translator (Bahdanau et al. 2015); "
+        "bert and classifier, of t2t-pretrain and t2t-classify; or one that an installed package registers. A run "
+        "keeps its own."
     )
     flags.DEFINE_string(run_options.ARCHITECTURE, architecture, text)
     define(*run_options.groups_of(chosen_architecture()).values())
@@ -85,7 +93,8 @@ def chosen_architecture() -> str:
         except ValueError as error:
             sys.exit(f"Error: {messages.name_flags(str(error))}")
     for name in ("model_dir", "parent"):
-        with contextlib.suppress(KeyError, OSError, ValueError, RuntimeError):  # A new run, or one that is refused later.
+        # A new run, or one that is refused later.
+        with contextlib.suppress(KeyError, OSError, ValueError, RuntimeError):
             return run_folder.architecture_of(pathlib.Path(values[name]).expanduser())
     defined = run_options.ARCHITECTURE in flags.FLAGS
     return flags.FLAGS[run_options.ARCHITECTURE].default if defined else run_options.TRANSFORMER
@@ -107,7 +116,9 @@ def given_run() -> dict:
 def define_checkpoint() -> None:
     """Defines `--checkpoint`, the weights of a run to use."""
     choices = "|".join(CHECKPOINTS)
-    flags.DEFINE_string("checkpoint", CHECKPOINTS[0], f"<{choices}|STEP>: Weights to use; STEP is the number of an update.")
+    flags.DEFINE_string(
+        "checkpoint", CHECKPOINTS[0], f"<{choices}|STEP>: Weights to use; STEP is the number of an update."
+    )
     flags.register_validator("checkpoint", is_checkpoint, message=f"Expected {choices} or the number of an update.")
 
 
@@ -116,20 +127,29 @@ def define_scoring() -> tuple[flags.FlagHolder[bool], flags.FlagHolder[str]]:
     tokenizers = ["13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"]
     return (
         flags.DEFINE_boolean("lowercase", False, "Compute BLEU and chrF of lower-cased text."),
-        flags.DEFINE_enum("tokenize", "13a", tokenizers, "sacreBLEU's tokenisation; none if the text is already tokenised."),
+        flags.DEFINE_enum(
+            "tokenize", "13a", tokenizers, "sacreBLEU's tokenisation; none if the text is already tokenised."
+        ),
     )
 
 
 def define_trained_model(required: bool = True) -> None:
     """Defines the flags that `trained_model` reads: the run, its checkpoint, the precision, and the search options."""
-    text = "Folder of a training run; or several that write the same sub-words, separated by commas, which translate together."
+    text = (
+        "Folder of a training run; or several that write the same sub-words, separated by commas, which translate "
+        "together."
+    )
     flags.DEFINE_string("model_dir", None, text, required=required)
     flags.DEFINE_list("ensemble_weights", [], "Weights of several runs in their mean; empty: the same for each.")
-    flags.DEFINE_enum("ensemble_mean", ENSEMBLE_MEANS[0], ENSEMBLE_MEANS, "Average the probabilities of several runs, or their logs.")
+    flags.DEFINE_enum(
+        "ensemble_mean", ENSEMBLE_MEANS[0], ENSEMBLE_MEANS, "Average the probabilities of several runs, or their logs."
+    )
     define_checkpoint()
     text = "Type of weights and arithmetic; bfloat16 is faster if the processor supports it."
     flags.DEFINE_enum("dtype", TRANSLATING_DTYPES[0], TRANSLATING_DTYPES, text)
-    flags.DEFINE_boolean("int8", False, "Keep matrices in 8 bits per weight: an export is several times smaller, and slower.")
+    flags.DEFINE_boolean(
+        "int8", False, "Keep matrices in 8 bits per weight: an export is several times smaller, and slower."
+    )
     for side in ("source", "target"):
         text = f"Code of the {side} language, such as eng_Latn, of a multilingual model; empty for the run's."
         flags.DEFINE_string(f"{side}_language", "", text)
@@ -146,34 +166,50 @@ def run_folders(paths: str) -> list[pathlib.Path]:
         ValueError: there is none.
     """
     whole = pathlib.Path(paths).expanduser()
-    found = [whole] if os.path.isdir(whole) else [pathlib.Path(path.strip()).expanduser() for path in paths.split(",") if path.strip()]
+    found = (
+        [whole]
+        if os.path.isdir(whole)
+        else [pathlib.Path(path.strip()).expanduser() for path in paths.split(",") if path.strip()]
+    )
     if not found:
         raise ValueError(f"Expected the folder of a run as `model_dir`. Received: {paths!r}.")
     return found
 
 
 def trained_model() -> dict:
-    """Returns the arguments of `decoding.loading.load`, checked before TensorFlow is imported, and sets the environment that it decodes in.
+    """Returns the arguments of `decoding.loading.load`, checked before TensorFlow is imported, and sets the environment
+    that it decodes in.
 
     Raises:
         FileNotFoundError: the folder has no run.
         ValueError: an option is invalid.
     """
     values = {name: flags.FLAGS[name].value for name in ("checkpoint", "dtype", "int8", "ensemble_mean")}
-    languages = {name: flags.FLAGS[name].value for name in ("source_language", "target_language") if flags.FLAGS[name].value}
+    languages = {
+        name: flags.FLAGS[name].value for name in ("source_language", "target_language") if flags.FLAGS[name].value
+    }
     folders, search = run_folders(flags.FLAGS["model_dir"].value), given(DecodeConfig)
     models = [run_folder.groups(folder, "model")[0] for folder in folders]
     dataclasses.replace(*run_folder.groups(folders[0], "decode"), **search)
     try:
         weights = [float(weight) for weight in flags.FLAGS["ensemble_weights"].value]
     except ValueError as error:
-        raise ValueError(f"Expected numbers as `ensemble_weights`. Received: {','.join(flags.FLAGS['ensemble_weights'].value)}.") from error
+        raise ValueError(
+            f"Expected numbers as `ensemble_weights`. Received: {','.join(flags.FLAGS['ensemble_weights'].value)}."
+        ) from error
     check_ensemble(len(folders), weights, values["ensemble_mean"])
     for folder in folders:
         run_folder.check_checkpoint(folder, values["checkpoint"])
         piece_file.with_languages(run_folder.read_subwords(folder), **languages)
     process_environment.choose(models, values["dtype"], values["int8"])
-    return {"model_dir": folders, "which": values.pop("checkpoint"), "ensemble_weights": weights, **values, **languages, **search}
+    return {
+        "model_dir": folders,
+        "which": values.pop("checkpoint"),
+        "ensemble_weights": weights,
+        **values,
+        **languages,
+        **search,
+    }
 
 
 def translating_model() -> dict:
@@ -186,7 +222,9 @@ def translating_model() -> dict:
     if export is None:
         return trained_model()
     if present := [f"--{name}" for name in OF_TRAINED_MODEL if flags.FLAGS[name].present]:
-        raise ValueError(f"Expected no options of the model for the export {export}: they are fixed. Received: {', '.join(present)}.")
+        raise ValueError(
+            f"Expected no options of the model for the export {export}: they are fixed. Received: {', '.join(present)}."
+        )
     process_environment.choose_threads()
     return {"export": export}
 
@@ -197,21 +235,22 @@ def define_choice() -> None:
         "mbr",
         None,
         ["chrf"],
-        "Choose among the --beam_size translations, or --draws, of a line by minimum Bayes risk: the largest expected chrF, which is then "
-        "the score.",
+        "Choose among the --beam_size translations, or --draws, of a line by minimum Bayes risk: the largest expected "
+        "chrF, which is then the score.",
     )
     flags.DEFINE_string(
         "rerank_with",
         "",
-        "Folder of a second run. Its score of each of the --beam_size translations, or --draws, of a line is added to the first run's.",
+        "Folder of a second run. Its score of each of the --beam_size translations, or --draws, of a line is added to "
+        "the first run's.",
     )
     flags.DEFINE_float("rerank_weight", 1.0, "Weight of the scores of --rerank_with.", lower_bound=0)
     flags.DEFINE_enum(
         "rerank_direction",
         RERANK_DIRECTIONS[0],
         RERANK_DIRECTIONS,
-        "What the run of --rerank_with models: translations; translations with their words in reverse order; or sources, given "
-        "translations.",
+        "What the run of --rerank_with models: translations; translations with their words in reverse order; or "
+        "sources, given translations.",
     )
 
 
@@ -222,7 +261,11 @@ def choice() -> dict:
         ValueError: there are options of reranking, and no run to rerank with.
     """
     found = {name: flags.FLAGS[name].value for name in OF_CHOICE} | {"mbr": flags.FLAGS["mbr"].value or ""}
-    if unused := [f"--{name}" for name in ("rerank_weight", "rerank_direction") if flags.FLAGS[name].present and not found["rerank_with"]]:
+    if unused := [
+        f"--{name}"
+        for name in ("rerank_weight", "rerank_direction")
+        if flags.FLAGS[name].present and not found["rerank_with"]
+    ]:
         raise ValueError(f"Expected --rerank_with with {' and '.join(unused)}. Received none.")
     return found
 
@@ -232,8 +275,8 @@ def define_sampling() -> None:
     flags.DEFINE_boolean(
         "sample",
         False,
-        "Draw translations at random, with the probabilities of the model, in place of searching for the best; several --draws are "
-        "printed as --n_best is, with log P as their score.",
+        "Draw translations at random, with the probabilities of the model, in place of searching for the best; several "
+        "--draws are printed as --n_best is, with log P as their score.",
     )
     define(SampleConfig)
 
@@ -254,7 +297,9 @@ def sampling(of_search: Sequence[str]) -> SampleConfig | None:
             raise ValueError(f"Expected --sample with the options of sampling. Received: {received} without it.")
         return None
     if present := [f"--{name}" for name in of_search if flags.FLAGS[name].present]:
-        raise ValueError(f"Expected --sample without options of beam search. Received: {', '.join(present)}. --draws gives several.")
+        raise ValueError(
+            f"Expected --sample without options of beam search. Received: {', '.join(present)}. --draws gives several."
+        )
     return read(SampleConfig)
 
 
@@ -263,16 +308,24 @@ def define_table_3() -> None:
     flags.DEFINE_string(
         "model",
         "",
-        f"Row of Table 3, with all its options: table3/NAME, where NAME is {', '.join(paper.TABLE_3)}. Flags on the command line override "
-        "the row, and the row overrides a flagfile, except its --train_steps. Empty: the options as given.",
+        f"Row of Table 3, with all its options: table3/NAME, where NAME is {', '.join(paper.TABLE_3)}. Flags on the "
+        "command line override the row, and the row overrides a flagfile, except its --train_steps. Empty: the options "
+        "as given.",
     )
     define_divisors()
 
 
 def define_divisors() -> None:
     """Defines the flags that make the rows of Table 3 smaller."""
-    flags.DEFINE_float("divide_widths", 1.0, "Divide d_model, d_ff, d_k and d_v of the row of Table 3 by this, and round.", lower_bound=1.0)
-    flags.DEFINE_float("divide_layers", 1.0, "Divide the number of layers of the row of Table 3 by this, and round.", lower_bound=1.0)
+    flags.DEFINE_float(
+        "divide_widths",
+        1.0,
+        "Divide d_model, d_ff, d_k and d_v of the row of Table 3 by this, and round.",
+        lower_bound=1.0,
+    )
+    flags.DEFINE_float(
+        "divide_layers", 1.0, "Divide the number of layers of the row of Table 3 by this, and round.", lower_bound=1.0
+    )
 
 
 def with_table_3(given: dict, sources: dict[str, str]) -> tuple[dict, dict[str, str]]:
@@ -284,7 +337,9 @@ def with_table_3(given: dict, sources: dict[str, str]) -> tuple[dict, dict[str, 
     name = flags.FLAGS["model"].value
     table, _, row = name.partition("/")
     if name and table != "table3":
-        raise ValueError(f"Expected --model=table3/NAME, where NAME is one of {', '.join(paper.TABLE_3)}. Received: --model={name}.")
+        raise ValueError(
+            f"Expected --model=table3/NAME, where NAME is one of {', '.join(paper.TABLE_3)}. Received: --model={name}."
+        )
     if name:
         return with_row(row, given, sources, f"--model={name}")
     if any(flags.FLAGS[divisor].value != 1 for divisor in _DIVISORS):
@@ -295,7 +350,8 @@ def with_table_3(given: dict, sources: dict[str, str]) -> tuple[dict, dict[str, 
 def with_row(row: str, given: dict, sources: dict[str, str], source: str) -> tuple[dict, dict[str, str]]:
     """Adds the options of a row of Table 3, divided by --divide_widths and --divide_layers.
 
-    The row overrides flagfiles, and the command line overrides the row. The row's number of updates is used only if none is given.
+    The row overrides flagfiles, and the command line overrides the row. The row's number of updates is used only if
+    none is given.
 
     Args:
         row: its name.
@@ -321,7 +377,9 @@ def read(group):
 
 
 def folder(name: str) -> pathlib.Path:
-    """Returns the folder that a flag names. Raises `ValueError` for an empty name, which would be the working directory."""
+    """Returns the folder that a flag names. Raises `ValueError` for an empty name, which would be the working
+    directory.
+    """
     if not flags.FLAGS[name].value:
         raise ValueError(f"Expected a folder as --{name}. Received none.")
     return pathlib.Path(flags.FLAGS[name].value).expanduser()

@@ -22,8 +22,8 @@ def name_programs(text: str) -> str:
 
 
 def name_flags(text: str) -> str:
-    """Returns a message of the library as a program shows it: options, written as `option` or option=value, are flags, and control
-    characters are escaped.
+    """Returns a message of the library as a program shows it: options, written as `option` or option=value, are flags,
+    and control characters are escaped.
     """
 
     def flag(found: re.Match) -> str:

@@ -1,4 +1,6 @@
-"""What each program does: it parses its flags, shows the messages of the library, and turns errors into messages and exit codes."""
+"""What each program does: it parses its flags, shows the messages of the library, and turns errors into messages and
+exit codes.
+"""
 
 import contextlib
 import os
@@ -39,15 +41,17 @@ class _MessageFormatter(Formatter):
 def without_noise():
     """Hides messages that TensorFlow writes to stderr on every machine and that TF_CPP_MIN_LOG_LEVEL does not suppress.
 
-    For importing TensorFlow and loading models. Everything else is still written, even if the process crashes. Does nothing if the
-    user has set TF_CPP_MIN_LOG_LEVEL to 0, which asks for all messages.
+    For importing TensorFlow and loading models. Everything else is still written, even if the process crashes. Does
+    nothing if the user has set TF_CPP_MIN_LOG_LEVEL to 0, which asks for all messages.
     """
     if _all_messages or not shutil.which("grep"):
         yield
         return
     sys.stderr.flush()
     stderr = os.dup(2)
-    with subprocess.Popen(["grep", "-vE", "--line-buffered", _NOISE], stdin=subprocess.PIPE, stdout=2, start_new_session=True) as grep:
+    with subprocess.Popen(
+        ["grep", "-vE", "--line-buffered", _NOISE], stdin=subprocess.PIPE, stdout=2, start_new_session=True
+    ) as grep:
         os.dup2(grep.stdin.fileno(), 2)
         try:
             yield
@@ -58,7 +62,9 @@ def without_noise():
 
 
 def at_keyboard(stream: IO) -> bool:
-    """Returns whether the input of a program is typed, and asks for it if so. Its lines are then to be answered one at a time."""
+    """Returns whether the input of a program is typed, and asks for it if so. Its lines are then to be answered one at
+    a time.
+    """
     if stream.isatty():
         print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
         return True
@@ -83,7 +89,10 @@ def _parse(arguments: list[str]) -> list[str]:
         if not others or run_options.ARCHITECTURE not in flags.FLAGS:
             _end_with(error)
         of = " or ".join(f"--architecture={name}" for name in others)
-        sys.exit(f"Error: Expected options of --architecture={chosen_architecture()}. Received: --{error.flagname}, an option of {of}.")
+        sys.exit(
+            f"Error: Expected options of --architecture={chosen_architecture()}. Received: --{error.flagname}, an "
+            f"option of {of}."
+        )
     except flags.Error as error:
         _end_with(error)
     except BrokenPipeError:  # Of `--help | head`.
@@ -103,8 +112,8 @@ def _end_with(error: flags.Error) -> NoReturn:
 def run(main, operands: str = "") -> None:
     """Parses the flags, runs `main` and exits with its result, or 0.
 
-    Messages of the library are shown on stderr. A `ValueError` or `OSError` is reported on one line without a traceback, and exits
-    with 1.
+    Messages of the library are shown on stderr. A `ValueError` or `OSError` is reported on one line without a
+    traceback, and exits with 1.
 
     Args:
         main: called without arguments or, if the program takes operands, with the list of them.
@@ -135,7 +144,9 @@ def run(main, operands: str = "") -> None:
         except RuntimeError as error:
             if str(error) != _NO_HOME:
                 raise
-            print(f"Error: {_NO_HOME} A path begins with ~, or with ~ and the name of an unknown user.", file=sys.stderr)
+            print(
+                f"Error: {_NO_HOME} A path begins with ~, or with ~ and the name of an unknown user.", file=sys.stderr
+            )
             return 1
         except BrokenPipeError:  # Of `… | head`.
             return _discard_stdout()
@@ -176,7 +187,8 @@ class _VersionFlag(flags.BooleanFlag):
 
 
 _all_messages = os.environ.get(_LEVEL) == "0"
-# Set before TensorFlow is imported. 2 shows errors; 3 hides them too, as without a GPU most logged errors are about the missing GPU.
+# Set before TensorFlow is imported. 2 shows errors; 3 hides them too, as without a GPU most logged errors are about the
+# missing GPU.
 os.environ.setdefault(_LEVEL, "2" if list(pathlib.Path("/dev").glob("nvidia*")) else "3")
 flags.DEFINE_boolean("traceback", False, "Show the traceback of an error.")
 flags.DEFINE_flag(_VersionFlag("version", False, "Print the version and exit.", allow_hide_cpp=True))

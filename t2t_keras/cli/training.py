@@ -23,13 +23,16 @@ def define(architecture: str = run_options.TRANSFORMER) -> None:
     """
     text = "Folder of the run: options, sub-words, checkpoints, TensorBoard logs."
     flags.DEFINE_string("model_dir", None, text, required=True)
-    flags.DEFINE_string("data_dir", "", "Folder of prepared data, or where to prepare it; empty: the run's, or model_dir/data.")
+    flags.DEFINE_string(
+        "data_dir", "", "Folder of prepared data, or where to prepare it; empty: the run's, or model_dir/data."
+    )
     text = "Number of virtual CPU devices to train on without a GPU, to try out several devices."
     flags.DEFINE_integer("cpu_devices", 1, text, lower_bound=1)
     flags.DEFINE_boolean(
         "dry_run",
         False,
-        "Prepare the data, run the largest micro-batches without changing any weight, and exit. A new run keeps the options.",
+        "Prepare the data, run the largest micro-batches without changing any weight, and exit. A new run keeps the "
+        "options.",
     )
     options.define_run(architecture)
 

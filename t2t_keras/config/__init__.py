@@ -1,6 +1,8 @@
-"""All options and their defaults: the Transformer (section 3), other networks, training (section 5), decoding (6.1) and data (5.1).
+"""All options and their defaults: the Transformer (section 3), other networks, training (section 5), decoding (6.1) and
+data (5.1).
 
-`cli.flags` turns each field into a flag, and `--help` prints its help text. This module imports neither TensorFlow nor Keras.
+`cli.flags` turns each field into a flag, and `--help` prints its help text. This module imports neither TensorFlow nor
+Keras.
 """
 
 import dataclasses
@@ -13,12 +15,14 @@ from collections.abc import Sequence
 from t2t_keras.config import patterns
 
 TEXTS = ("train_source", "train_target", "valid_source", "valid_target")  # Options that name text.
-FILES = (*TEXTS, "subwords_file", "source_subwords_file")  # Options of `DataConfig` that name files, whose contents count.
+# Options of `DataConfig` that name files, whose contents count.
+FILES = (*TEXTS, "subwords_file", "source_subwords_file")
 STARTS = ("parent", "encoder_from")  # Options of `TrainConfig` that name a run whose weights a new run starts from.
 OF_START = (*STARTS, "embeddings")  # Options of `TrainConfig` that name paths.
 # Options of `DataConfig` for any corpus.
 TEXT_OPTIONS = (
-    "source_tag", "max_length", "subwords", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines", "keep_patterns"
+    "source_tag", "max_length", "subwords", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines",
+    "keep_patterns"
 )  # fmt: skip
 # Former names of options, which version 0.1 still accepts.
 FORMER_NAMES = {
@@ -42,8 +46,10 @@ MAX_ALPHA = 10  # Exponent of the length penalty: float32 holds the penalty of a
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # Of sampling: float32 holds all logits divided by these.
 TEMPERATURES = f"{MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
 TRANSLATING_DTYPES = ("float32", "bfloat16")  # Of the weights and the arithmetic of a loaded run.
-ENSEMBLE_MEANS = ("probabilities", "logs")  # What the mean of the predictions of several models is of; see `model.ensemble.mean`.
-RERANK_DIRECTIONS = ("forward", "right_to_left", "backward")  # What a run that reranks was trained on; see `decoding.reranking`.
+# What the mean of the predictions of several models is of; see `model.ensemble.mean`.
+ENSEMBLE_MEANS = ("probabilities", "logs")
+# What a run that reranks was trained on; see `decoding.reranking`.
+RERANK_DIRECTIONS = ("forward", "right_to_left", "backward")
 MAX_INT = 2**31 - 1  # Largest value of an integer option that sets no smaller limit.
 _TYPES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
 _TAG = re.compile(r"[^\s▁]{2,64}")  # Of a source line.
@@ -57,7 +63,11 @@ def check_ensemble(models: int, weights: Sequence[float], mean: str) -> None:
     weights = list(weights)
     possible = all(isinstance(weight, numbers.Real) and 1e-6 <= weight <= 1e6 for weight in weights)
     if weights and not (len(weights) == models > 1 and possible):
-        expected = f"{models} `ensemble_weights`, numbers of 1e-6 to 1e6" if models > 1 else "several models with `ensemble_weights`"
+        expected = (
+            f"{models} `ensemble_weights`, numbers of 1e-6 to 1e6"
+            if models > 1
+            else "several models with `ensemble_weights`"
+        )
         raise ValueError(f"Expected {expected}. Received: {', '.join(map(str, weights))}.")
     if mean not in ENSEMBLE_MEANS:
         raise ValueError(f"Expected `ensemble_mean` to be one of {', '.join(ENSEMBLE_MEANS)}. Received: {mean}.")
@@ -99,7 +109,9 @@ def _require(fields, condition: bool, names: str, expected: str) -> None:
 
 
 def check_types(fields) -> None:
-    """Checks that each field has a value of its type, and that numbers are finite and within the limit of their field."""
+    """Checks that each field has a value of its type, and that numbers are finite and within the limit of their
+    field.
+    """
     for field in dataclasses.fields(fields):
         value = getattr(fields, field.name)
         fits = isinstance(value, (int, float) if field.type is float else field.type) and (
@@ -134,33 +146,39 @@ class ModelConfig:
     d_v: int = option(64, "Width of the values of one head (section 3.2.2).", 2**16)
     dropout: float = option(0.1, "Dropout rate, P_drop, on sub-layer outputs and embedding sums (section 5.4).")
     attention_dropout: float = option(0.0, "Dropout rate of the attention weights; the paper has none.")
-    activation_dropout: float = option(0.0, "Dropout rate between the two layers of the feed-forward networks; the paper has none.")
+    activation_dropout: float = option(
+        0.0, "Dropout rate between the two layers of the feed-forward networks; the paper has none."
+    )
     word_dropout: float = option(
         0.0,
-        "Share of the tokens of source and target whose embeddings training replaces by zeros (Sennrich et al. 2016); with --simcut, in "
-        "its second pass only.",
+        "Share of the tokens of source and target whose embeddings training replaces by zeros (Sennrich et al. 2016); "
+        "with --simcut, in its second pass only.",
     )
     r_drop: float = option(
         0.0,
-        "Weight, alpha, of the divergence between two passes with other dropout over each sentence (R-Drop, Liang et al. 2021); training "
-        "takes twice the time and memory. 0 makes one pass.",
+        "Weight, alpha, of the divergence between two passes with other dropout over each sentence (R-Drop, Liang et "
+        "al. 2021); training takes twice the time and memory. 0 makes one pass.",
     )
     simcut: float = option(
         0.0,
-        "Weight, alpha, of the divergence of a second pass without the words of --word_dropout from the first (SimCut, Gao et al. 2022: 3 "
-        "with --word_dropout=0.05); training takes twice the time and memory. 0 makes one pass.",
+        "Weight, alpha, of the divergence of a second pass without the words of --word_dropout from the first (SimCut, "
+        "Gao et al. 2022: 3 with --word_dropout=0.05); training takes twice the time and memory. 0 makes one pass.",
     )
-    learned_positions: int = option(0, "Number of learned position embeddings (Table 3, row E); 0 uses sinusoids (section 3.5).", 2**20)
+    learned_positions: int = option(
+        0, "Number of learned position embeddings (Table 3, row E); 0 uses sinusoids (section 3.5).", 2**20
+    )
     sinusoids: str = option(
         PAPER,
-        "Frequencies of the sinusoids: paper, 10000^(-2i / d_model) (section 3.5); or tensor2tensor, 10000^(-i / (d_model / 2 - 1)), as in "
-        "Marian and fairseq.",
+        "Frequencies of the sinusoids: paper, 10000^(-2i / d_model) (section 3.5); or tensor2tensor, 10000^(-i / "
+        "(d_model / 2 - 1)), as in Marian and fairseq.",
     )
-    first_position: int = option(0, "Position of the first token for the sinusoids; the paper's is 0, and that of fairseq 2.", 2**16)
+    first_position: int = option(
+        0, "Position of the first token for the sinusoids; the paper's is 0, and that of fairseq 2.", 2**16
+    )
     attention_window: int = option(
         0,
-        "Size r of the neighborhood that the encoder's self-attention is restricted to (section 4): position i attends to the positions j "
-        "with |i - j| <= r // 2. 0, as in the paper's models, does not restrict it.",
+        "Size r of the neighborhood that the encoder's self-attention is restricted to (section 4): position i attends "
+        "to the positions j with |i - j| <= r // 2. 0, as in the paper's models, does not restrict it.",
         2**16,
     )
     attention_bias: bool = option(
@@ -168,24 +186,28 @@ class ModelConfig:
     )
     attention: str = option(
         SCALED,
-        "Attention function (section 3.2.1): scaled, the paper's dot product divided by the square root of d_k; unscaled; or additive, for "
-        "small models: it takes d_k times the memory of the others.",
+        "Attention function (section 3.2.1): scaled, the paper's dot product divided by the square root of d_k; "
+        "unscaled; or additive, for small models: it takes d_k times the memory of the others.",
     )
-    activation: str = option("relu", "Activation of the feed-forward networks: relu, as in the paper (section 3.3), gelu or swish.")
+    activation: str = option(
+        "relu", "Activation of the feed-forward networks: relu, as in the paper (section 3.3), gelu or swish."
+    )
     norm: str = option(
         POST,
-        "Layer normalization of a sub-layer: post, LayerNorm(x + Sublayer(x)), as in the paper (section 3.1); or pre, x + "
-        "Sublayer(LayerNorm(x)), with another one after each stack.",
+        "Layer normalization of a sub-layer: post, LayerNorm(x + Sublayer(x)), as in the paper (section 3.1); or pre, "
+        "x + Sublayer(LayerNorm(x)), with another one after each stack.",
     )
     norm_epsilon: float = option(1e-6, "What layer normalization adds to the variance; the paper gives no value.")
     source_vocab_size: int = option(
         0,
-        "Size of a sub-word vocabulary of the source, with an embedding matrix of its own; --vocab_size is then that of the target. 0, as "
-        "in the paper, shares vocabulary and matrix (section 3.4).",
+        "Size of a sub-word vocabulary of the source, with an embedding matrix of its own; --vocab_size is then that "
+        "of the target. 0, as in the paper, shares vocabulary and matrix (section 3.4).",
         2**24,
     )
     tie_logits: bool = option(
-        True, "Compute the logits with the embedding matrix of the target (section 3.4); otherwise they have a matrix of their own."
+        True,
+        "Compute the logits with the embedding matrix of the target (section 3.4); otherwise they have a matrix of "
+        "their own.",
     )
     logits_bias: bool = option(False, "Add a bias to the logits; the paper has none (section 3.4).")
 
@@ -193,18 +215,35 @@ class ModelConfig:
         check_types(self)
         for name in ("encoder_layers", "decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v"):
             _require(self, getattr(self, name) >= 1, name, "a positive number")
-        _require(self, self.d_model % 2 == 0, "d_model", "an even number, because sinusoids come in pairs (section 3.5)")
+        _require(
+            self, self.d_model % 2 == 0, "d_model", "an even number, because sinusoids come in pairs (section 3.5)"
+        )
         for name in ("dropout", "attention_dropout", "activation_dropout", "word_dropout"):
             _require(self, 0 <= getattr(self, name) < 1, name, "a dropout rate in [0, 1)")
         incompatible = "no attention_dropout with an attention_window"
-        _require(self, not (self.attention_dropout and self.attention_window), "attention_dropout attention_window", incompatible)
+        _require(
+            self,
+            not (self.attention_dropout and self.attention_window),
+            "attention_dropout attention_window",
+            incompatible,
+        )
         for name in ("r_drop", "simcut"):
             _require(self, getattr(self, name) >= 0, name, "a weight of at least 0")
         _require(self, not (self.r_drop and self.simcut), "r_drop simcut", "at most one of the two")
         rates = "dropout attention_dropout activation_dropout word_dropout"
         differ = any(getattr(self, name) for name in rates.split())
-        _require(self, differ or not self.r_drop, f"r_drop {rates}", "a dropout rate above 0, so that the two passes of r_drop differ")
-        _require(self, self.word_dropout or not self.simcut, "simcut word_dropout", "a word_dropout for the second pass of simcut")
+        _require(
+            self,
+            differ or not self.r_drop,
+            f"r_drop {rates}",
+            "a dropout rate above 0, so that the two passes of r_drop differ",
+        )
+        _require(
+            self,
+            self.word_dropout or not self.simcut,
+            "simcut word_dropout",
+            "a word_dropout for the second pass of simcut",
+        )
         _require(self, self.learned_positions >= 0, "learned_positions", "a number of positions, or 0 for sinusoids")
         _require(self, self.sinusoids in SINUSOIDS, "sinusoids", f"one of {', '.join(SINUSOIDS)}")
         wide = "at least 4 columns for tensor2tensor's sinusoids"
@@ -217,7 +256,9 @@ class ModelConfig:
             "learned_positions sinusoids first_position",
             of_sinusoids,
         )
-        _require(self, self.attention_window >= 0, "attention_window", "a number of positions, or 0 for attention to all")
+        _require(
+            self, self.attention_window >= 0, "attention_window", "a number of positions, or 0 for attention to all"
+        )
         _require(self, self.attention in ATTENTION_FUNCTIONS, "attention", f"one of {', '.join(ATTENTION_FUNCTIONS)}")
         restricted = f"`attention={SCALED}` with an `attention_window`"
         _require(self, self.attention == SCALED or not self.attention_window, "attention attention_window", restricted)
@@ -252,7 +293,9 @@ class ModelConfig:
         layer = 2 * attention + feed_forward + 3 * norm
         logits = self.vocab_size * (self.d_model * (not self.tie_logits) + self.logits_bias)
         target_embedding = self.vocab_size * self.d_model * (self.source_vocab_size > 0)
-        return self.encoder_weights + target_embedding + logits + self.decoder_layers * layer + norm * (self.norm == PRE)
+        return (
+            self.encoder_weights + target_embedding + logits + self.decoder_layers * layer + norm * (self.norm == PRE)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,13 +303,16 @@ class RnnConfig:
     """Options of the recurrent translator with attention (Bahdanau et al. 2015)."""
 
     vocab_size: int = option(37000, "Size of the sub-word vocabulary shared by source and target (section 5.1).", 2**24)
-    d_model: int = option(512, "Width of the decoder's state, of each direction of the encoder, and of the attention.", 2**16)
+    d_model: int = option(
+        512, "Width of the decoder's state, of each direction of the encoder, and of the attention.", 2**16
+    )
     d_embedding: int = option(0, "Width of the embeddings and of the output layer; 0: --d_model.", 2**16)
     encoder_layers: int = option(1, "Number of bidirectional layers of the encoder.", 1000)
     cell: str = option("gru", "Recurrent cell: gru (Cho et al. 2014) or lstm (Hochreiter and Schmidhuber 1997).")
     attention: str = option(
         "additive",
-        "Attention function (section 3.2.1): additive, scaled (dot product divided by the square root of its width) or unscaled.",
+        "Attention function (section 3.2.1): additive, scaled (dot product divided by the square root of its width) or "
+        "unscaled.",
     )
     layer_norm: bool = option(True, "Normalise the inputs of the gates of all cells (Ba et al. 2016).")
     embedding_dropout: float = option(0.2, "Dropout rate of the embeddings.")
@@ -274,12 +320,14 @@ class RnnConfig:
     output_dropout: float = option(0.2, "Dropout rate of the layer before the logits.")
     source_vocab_size: int = option(
         0,
-        "Size of a sub-word vocabulary of the source, with an embedding matrix of its own; --vocab_size is then that of the target. 0 "
-        "shares vocabulary and matrix.",
+        "Size of a sub-word vocabulary of the source, with an embedding matrix of its own; --vocab_size is then that "
+        "of the target. 0 shares vocabulary and matrix.",
         2**24,
     )
     tie_logits: bool = option(
-        True, "Compute the logits with the embedding matrix of the target (section 3.4); otherwise they have a matrix of their own."
+        True,
+        "Compute the logits with the embedding matrix of the target (section 3.4); otherwise they have a matrix of "
+        "their own.",
     )
 
     def __post_init__(self):
@@ -307,7 +355,8 @@ class RnnConfig:
     def num_weights(self) -> int:
         """Number of weights in all matrices and vectors."""
         memory, states = 2 * self.d_model, 2 if self.cell == "lstm" else 1
-        vectors = (2 if self.cell == "gru" else 1) + 4 * self.layer_norm  # Biases; gains and biases of two layer normalisations.
+        # Biases; gains and biases of two layer normalisations.
+        vectors = (2 if self.cell == "gru" else 1) + 4 * self.layer_norm
 
         def cell(inputs: int) -> int:
             return self.gates * self.d_model * (inputs + self.d_model + vectors)
@@ -322,7 +371,9 @@ class RnnConfig:
 
 @dataclasses.dataclass(frozen=True)
 class _PairEncoderConfig:
-    """Options of an encoder of one sentence or two, as in BERT (Devlin et al. 2019). The defaults are its base model."""
+    """Options of an encoder of one sentence or two, as in BERT (Devlin et al. 2019). The defaults are its base
+    model.
+    """
 
     vocab_size: int = option(30000, "Number of sub-words.", 2**24)
     encoder_layers: int = option(12, "Number of encoder layers, L.", 1000)
@@ -331,7 +382,9 @@ class _PairEncoderConfig:
     num_heads: int = option(12, "Number of attention heads, A; each has the width H / A.", 2**12)
     dropout: float = option(0.1, "Dropout rate on sub-layer outputs and embedding sums.")
     attention_dropout: float = option(0.1, "Dropout rate of the attention weights.")
-    learned_positions: int = option(512, "Number of learned position embeddings; 0 uses sinusoids (section 3.5).", 2**20)
+    learned_positions: int = option(
+        512, "Number of learned position embeddings; 0 uses sinusoids (section 3.5).", 2**20
+    )
     attention_bias: bool = option(True, "Add biases to the projections of attention.")
     activation: str = option("gelu", "Activation of the feed-forward networks: relu, gelu or swish.")
     norm: str = option(POST, "Layer normalization of a sub-layer: post, after the sum as in the paper, or pre.")
@@ -357,7 +410,9 @@ class _PairEncoderConfig:
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig(_PairEncoderConfig):
-    """Options of the pretraining of an encoder with masked words and next sentences (Devlin et al. 2019, section 3.1)."""
+    """Options of the pretraining of an encoder with masked words and next sentences (Devlin et al. 2019, section
+    3.1).
+    """
 
     mask_rate: float = option(0.15, "Share of the sub-words to predict.")
     whole_words: bool = option(False, "Mask all sub-words of a word, or none.")
@@ -369,7 +424,8 @@ class BertConfig(_PairEncoderConfig):
     @property
     def num_weights(self) -> int:
         """Number of weights in all matrices and vectors."""
-        of_words = self.d_model * (self.d_model + 3) + self.vocab_size  # A layer, its normalization, and the bias of the logits.
+        # A layer, its normalization, and the bias of the logits.
+        of_words = self.d_model * (self.d_model + 3) + self.vocab_size
         return self._pair_weights + of_words + 2 * (self.d_model + 1)
 
 
@@ -377,13 +433,20 @@ class BertConfig(_PairEncoderConfig):
 class ClassifierConfig(_PairEncoderConfig):
     """Options of a classifier of sentences or pairs of sentences (Devlin et al. 2019, section 4.1)."""
 
-    labels: str = option("", "Names of the classes, separated by commas; t2t-classify reads them from the training text.")
+    labels: str = option(
+        "", "Names of the classes, separated by commas; t2t-classify reads them from the training text."
+    )
 
     def __post_init__(self):
         super().__post_init__()
         names = self.names
         different = len(set(names)) == len(names)
-        _require(self, not self.labels or (len(names) > 1 and all(names) and different), "labels", "two different names or more")
+        _require(
+            self,
+            not self.labels or (len(names) > 1 and all(names) and different),
+            "labels",
+            "two different names or more",
+        )
 
     @property
     def names(self) -> list[str]:
@@ -404,17 +467,21 @@ class TrainConfig:
     warmup_steps: int = option(4000, "Number of updates over which the learning rate increases (section 5.3).")
     learning_rate_factor: float = option(1.0, "Factor on the learning rate of section 5.3.")
     learning_rate: float = option(
-        0.0, "Constant learning rate after a linear warm-up, as for fine-tuning, in place of that of section 5.3; 0 for the paper's."
+        0.0,
+        "Constant learning rate after a linear warm-up, as for fine-tuning, in place of that of section 5.3; 0 for the "
+        "paper's.",
     )
     cooldown_steps: int = option(
         0,
-        "Number of updates up to --train_steps over which the learning rate also falls linearly to 0, as in Zhai et al. (2022); 0, as in "
-        "the paper, has none. A run that is resumed with more --train_steps goes back to the rate of section 5.3 until its new last "
-        "updates. Skipped updates do not lower the rate.",
+        "Number of updates up to --train_steps over which the learning rate also falls linearly to 0, as in Zhai et "
+        "al. (2022); 0, as in the paper, has none. A run that is resumed with more --train_steps goes back to the rate "
+        "of section 5.3 until its new last updates. Skipped updates do not lower the rate.",
     )
     label_smoothing: float = option(0.1, "Label smoothing, epsilon_ls, over the whole vocabulary (section 5.4).")
     clip_norm: float = option(0.0, "Maximum global norm of the gradient; 0, as in the paper, does not clip it.")
-    batch_tokens: int = option(25_000, "Tokens of one update on each side, padding included (section 5.1), on all devices together.")
+    batch_tokens: int = option(
+        25_000, "Tokens of one update on each side, padding included (section 5.1), on all devices together."
+    )
     buckets_per_update: int = option(
         4, "Number of batches in one update, each with sentences of similar length; the paper has 1 (section 5.1)."
     )
@@ -422,77 +489,109 @@ class TrainConfig:
         8192, "Tokens on each side, padding included, that one device processes at once; larger batches are split."
     )
     micro_batches_at_once: int = option(
-        0, "Number of micro-batches that a device computes at a time; 0: one on a GPU, and on a CPU as cores and memory allow.", 64
+        0,
+        "Number of micro-batches that a device computes at a time; 0: one on a GPU, and on a CPU as cores and memory "
+        "allow.",
+        64,
     )
     device_tflops: float = option(
-        0.0, "Sustained TFLOPS of one device, for the paper's estimate of the training cost (Table 2: 9.5 for a P100); 0 makes no estimate."
+        0.0,
+        "Sustained TFLOPS of one device, for the paper's estimate of the training cost (Table 2: 9.5 for a P100); 0 "
+        "makes no estimate.",
     )
-    dtype: str = option("float32", "Type of the layers' arithmetic: float32, bfloat16, or float16 with loss scaling. Weights stay float32.")
+    dtype: str = option(
+        "float32",
+        "Type of the layers' arithmetic: float32, bfloat16, or float16 with loss scaling. Weights stay float32.",
+    )
     tf32: bool = option(
-        True, "Round the factors of float32 products to TF32 on GPUs that can, as TensorFlow does by default: faster, and less exact."
+        True,
+        "Round the factors of float32 products to TF32 on GPUs that can, as TensorFlow does by default: faster, and "
+        "less exact.",
     )
     parent: str = option("", "Folder of a run whose weights a new run starts from, for fine-tuning; empty for none.")
-    parent_checkpoint: str = option(CHECKPOINTS[0], f"<{'|'.join(CHECKPOINTS)}|STEP>: Weights of --parent to start from.")
+    parent_checkpoint: str = option(
+        CHECKPOINTS[0], f"<{'|'.join(CHECKPOINTS)}|STEP>: Weights of --parent to start from."
+    )
     parent_subwords: bool = option(
-        True, "Keep the sub-words of --parent. If not, the rows of those that both runs have are copied, and the others start at random."
+        True,
+        "Keep the sub-words of --parent. If not, the rows of those that both runs have are copied, and the others "
+        "start at random.",
     )
     parent_optimizer: bool = option(
         False,
-        "Start with the optimizer of --parent too: its moments and its number of updates, where the schedule of this run's learning rate "
-        "begins. It requires one checkpoint of the parent (best, latest or the number of an update) and its sub-words, without --freeze, "
-        "--cooldown_steps and --ema_decay.",
+        "Start with the optimizer of --parent too: its moments and its number of updates, where the schedule of this "
+        "run's learning rate begins. It requires one checkpoint of the parent (best, latest or the number of an "
+        "update) and its sub-words, without --freeze, --cooldown_steps and --ema_decay.",
     )
     encoder_from: str = option(
         "",
-        "Folder of a run, such as one of t2t-pretrain, whose encoder a new run of another architecture starts from, with its sizes; empty "
-        "for none. --parent_checkpoint and --parent_subwords apply.",
+        "Folder of a run, such as one of t2t-pretrain, whose encoder a new run of another architecture starts from, "
+        "with its sizes; empty for none. --parent_checkpoint and --parent_subwords apply.",
     )
     freeze: str = option(
         "",
-        "Parts of the model that keep their weights, separated by commas: names in the paths of the weights, such as embedding, encoder or "
-        "decoder_0/self_attention; empty trains all.",
+        "Parts of the model that keep their weights, separated by commas: names in the paths of the weights, such as "
+        "embedding, encoder or decoder_0/self_attention; empty trains all.",
     )
     bpe_dropout: float = option(
         0.0,
-        "Probability of skipping a merge of byte-pair encoding, so that each epoch divides the training text into other sub-words "
-        "(Provilkov et al. 2020: 0.1); 0 divides it once.",
+        "Probability of skipping a merge of byte-pair encoding, so that each epoch divides the training text into "
+        "other sub-words (Provilkov et al. 2020: 0.1); 0 divides it once.",
     )
     ema_decay: float = option(
         0.0,
-        "Decay of an exponential moving average of the weights, such as 0.999, which --checkpoint=ema uses; 0 keeps none. An update leaves "
-        "this share of the average and adds the rest of the new weights.",
+        "Decay of an exponential moving average of the weights, such as 0.999, which --checkpoint=ema uses; 0 keeps "
+        "none. An update leaves this share of the average and adds the rest of the new weights.",
     )
     embeddings: str = option(
         "",
-        "File of word vectors of Word2Vec (text or binary) or GloVe, as wide as the embeddings: the rows of sub-words that are whole words "
-        "start as these; empty for none.",
+        "File of word vectors of Word2Vec (text or binary) or GloVe, as wide as the embeddings: the rows of sub-words "
+        "that are whole words start as these; empty for none.",
     )
     freeze_embeddings: int = option(0, "Number of updates before the rows of --embeddings are trained.")
     seed: int = option(1, "Seed of the initial weights, the order of the data, and dropout.")
     deterministic: bool = option(False, "Make runs with the same seed on the same machine bit-identical; slower.")
     data_service: str = option(
-        "", "Dispatcher of a tf.data service that reads the training data, as grpc://host:port; empty reads it in this process."
+        "",
+        "Dispatcher of a tf.data service that reads the training data, as grpc://host:port; empty reads it in this "
+        "process.",
     )
     damaged_records: str = option(
-        "stop", "What to do with a data record that has a wrong checksum: stop training, or skip the record and count it."
+        "stop",
+        "What to do with a data record that has a wrong checksum: stop training, or skip the record and count it.",
     )
     checkpoint_steps: int = option(1000, "Updates between checkpoints; 0 saves by --checkpoint_minutes only.")
-    checkpoint_minutes: float = option(10.0, "Minutes between checkpoints, 10 in section 6.1; 0 saves by --checkpoint_steps only.")
+    checkpoint_minutes: float = option(
+        10.0, "Minutes between checkpoints, 10 in section 6.1; 0 saves by --checkpoint_steps only."
+    )
     keep_checkpoints: int = option(5, "Number of newest checkpoints to keep; their average is the model (section 6.1).")
     valid_steps: int = option(1000, "Updates between validations.")
     valid_sentences: int = option(
-        500, "Number of validation sentences to translate greedily for BLEU at each validation; 0 computes the loss only."
+        500,
+        "Number of validation sentences to translate greedily for BLEU at each validation; 0 computes the loss only.",
     )
     attention_images: int = option(
-        1, "Number of validation sentences whose attention is drawn for TensorBoard, at most --valid_sentences; 0 draws none."
+        1,
+        "Number of validation sentences whose attention is drawn for TensorBoard, at most --valid_sentences; 0 draws "
+        "none.",
     )
     log_steps: int = option(100, "Updates between points in TensorBoard.")
-    histogram_steps: int = option(0, "Updates between histograms of weights and gradient norms in TensorBoard; 0 writes none.")
-    profile_steps: str = option("", "First and last update to profile for TensorBoard, such as 10,20; empty profiles none.")
+    histogram_steps: int = option(
+        0, "Updates between histograms of weights and gradient norms in TensorBoard; 0 writes none."
+    )
+    profile_steps: str = option(
+        "", "First and last update to profile for TensorBoard, such as 10,20; empty profiles none."
+    )
     patience: int = option(0, "Stop after this many validations without improvement; 0 never stops early.")
-    max_skipped: int = option(20, "Stop after skipping this many updates in a row because their loss or gradient was not finite.")
-    max_hours: float = option(0.0, "Save and stop, as on SIGTERM, this many hours after training was started; 0 sets no limit.")
-    best_metric: str = option("bleu", "Metric that selects the best checkpoint and that --patience observes; for translation bleu or loss.")
+    max_skipped: int = option(
+        20, "Stop after skipping this many updates in a row because their loss or gradient was not finite."
+    )
+    max_hours: float = option(
+        0.0, "Save and stop, as on SIGTERM, this many hours after training was started; 0 sets no limit."
+    )
+    best_metric: str = option(
+        "bleu", "Metric that selects the best checkpoint and that --patience observes; for translation bleu or loss."
+    )
 
     def __post_init__(self):
         check_types(self)
@@ -526,22 +625,47 @@ class TrainConfig:
             _require(self, getattr(self, name) >= 0, name, "0 or more")
         _require(self, self.learning_rate_factor > 0, "learning_rate_factor", "a positive factor")
         factor = "`learning_rate_factor=1` with a constant learning_rate, which it does not change"
-        _require(self, self.learning_rate_factor == 1 or not self.learning_rate, "learning_rate_factor learning_rate", factor)
-        _require(self, is_checkpoint(self.parent_checkpoint), "parent_checkpoint", f"{', '.join(CHECKPOINTS)} or the number of an update")
+        _require(
+            self, self.learning_rate_factor == 1 or not self.learning_rate, "learning_rate_factor learning_rate", factor
+        )
+        _require(
+            self,
+            is_checkpoint(self.parent_checkpoint),
+            "parent_checkpoint",
+            f"{', '.join(CHECKPOINTS)} or the number of an update",
+        )
         of_parent = self.parent_checkpoint != AVERAGE or not self.parent_subwords or self.parent_optimizer
         options = "parent parent_checkpoint parent_subwords parent_optimizer"
         _require(
-            self, bool(self.starts_from) or not of_parent, options, "`parent` or `encoder_from` with the options of what is taken from it"
+            self,
+            bool(self.starts_from) or not of_parent,
+            options,
+            "`parent` or `encoder_from` with the options of what is taken from it",
         )
-        _require(self, not (self.parent and self.encoder_from), "parent encoder_from", "`parent` or `encoder_from`, not both")
+        _require(
+            self, not (self.parent and self.encoder_from), "parent encoder_from", "`parent` or `encoder_from`, not both"
+        )
         options = "encoder_from parent_checkpoint parent_optimizer"
-        _require(self, not (self.encoder_from and self.parent_optimizer), options, "a parent, whose optimizer fits all weights")
+        _require(
+            self,
+            not (self.encoder_from and self.parent_optimizer),
+            options,
+            "a parent, whose optimizer fits all weights",
+        )
         one_state = self.parent_checkpoint not in (AVERAGE, EMA) and self.parent_subwords
         one_state = one_state and not (self.freeze or self.cooldown_steps or self.ema_decay)
         options = "parent_optimizer parent parent_checkpoint parent_subwords freeze cooldown_steps ema_decay"
-        expected = "an optimizer of one checkpoint (best, latest, or a number), for all weights, without a cooldown or a moving average"
+        expected = (
+            "an optimizer of one checkpoint (best, latest, or a number), for all weights, without a cooldown or a "
+            "moving average"
+        )
         _require(self, one_state or not self.parent_optimizer, options, expected)
-        _require(self, not self.freeze or re.search(r"[^\s,/]", self.freeze), "freeze", "names of parts of the model, or nothing")
+        _require(
+            self,
+            not self.freeze or re.search(r"[^\s,/]", self.freeze),
+            "freeze",
+            "names of parts of the model, or nothing",
+        )
         one_start = "at most one of the two, because the weights of a parent are trained ones"
         _require(self, not (self.embeddings and self.starts_from), "embeddings parent encoder_from", one_start)
         held = "`embeddings` with `freeze_embeddings`"
@@ -568,7 +692,12 @@ class TrainConfig:
             "profile_steps",
             "the first and the last update to profile, such as 10,20",
         )
-        _require(self, self.checkpoint_steps or self.checkpoint_minutes, "checkpoint_steps checkpoint_minutes", "one of them above 0")
+        _require(
+            self,
+            self.checkpoint_steps or self.checkpoint_minutes,
+            "checkpoint_steps checkpoint_minutes",
+            "one of them above 0",
+        )
         _require(
             self,
             self.best_metric != "bleu" or self.valid_sentences > 0,
@@ -578,7 +707,9 @@ class TrainConfig:
 
     @property
     def starts_from(self) -> str:
-        """Folder of the run whose weights a new run starts from: all of them, or those of the encoder; empty for none."""
+        """Folder of the run whose weights a new run starts from: all of them, or those of the encoder; empty for
+        none.
+        """
         return self.parent or self.encoder_from
 
 
@@ -588,10 +719,17 @@ class DecodeConfig:
 
     beam_size: int = option(4, "Beam size; 1 is greedy search (section 6.1).", 2**12)
     alpha: float = option(0.6, "Exponent of the length penalty (section 6.1): score = log P / ((5 + |Y|) / 6)^alpha.")
-    extra_length: int = option(50, "Maximum length of a translation minus the length of its source, in sub-words (section 6.1).", 2**16)
-    max_input: int = option(1024, "Maximum length of a source in sub-words, end token included; longer sources are truncated.", 2**16)
+    extra_length: int = option(
+        50, "Maximum length of a translation minus the length of its source, in sub-words (section 6.1).", 2**16
+    )
+    max_input: int = option(
+        1024, "Maximum length of a source in sub-words, end token included; longer sources are truncated.", 2**16
+    )
     no_repeat_ngram: int = option(
-        0, "Size n of the sequences of sub-words, n-grams, that a translation may not repeat (Paulus et al. 2017); 0 allows all.", 2**16
+        0,
+        "Size n of the sequences of sub-words, n-grams, that a translation may not repeat (Paulus et al. 2017); 0 "
+        "allows all.",
+        2**16,
     )
     diverse_groups: int = option(
         1,
@@ -599,13 +737,19 @@ class DecodeConfig:
         2**12,
     )
     diversity: float = option(
-        0.5, "Penalty of --diverse_groups on the score of a sub-word, for each beam of earlier groups that chose it at the same position."
+        0.5,
+        "Penalty of --diverse_groups on the score of a sub-word, for each beam of earlier groups that chose it at the "
+        "same position.",
     )
     search_rows: int = option(
-        0, "Maximum number of sentences in a step of the search; 0: 256 on a GPU, otherwise 32. In an export 0 is 32.", 2**12
+        0,
+        "Maximum number of sentences in a step of the search; 0: 256 on a GPU, otherwise 32. In an export 0 is 32.",
+        2**12,
     )
     search_cores: int = option(
-        0, "Number of cores that a batch is divided among; 0: all of this process, or 1 on a GPU. In an export 0 is 1.", 2**10
+        0,
+        "Number of cores that a batch is divided among; 0: all of this process, or 1 on a GPU. In an export 0 is 1.",
+        2**10,
     )
 
     def __post_init__(self):
@@ -634,11 +778,14 @@ class SampleConfig:
     seed: int = option(1, "Seed of the draws; line n has its own, made of this and n.")
     temperature: float = option(
         1.0,
-        "Temperature of sampling: a sub-word is drawn with a probability proportional to P^(1 / temperature); 1: the model's own P.",
+        "Temperature of sampling: a sub-word is drawn with a probability proportional to P^(1 / temperature); 1: the "
+        "model's own P.",
     )
     top_k: int = option(0, "Number of most likely sub-words to draw from; 0: all.")
     top_p: float = option(
-        1.0, "Draw from the fewest most likely sub-words that have this probability together (Holtzman et al. 2020); 1: from all."
+        1.0,
+        "Draw from the fewest most likely sub-words that have this probability together (Holtzman et al. 2020); 1: "
+        "from all.",
     )
 
     def __post_init__(self):
@@ -657,28 +804,54 @@ class FilterConfig:
     max_characters: int = option(1000, "Reject pairs with more characters than this on either side; 0: none.")
     max_length_ratio: float = option(
         1.7,
-        "Reject pairs with one side this many times as long as expected from the other, in characters, after adding 10 to each; 0: none.",
+        "Reject pairs with one side this many times as long as expected from the other, in characters, after adding 10 "
+        "to each; 0: none.",
     )
-    length_ratio: float = option(0.0, "Expected ratio of the characters of target and source; 0: the median of the first 20,000 pairs.")
-    min_letters: float = option(0.5, "Reject pairs with a smaller share of letters among the characters of a side, spaces aside; 0: none.")
-    source_script: str = option("", "Scripts of the source, separated by commas, such as Latin or Han,Hiragana,Katakana; empty: any.")
+    length_ratio: float = option(
+        0.0, "Expected ratio of the characters of target and source; 0: the median of the first 20,000 pairs."
+    )
+    min_letters: float = option(
+        0.5, "Reject pairs with a smaller share of letters among the characters of a side, spaces aside; 0: none."
+    )
+    source_script: str = option(
+        "", "Scripts of the source, separated by commas, such as Latin or Han,Hiragana,Katakana; empty: any."
+    )
     target_script: str = option("", "Scripts of the target, likewise.")
-    min_script: float = option(0.8, "Reject pairs with a smaller share of the expected scripts among the letters of a side.")
-    keep_copies: bool = option(False, "Keep pairs whose sides have the same words, ignoring case, digits and punctuation.")
-    source_language: str = option("", "Code of the language of the source, such as en, which py3langid identifies; empty: any.")
+    min_script: float = option(
+        0.8, "Reject pairs with a smaller share of the expected scripts among the letters of a side."
+    )
+    keep_copies: bool = option(
+        False, "Keep pairs whose sides have the same words, ignoring case, digits and punctuation."
+    )
+    source_language: str = option(
+        "", "Code of the language of the source, such as en, which py3langid identifies; empty: any."
+    )
     target_language: str = option("", "Code of the language of the target, likewise.")
-    min_language: float = option(0.05, "Reject pairs if py3langid gives the expected language of a side a smaller probability.")
-    duplicates: str = option("pair", "Reject what occurred before: pair, source (with any target), target (with any source), or none.")
-    near_duplicates: str = option("pair", "Reject what occurred before, likewise, ignoring case, digits and punctuation.")
+    min_language: float = option(
+        0.05, "Reject pairs if py3langid gives the expected language of a side a smaller probability."
+    )
+    duplicates: str = option(
+        "pair", "Reject what occurred before: pair, source (with any target), target (with any source), or none."
+    )
+    near_duplicates: str = option(
+        "pair", "Reject what occurred before, likewise, ignoring case, digits and punctuation."
+    )
     max_cross_entropy: float = option(
-        5.0, "Reject pairs whose dual conditional cross-entropy by two runs (Junczys-Dowmunt 2018) is larger, in nats; 0: none."
+        5.0,
+        "Reject pairs whose dual conditional cross-entropy by two runs (Junczys-Dowmunt 2018) is larger, in nats; 0: "
+        "none.",
     )
 
     def __post_init__(self):
         check_types(self)
         for name in ("max_characters", "length_ratio", "max_cross_entropy"):
             _require(self, getattr(self, name) >= 0, name, "0 or more")
-        _require(self, self.max_length_ratio > 1 or self.max_length_ratio == 0, "max_length_ratio", "more than 1, or 0 for none")
+        _require(
+            self,
+            self.max_length_ratio > 1 or self.max_length_ratio == 0,
+            "max_length_ratio",
+            "more than 1, or 0 for none",
+        )
         for name in ("min_letters", "min_script", "min_language"):
             _require(self, 0 <= getattr(self, name) <= 1, name, "a share from 0 to 1")
         for name in ("duplicates", "near_duplicates"):
@@ -689,19 +862,26 @@ class FilterConfig:
 class DataConfig:
     """Options of the data (section 5.1): the corpus and how sub-words are made of it."""
 
-    train_source: str = option("", "Training text, source side, one sentence per line: comma-separated files or globs, plain or gzip.")
+    train_source: str = option(
+        "", "Training text, source side, one sentence per line: comma-separated files or globs, plain or gzip."
+    )
     train_target: str = option("", "Training text, target side; line n translates line n of --train_source.")
     valid_source: str = option("", "Validation text, source side.")
     valid_target: str = option("", "Validation text, target side.")
     source_tag: str = option(
         "",
-        "Tag to begin each source line with, such as <2de>, which becomes a sub-word: one for all lines, or one for each file of "
-        "--train_source and of --valid_source, separated by commas. Text to translate must begin with its tag too.",
+        "Tag to begin each source line with, such as <2de>, which becomes a sub-word: one for all lines, or one for "
+        "each file of --train_source and of --valid_source, separated by commas. Text to translate must begin with its "
+        "tag too.",
     )
     dataset: str = option(
-        "", "A TFDS translation dataset such as wmt14_translate/de-en; or 'builtin': numbers, dates and money, English to German."
+        "",
+        "A TFDS translation dataset such as wmt14_translate/de-en; or 'builtin': numbers, dates and money, English to "
+        "German.",
     )
-    source_language: str = option("", "Language code of the source in --dataset, or in the sub-words of a multilingual --parent.")
+    source_language: str = option(
+        "", "Language code of the source in --dataset, or in the sub-words of a multilingual --parent."
+    )
     target_language: str = option("", "Language code of the target, likewise.")
     train_split: str = option("train", "Split of --dataset to train on, or a slice such as train[:99%].")
     valid_split: str = option("validation", "Split of --dataset to validate on, or a slice such as train[99%:].")
@@ -709,22 +889,28 @@ class DataConfig:
     max_length: int = option(256, "Leave out pairs with more sub-words than this on either side, end token included.")
     subwords: str = option(
         "bpe",
-        "Kind of sub-words (section 5.1): bpe (byte-pair encoding, as for English-German), wordpiece (as for English-French), word (whole "
-        "words) or sentencepiece, of an imported model, with --subwords_file.",
+        "Kind of sub-words (section 5.1): bpe (byte-pair encoding, as for English-German), wordpiece (as for "
+        "English-French), word (whole words) or sentencepiece, of an imported model, with --subwords_file.",
     )
-    subwords_file: str = option("", "File of sub-words to use, such as subwords.model of another run; empty learns them from the text.")
+    subwords_file: str = option(
+        "", "File of sub-words to use, such as subwords.model of another run; empty learns them from the text."
+    )
     source_subwords_file: str = option(
-        "", "File of sub-words of the source, beside those of the target in --subwords_file; empty: see --source_vocab_size."
+        "",
+        "File of sub-words of the source, beside those of the target in --subwords_file; empty: see "
+        "--source_vocab_size.",
     )
-    normalization: str = option("identity", "SentencePiece normalization: identity (none), nmt_nfkc, nfkc, nmt_nfkc_cf or nfkc_cf.")
+    normalization: str = option(
+        "identity", "SentencePiece normalization: identity (none), nmt_nfkc, nfkc, nmt_nfkc_cf or nfkc_cf."
+    )
     character_coverage: float = option(
         0.9995, "Share of the text's characters that become sub-words; rarer characters are spelled in bytes."
     )
     vocab_sample: int = option(2_000_000, "Maximum number of sentences, both sides together, to learn sub-words from.")
     keep_patterns: str = option(
         "",
-        f"What to copy by placeholders that are sub-words: names among {', '.join(patterns.NAMED)}, and regular expressions between "
-        "slashes, of what Python and RE2 have in common, separated by commas.",
+        f"What to copy by placeholders that are sub-words: names among {', '.join(patterns.NAMED)}, and regular "
+        "expressions between slashes, of what Python and RE2 have in common, separated by commas.",
     )
     skip_bad_lines: bool = option(False, "Leave out and count lines that are not UTF-8 instead of stopping.")
 
@@ -740,7 +926,12 @@ class DataConfig:
             "text files or `dataset`, not both",
         )
         languages = (self.source_language, self.target_language)
-        _require(self, languages == ("", "") or len(set(languages)) == 2, "source_language target_language", "two different languages")
+        _require(
+            self,
+            languages == ("", "") or len(set(languages)) == 2,
+            "source_language target_language",
+            "two different languages",
+        )
         _require(
             self,
             self.dataset != "builtin" or languages in (("", ""), ("en", "de")),
@@ -753,13 +944,26 @@ class DataConfig:
             "dataset source_language target_language",
             "`source_language` and `target_language` with a TFDS dataset",
         )
-        _require(self, 2 <= self.max_length < 2**15, "max_length", "room for one sub-word and the end token, and less than 32,768")
+        _require(
+            self,
+            2 <= self.max_length < 2**15,
+            "max_length",
+            "room for one sub-word and the end token, and less than 32,768",
+        )
         names = ("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")
         _require(self, self.normalization in names, "normalization", f"one of {', '.join(names)}")
-        _require(self, self.subwords in ("bpe", "wordpiece", "word", "sentencepiece"), "subwords", "bpe, wordpiece, word or sentencepiece")
+        _require(
+            self,
+            self.subwords in ("bpe", "wordpiece", "word", "sentencepiece"),
+            "subwords",
+            "bpe, wordpiece, word or sentencepiece",
+        )
         given = self.subwords != "sentencepiece" or self.subwords_file or not self.names_corpus
         _require(
-            self, given, "subwords subwords_file", "`subwords=bpe`, `wordpiece` or `word`, or the file of an imported model's sub-words"
+            self,
+            given,
+            "subwords subwords_file",
+            "`subwords=bpe`, `wordpiece` or `word`, or the file of an imported model's sub-words",
         )
         _require(
             self,
@@ -769,7 +973,12 @@ class DataConfig:
         )
         self._check_tags()
         kept = patterns.parse(self.keep_patterns)
-        _require(self, not kept or self.subwords == "bpe", "subwords keep_patterns", "`subwords=bpe` with patterns of text to keep")
+        _require(
+            self,
+            not kept or self.subwords == "bpe",
+            "subwords keep_patterns",
+            "`subwords=bpe` with patterns of text to keep",
+        )
         _require(self, 0 < self.character_coverage <= 1, "character_coverage", "a share in (0, 1]")
         _require(self, self.builtin_pairs >= 1, "builtin_pairs", "a positive number of pairs")
         _require(self, self.vocab_sample > 100, "vocab_sample", "more than 100 sentences")
@@ -777,8 +986,15 @@ class DataConfig:
     def _check_tags(self) -> None:
         """Raises `ValueError` for tags that are invalid, or that are not one for all or one for each name of a file."""
         for tag in self.tags:
-            _require(self, not tag or _TAG.fullmatch(tag), "source_tag", "tags such as <2de>, 2 to 64 characters without a space")
-            _require(self, not re.fullmatch(_SPECIAL, tag), "source_tag", "tags that are not the name of a special sub-word")
+            _require(
+                self,
+                not tag or _TAG.fullmatch(tag),
+                "source_tag",
+                "tags such as <2de>, 2 to 64 characters without a space",
+            )
+            _require(
+                self, not re.fullmatch(_SPECIAL, tag), "source_tag", "tags that are not the name of a special sub-word"
+            )
             kept = self.keep_patterns and re.search(patterns.parse(self.keep_patterns), tag, re.ASCII)
             _require(self, not kept, "source_tag keep_patterns", "tags that are not text to keep")
         _require(self, not self.dataset or len(self.tags) == 1, "dataset source_tag", "one tag for a dataset")

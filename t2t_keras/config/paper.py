@@ -13,7 +13,8 @@ class Row(NamedTuple):
         options: options that differ from those of the base model.
         perplexity: printed perplexity per sub-word of newstest2013.
         bleu: printed BLEU on newstest2013.
-        parameters: printed number of parameters in millions; `None` where the table has none, because it is that of base.
+        parameters: printed number of parameters in millions; `None` where the table has none, because it is that of
+            base.
     """
 
     options: dict
@@ -51,7 +52,9 @@ TABLE_3 = {
     "D_ls0.0": Row({"label_smoothing": 0.0}, 4.67, 25.3),
     "D_ls0.2": Row({"label_smoothing": 0.2}, 5.47, 25.7),
     "E": Row({"learned_positions": 1024}, 4.92, 25.7),
-    "big": Row({"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3, "train_steps": 300_000}, 4.33, 26.4, 213),
+    "big": Row(
+        {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3, "train_steps": 300_000}, 4.33, 26.4, 213
+    ),
 }
 
 _WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
@@ -65,7 +68,8 @@ def table_3(row: str, divide_widths: float = 1.0, divide_layers: float = 1.0) ->
 
     Args:
         row: name of the row, a key of `TABLE_3`.
-        divide_widths: divisor of d_model, d_ff, d_k and d_v, for a smaller experiment; the results are rounded, but at least 1.
+        divide_widths: divisor of d_model, d_ff, d_k and d_v, for a smaller experiment; the results are rounded, but at
+            least 1.
         divide_layers: divisor of the number of layers.
 
     Returns:
@@ -93,7 +97,9 @@ def model(row: str, **options) -> ModelConfig:
 
 
 class System(NamedTuple):
-    """A row of Table 2: BLEU on newstest2014 and training cost in floating-point operations; `None` where the table has no figure."""
+    """A row of Table 2: BLEU on newstest2014 and training cost in floating-point operations; `None` where the table has
+    no figure.
+    """
 
     name: str
     en_de: float | None

@@ -1,13 +1,15 @@
 """Patterns of text to keep, such as {0}, %s, <b> and URLs: what the option `keep_patterns` means.
 
-They are regular expressions in the syntax that Python (with `re.ASCII`) and RE2 (which TensorFlow uses in a graph) have in common.
+They are regular expressions in the syntax that Python (with `re.ASCII`) and RE2 (which TensorFlow uses in a graph) have
+in common.
 """
 
 import re
 
 NAMED = {
     "braces": r"\{\{[^{}]+\}\}|\$?\{[^{}\s]*\}",  # {0}, {}, {name}, ${name}, {{ name }}.
-    "printf": r"%(?:\d+\$|\(\w+\))?[-+0#]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:(?:hh?|ll?|[jtzL])?[cdeEfgGiosSuxX]\b|[@%])",  # %s, %1$d, %(n)s.
+    # %s, %1$d, %(n)s.
+    "printf": r"%(?:\d+\$|\(\w+\))?[-+0#]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:(?:hh?|ll?|[jtzL])?[cdeEfgGiosSuxX]\b|[@%])",
     "tags": r"</?[A-Za-z][^<>]*>",
     "urls": r"(?:(?:https?|ftp)://|www\.)[^\s<>\"]*[^\s<>\"'.,;:!?()\[\]]",
     "emails": r"[\w.%+\-]+@[\w\-]+(?:\.[\w\-]+)*\.[A-Za-z]{2,}",
@@ -23,10 +25,12 @@ def parse(option: str) -> str:
     """Returns the regular expression of some patterns.
 
     Args:
-        option: separated by commas, names among `NAMED` and regular expressions between slashes, such as `braces,/\\$\\w+/`.
+        option: separated by commas, names among `NAMED` and regular expressions between slashes, such as
+            `braces,/\\$\\w+/`.
 
     Returns:
-        An expression that matches any of them, the first of those that begin at the same place; empty for an empty option.
+        An expression that matches any of them, the first of those that begin at the same place; empty for an empty
+        option.
 
     Raises:
         ValueError: a name is unknown, or an expression is invalid.
@@ -36,8 +40,8 @@ def parse(option: str) -> str:
         entry = _ENTRY.match(option, place)
         if not entry or not (entry["own"] or entry["name"] in NAMED):
             raise ValueError(
-                f"`keep_patterns`: expected names among {', '.join(NAMED)}, and regular expressions between slashes, separated by commas. "
-                f"Received: {option!r:.200}."
+                f"`keep_patterns`: expected names among {', '.join(NAMED)}, and regular expressions between slashes, "
+                f"separated by commas. Received: {option!r:.200}."
             )
         found.append(NAMED[entry["name"]] if entry["name"] else _checked(entry["own"]))
         place = entry.end()
@@ -45,7 +49,9 @@ def parse(option: str) -> str:
     try:
         re.compile(joined, re.ASCII)
     except re.error as error:  # Such as a name of a group in two of them.
-        raise ValueError(f"`keep_patterns`: expected regular expressions that go together. Received: {option!r:.200} ({error}).") from error
+        raise ValueError(
+            f"`keep_patterns`: expected regular expressions that go together. Received: {option!r:.200} ({error})."
+        ) from error
     return joined
 
 
@@ -53,9 +59,14 @@ def _checked(own: str) -> str:
     """Returns a regular expression, or raises `ValueError` if it is none that can be used."""
     expected = "expected regular expressions of both Python and RE2 that match text"
     if named := _NOT_PYTHON.search(own):
-        raise ValueError(f"`keep_patterns`: {expected}. Received: /{own}/. Python has no {named[1]}: list the characters, as in [A-Z].")
+        raise ValueError(
+            f"`keep_patterns`: {expected}. Received: /{own}/. Python has no {named[1]}: list the characters, as in "
+            "[A-Z]."
+        )
     if count := _NOT_RE2_COUNT.search(_LITERAL.sub("", own)):
-        raise ValueError(f"`keep_patterns`: {expected}. Received: /{own}/. RE2 has no {count[0]}: write {{0,{count[1]}}}.")
+        raise ValueError(
+            f"`keep_patterns`: {expected}. Received: /{own}/. RE2 has no {count[0]}: write {{0,{count[1]}}}."
+        )
     try:
         wrong = "It matches empty text." if re.search(own, "") else ""
     except re.error as error:

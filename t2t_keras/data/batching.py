@@ -1,12 +1,12 @@
 """Batches of pairs of similar length, up to a budget of tokens on each side (section 5.1).
 
-The order of an epoch is a function of (seed, epoch). Each epoch shuffles the shards and reads them in *windows* of several shards.
-The pairs of a window are changed, if the task renews them each epoch. They are sorted by length, with ties in random order, and cut into
-batches, and the batches are shuffled. Memory is therefore limited to one window and the next, which is read ahead. A run that resumes
-inside an epoch rereads at most one window.
+The order of an epoch is a function of (seed, epoch). Each epoch shuffles the shards and reads them in *windows* of
+several shards. The pairs of a window are changed, if the task renews them each epoch. They are sorted by length, with
+ties in random order, and cut into batches, and the batches are shuffled. Memory is therefore limited to one window and
+the next, which is read ahead. A run that resumes inside an epoch rereads at most one window.
 
-An update consists of several batches, called its buckets: each has sentences of similar length, and short and long sentences
-contribute to every update. Each bucket is cut into micro-batches that fit into a device's memory.
+An update consists of several batches, called its buckets: each has sentences of similar length, and short and long
+sentences contribute to every update. Each bucket is cut into micro-batches that fit into a device's memory.
 
 Letters: K buckets per update, B rows, S and T padded lengths of source and target.
 """
@@ -23,7 +23,8 @@ from t2t_keras.config import PAD
 from t2t_keras.data import shards
 from t2t_keras.runs.task import Renewal
 
-WINDOW_PAIRS, WINDOW_TOKENS = 2**19, 2**25  # Approximate size of a window, at the first of both limits. Documents reach that of tokens.
+# Approximate size of a window, at the first of both limits. Documents reach that of tokens.
+WINDOW_PAIRS, WINDOW_TOKENS = 2**19, 2**25
 RENEWED_PAIRS, RENEWED_TOKENS = 2**13, 2**22  # Changed at once, likewise.
 
 
@@ -45,9 +46,9 @@ START = Position()
 def sort_key(length, *others):
     """Returns a key that sorts pairs so that neighbours need little padding on either side.
 
-    Records of one column are sorted by its length. Pairs are grouped into strips of two source lengths. Target lengths ascend in even
-    strips and descend in odd ones, so that the target length stays similar from one strip to the next. Of the orders tried, this one needed
-    the least padding for short and for long sentences.
+    Records of one column are sorted by its length. Pairs are grouped into strips of two source lengths. Target lengths
+    ascend in even strips and descend in odd ones, so that the target length stays similar from one strip to the next.
+    Of the orders tried, this one needed the least padding for short and for long sentences.
 
     Args:
         length: [pairs] int32, of the first column.
@@ -119,7 +120,8 @@ def _window_seeds(seed: int, window):
 
 
 def windows_per_epoch(info: dict) -> int:
-    """Returns the number of windows in an epoch: each has about `WINDOW_PAIRS` pairs or `WINDOW_TOKENS`, and at least one shard.
+    """Returns the number of windows in an epoch: each has about `WINDOW_PAIRS` pairs or `WINDOW_TOKENS`, and at least
+    one shard.
 
     Args:
         info: the result of `shards.read_info`.
@@ -158,8 +160,8 @@ def _check(folder: pathlib.Path, info: dict, batch_tokens: int, damaged_records:
         raise ValueError(f"Expected sentence pairs in {folder}; it holds none.")
     if longest > batch_tokens:
         raise ValueError(
-            f"Expected `batch_tokens` of at least {longest}, the length of the longest sentence. Received: {batch_tokens}. "
-            "Raise `batch_tokens`, or lower `max_length` and prepare again."
+            f"Expected `batch_tokens` of at least {longest}, the length of the longest sentence. Received: "
+            f"{batch_tokens}. Raise `batch_tokens`, or lower `max_length` and prepare again."
         )
     shards.check_sizes(folder, damaged_records)
 
@@ -174,7 +176,9 @@ def _sorted_rows(lengths: list, seed):
 def _renewed(pairs: dict, info: dict, renewal: Renewal, seed) -> dict:
     """Returns the columns of pairs as `renewal` changes them, a part at a time; see `shards.read`."""
     stored = {
-        column: tf.RaggedTensor.from_row_lengths(pairs[f"{column}_ids"], tf.cast(pairs[f"{column}_lengths"], tf.int64), validate=False)
+        column: tf.RaggedTensor.from_row_lengths(
+            pairs[f"{column}_ids"], tf.cast(pairs[f"{column}_lengths"], tf.int64), validate=False
+        )
         for column in info["columns"]
     }
     number = next(iter(stored.values())).nrows()
@@ -186,7 +190,9 @@ def _renewed(pairs: dict, info: dict, renewal: Renewal, seed) -> dict:
         return {column: changed[column].with_row_splits_dtype(tf.int64) for column in renewal.columns}
 
     kind = tf.RaggedTensorSpec([None, None], tf.int32)
-    parts = tf.map_fn(part, tf.range(0, number, at_once, tf.int64), fn_output_signature=dict.fromkeys(renewal.columns, kind))
+    parts = tf.map_fn(
+        part, tf.range(0, number, at_once, tf.int64), fn_output_signature=dict.fromkeys(renewal.columns, kind)
+    )
     columns = {}
     for column, ids in parts.items():
         ids = ids.values  # Of all parts.
@@ -195,7 +201,13 @@ def _renewed(pairs: dict, info: dict, renewal: Renewal, seed) -> dict:
 
 
 def _read_window(
-    folder: pathlib.Path, info: dict, window, batch_tokens: int, seed: int, damaged_records: str, renewal: Renewal | None = None
+    folder: pathlib.Path,
+    info: dict,
+    window,
+    batch_tokens: int,
+    seed: int,
+    damaged_records: str,
+    renewal: Renewal | None = None,
 ) -> dict:
     """Reads the pairs of one window and decides which rows are in which batch, and the order of the batches."""
     number, windows = len(info["shards"]), windows_per_epoch(info)
@@ -204,13 +216,26 @@ def _read_window(
     pairs = shards.read(folder, order[number * index // windows : number * (index + 1) // windows], damaged_records)
     columns = info["columns"]
     if renewal:
-        pairs, columns = _renewed(pairs, info, renewal, tf.random.fold_in(tf.constant([seed, 3], tf.int64), window)), renewal.columns
+        pairs, columns = (
+            _renewed(pairs, info, renewal, tf.random.fold_in(tf.constant([seed, 3], tf.int64), window)),
+            renewal.columns,
+        )
     lengths = [pairs[f"{column}_lengths"] for column, counts in info["columns"].items() if counts]
     tie_seed, order_seed = _window_seeds(seed, window)
     rows = _sorted_rows(lengths, tie_seed)
     cuts = cut(functools.reduce(tf.maximum, [tf.gather(column, rows) for column in lengths]), batch_tokens)
-    starts = {f"{column}_starts": tf.cumsum(tf.cast(pairs[f"{column}_lengths"], tf.int64), exclusive=True) for column in columns}
-    return {**pairs, **starts, "window": window, "rows": rows, "cuts": cuts, "order": _permutation(tf.size(cuts) - 1, order_seed)}
+    starts = {
+        f"{column}_starts": tf.cumsum(tf.cast(pairs[f"{column}_lengths"], tf.int64), exclusive=True)
+        for column in columns
+    }
+    return {
+        **pairs,
+        **starts,
+        "window": window,
+        "rows": rows,
+        "cuts": cuts,
+        "order": _permutation(tf.size(cuts) - 1, order_seed),
+    }
 
 
 def _batch(window: dict, index, names: Iterable[str]) -> dict:
@@ -239,7 +264,8 @@ def batches(
 ) -> tf.data.Dataset:
     """Returns the batches from position `start` on.
 
-    Example: six pairs with (source, target) lengths (3, 4), (9, 8), (2, 2), (8, 9), (3, 3), (2, 3), and batch_tokens=18:
+    Example: six pairs with (source, target) lengths (3, 4), (9, 8), (2, 2), (8, 9), (3, 3), (2, 3), and
+    batch_tokens=18:
 
         sorted by length   (2, 2) (2, 3) | (3, 4) (3, 3) | (8, 9) (9, 8)
         cut                4 rows × 4 = 16 tokens; a fifth row would make 5 × 9 = 45    → (2, 2) (2, 3) (3, 4) (3, 3)
@@ -252,14 +278,15 @@ def batches(
         seed: seed of the order.
         start: position of the first batch.
         epochs: number of epochs, counted from the very first one; `None` repeats the data indefinitely.
-        damaged_records: `stop` raises an error at a damaged record; `skip` leaves out its pairs. The order of the other pairs then
-            depends on which records are intact.
+        damaged_records: `stop` raises an error at a damaged record; `skip` leaves out its pairs. The order of the other
+            pairs then depends on which records are intact.
         renewal: changes the records anew each epoch; see `Task.renewal`.
 
     Returns:
-        A dataset of {"source": [B, S] int32, "target": [B, T] int32, or other columns, "position": [2] int64, "damaged": [] int32}.
-        `position` is the `start` that continues after this batch. `damaged` is the number of records skipped in a window, on its first
-        batch, and 0 on its other batches, so that the sum over batches is right. Iterate within `shards.plain_errors`.
+        A dataset of {"source": [B, S] int32, "target": [B, T] int32, or other columns, "position": [2] int64,
+        "damaged": [] int32}. `position` is the `start` that continues after this batch. `damaged` is the number of
+        records skipped in a window, on its first batch, and 0 on its other batches, so that the sum over batches is
+        right. Iterate within `shards.plain_errors`.
 
     Raises:
         FileNotFoundError: a shard is missing.
@@ -285,7 +312,8 @@ def batches(
 
 
 def buckets(info: dict, batch_tokens: int, wanted: int) -> int:
-    """Returns the number of buckets of an update: as many as wanted, but few enough for the longest sentence to fit into one.
+    """Returns the number of buckets of an update: as many as wanted, but few enough for the longest sentence to fit
+    into one.
 
     Args:
         info: the result of `shards.read_info`.
@@ -303,8 +331,8 @@ def grouped(dataset: tf.data.Dataset, buckets: int) -> tf.data.Dataset:
         buckets: number of batches per update; the last update may have fewer.
 
     Returns:
-        A dataset of {"source": [K, B, S], "target": [K, B, T], "position": [2], "damaged": []}. Batches are padded with empty rows and
-        columns to a common size. `position` is that of the last batch.
+        A dataset of {"source": [K, B, S], "target": [K, B, T], "position": [2], "damaged": []}. Batches are padded with
+        empty rows and columns to a common size. `position` is that of the last batch.
     """
 
     def update(batches):
@@ -315,7 +343,9 @@ def grouped(dataset: tf.data.Dataset, buckets: int) -> tf.data.Dataset:
 
 
 def _used(ids, axis: int):
-    """Returns the number of rows (axis -1) or columns (axis -2) with tokens; these come first. [..., B, S] → [...] int32."""
+    """Returns the number of rows (axis -1) or columns (axis -2) with tokens; these come first. [..., B, S] → [...]
+    int32.
+    """
     return tf.math.count_nonzero(tf.reduce_any(ids != PAD, axis=axis), axis=-1, dtype=tf.int32)
 
 
@@ -359,7 +389,10 @@ def cut_rows(columns: dict, number) -> dict:
     place = tf.range(tf.maximum(tf.reduce_max(share), 1))
     row = tf.range(number)[None, :, None] * share[:, None, None] + place
     there = (place < share[:, None, None]) & (row < rows[:, None, None])
-    return {name: tf.where(there[..., None], tf.gather(ids, tf.where(there, row, 0), batch_dims=1), PAD) for name, ids in columns.items()}
+    return {
+        name: tf.where(there[..., None], tf.gather(ids, tf.where(there, row, 0), batch_dims=1), PAD)
+        for name, ids in columns.items()
+    }
 
 
 def fewest_cuts(buckets: int, replicas: int) -> int:
@@ -389,10 +422,12 @@ def split(update: dict, *, buckets: int, replicas: int, micro_batch_tokens: int)
         micro_batch_tokens: maximum of rows × padded length of a micro-batch, on each side; one row is always allowed.
 
     Returns:
-        {"source": [replicas, micro-batches, rows, S], "target": [replicas, micro-batches, rows, T], …}. The last rows and columns of a
-        micro-batch may be empty (all padding). Other entries are repeated for each replica.
+        {"source": [replicas, micro-batches, rows, S], "target": [replicas, micro-batches, rows, T], …}. The last rows
+        and columns of a micro-batch may be empty (all padding). Other entries are repeated for each replica.
     """
-    columns = {name: tf.pad(ids, [[0, buckets - tf.shape(ids)[0]], [0, 0], [0, 0]]) for name, ids in columns_of(update).items()}
+    columns = {
+        name: tf.pad(ids, [[0, buckets - tf.shape(ids)[0]], [0, 0], [0, 0]]) for name, ids in columns_of(update).items()
+    }
     longer = functools.reduce(tf.maximum, [_used(ids, -2) for ids in columns.values()])
     max_rows = tf.maximum(micro_batch_tokens // tf.maximum(longer, 1), 1)
     needed = tf.maximum(tf.reduce_max(-(-_rows(columns) // max_rows)), 1)

@@ -1,8 +1,8 @@
 """A generated corpus: numbers, dates and amounts of money in words, in English and German. It needs no download.
 
-There are numbers up to 999,999 and whole millions up to 99 million. More than 10⁸ pairs are possible. A model learns the task in a few
-minutes on a CPU, but the task is hard enough to reveal errors: German swaps units and tens ("einundzwanzig") and writes a number as one
-word.
+There are numbers up to 999,999 and whole millions up to 99 million. More than 10⁸ pairs are possible. A model learns
+the task in a few minutes on a CPU, but the task is hard enough to reveal errors: German swaps units and tens
+("einundzwanzig") and writes a number as one word.
 """
 
 import functools
@@ -19,9 +19,9 @@ TEST_SHARE, VALID_SHARE = 0.1, 0.05  # Share of all possible pairs that each hel
 
 # num2words has no names of months, and takes whole amounts of money for cents.
 MONTHS = (
-    ("january", "Januar"), ("february", "Februar"), ("march", "März"), ("april", "April"), ("may", "Mai"), ("june", "Juni"),
-    ("july", "Juli"), ("august", "August"), ("september", "September"), ("october", "Oktober"), ("november", "November"),
-    ("december", "Dezember"),
+    ("january", "Januar"), ("february", "Februar"), ("march", "März"), ("april", "April"), ("may", "Mai"),
+    ("june", "Juni"), ("july", "Juli"), ("august", "August"), ("september", "September"), ("october", "Oktober"),
+    ("november", "November"), ("december", "Dezember"),
 )  # fmt: skip
 DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 # Singular and plural in English; German has one form.
@@ -53,7 +53,9 @@ def number(draw: random.Random) -> tuple[str, str]:
 
 
 def date(draw: random.Random) -> tuple[str, str]:
-    """Draws a date: the twenty-first of may nineteen ninety-nine → der einundzwanzigste Mai neunzehnhundertneunundneunzig."""
+    """Draws a date: the twenty-first of may nineteen ninety-nine → der einundzwanzigste Mai
+    neunzehnhundertneunundneunzig.
+    """
     month, year = draw.randrange(12), draw.randrange(1100, 2100)
     day = draw.randint(1, DAYS[month])
     english = f"the {_words(day, 'en', 'ordinal')} of {MONTHS[month][0]} {_words(year, 'en', 'year')}"
@@ -88,7 +90,9 @@ def _below_1000() -> dict[str, str]:
 
 
 def _split_of(english: str, seed: int) -> str:
-    """Returns the split of a sentence, which depends on the sentence and the seed. Numbers below 1,000 are not for validation."""
+    """Returns the split of a sentence, which depends on the sentence and the seed. Numbers below 1,000 are not for
+    validation.
+    """
     digest = hashlib.sha256(f"{seed} {english}".encode()).digest()
     place = int.from_bytes(digest[:8]) / 2**64
     if place < TEST_SHARE:
@@ -112,8 +116,9 @@ def _draws(seed: int, split: str, distinct: bool) -> Iterator[tuple[str, str]]:
 def splits(train_pairs: int, seed: int) -> dict[str, list[tuple[str, str]]]:
     """Generates the corpus.
 
-    Held-out pairs are distinct and depend only on the seed, not on `train_pairs`. Training pairs may repeat, as short sentences do in
-    any text. At the beginning, every fourth training pair is a number below 1,000, until all such numbers outside `test` have occurred.
+    Held-out pairs are distinct and depend only on the seed, not on `train_pairs`. Training pairs may repeat, as short
+    sentences do in any text. At the beginning, every fourth training pair is a number below 1,000, until all such
+    numbers outside `test` have occurred.
 
     Args:
         train_pairs: number of training pairs.

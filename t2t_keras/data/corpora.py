@@ -1,8 +1,8 @@
 """Sentence pairs (section 5.1) from text files, from a TFDS translation dataset or from the built-in corpus.
 
-Invalid input raises an error that names its place, or is left out and counted. A pair is (source, target), or (source,) for a task that
-needs no target, UTF-8 bytes without the end of the line. Only a line feed ends a line; U+2028, form feeds and similar characters are part
-of a sentence. This keeps two files aligned.
+Invalid input raises an error that names its place, or is left out and counted. A pair is (source, target), or (source,)
+for a task that needs no target, UTF-8 bytes without the end of the line. Only a line feed ends a line; U+2028, form
+feeds and similar characters are part of a sentence. This keeps two files aligned.
 """
 
 import codecs
@@ -75,7 +75,9 @@ def ends_document(pair: Pair) -> bool:
 
 
 def chunks(pairs: Iterator[Pair], number: int, most: int, documents: bool = False) -> Iterator[list[Pair]]:
-    """Yields lists of pairs that end with pair `number`, or once they have `most` bytes of text; with `documents`, where one ends then."""
+    """Yields lists of pairs that end with pair `number`, or once they have `most` bytes of text; with `documents`,
+    where one ends then.
+    """
     chunk, held = [], 0
     for pair in pairs:
         chunk.append(pair)
@@ -101,14 +103,17 @@ def _weighted(names: str) -> list[tuple[pathlib.Path, int]]:
             raise FileNotFoundError(f"Expected files of text. Received: '{others[0]}', which is not a file.")
         if not paths:
             given, _, weight = name.rpartition("@")
-            advice = f" A weight is a number of times, @1 to @9999, not @{weight}." if given and glob.glob(given) else ""
+            advice = (
+                f" A weight is a number of times, @1 to @9999, not @{weight}." if given and glob.glob(given) else ""
+            )
             raise FileNotFoundError(f"No such file: '{name}' (working directory: {pathlib.Path.cwd()}).{advice}")
         found += [(pathlib.Path(path), weight) for path in paths]
     return found
 
 
 def expand(names: str) -> list[pathlib.Path]:
-    """Returns the files of a comma-separated list of names and globs, in order. Those of a name that ends in @3 come three times.
+    """Returns the files of a comma-separated list of names and globs, in order. Those of a name that ends in @3 come
+    three times.
 
     Raises:
         FileNotFoundError: a name or glob matches no file.
@@ -128,9 +133,15 @@ def _aligned_files(names: tuple[str, ...]) -> list[list[pathlib.Path]]:
         return [[path for path, _ in side] for side in sides]
     weights = [weight for _, weight in sides[0]]
     for side in sides:
-        if len(side) != len(weights) or any(own not in (1, weight) for (_, own), weight in zip(side, weights, strict=True)):
-            received = " and ".join(", ".join(f"{path.name}@{weight}" for path, weight in each) for each in (sides[0], side))
-            raise ValueError(f"Expected weights (@N) of the source files, and a target file for each of them. Received: {received}.")
+        if len(side) != len(weights) or any(
+            own not in (1, weight) for (_, own), weight in zip(side, weights, strict=True)
+        ):
+            received = " and ".join(
+                ", ".join(f"{path.name}@{weight}" for path, weight in each) for each in (sides[0], side)
+            )
+            raise ValueError(
+                f"Expected weights (@N) of the source files, and a target file for each of them. Received: {received}."
+            )
     return [[path for (path, _), weight in zip(side, weights, strict=True) for _ in range(weight)] for side in sides]
 
 
@@ -183,8 +194,8 @@ def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterato
 def _unequal(names: tuple[str, ...], counts: list[int], path: pathlib.Path, number: int) -> str:
     """Returns the message for sides of so many lines, of which that line is the first without a partner."""
     return (
-        f"Expected as many lines of source as of target. Received: {counts[0]:,} in {names[0]} and {counts[1]:,} in {names[1]}; "
-        f"the first without a partner is line {number} of {path}."
+        f"Expected as many lines of source as of target. Received: {counts[0]:,} in {names[0]} and {counts[1]:,} in "
+        f"{names[1]}; the first without a partner is line {number} of {path}."
     )
 
 
@@ -193,7 +204,9 @@ def _check_utf8(path: pathlib.Path, number: int, line: bytes) -> None:
     try:
         line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{not_utf8(str(path), number, error)}, or leave such lines out with `skip_bad_lines`.") from error
+        raise ValueError(
+            f"{not_utf8(str(path), number, error)}, or leave such lines out with `skip_bad_lines`."
+        ) from error
 
 
 def _count(path: pathlib.Path, utf8: bool) -> int:
@@ -248,13 +261,17 @@ def check_texts(texts: list[tuple[str, ...]], utf8: bool = False) -> None:
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file is empty or broken, a line is not UTF-8, or the sides of a text differ in their number of lines.
+        ValueError: a file is empty or broken, a line is not UTF-8, or the sides of a text differ in their number of
+            lines.
         OSError: a file cannot be read.
 
     It warns if the sides have as many lines, but not in each file, as when the files are not in the same order.
     """
     files = [_aligned_files(text) for text in texts]
-    if sum(path.stat().st_size for path in {path for sides in files for paths in sides for path in paths}) > _QUICKLY_COUNTED:
+    if (
+        sum(path.stat().st_size for path in {path for sides in files for paths in sides for path in paths})
+        > _QUICKLY_COUNTED
+    ):
         logger.info("Counting the lines of the text …")
     count = functools.cache(_count)  # A file with a weight occurs several times.
     for names, paths_of_sides in zip(texts, files, strict=True):
@@ -271,10 +288,18 @@ def check_texts(texts: list[tuple[str, ...]], utf8: bool = False) -> None:
         unequal = [place for place, own in enumerate(zip(*numbers, strict=True)) if len(set(own)) > 1]
         if unequal:
             place = unequal[0]
-            received = " and ".join(f"{paths[place]} with {own[place]:,}" for paths, own in zip(paths_of_sides, numbers, strict=True))
-            if len(set(paths_of_sides[0])) < len(paths_of_sides[0]):  # Lines of repeated files would meet those of others.
-                raise ValueError(f"Expected as many lines in each source file with a weight as in its target file. Received: {received}.")
-            logger.warning(f"Expected the files of both sides in the same order, with as many lines each. Received: {received}.")
+            received = " and ".join(
+                f"{paths[place]} with {own[place]:,}" for paths, own in zip(paths_of_sides, numbers, strict=True)
+            )
+            # Lines of repeated files would meet those of others.
+            if len(set(paths_of_sides[0])) < len(paths_of_sides[0]):
+                raise ValueError(
+                    "Expected as many lines in each source file with a weight as in its target file. Received: "
+                    f"{received}."
+                )
+            logger.warning(
+                f"Expected the files of both sides in the same order, with as many lines each. Received: {received}."
+            )
 
 
 def text(names: str, skip_bad_lines: bool = False) -> list[str]:
@@ -339,18 +364,21 @@ def text_pairs(
     """Returns an iterator over the pairs of aligned text files.
 
     Args:
-        sides: comma-separated file names or globs of the source and, if there is one, the target; gzip is detected. Line n of the target,
-            counted over all files, translates line n of the source. A source file "name@3" and its target file are read three times.
+        sides: comma-separated file names or globs of the source and, if there is one, the target; gzip is detected.
+            Line n of the target, counted over all files, translates line n of the source. A source file "name@3" and
+            its target file are read three times.
         report: counts what was read; updated.
         skip_bad_lines: whether to leave out pairs that are not UTF-8 instead of raising an error.
         hashes: gets the SHA-256 of each file after its last line.
-        tags: what each source line begins with, before a space: one tag for all, or one for each name of the source; "" is none.
-        documents: whether blank lines and the ends of files end documents, and become pairs of empty lines. Otherwise pairs with a blank
-            line are left out.
+        tags: what each source line begins with, before a space: one tag for all, or one for each name of the source; ""
+            is none.
+        documents: whether blank lines and the ends of files end documents, and become pairs of empty lines. Otherwise
+            pairs with a blank line are left out.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file is empty or broken, a line is not UTF-8 or too long, or the sides differ in their number of lines.
+        ValueError: a file is empty or broken, a line is not UTF-8 or too long, or the sides differ in their number of
+            lines.
         OSError: a file cannot be read.
     """
     lines = [_lines(paths, report, {} if hashes is None else hashes) for paths in _aligned_files(sides)]
@@ -380,7 +408,12 @@ def all_pairs(*sides: str, report: Report) -> Iterator[Pair]:
 
 
 def _aligned(
-    names: tuple[str, ...], sides: list[Iterator], report: Report, skip_bad_lines: bool, tags: Iterator[str], documents: bool
+    names: tuple[str, ...],
+    sides: list[Iterator],
+    report: Report,
+    skip_bad_lines: bool,
+    tags: Iterator[str],
+    documents: bool,
 ) -> Iterator[Pair]:
     """Yields the pairs of iterators of `_lines`, with the tag of its file before each source line; see `text_pairs`."""
     for number, lines in enumerate(_together(names, sides), 1):
@@ -424,11 +457,16 @@ def _tfds_builder(data: DataConfig):
         try:
             builder = tfds.builder(f"{name}/{'-'.join(reversed(languages.split('-')))}")
         except Exception:
-            raise ValueError(f"Expected a set of TFDS as `dataset`. Received: {data.dataset} ({_on_one_line(error)}).") from error
+            raise ValueError(
+                f"Expected a set of TFDS as `dataset`. Received: {data.dataset} ({_on_one_line(error)})."
+            ) from error
     known = sorted(getattr(builder.info.features, "keys", list)())
     for option in ("source_language", "target_language"):
         if (language := getattr(data, option)) not in known:
-            raise ValueError(f"Expected `{option}` to be one of {', '.join(known)}, as in {builder.info.full_name}. Received: {language}.")
+            raise ValueError(
+                f"Expected `{option}` to be one of {', '.join(known)}, as in {builder.info.full_name}. Received: "
+                f"{language}."
+            )
     return builder
 
 
@@ -444,15 +482,20 @@ def tfds_pairs(data: DataConfig, split: str, report: Report) -> Iterator[Pair]:
     builder = _tfds_builder(data)
     try:
         builder.download_and_prepare()
-    except Exception as error:  # Of TFDS's own classes; an OSError may name no file, and would be taken for one of the data folder.
+    except Exception as error:
+        # Of TFDS's own classes; an OSError may name no file, and would be taken for one of the data folder.
         raise OSError(f"TFDS could not prepare {data.dataset} in {builder.data_dir}: {_on_one_line(error)}.") from error
     if builder.info.splits:
         try:
             builder.info.splits[split]
         except (KeyError, ValueError) as error:
-            raise ValueError(f"{builder.info.full_name} has no split '{split}'; it has {', '.join(builder.info.splits)}.") from error
+            raise ValueError(
+                f"{builder.info.full_name} has no split '{split}'; it has {', '.join(builder.info.splits)}."
+            ) from error
     for example in tfds.as_numpy(builder.as_dataset(split=split)):
-        pair = tuple(b" ".join(example[language].split(b"\n")) for language in (data.source_language, data.target_language))
+        pair = tuple(
+            b" ".join(example[language].split(b"\n")) for language in (data.source_language, data.target_language)
+        )
         if all(side.strip() for side in pair):
             report.pairs += 1
             yield pair
@@ -461,13 +504,17 @@ def tfds_pairs(data: DataConfig, split: str, report: Report) -> Iterator[Pair]:
 
 
 def _names(data: DataConfig, split: str, sides: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the text files of a split, for each side as the option has them. Raises `ValueError` if there are none."""
+    """Returns the text files of a split, for each side as the option has them. Raises `ValueError` if there are
+    none.
+    """
     names = tuple(getattr(data, f"{split}_{side}") for side in sides)
     if not all(names):
         options = " and ".join(f"`{split}_{side}`" for side in sides)
         advice = f"Give {options}, `dataset`, or a prepared `data_dir`."
         if split == "valid":
-            advice = f"Give {options}: for instance the last 1,000 lines of the training files, removed from those files."
+            advice = (
+                f"Give {options}: for instance the last 1,000 lines of the training files, removed from those files."
+            )
         raise ValueError(f"There is no {'training' if split == 'train' else 'validation'} text. {advice}")
     return names
 
@@ -519,9 +566,17 @@ def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:
         hashes: SHA-256 of files that were read before; other files are read here.
     """
     if data.dataset == "builtin":
-        return {"dataset": "builtin", "edition": builtin_corpus.EDITION, "builtin_pairs": data.builtin_pairs, "seed": seed}
+        return {
+            "dataset": "builtin",
+            "edition": builtin_corpus.EDITION,
+            "builtin_pairs": data.builtin_pairs,
+            "seed": seed,
+        }
     if data.dataset:
-        return {key: getattr(data, key) for key in ("dataset", "source_language", "target_language", "train_split", "valid_split")}
+        return {
+            key: getattr(data, key)
+            for key in ("dataset", "source_language", "target_language", "train_split", "valid_split")
+        }
     hashes = hashes or {}
 
     def described(path: pathlib.Path, weight: str) -> str:
@@ -554,10 +609,13 @@ def check_sides(train: list[Pair], valid: list[Pair]) -> None:
 
     def fit(text: collections.Counter, side: int) -> float:  # Mean log-probability of a word.
         total = known[side].total() + words
-        return sum(count * math.log((known[side][word] + 1) / total) for word, count in text.items()) / max(text.total(), 1)
+        return sum(count * math.log((known[side][word] + 1) / total) for word, count in text.items()) / max(
+            text.total(), 1
+        )
 
     texts = [_words(side) for side in zip(*valid, strict=True)]
     if all(fit(texts[side], 1 - side) > fit(texts[side], side) + 0.5 for side in (0, 1)):
         raise ValueError(
-            "The validation files look swapped: their source reads like the training target, and their target like the training source."
+            "The validation files look swapped: their source reads like the training target, and their target like the "
+            "training source."
         )

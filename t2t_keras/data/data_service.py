@@ -1,9 +1,10 @@
 """Reads the batches of `batching` from the workers of a tf.data service on other machines.
 
-Each window goes to one free worker. The batches are therefore those of `batching.batches`, in an order that depends on the speed of the
-workers, and each pair comes once per epoch as long as no worker fails. Each epoch is a job of its own; otherwise a fast worker could be
-epochs ahead of a slow one. Workers read the shards themselves, under the same path. If a worker fails, its current windows are lost for
-this epoch, and the epoch ends when the worker is back at the same address.
+Each window goes to one free worker. The batches are therefore those of `batching.batches`, in an order that depends on
+the speed of the workers, and each pair comes once per epoch as long as no worker fails. Each epoch is a job of its own;
+otherwise a fast worker could be epochs ahead of a slow one. Workers read the shards themselves, under the same path. If
+a worker fails, its current windows are lost for this epoch, and the epoch ends when the worker is back at the same
+address.
 """
 
 import itertools
@@ -22,7 +23,8 @@ from t2t_keras.runs.task import Renewal
 
 
 def check(service: str, seconds: float = 10.0) -> None:
-    """Waits until a server listens at the dispatcher's address. TensorFlow itself would wait for an hour without a message.
+    """Waits until a server listens at the dispatcher's address. TensorFlow itself would wait for an hour without a
+    message.
 
     Args:
         service: address of the dispatcher, grpc://host:port.
@@ -49,20 +51,26 @@ def check(service: str, seconds: float = 10.0) -> None:
 
 
 def check_free(port: int) -> None:
-    """Checks that no server listens at a port of this machine. gRPC would share the port, and each server would get some of the calls.
+    """Checks that no server listens at a port of this machine. gRPC would share the port, and each server would get
+    some of the calls.
 
     Raises:
         OSError: the port is in use, or a permission is missing.
     """
     dual = socket.has_dualstack_ipv6()
     try:
-        socket.create_server(("", port), family=socket.AF_INET6 if dual else socket.AF_INET, dualstack_ipv6=dual).close()
+        socket.create_server(
+            ("", port), family=socket.AF_INET6 if dual else socket.AF_INET, dualstack_ipv6=dual
+        ).close()
     except OSError as error:
-        raise OSError(f"Could not listen at port {port} of this machine ({os.strerror(error.errno)}). Give another `port`.") from error
+        raise OSError(
+            f"Could not listen at port {port} of this machine ({os.strerror(error.errno)}). Give another `port`."
+        ) from error
 
 
 def keep_local(port: int) -> None:
-    """Restricts a port that this process listens at to this machine. TensorFlow's servers listen on every network interface.
+    """Restricts a port that this process listens at to this machine. TensorFlow's servers listen on every network
+    interface.
 
     Raises:
         OSError: the system does not permit it. Linux does since version 5.7.
@@ -93,14 +101,15 @@ def batches(
 ) -> tf.data.Dataset:
     """Returns the batches from `start` on, indefinitely. An epoch ends before the next one begins.
 
-    Several workers read windows at the same time, and a position describes one of these windows. If a run resumes from the newest
-    position, it misses or repeats batches of the other windows: at most one window per worker, in this epoch only.
+    Several workers read windows at the same time, and a position describes one of these windows. If a run resumes from
+    the newest position, it misses or repeats batches of the other windows: at most one window per worker, in this epoch
+    only.
 
     Args:
         folder: shards written by `shards.write`, under a path that is the same for the workers.
         service: address of the dispatcher, grpc://host:port.
-        job: a new name for every start. Trainers that give the same name share the batches: each batch goes to one of them, so each of
-            n trainers should ask for an n-th of the tokens.
+        job: a new name for every start. Trainers that give the same name share the batches: each batch goes to one of
+            them, so each of n trainers should ask for an n-th of the tokens.
         batch_tokens, seed, damaged_records, renewal: see `batching.batches`.
         start: see `batching.batches`; the same for all trainers of a job.
 

@@ -1,7 +1,9 @@
-"""Pairs of sentences and masked words, drawn in the graph from a seed (Devlin et al. 2019, section 3.1 and appendix A.1).
+"""Pairs of sentences and masked words, drawn in the graph from a seed (Devlin et al. 2019, section 3.1 and appendix
+A.1).
 
-A record becomes [CLS] A [SEP] B [SEP]. A are its first sentences, and B the others or, for half of the records, sentences of another
-document. Of the 15% of the sub-words to predict, 80% become [MASK], 10% another sub-word, and 10% stay.
+A record becomes [CLS] A [SEP] B [SEP]. A are its first sentences, and B the others or, for half of the records,
+sentences of another document. Of the 15% of the sub-words to predict, 80% become [MASK], 10% another sub-word, and 10%
+stay.
 
 Letters: N records, L the sub-words of the longest, M the sentences of the record that has most.
 """
@@ -19,7 +21,8 @@ TRIES = 10  # At finding another document, as in BERT.
 
 
 def renewal(tokenizer: Subwords, mask_rate: float, whole_words: bool) -> Renewal:
-    """Returns what makes "tokens", "masked", "target" and "following" of the "tokens", "lengths" and "document" of `Pretraining.records`.
+    """Returns what makes "tokens", "masked", "target" and "following" of the "tokens", "lengths" and "document" of
+    `Pretraining.records`.
 
     Args:
         tokenizer: the sub-words.
@@ -55,9 +58,10 @@ def _below(number, size, seed):
 def pairs(tokens: tf.RaggedTensor, lengths: tf.RaggedTensor, document: tf.RaggedTensor, seed) -> tuple:
     """Draws pairs of sentences. They are no longer than the records.
 
-    For each record another one is drawn, of another document, and half of the records take their second sentences from it. A limit for
-    these is drawn below what either of both has left, so that its length does not give it away. As many sentences as fit are
-    taken; if not even one does, it is cut. Where no other document is found, the second sentences follow.
+    For each record another one is drawn, of another document, and half of the records take their second sentences from
+    it. A limit for these is drawn below what either of both has left, so that its length does not give it away. As many
+    sentences as fit are taken; if not even one does, it is cut. Where no other document is found, the second sentences
+    follow.
 
     Args:
         tokens: [CLS] sentences [SEP] [SEP], ragged [N, (L)] int32.
@@ -66,7 +70,8 @@ def pairs(tokens: tf.RaggedTensor, lengths: tf.RaggedTensor, document: tf.Ragged
         seed: [2] int64.
 
     Returns:
-        [CLS] A [SEP] B [SEP], ragged [N, (length)] int32; and ragged [N, 1] int32, 2 where B follows A, and 1 where it does not.
+        [CLS] A [SEP] B [SEP], ragged [N, (length)] int32; and ragged [N, 1] int32, 2 where B follows A, and 1 where it
+        does not.
     """
     of_split, of_choice, of_other, of_start, of_limit = tf.unstack(tf.random.split(seed, 5))
     number, document = tokens.nrows(), document.values
@@ -89,19 +94,26 @@ def pairs(tokens: tf.RaggedTensor, lengths: tf.RaggedTensor, document: tf.Ragged
     limit = tf.maximum(most - 1 - _below(tf.maximum(most // 2, 1), [number], of_limit), 1)
     source, begin = tf.where(is_random, other, own), tf.where(is_random, of_before, of_first)
     their_ends = tf.gather(ends, source)
-    whole = tf.reduce_max(tf.where(their_ends <= (begin + limit)[:, None], their_ends, 0), axis=1)  # Sentences that fit end there.
+    # Sentences that fit end there.
+    whole = tf.reduce_max(tf.where(their_ends <= (begin + limit)[:, None], their_ends, 0), axis=1)
     end = tf.where(whole > begin, whole, begin + limit)
 
     at = tokens.row_starts() + 1  # Of each record's first sentence.
     start = tf.gather(at, source)
-    parts = [tf.gather(tokens.values, tf.ragged.range(*place)) for place in ((at, at + of_first), (start + begin, start + end))]
+    parts = [
+        tf.gather(tokens.values, tf.ragged.range(*place))
+        for place in ((at, at + of_first), (start + begin, start + end))
+    ]
     begin_of_text, end_of_part = (_column(tf.fill([number], token)) for token in (BOS, EOS))
     text = tf.concat([begin_of_text, parts[0], end_of_part, parts[1], end_of_part], axis=1)
     return text, _column(tf.where(is_random, 1, 2))
 
 
-def mask(tokens: tf.RaggedTensor, seed, vocab_size: int, rate: float, word_parts: tuple[np.ndarray, np.ndarray] | None = None) -> tuple:
-    """Masks sub-words: of each text max(1, round(rate × length)), which counts [CLS] and [SEP], though these are never masked.
+def mask(
+    tokens: tf.RaggedTensor, seed, vocab_size: int, rate: float, word_parts: tuple[np.ndarray, np.ndarray] | None = None
+) -> tuple:
+    """Masks sub-words: of each text max(1, round(rate × length)), which counts [CLS] and [SEP], though these are never
+    masked.
 
     With whole words, those of the word that reaches this number are all masked, so it may be exceeded.
 
@@ -113,8 +125,8 @@ def mask(tokens: tf.RaggedTensor, seed, vocab_size: int, rate: float, word_parts
         word_parts: to mask whole words, see `Subwords.word_parts`.
 
     Returns:
-        The text with masks, ragged [N, (L)] int32; the positions of the masked sub-words, counted from 1, and these sub-words, both ragged
-        [N, (number)] int32.
+        The text with masks, ragged [N, (L)] int32; the positions of the masked sub-words, counted from 1, and these
+        sub-words, both ragged [N, (number)] int32.
     """
     of_order, of_kind, of_word = tf.unstack(tf.random.split(seed, 3))
     ids = tokens.to_tensor()  # [N, L]

@@ -1,9 +1,9 @@
 """Prepares a data folder from a corpus (section 5.1): checks the text, learns sub-words and writes shards of token ids.
 
-The folder contains `subwords.model`, and `subwords.source.model` if the source has sub-words of its own; shards in `train/` and `valid/`;
-and the held-out text in `valid.source.txt` and `valid.target.txt` (for the built-in corpus also `test.source.txt` and `test.target.txt`).
-`corpus.json` is written last: a folder that has it is complete. The file `lock` ensures that only one process at a time writes into the
-folder; it stays there, empty.
+The folder contains `subwords.model`, and `subwords.source.model` if the source has sub-words of its own; shards in
+`train/` and `valid/`; and the held-out text in `valid.source.txt` and `valid.target.txt` (for the built-in corpus also
+`test.source.txt` and `test.target.txt`). `corpus.json` is written last: a folder that has it is complete. The file
+`lock` ensures that only one process at a time writes into the folder; it stays there, empty.
 """
 
 import contextlib
@@ -33,7 +33,8 @@ from t2t_keras.text import phrases, piece_file, vocabulary
 from t2t_keras.text.placeholders import Placeholders
 from t2t_keras.text.subwords import BYTES, Subwords
 
-PAIRS_AT_ONCE, BYTES_AT_ONCE = 8192, 2**22  # In one call of the tokenizer: about as much text as reaches the first of both limits.
+# In one call of the tokenizer: about as much text as reaches the first of both limits.
+PAIRS_AT_ONCE, BYTES_AT_ONCE = 8192, 2**22
 PROGRESS_SECONDS = 30  # Between two messages.
 COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared with, to find swapped files.
 
@@ -66,7 +67,8 @@ def _options(
     hashes: corpora.Hashes | None = None,
     recorded: Mapping[str, str] = types.MappingProxyType({}),
 ) -> dict:
-    """The options that determine the pairs and sub-words of a folder. Runs with different seeds may share a folder of text files.
+    """The options that determine the pairs and sub-words of a folder. Runs with different seeds may share a folder of
+    text files.
 
     A file of sub-words that is gone counts as the one of its name in `recorded`: the folder has its sub-words.
     """
@@ -124,7 +126,12 @@ def _unpacked(packed: tuple[list[bool], list[tuple]]) -> Iterator[tuple | None]:
 
 
 def encode(
-    pairs: Iterator[corpora.Pair], subwords: Subwords, max_length: int, report: corpora.Report, task: Task, number: int = 1
+    pairs: Iterator[corpora.Pair],
+    subwords: Subwords,
+    max_length: int,
+    report: corpora.Report,
+    task: Task,
+    number: int = 1,
 ) -> Iterator[tuple | None]:
     """Tokenizes pairs.
 
@@ -134,7 +141,8 @@ def encode(
         max_length: longer pairs are left out and counted.
         report: counts the pairs; updated.
         task: makes a record of each pair, or records of documents.
-        number: of processes; see `processes.ordered`. With 1, this process alone tokenizes; TensorFlow's threads help it.
+        number: of processes; see `processes.ordered`. With 1, this process alone tokenizes; TensorFlow's threads help
+            it.
 
     Yields:
         An id array for each column on disk, or `None` for a pair that is left out.
@@ -186,13 +194,17 @@ def write(
     Raises:
         OSError: a process was killed.
     """
-    with contextlib.closing(encode(pairs, subwords, max_length, report, task, processes.number(number, size))) as encoded:
+    with contextlib.closing(
+        encode(pairs, subwords, max_length, report, task, processes.number(number, size))
+    ) as encoded:
         records = _checked(encoded, task, f"the {folder.name} text") if task.documents else encoded
         return shards.write(folder, records, size=size, vocab_size=subwords.largest, columns=task.on_disk, **options)
 
 
 def _with_progress(items: Iterable, total: int = 0) -> Iterator:
-    """Yields the items, which messages call pairs, and logs their number from time to time, and of how many in `total` if that is known."""
+    """Yields the items, which messages call pairs, and logs their number from time to time, and of how many in `total`
+    if that is known.
+    """
     started = reported = time.monotonic()
     for count, item in enumerate(items):
         if count % 1024 == 0 and (now := time.monotonic()) - reported >= PROGRESS_SECONDS:
@@ -216,11 +228,13 @@ def read_text(folder: pathlib.Path, split: str, sides: tuple[str, ...] = ("sourc
     return tuple(path.read_bytes().decode("utf-8").split("\n")[:-1] for path in paths)
 
 
-def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: int, task: Task, source_vocab_size: int = 0) -> None:
+def check_folder(
+    folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: int, task: Task, source_vocab_size: int = 0
+) -> None:
     """Checks that a prepared folder is what the options ask for.
 
-    If the options name no corpus, only the task and those that differ from their defaults are compared. Text files are compared by the hash
-    of all their bytes.
+    If the options name no corpus, only the task and those that differ from their defaults are compared. Text files are
+    compared by the hash of all their bytes.
 
     Raises:
         ValueError: options differ, and the message names each of them; or `corpus.json` is damaged.
@@ -229,7 +243,10 @@ def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: 
     asked = _options(data, vocab_size, seed, task, source_vocab_size, recorded=recorded)
     names = [*asked, *sorted(set(recorded) - set(asked))]
     if not data.names_corpus:
-        names = ["task", *(field.name for field in dataclasses.fields(DataConfig) if getattr(data, field.name) != field.default)]
+        names = [
+            "task",
+            *(field.name for field in dataclasses.fields(DataConfig) if getattr(data, field.name) != field.default),
+        ]
         asked = vars(data) | asked
     differ = [name for name in names if recorded.get(name) != asked.get(name)]
     changes = [f"`{name}` was {_shown(recorded.get(name))}, and is now {_shown(asked.get(name))}" for name in differ]
@@ -279,7 +296,8 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
         logger.info(f"{sharing:,} training pairs have text to keep on both sides.")
     elif data.keep_patterns:
         logger.warning(
-            f"No training pair has text to keep on both sides (keep_patterns={data.keep_patterns}): a model cannot learn to copy it."
+            f"No training pair has text to keep on both sides (keep_patterns={data.keep_patterns}): a model cannot "
+            "learn to copy it."
         )
     for name, report in (("training", text.train), ("validation", text.valid)):
         if not report.pairs:
@@ -302,8 +320,8 @@ def _warn_of_copies(text: _Text, repeated: set[corpora.Pair], identical: int) ->
         logger.warning(f"{count:,} of {text.valid.pairs:,} validation pairs are also in the training text.")
     if 2 * identical > text.train.pairs:
         logger.warning(
-            f"In {identical:,} of {text.train.pairs:,} training pairs, source and target are the same text. If that is not the task, "
-            "check `train_source` and `train_target`."
+            f"In {identical:,} of {text.train.pairs:,} training pairs, source and target are the same text. If that is "
+            "not the task, check `train_source` and `train_target`."
         )
 
 
@@ -343,7 +361,10 @@ def _given_subwords(data: DataConfig, option: str, size: int, size_option: str) 
         if found[name] != wanted:
             raise ValueError(f"Expected {name}={found[name]}, that of {path}. Received: {name}={wanted}.")
     if data.subwords == "bpe" and BYTES[0] not in subwords.pieces:
-        logger.warning(f"{path} was trained without `byte_fallback`: characters that it lacks become <unk>, which translations leave out.")
+        logger.warning(
+            f"{path} was trained without `byte_fallback`: characters that it lacks become <unk>, which translations "
+            "leave out."
+        )
     return subwords
 
 
@@ -352,7 +373,9 @@ def _learn_subwords(data: DataConfig, vocab_size: int, seed: int, task: Task, si
     logger.info(f"Learning {vocab_size:,} sub-words{f' of the {side}' if side else ''} …")
     sides = [number for number, name in enumerate(task.texts) if side in ("", name)]
     pairs = corpora.pairs(data, "train", seed, corpora.Report(), sides=task.texts)
-    lines = (sentence for pair in _with_progress(pairs) for number in sides for sentence in task.sentences(pair[number]))
+    lines = (
+        sentence for pair in _with_progress(pairs) for number in sides for sentence in task.sentences(pair[number])
+    )
     of_pairs = {"pattern": pattern} if (pattern := patterns.parse(data.keep_patterns)) else {}
     if side != "target" and data.subwords == "bpe":
         of_pairs["tags"] = sorted({tag for tag in data.tags if tag})
@@ -368,12 +391,20 @@ def _learn_subwords(data: DataConfig, vocab_size: int, seed: int, task: Task, si
             **of_pairs,
         )
     except ValueError as error:
-        raise ValueError(str(error).replace("`vocab_size=", f"`{'source_' if side == 'source' else ''}vocab_size=")) from error
+        raise ValueError(
+            str(error).replace("`vocab_size=", f"`{'source_' if side == 'source' else ''}vocab_size=")
+        ) from error
     return vocabulary.load(model)
 
 
 def _write_shards(
-    folder: pathlib.Path, data: DataConfig, seed: int, text: _Text, subwords: Subwords, task: Task, write_train: Callable
+    folder: pathlib.Path,
+    data: DataConfig,
+    seed: int,
+    text: _Text,
+    subwords: Subwords,
+    task: Task,
+    write_train: Callable,
 ) -> None:
     """Writes the training and validation shards and counts in `text` the pairs that are too long.
 
@@ -383,14 +414,17 @@ def _write_shards(
     logger.info("Writing token ids …")
     hashes = {}
     read = corpora.pairs(data, "train", seed, corpora.Report(), hashes, task.texts, task.documents)
-    train_pairs = _with_progress(read, 0 if task.documents else text.train.pairs)  # The lines of documents include blank ones.
+    # The lines of documents include blank ones.
+    train_pairs = _with_progress(read, 0 if task.documents else text.train.pairs)
     for split, write_split, pairs, report, size in (
         # Validation first: its text may be found unusable, and takes less time.
         ("valid", write, iter(text.valid_pairs), text.valid, sum(map(corpora.size, text.valid_pairs))),
         ("train", write_train, train_pairs, text.train, text.train_size),
     ):
         started = time.monotonic()
-        info = write_split(folder / split, pairs, subwords, data.max_length, report, task, count=report.pairs, size=size, seed=seed)
+        info = write_split(
+            folder / split, pairs, subwords, data.max_length, report, task, count=report.pairs, size=size, seed=seed
+        )
         if not info["pairs"]:
             raise ValueError(f"Every pair of the {split} text is longer than `max_length={data.max_length}`: {report}.")
         speed = info["pairs"] / (time.monotonic() - started)
@@ -403,8 +437,8 @@ def _write_shards(
 
 
 def _remove_unfinished(folder: pathlib.Path) -> None:
-    """Removes what a preparation that was not finished has left and another one would not replace: shards of other numbers, the text that
-    Beam's workers were given, and sub-words of the source.
+    """Removes what a preparation that was not finished has left and another one would not replace: shards of other
+    numbers, the text that Beam's workers were given, and sub-words of the source.
     """
     (folder / SOURCE_SUBWORDS).unlink(missing_ok=True)
     for split in ("train", "valid"):
@@ -414,7 +448,13 @@ def _remove_unfinished(folder: pathlib.Path) -> None:
 
 
 def _make(
-    data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, task: Task, write_train: Callable, source_vocab_size: int
+    data: DataConfig,
+    vocab_size: int,
+    seed: int,
+    folder: pathlib.Path,
+    task: Task,
+    write_train: Callable,
+    source_vocab_size: int,
 ) -> None:
     """Writes a data folder, with `corpus.json` last."""
     of_source = (source_vocab_size, "source_vocab_size") if source_vocab_size else (vocab_size, "vocab_size")
@@ -429,17 +469,20 @@ def _make(
         subwords.own_source = given_source or _learn_subwords(data, source_vocab_size, seed, task, "source")
     if subwords.pattern != subwords.source.pattern:
         raise ValueError(
-            "Expected source and target sub-words with the same placeholders (`keep_patterns`). Received: sub-words of which one side has "
-            "others, or none. Give `subwords_file` and `source_subwords_file` of one preparation."
+            "Expected source and target sub-words with the same placeholders (`keep_patterns`). Received: sub-words of "
+            "which one side has others, or none. Give `subwords_file` and `source_subwords_file` of one preparation."
         )
     if not source_vocab_size and subwords.pieces != subwords.source.pieces:
         logger.warning(
-            "Source and target have different sub-words and share one embedding matrix, so each row stands for two sub-words. Give "
-            "`source_vocab_size`, the number of sub-words of the source, for a matrix of its own."
+            "Source and target have different sub-words and share one embedding matrix, so each row stands for two "
+            "sub-words. Give `source_vocab_size`, the number of sub-words of the source, for a matrix of its own."
         )
     for tag in filter(None, dict.fromkeys(data.tags)):
         if (number := int(subwords.source.words(tf.constant([tag])).row_lengths()[0])) > 1:
-            advice = "Only byte-pair encoding that was learned with this `source_tag`, and does not normalize it, keeps it as one."
+            advice = (
+                "Only byte-pair encoding that was learned with this `source_tag`, and does not normalize it, keeps it "
+                "as one."
+            )
             logger.warning(f"The tag {tag} is divided into {number} sub-words. {advice}")
     _remove_unfinished(folder)
     for name, model in zip((SUBWORDS, SOURCE_SUBWORDS), subwords.models, strict=False):
@@ -447,7 +490,9 @@ def _make(
     _write_shards(folder, data, seed, text, subwords, task, write_train)
     _write_text(folder, "valid", text.valid_pairs, task.texts)
     if data.dataset == "builtin":
-        _write_text(folder, "test", list(corpora.pairs(data, "test", seed, corpora.Report(), sides=task.texts)), task.texts)
+        _write_text(
+            folder, "test", list(corpora.pairs(data, "test", seed, corpora.Report(), sides=task.texts)), task.texts
+        )
     record = {
         "options": _options(data, vocab_size, seed, task, source_vocab_size, text.hashes),
         "report": {"train": dataclasses.asdict(text.train), "valid": dataclasses.asdict(text.valid)},

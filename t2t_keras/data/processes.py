@@ -29,7 +29,9 @@ def number(wanted: int, size: int) -> int:
         wanted: this number; 0 for one on each core, but fewer if there is little text or memory.
         size: bytes of text.
     """
-    return wanted or max(1, min(machine.cores(), size // BYTES_PER_PROCESS, int(min(machine.free_memory(), 2**62) // MEMORY_PER_PROCESS)))
+    return wanted or max(
+        1, min(machine.cores(), size // BYTES_PER_PROCESS, int(min(machine.free_memory(), 2**62) // MEMORY_PER_PROCESS))
+    )
 
 
 def _end_with_parent() -> None:
@@ -38,7 +40,9 @@ def _end_with_parent() -> None:
 
 
 def _set_up(pickled: bytes) -> None:
-    """Begins a process. What it needs is unpickled when the thread watches, because that may import TensorFlow, which takes seconds."""
+    """Begins a process. What it needs is unpickled when the thread watches, because that may import TensorFlow, which
+    takes seconds.
+    """
     global _function
     threading.Thread(target=_end_with_parent, daemon=True).start()
     make, arguments = pickle.loads(pickled)  # noqa: S301 - of the process that has started this one.
@@ -76,7 +80,10 @@ def ordered(make: Callable, arguments: tuple, items: Iterable, processes: int) -
         return
     others = set(multiprocessing.active_children())
     pool = concurrent.futures.ProcessPoolExecutor(
-        processes, multiprocessing.get_context("spawn"), initializer=_set_up, initargs=(pickle.dumps((make, arguments)),)
+        processes,
+        multiprocessing.get_context("spawn"),
+        initializer=_set_up,
+        initargs=(pickle.dumps((make, arguments)),),
     )
     pending = collections.deque()
     try:
@@ -94,8 +101,8 @@ def ordered(make: Callable, arguments: tuple, items: Iterable, processes: int) -
             yield pending.popleft().result()
     except BrokenProcessPool as error:
         raise OSError(
-            f"Expected {processes} processes that share the work. Received: one that ended before it was done, as when memory is short. "
-            "Give fewer `processes`, and run the same command again."
+            f"Expected {processes} processes that share the work. Received: one that ended before it was done, as when "
+            "memory is short. Give fewer `processes`, and run the same command again."
         ) from error
     except BaseException:  # Nobody waits for their work, and they may still be importing TensorFlow.
         for process in set(multiprocessing.active_children()) - others:

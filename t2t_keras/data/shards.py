@@ -1,13 +1,14 @@
 """Token ids on disk (section 5.1): TFRecord files in which each record holds a block of pairs.
 
-A pair has a sequence of ids in each column: `source` and `target` for translation, others for other tasks. A record is a
-`tf.train.Example` with two little-endian byte strings for each column. `source_ids` are the concatenated sentences, as uint16, or as int32
-if the vocabulary has more than 65,536 sub-words. `source_lengths` are uint16, one value per pair. Sentences are not padded. The shard of a
-pair is drawn from a seed and the index of the pair: each shard is a random sample of the corpus, also of a sorted one, and does not depend
-on which process writes it.
+A pair has a sequence of ids in each column: `source` and `target` for translation, others for other tasks. A record is
+a `tf.train.Example` with two little-endian byte strings for each column. `source_ids` are the concatenated sentences,
+as uint16, or as int32 if the vocabulary has more than 65,536 sub-words. `source_lengths` are uint16, one value per
+pair. Sentences are not padded. The shard of a pair is drawn from a seed and the index of the pair: each shard is a
+random sample of the corpus, also of a sorted one, and does not depend on which process writes it.
 
-`records.tsv` has one line per record: the number of its shard, the offset and the length of its content in bytes, the number of its
-pairs, and the fingerprint of its content. With this index a damaged record can be located and skipped without losing other records.
+`records.tsv` has one line per record: the number of its shard, the offset and the length of its content in bytes, the
+number of its pairs, and the fingerprint of its content. With this index a damaged record can be located and skipped
+without losing other records.
 """
 
 import contextlib
@@ -24,10 +25,13 @@ import tensorflow as tf
 from t2t_keras.system.files import read_json, write_whole
 from t2t_keras.system.log import logger
 
-SIDES = {"source": True, "target": True}  # The columns of translation, and whether their lengths count against budgets of tokens.
-# A record and a shard are full at the first of both limits. Sentences reach that of pairs first; documents, the other one.
+# The columns of translation, and whether their lengths count against budgets of tokens.
+SIDES = {"source": True, "target": True}
+# A record and a shard are full at the first of both limits. Sentences reach that of pairs first; documents, the other
+# one.
 PAIRS_PER_RECORD, TOKENS_PER_RECORD = 1024, 2**17
-PAIRS_PER_SHARD, BYTES_PER_SHARD = 2**16, 2**26  # Bytes of text: tokens are not counted yet, and each has a byte or more.
+# Bytes of text: tokens are not counted yet, and each has a byte or more.
+PAIRS_PER_SHARD, BYTES_PER_SHARD = 2**16, 2**26
 MAX_SHARDS = 512  # All shards are open at once during writing.
 INFO = "info.json"
 RECORDS = "records.tsv"
@@ -42,7 +46,9 @@ def id_type(vocab_size: int) -> np.dtype:
 
 
 def _fingerprints(contents):
-    """Returns the FarmHash of each record: [N] string → [N] int64. TensorFlow has no op for the checksums of a TFRecord file."""
+    """Returns the FarmHash of each record: [N] string → [N] int64. TensorFlow has no op for the checksums of a TFRecord
+    file.
+    """
     return tf.strings.to_hash_bucket_fast(contents, 2**62)
 
 
@@ -57,7 +63,9 @@ class Shard:
 
     def __init__(self, path: pathlib.Path, vocab_size: int, columns: Iterable[str] = SIDES):
         if wrong := [name for name in columns if not _is_name(name)]:
-            raise ValueError(f"Expected columns named in lower case, and not position or damaged. Received: {', '.join(wrong)}.")
+            raise ValueError(
+                f"Expected columns named in lower case, and not position or damaged. Received: {', '.join(wrong)}."
+            )
         path.unlink(missing_ok=True)  # It may be another name of a file elsewhere.
         self._writer = tf.io.TFRecordWriter(str(path))
         self._dtype, self._columns, self._size = id_type(vocab_size), tuple(columns), 0
@@ -74,23 +82,36 @@ class Shard:
     def _flush(self) -> None:
         if self._pending:
             features = {}
-            for index, (side, sentences) in enumerate(zip(self._columns, zip(*self._pending, strict=True), strict=True)):
+            for index, (side, sentences) in enumerate(
+                zip(self._columns, zip(*self._pending, strict=True), strict=True)
+            ):
                 lengths, ids = [len(ids) for ids in sentences], np.concatenate(sentences)
                 if min(lengths) < 1 or not np.issubdtype(ids.dtype, np.integer):
                     received = "none in a row" if min(lengths) < 1 else f"numbers of type {ids.dtype}"
-                    raise ValueError(f"Expected one integer or more in each row of column '{side}'. Received: {received}.")
+                    raise ValueError(
+                        f"Expected one integer or more in each row of column '{side}'. Received: {received}."
+                    )
                 maximum = np.iinfo(self._dtype).max
                 if not 0 < ids.min() <= ids.max() <= maximum:
-                    raise ValueError(f"Expected integers from 1 to {maximum:,} in column '{side}'. Received: {ids.min()} to {ids.max()}.")
+                    raise ValueError(
+                        f"Expected integers from 1 to {maximum:,} in column '{side}'. Received: {ids.min()} to "
+                        f"{ids.max()}."
+                    )
                 features[f"{side}_ids"] = ids.astype(self._dtype).tobytes()
                 features[f"{side}_lengths"] = np.array(lengths, "<u2").tobytes()
                 self._described["tokens"][index] += sum(lengths)
                 self._described["longest"][index] = max(self._described["longest"][index], *lengths)
-            feature = {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value])) for name, value in features.items()}
-            content = tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(deterministic=True)
+            feature = {
+                name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value])) for name, value in features.items()
+            }
+            content = tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(
+                deterministic=True
+            )
             self._writer.write(content)
             fingerprint = int(_fingerprints(content))
-            self._described["records"].append((self._size + FRAME_BEFORE, len(content), len(self._pending), fingerprint))
+            self._described["records"].append(
+                (self._size + FRAME_BEFORE, len(content), len(self._pending), fingerprint)
+            )
             self._size += FRAME_BEFORE + len(content) + FRAME_AFTER
             self._pending, self._pending_tokens = [], 0
 
@@ -98,8 +119,8 @@ class Shard:
         """Finishes the file.
 
         Returns:
-            A description of the file: `records`, a list of (offset, length, pairs, fingerprint); and `tokens` and `longest`, the
-            number of tokens and the length of the longest sentence, each a list of a value per column.
+            A description of the file: `records`, a list of (offset, length, pairs, fingerprint); and `tokens` and
+            `longest`, the number of tokens and the length of the longest sentence, each a list of a value per column.
         """
         self._flush()
         self._writer.close()
@@ -147,16 +168,16 @@ def write(
 
     Args:
         folder: created if it does not exist. `info.json` is written last: a folder that has it is complete.
-        pairs: integer arrays, one for each column. `None` stands for a pair that is left out; it does not change the shards of
-            the others.
+        pairs: integer arrays, one for each column. `None` stands for a pair that is left out; it does not change the
+            shards of the others.
         count, size: approximate number of pairs and of bytes of their text; determine the number of shards.
         vocab_size: of the side with most sub-words; determines the type of the ids.
         seed: seed of the draw.
         columns: for each column, whether its length counts against budgets of tokens.
 
     Returns:
-        The content of `info.json`: the number of `pairs`, the tokens and longest sentence of each column, `columns`, `shards` and
-        `vocab_size`.
+        The content of `info.json`: the number of `pairs`, the tokens and longest sentence of each column, `columns`,
+        `shards` and `vocab_size`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shards = {name: Shard(folder / name, vocab_size, columns) for name in names(count, size)}
@@ -202,12 +223,20 @@ def read_info(folder: pathlib.Path) -> dict:
     columns = info.setdefault("columns", SIDES)  # Older versions had these only.
     if not isinstance(columns, dict) or not columns or not all(map(_is_name, columns)):
         raise ValueError(f"Expected 'columns' in {path} to be names of columns. Received: {reprlib.repr(columns)}.")
-    for name in ("pairs", "vocab_size", *(f"{column}_{total}" for column in columns for total in ("tokens", "longest"))):
+    for name in (
+        "pairs",
+        "vocab_size",
+        *(f"{column}_{total}" for column in columns for total in ("tokens", "longest")),
+    ):
         if type(info.get(name)) is not int or not 0 <= info[name] < 2**62:
-            raise ValueError(f"Expected '{name}' in {path} to be a whole number. Received: {reprlib.repr(info.get(name))}.")
+            raise ValueError(
+                f"Expected '{name}' in {path} to be a whole number. Received: {reprlib.repr(info.get(name))}."
+            )
     written = info.get("shards")
     if not isinstance(written, list) or not written or written != _names(len(written)):
-        raise ValueError(f"Expected 'shards' in {path} to be names like {_names(1)[0]}. Received: {reprlib.repr(written)}.")
+        raise ValueError(
+            f"Expected 'shards' in {path} to be names like {_names(1)[0]}. Received: {reprlib.repr(written)}."
+        )
     return info
 
 
@@ -304,7 +333,10 @@ def _contents(files, sizes, records):
 
     # One file at a time, to limit memory.
     return tf.map_fn(
-        of_shard, (files, sizes, records), parallel_iterations=1, fn_output_signature=tf.RaggedTensorSpec([None], tf.string, 0)
+        of_shard,
+        (files, sizes, records),
+        parallel_iterations=1,
+        fn_output_signature=tf.RaggedTensorSpec([None], tf.string, 0),
     ).values
 
 
@@ -314,11 +346,12 @@ def read(folder: pathlib.Path, chosen, damaged_records: str = "stop") -> dict:
     Args:
         folder: the folder of the shards.
         chosen: [N] int32, numbers of the shards.
-        damaged_records: `stop` raises an error at a damaged record; `skip` leaves it out and prints its place on stderr.
+        damaged_records: `stop` raises an error at a damaged record; `skip` leaves it out and prints its place on
+            stderr.
 
     Returns:
-        {"source_ids": [tokens] int32, "source_lengths": [pairs] int32, the same for other columns, "damaged": [] int32}, where `damaged`
-        is the number of records left out.
+        {"source_ids": [tokens] int32, "source_lengths": [pairs] int32, the same for other columns, "damaged": []
+        int32}, where `damaged` is the number of records left out.
 
     Raises:
         tf.errors.InvalidArgumentError: a record is damaged. Within `plain_errors`, a ValueError.
@@ -356,7 +389,9 @@ def read(folder: pathlib.Path, chosen, damaged_records: str = "stop") -> dict:
 
 @contextlib.contextmanager
 def plain_errors():
-    """Turns the error at a damaged record, to which TensorFlow adds the names of its nodes, into a ValueError with the message only."""
+    """Turns the error at a damaged record, to which TensorFlow adds the names of its nodes, into a ValueError with the
+    message only.
+    """
     try:
         yield
     except tf.errors.OpError as error:  # A data service raises another class than InvalidArgumentError.

@@ -1,6 +1,8 @@
-"""Beam search (section 6.1) as a pure function of a decoding step: score(Y) = log P(Y) / lp(Y), lp(Y) = ((5 + |Y|) / 6)^α.
+"""Beam search (section 6.1) as a pure function of a decoding step: score(Y) = log P(Y) / lp(Y), lp(Y) = ((5 + |Y|) /
+6)^α.
 
-Letters: B sentences, R sentences still in the state of the step, W beams in G groups, N candidates, V vocabulary, T tokens written so far.
+Letters: B sentences, R sentences still in the state of the step, W beams in G groups, N candidates, V vocabulary, T
+tokens written so far.
 """
 
 import functools
@@ -11,7 +13,8 @@ import tensorflow as tf
 
 from t2t_keras.decoding.search_hooks import BEST, IMPOSSIBLE, Best, Hypotheses, Scorer, Selector, normalized
 
-# Numbers of sentences that the state of the step has after finished ones have left: few, because oneDNN compiles kernels for each shape.
+# Numbers of sentences that the state of the step has after finished ones have left: few, because oneDNN compiles
+# kernels for each shape.
 _SIZES = [1, 2] + [size << shift for shift in range(28) for size in (3, 4)]  # 1, 2, 3, 4, 6, 8, 12, 16, 24, …
 
 
@@ -64,14 +67,29 @@ class Candidates(NamedTuple):
 
 
 class _Search:
-    """One call of `beam_search`, which describes the arguments. Here `max_length`, `alpha` and `last` (`n_best` - 1) are [B, 1]."""
+    """One call of `beam_search`, which describes the arguments. Here `max_length`, `alpha` and `last` (`n_best` - 1)
+    are [B, 1].
+    """
 
-    def __init__(self, step: Callable, eos_id: int, beam_size: int, max_length, alpha, last, scorers: Sequence[Scorer], selector: Selector):
+    def __init__(
+        self,
+        step: Callable,
+        eos_id: int,
+        beam_size: int,
+        max_length,
+        alpha,
+        last,
+        scorers: Sequence[Scorer],
+        selector: Selector,
+    ):
         self.step, self.eos_id, self.beam_size = step, eos_id, beam_size
         self.max_length, self.alpha, self.last = max_length, alpha, last
         self.scorers, self.selector, self.number = scorers, selector, selector.number(beam_size)
         if self.number < beam_size:
-            raise ValueError(f"Expected a selector of at least {beam_size} continuations, the beam size. Received: number={self.number}.")
+            raise ValueError(
+                f"Expected a selector of at least {beam_size} continuations, the beam size. Received: "
+                f"number={self.number}."
+            )
         self.groups = selector.groups(beam_size)
         if beam_size % self.groups or self.number % self.groups:
             received = f"{self.groups} groups of {beam_size} beams with {self.number} continuations"
@@ -88,10 +106,14 @@ class _Search:
         running = Running(log_probs, tokens, nothing, self.beams)
         hooks = tuple(hook.state for hook in (*self.scorers, self.selector))
         finished = Finished(tf.fill([self.batch, self.beam_size], IMPOSSIBLE), nothing)
-        return BeamState(tf.constant(0), tf.zeros([self.batch], tf.bool), running, finished, tf.range(self.batch), model, hooks)
+        return BeamState(
+            tf.constant(0), tf.zeros([self.batch], tf.bool), running, finished, tf.range(self.batch), model, hooks
+        )
 
     def shapes(self, state: BeamState) -> BeamState:
-        """Returns the shape invariants of the loop. T, R, and axes of the step's and the hooks' states that start at size 0 may change."""
+        """Returns the shape invariants of the loop. T, R, and axes of the step's and the hooks' states that start at
+        size 0 may change.
+        """
         number, written = tf.TensorShape([None, self.beam_size]), tf.TensorShape([None, self.beam_size, None])
         return BeamState(
             tf.TensorShape([]),
@@ -99,7 +121,9 @@ class _Search:
             Running(number, number, written, written),
             Finished(number, written),
             tf.TensorShape([None]),
-            *tf.nest.map_structure(lambda x: tf.TensorShape([None] + [size or None for size in x.shape[1:]]), (state.model, state.hooks)),
+            *tf.nest.map_structure(
+                lambda x: tf.TensorShape([None] + [size or None for size in x.shape[1:]]), (state.model, state.hooks)
+            ),
         )
 
     def searched(self, state: BeamState):
@@ -116,7 +140,9 @@ class _Search:
         return BeamState(state.position + 1, done, running, finished, state.rows, model, hooks)
 
     def settled(self, running: Running, finished: Finished):
-        """Returns whether no running hypothesis can still be among the best, [B] boolean. Each group has to find all of its own."""
+        """Returns whether no running hypothesis can still be among the best, [B] boolean. Each group has to find all of
+        its own.
+        """
         if self.groups == 1:
             best_to_come = tf.reduce_max(running.log_probs, axis=1, keepdims=True) / self.best_penalty
             return tf.squeeze(best_to_come <= tf.gather(finished.scores, self.last, batch_dims=1), axis=1)
@@ -160,9 +186,13 @@ class _Search:
         return state._replace(rows=rows, model=model, hooks=hooks)
 
     def extend(self, state: BeamState) -> tuple[Candidates, object, tuple]:
-        """Returns the selected continuations of the running hypotheses, and the next states of the step and the hooks."""
+        """Returns the selected continuations of the running hypotheses, and the next states of the step and the
+        hooks.
+        """
         running, rows = state.running, state.rows
-        log_probs, tokens, ancestors = (tf.gather(x, rows) for x in (running.log_probs, running.tokens, running.ancestors))
+        log_probs, tokens, ancestors = (
+            tf.gather(x, rows) for x in (running.log_probs, running.tokens, running.ancestors)
+        )
         logits, model = self.step(tokens, ancestors, state.position, state.model)
 
         def hooked():
@@ -183,7 +213,9 @@ class _Search:
         return Candidates(totals, parents, tokens, sequences, tokens == self.eos_id), model, hooks
 
     def hooked(self, logits, hypotheses: Hypotheses, states: tuple) -> tuple:
-        """Applies the hooks that are needed. Returns totals, parents and tokens of the selected continuations, each [R, N], and states."""
+        """Applies the hooks that are needed. Returns totals, parents and tokens of the selected continuations, each [R,
+        N], and states.
+        """
         if not self.scorers:
             found, state = self.selector.of_unscored(logits, hypotheses, states[-1])
             return found, (state,)
@@ -216,28 +248,38 @@ class _Search:
         before = state.running._replace(sequences=tf.pad(state.running.sequences, [[0, 0], [0, 0], [0, 1]]))
         searched = self.searched(state)
         running = tf.nest.map_structure(
-            lambda new, old: tf.where(tf.reshape(searched, [-1] + [1] * (len(new.shape) - 1)), new, old), following, before
+            lambda new, old: tf.where(tf.reshape(searched, [-1] + [1] * (len(new.shape) - 1)), new, old),
+            following,
+            before,
         )
         return running._replace(ancestors=tf.concat([running.ancestors, self.beams], axis=2))
 
     def pooled(self, state: BeamState) -> BeamState:
-        """Returns the state without groups: the finished hypotheses of all, best first, and as many running ones as each group lacks."""
+        """Returns the state without groups: the finished hypotheses of all, best first, and as many running ones as
+        each group lacks.
+        """
         scores, order = tf.math.top_k(state.finished.scores, self.beam_size)
         finished = Finished(scores, _gather(state.finished.sequences, order))
         lacking = tf.reduce_sum(tf.cast(self.grouped(state.finished.scores) == IMPOSSIBLE, tf.int32), axis=2)
         log_probs, order = self.best(state.running.log_probs)
         each = self.beam_size // self.groups
         kept = tf.range(self.beam_size) % each < tf.repeat(lacking, each, axis=1)
-        running = state.running._replace(log_probs=tf.where(kept, log_probs, IMPOSSIBLE), sequences=_gather(state.running.sequences, order))
+        running = state.running._replace(
+            log_probs=tf.where(kept, log_probs, IMPOSSIBLE), sequences=_gather(state.running.sequences, order)
+        )
         return state._replace(running=running, finished=finished)
 
     def result(self, state: BeamState):
-        """Returns sequences and scores. Finished hypotheses come first; the best running ones take the remaining places."""
+        """Returns sequences and scores. Finished hypotheses come first; the best running ones take the remaining
+        places.
+        """
         if self.groups > 1:
             state = self.pooled(state)
         beams = tf.range(self.beam_size)[None]
         ended = tf.reduce_sum(tf.cast(state.finished.scores > IMPOSSIBLE, tf.int32), axis=1, keepdims=True)
-        running_scores, order = tf.math.top_k(state.running.log_probs / length_penalty(self.max_length, self.alpha), self.beam_size)
+        running_scores, order = tf.math.top_k(
+            state.running.log_probs / length_penalty(self.max_length, self.alpha), self.beam_size
+        )
         chosen = tf.where(beams < ended, beams, self.beam_size + beams - ended)
         sequences = tf.concat([state.finished.sequences, _gather(state.running.sequences, order)], axis=1)
         return _gather((sequences, tf.concat([state.finished.scores, running_scores], axis=1)), chosen)
@@ -258,28 +300,30 @@ def beam_search(
 ) -> tuple:
     """Searches for the best continuations of `start`.
 
-    A hypothesis with an end token is finished and keeps its score. A sentence is finished at its `max_length`, or earlier if no running
-    hypothesis can still become one of the best `n_best`, at any length. Finished sentences leave the states of the step and the hooks, so
-    the step then computes fewer of them. A translation does not depend on the other sentences.
+    A hypothesis with an end token is finished and keeps its score. A sentence is finished at its `max_length`, or
+    earlier if no running hypothesis can still become one of the best `n_best`, at any length. Finished sentences leave
+    the states of the step and the hooks, so the step then computes fewer of them. A translation does not depend on the
+    other sentences.
 
     Args:
-        step: (tokens [R, W] int32, ancestors [R, W, T + 1] int32, position T, state) → (logits [R, W, V] float32, state). The state is
-            never reordered by beams. `ancestors` gives the beam that read each token instead: token t of the hypothesis of beam w is
-            that of beam ancestors[w, t] in the `tokens` of position t. The last entry is w. A state that must follow its beams does so
-            by `model.beams.follow`.
+        step: (tokens [R, W] int32, ancestors [R, W, T + 1] int32, position T, state) → (logits [R, W, V] float32,
+            state). The state is never reordered by beams. `ancestors` gives the beam that read each token instead:
+            token t of the hypothesis of beam w is that of beam ancestors[w, t] in the `tokens` of position t. The last
+            entry is w. A state that must follow its beams does so by `model.beams.follow`.
         state: nest of tensors [B, …], the state of the step. An axis of static size 0 may grow.
         start: [B] int32, the first token that the step reads; the result does not include it.
         eos_id: the end token.
         beam_size: W; 1 is greedy search.
         max_length: [B] int32, maximum number of tokens, including the end token; at least 1.
         alpha: α of the length penalty; a number or [B] float32.
-        n_best: [B] int32, number of hypotheses that must be the best ones, 1 … W; `None` for W. Groups always find all of theirs.
+        n_best: [B] int32, number of hypotheses that must be the best ones, 1 … W; `None` for W. Groups always find all
+            of theirs.
         scorers: what changes the scores of continuations, each those of the one before; see `search_hooks`.
         selector: what selects continuations.
 
     Returns:
-        sequences: [B, W, T] int32, best first, 0 after the end token. Sequences without an end token come after all others.
-        scores: [B, W] float32; -inf in an empty place.
+        sequences: [B, W, T] int32, best first, 0 after the end token. Sequences without an end token come after all
+        others. scores: [B, W] float32; -inf in an empty place.
     """
     batch = tf.shape(start)[0]
     search = _Search(

@@ -1,15 +1,15 @@
 """Lexical constraints: phrases that a translation must contain or must not contain, as sub-words.
 
-Phrases that must appear are found by dynamic beam allocation (Post and Vilar 2018). The bank of a hypothesis is the number of sub-words of
-phrases that it has written. Continuations are selected from all banks in turn, so that the beam holds hypotheses at every stage, and
-only a hypothesis with all phrases may end.
+Phrases that must appear are found by dynamic beam allocation (Post and Vilar 2018). The bank of a hypothesis is the
+number of sub-words of phrases that it has written. Continuations are selected from all banks in turn, so that the beam
+holds hypotheses at every stage, and only a hypothesis with all phrases may end.
 
-A hypothesis advances in the trie of its open phrases (Hu et al. 2019), and its path in the trie is the last `depth` sub-words that it has
-written. Each written sub-word counts for one phrase. Where the path cannot go on, the longest phrase that it begins with is done, and the
-new path is the longest one among the sub-words after that phrase.
+A hypothesis advances in the trie of its open phrases (Hu et al. 2019), and its path in the trie is the last `depth`
+sub-words that it has written. Each written sub-word counts for one phrase. Where the path cannot go on, the longest
+phrase that it begins with is done, and the new path is the longest one among the sub-words after that phrase.
 
-Letters: R sentences in the state of the search, W beams, N continuations of a hypothesis, C phrases of a sentence, L sub-words of a phrase,
-V vocabulary, T tokens written so far.
+Letters: R sentences in the state of the search, W beams, N continuations of a hypothesis, C phrases of a sentence, L
+sub-words of a phrase, V vocabulary, T tokens written so far.
 """
 
 from collections.abc import Sequence
@@ -49,8 +49,8 @@ def read(tokenizer: Subwords, text, kept=None) -> tuple:
 
     Args:
         tokenizer: the sub-words.
-        text: [B] string, the phrases of each sentence, separated by tabs or line ends; blank ones are left out. One that begins with
-            `JOINER` follows the text before it without a space.
+        text: [B] string, the phrases of each sentence, separated by tabs or line ends; blank ones are left out. One
+            that begins with `JOINER` follows the text before it without a space.
         kept: [B, N] string, what the placeholders of each sentence stand for, see `Subwords.kept`.
 
     Returns:
@@ -71,14 +71,21 @@ def read(tokenizer: Subwords, text, kept=None) -> tuple:
     tokens = phrases.with_values(tokens)
     number = tf.cast(phrases.row_lengths(), tf.int32)
     longest = tf.reduce_max(phrases.with_values(tf.cast(tokens.values.row_lengths(), tf.int32)), axis=1)
-    tokens, spelled = tokens.to_tensor(PAD)[:, :MAX_PHRASES, :MAX_SUBWORDS], tf.strings.strip(phrases.to_tensor("")[:, :MAX_PHRASES])
+    tokens, spelled = (
+        tokens.to_tensor(PAD)[:, :MAX_PHRASES, :MAX_SUBWORDS],
+        tf.strings.strip(phrases.to_tensor("")[:, :MAX_PHRASES]),
+    )
     return tokens, spelled, number, tf.maximum(longest, 0)
 
 
 def describe(tokens, ordered) -> Phrases:
-    """Returns the phrases of given sub-words, [B, C, L] int32 padded with PAD, and whether they are ordered, [B] boolean."""
+    """Returns the phrases of given sub-words, [B, C, L] int32 padded with PAD, and whether they are ordered, [B]
+    boolean.
+    """
     _, number, length = tf.unstack(tf.shape(tokens))
-    tokens = tf.pad(tokens, [[0, 0], [0, tf.maximum(1 - number, 0)], [0, tf.maximum(1 - length, 0)]], constant_values=PAD)
+    tokens = tf.pad(
+        tokens, [[0, 0], [0, tf.maximum(1 - number, 0)], [0, tf.maximum(1 - length, 0)]], constant_values=PAD
+    )
     present = tokens != PAD
     same = (tokens[:, :, None] == tokens[:, None]) & present[:, :, None]
     common = tf.reduce_sum(tf.math.cumprod(tf.cast(same, tf.int32), axis=-1), axis=-1)
@@ -94,7 +101,9 @@ def start(phrases: Phrases, beam_size: int) -> Progress:
 
 
 def _open(phrases: Phrases, done):
-    """Returns which phrases may be begun or continued: all that are not done, or the first of them. [R, W, N, C] boolean."""
+    """Returns which phrases may be begun or continued: all that are not done, or the first of them. [R, W, N, C]
+    boolean.
+    """
     missing = tf.logical_not(done) & (phrases.lengths > 0)[:, None, None]
     first = tf.cumsum(tf.cast(missing, tf.int32), axis=-1) == 1
     return missing & (first | tf.logical_not(phrases.ordered)[:, None, None, None])
@@ -137,7 +146,9 @@ def _with_continuations(progress: Progress) -> Progress:
 
 def advance_hypotheses(phrases: Phrases, progress: Progress, tokens) -> Progress:
     """Returns the progress [R, W, …] after one more token of each hypothesis, [R, W] int32."""
-    return tf.nest.map_structure(lambda x: x[:, :, 0], advance(phrases, _with_continuations(progress), tokens[:, :, None]))
+    return tf.nest.map_structure(
+        lambda x: x[:, :, 0], advance(phrases, _with_continuations(progress), tokens[:, :, None])
+    )
 
 
 def met(tokens, ordered, sequences):
@@ -172,8 +183,8 @@ class Banks(Selector):
         ordered: [B] boolean, whether they must appear in their order.
         max_length: [B] int32, maximum number of tokens of a translation.
         beam_size: W.
-        eos_id: the end token, which only hypotheses with all phrases may write. It is a bank of its own, above all others, so whatever
-            may end does; in greedy search, at the last position only.
+        eos_id: the end token, which only hypotheses with all phrases may write. It is a bank of its own, above all
+            others, so whatever may end does; in greedy search, at the last position only.
     """
 
     def __init__(self, tokens, ordered, max_length, beam_size: int, eos_id: int):
@@ -192,11 +203,15 @@ class Banks(Selector):
         last = hypotheses.position + 1 >= max_length
         wanted, banks, rest, may_end = self._wanted(phrases, progress, (beam_size > 1) | last[:, None, None])
         each = min(self.number(beam_size) + 1, vocab_size)
-        values, likely = (tf.reshape(x, [-1, beam_size, each]) for x in largest(tf.reshape(log_probs, [-1, vocab_size]), each))
+        values, likely = (
+            tf.reshape(x, [-1, beam_size, each]) for x in largest(tf.reshape(log_probs, [-1, vocab_size]), each)
+        )
         again = tf.reduce_any((likely[..., None] == wanted[:, :, None]) & (banks > rest)[:, :, None], axis=-1)
         allowed = tf.logical_not(again) & ((likely != self.eos_id) | may_end)
         wanted_values = tf.gather(log_probs, wanted, batch_dims=2)
-        added = tf.concat([tf.where(allowed, values, IMPOSSIBLE), tf.where(banks > rest, wanted_values, IMPOSSIBLE)], axis=2)
+        added = tf.concat(
+            [tf.where(allowed, values, IMPOSSIBLE), tf.where(banks > rest, wanted_values, IMPOSSIBLE)], axis=2
+        )
         totals, width = hypotheses.log_probs[..., None] + added, tf.shape(added)[2]
         tokens = tf.concat([likely, wanted], axis=2)
         banks = tf.concat([tf.zeros_like(likely) + rest, banks], axis=2)
@@ -236,12 +251,17 @@ def _next_tokens(phrases: Phrases, progress: Progress):
     after = tf.reduce_max(tf.where(continued, sizes, 0), axis=-1)
     first = tf.zeros_like(after)
     return tf.concat(
-        [tf.reduce_sum(tf.where(sizes - 1 == size[..., None], phrases.tokens[:, None], 0), axis=-1) for size in (after, first)], axis=-1
+        [
+            tf.reduce_sum(tf.where(sizes - 1 == size[..., None], phrases.tokens[:, None], 0), axis=-1)
+            for size in (after, first)
+        ],
+        axis=-1,
     )
 
 
 def _in_turn(totals, banks, number: int):
-    """Selects the best candidates of each bank in turn: first the best of each, then the second of each, the fullest bank first.
+    """Selects the best candidates of each bank in turn: first the best of each, then the second of each, the fullest
+    bank first.
 
     Args:
         totals: scores of all candidates of a sentence, [R, X] float32; -inf is none.
@@ -264,16 +284,17 @@ def _in_turn(totals, banks, number: int):
 class Avoided(Scorer):
     """Forbids phrases.
 
-    With `words`, a phrase is forbidden as whole words only: after its last sub-word, others may go on with the word. With `spelled`, this
-    holds for the text, in whatever sub-words it is written.
+    With `words`, a phrase is forbidden as whole words only: after its last sub-word, others may go on with the word.
+    With `spelled`, this holds for the text, in whatever sub-words it is written.
 
     Args:
         tokens: phrases that must not appear, [B, C, L] int32, padded with PAD.
         max_length: [B] int32, maximum number of tokens of a translation.
-        words: two arrays [V] boolean: which sub-words go on with the word before them, and which end where a word may go on. `None`
-            forbids the sub-words whatever follows.
+        words: two arrays [V] boolean: which sub-words go on with the word before them, and which end where a word may
+            go on. `None` forbids the sub-words whatever follows.
         spelled: [B, C] string, the phrases as text.
-        spelling: the bytes of each sub-word, V; goes with `spelled`. Detokenizing has a state, and searches would wait for each other.
+        spelling: the bytes of each sub-word, V; goes with `spelled`. Detokenizing has a state, and searches would wait
+            for each other.
     """
 
     def __init__(self, tokens, max_length, words=None, spelled=None, spelling: Sequence[bytes] = ()):
@@ -306,7 +327,9 @@ class Avoided(Scorer):
             whole = tf.reduce_any(ends_in(phrases, written) & (last != PAD)[:, None], axis=2)
             if self.spelling:
                 texts = tf.strings.reduce_join(tf.gather(tf.constant(self.spelling), hypotheses.sequences), axis=2)
-                whole |= _ends_in_words(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), spelled)
+                whole |= _ends_in_words(
+                    tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), spelled
+                )
             log_probs = tf.where(whole[..., None] & tf.logical_not(inside), IMPOSSIBLE, log_probs)
         almost = ends_in(phrases[..., 1:], written[..., :-1]) & (at_once & (last != PAD))[:, None]
         beam_size = log_probs.shape[1]

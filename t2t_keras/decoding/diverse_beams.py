@@ -1,7 +1,9 @@
-"""Diverse beam search (Vijayakumar et al. 2016, arXiv 1610.02424): groups of beams, each of which avoids what those before it write.
+"""Diverse beam search (Vijayakumar et al. 2016, arXiv 1610.02424): groups of beams, each of which avoids what those
+before it write.
 
-Group g selects its hypotheses at position t by log P(Y) - λ · n(y_t), where n(y) is the number of hypotheses of groups 1 … g - 1 that go on
-with the token y at the same position (Hamming diversity). What λ takes away decides the selection only: scores are those of the model.
+Group g selects its hypotheses at position t by log P(Y) - λ · n(y_t), where n(y) is the number of hypotheses of groups
+1 … g - 1 that go on with the token y at the same position (Hamming diversity). What λ takes away decides the selection
+only: scores are those of the model.
 
 Letters: R sentences still in the state, W beams in G groups, N continuations, V vocabulary.
 """

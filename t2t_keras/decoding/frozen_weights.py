@@ -1,12 +1,13 @@
 """Weights frozen into a graph as constants, which TensorFlow multiplies faster than variables on a CPU.
 
-oneDNN stores a constant weight once in the memory layout of its fastest matrix product; it reorders a variable at each use. TensorFlow
-caches this layout only for a product that it fuses with a bias, and it removes a bias of zeros. The first call decides the layout, by its
-number of rows.
+oneDNN stores a constant weight once in the memory layout of its fastest matrix product; it reorders a variable at each
+use. TensorFlow caches this layout only for a product that it fuses with a bias, and it removes a bias of zeros. The
+first call decides the layout, by its number of rows.
 
-- In bfloat16, the best layout is the same for all numbers of rows. So a product without a bias gets one that is too small to change it.
-- In float32, the best layout depends on the number of rows, and each change reorders the whole weight (40 ms for 16 M weights). So
-  nothing is fused.
+- In bfloat16, the best layout is the same for all numbers of rows. So a product without a bias gets one that is too
+  small to change it.
+- In float32, the best layout depends on the number of rows, and each change reorders the whole weight (40 ms for 16 M
+  weights). So nothing is fused.
 """
 
 import keras
@@ -28,7 +29,8 @@ def _linear(rows, kernel, bias):
 
 
 class FrozenWeights(keras.StatelessScope):
-    """A scope of inference in which a graph reads weights as constants. The body of a loop is a separate graph and needs its own scope.
+    """A scope of inference in which a graph reads weights as constants. The body of a loop is a separate graph and
+    needs its own scope.
 
     Args:
         values: for the id of each Keras variable, a NumPy array or a function that returns a tensor; see `values_of`.

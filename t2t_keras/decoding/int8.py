@@ -1,6 +1,7 @@
 """Matrices with 8 bits per weight: W ≈ Q · s, with integers Q from -127 to 127 and a scale s for each output.
 
-An export stores Q and s, a quarter of the size. Loading it multiplies them once; all arithmetic uses the dtype of the model.
+An export stores Q and s, a quarter of the size. Loading it multiplies them once; all arithmetic uses the dtype of the
+model.
 """
 
 import hashlib
@@ -27,7 +28,8 @@ def quantize(values, axis: int):
 
 
 class DequantizedMatrix(tf.saved_model.experimental.TrackableResource):
-    """A matrix Q · s, which a program computes when it loads the export and keeps until it ends. A call returns the product.
+    """A matrix Q · s, which a program computes when it loads the export and keeps until it ends. A call returns the
+    product.
 
     Args:
         values: W.
@@ -40,7 +42,9 @@ class DequantizedMatrix(tf.saved_model.experimental.TrackableResource):
         self._quantized, self._scales = quantize(values, axis)
         self._dtype = tf.as_dtype(dtype)
         # TensorFlow shares resources of the same name, so two models in one program need different names.
-        content = self._quantized.tobytes() + f"{axis} {self._quantized.shape} {dtype}".encode() + self._scales.tobytes()
+        content = (
+            self._quantized.tobytes() + f"{axis} {self._quantized.shape} {dtype}".encode() + self._scales.tobytes()
+        )
         self._shared_name = "t2t_keras_int8_" + hashlib.sha256(content).hexdigest()
         self._initialize()
 
@@ -52,15 +56,17 @@ class DequantizedMatrix(tf.saved_model.experimental.TrackableResource):
         tf.raw_ops.AssignVariableOp(resource=self.resource_handle, value=tf.cast(product, self._dtype))
 
     def __call__(self):
-        return tf.ensure_shape(tf.raw_ops.ReadVariableOp(resource=self.resource_handle, dtype=self._dtype), self._quantized.shape)
+        return tf.ensure_shape(
+            tf.raw_ops.ReadVariableOp(resource=self.resource_handle, dtype=self._dtype), self._quantized.shape
+        )
 
 
 class Int8:
     """The weights of a model with matrices in 8 bits. Vectors, which are small, keep their values.
 
     Args:
-        model: an `EncoderDecoder`. Its matrices, whose names end in kernel, embedding/matrix or embedding/logits_matrix, are set to the
-            dequantized values, so that it computes the same as an export.
+        model: an `EncoderDecoder`. Its matrices, whose names end in kernel, embedding/matrix or
+            embedding/logits_matrix, are set to the dequantized values, so that it computes the same as an export.
         trained: a model with the same weights in float32, if `model` has another dtype. Its weights are quantized.
 
     Attributes:

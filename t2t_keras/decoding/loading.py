@@ -36,29 +36,38 @@ def read_tokenizer(model_dir: pathlib.Path, config, languages: tuple[str, str] =
     tokenizer = vocabulary.load_sides(*piece_file.with_languages(run_folder.read_subwords(model_dir), *languages))
     of_source = getattr(config, "source_vocab_size", 0)  # Not all architectures have the option.
     if of_source and not tokenizer.own_source:
-        raise FileNotFoundError(f"{model_dir / run_folder.SOURCE_SUBWORDS} is missing. Restore it: the source has sub-words of its own.")
+        raise FileNotFoundError(
+            f"{model_dir / run_folder.SOURCE_SUBWORDS} is missing. Restore it: the source has sub-words of its own."
+        )
     for side, size, name in (
         (tokenizer, config.vocab_size, run_folder.SUBWORDS),
         (tokenizer.source, of_source or config.vocab_size, run_folder.SOURCE_SUBWORDS),
     ):
         if side.vocab_size != size:
             received = f"{side.vocab_size:,} in {model_dir / name}"
-            raise ValueError(f"Expected the model's {size:,} sub-words. Received: {received}. Restore this file from a copy.")
+            raise ValueError(
+                f"Expected the model's {size:,} sub-words. Received: {received}. Restore this file from a copy."
+            )
     return tokenizer
 
 
 def _check_memory(model: EncoderDecoder, config: DecodeConfig) -> None:
-    """Raises `ValueError` if the searches for short sentences that run at the same time may take more memory than is free, on a CPU."""
+    """Raises `ValueError` if the searches for short sentences that run at the same time may take more memory than is
+    free, on a CPU.
+    """
     at_once = max(PARALLEL, limits_here(cores=config.search_cores).cores)
     needed, free = at_once * model.search_memory(config.beam_size, config.extra_length + 2), machine.free_memory()
     if needed > free and not tf.config.list_physical_devices("GPU"):
         raise ValueError(
-            f"Expected a search that fits into the free memory, {free / 1e9:.1f} GB. Received: beam_size={config.beam_size}, "
-            f"extra_length={config.extra_length}, which may take {needed / 1e9:,.1f} GB. Give a smaller `beam_size` or `extra_length`."
+            f"Expected a search that fits into the free memory, {free / 1e9:.1f} GB. Received: "
+            f"beam_size={config.beam_size}, extra_length={config.extra_length}, which may take {needed / 1e9:,.1f} GB. "
+            "Give a smaller `beam_size` or `extra_length`."
         )
 
 
-def make_model(model_dir: pathlib.Path, which: str, languages: tuple[str, str] = ("", "")) -> tuple[SequenceModel, Subwords]:
+def make_model(
+    model_dir: pathlib.Path, which: str, languages: tuple[str, str] = ("", "")
+) -> tuple[SequenceModel, Subwords]:
     """Reads the sub-words of a run, and makes its model, with weights that are still to be loaded.
 
     Args:
@@ -77,7 +86,9 @@ def make_model(model_dir: pathlib.Path, which: str, languages: tuple[str, str] =
     return make(architecture, config), tokenizer
 
 
-def _make_translating(model_dir: pathlib.Path, which: str, languages: tuple[str, str]) -> tuple[EncoderDecoder, Subwords]:
+def _make_translating(
+    model_dir: pathlib.Path, which: str, languages: tuple[str, str]
+) -> tuple[EncoderDecoder, Subwords]:
     """Makes the model of a run as `make_model` does. Raises `ValueError` if the run does not translate."""
     model, tokenizer = make_model(model_dir, which, languages)
     if not isinstance(model, EncoderDecoder):
@@ -117,20 +128,27 @@ def load_with_states(
     decode_config = dataclasses.replace(decode_config, **decode_options)
     gpus.share()
     gpus.choose_float32(train_config.tf32)
-    trained, tokenizers = zip(*(_make_translating(folder, which, (source_language, target_language)) for folder in folders), strict=True)
+    trained, tokenizers = zip(
+        *(_make_translating(folder, which, (source_language, target_language)) for folder in folders), strict=True
+    )
     for folder, other in zip(folders, tokenizers, strict=True):
         if other.model != tokenizers[0].model:
             expected = folders[0] / run_folder.SUBWORDS
             raise ValueError(
-                f"Expected runs with the same sub-words of the target, {expected}. Received: {folder}, which has others. Train it with "
-                f"`subwords_file={expected}`."
+                f"Expected runs with the same sub-words of the target, {expected}. Received: {folder}, which has "
+                f"others. Train it with `subwords_file={expected}`."
             )
     sources: dict[bytes, Subwords] = {}
     for tokenizer in tokenizers:
         sources.setdefault(tokenizer.source.model, tokenizer.source)
     if len(sources) > 1 and any(source.languages for source in sources.values()):
-        received = ", ".join(f"{folder} ({each.source.language or 'none'})" for folder, each in zip(folders, tokenizers, strict=True))
-        raise ValueError(f"Expected runs with the same sub-words and language of the source. Received: {received}. Give `source_language`.")
+        received = ", ".join(
+            f"{folder} ({each.source.language or 'none'})" for folder, each in zip(folders, tokenizers, strict=True)
+        )
+        raise ValueError(
+            f"Expected runs with the same sub-words and language of the source. Received: {received}. Give "
+            "`source_language`."
+        )
     numbers = [list(sources).index(tokenizer.source.model) for tokenizer in tokenizers]
 
     def combined(models: Sequence[EncoderDecoder]) -> EncoderDecoder:
@@ -156,15 +174,17 @@ def load(model_dir: pathlib.Path | Sequence[pathlib.Path], which: str = "average
     Args:
         model_dir: folder of a run, or several folders. The search and TF32 are as the first one has them.
         which: `average`, `best`, `latest` or `ema` weights, or the number of an update.
-        options: `dtype` of weights and arithmetic, float32 (the default) or bfloat16; `int8`, whether to keep matrices in 8 bits;
-            `ensemble_weights`, a positive number for each run; `ensemble_mean`, probabilities (the default) or logs; `source_language`
-            and `target_language`, codes of a multilingual model; and fields of `DecodeConfig`, which replace those of the run.
+        options: `dtype` of weights and arithmetic, float32 (the default) or bfloat16; `int8`, whether to keep matrices
+            in 8 bits; `ensemble_weights`, a positive number for each run; `ensemble_mean`, probabilities (the default)
+            or logs; `source_language` and `target_language`, codes of a multilingual model; and fields of
+            `DecodeConfig`, which replace those of the run.
 
     Returns:
         A `Translator`.
 
     Raises:
         FileNotFoundError: a folder is not a run, or has no such checkpoint.
-        ValueError: a file of a run is damaged, an option is invalid, or the runs have different sub-words of the target.
+        ValueError: a file of a run is damaged, an option is invalid, or the runs have different sub-words of the
+            target.
     """
     return load_with_states(model_dir, which, **options)[0]

@@ -1,10 +1,12 @@
-"""Minimum Bayes risk decoding (Kumar and Byrne, 2004): of several candidates, the translation Y with the largest Σ P(Y') chrF(Y, Y').
+"""Minimum Bayes risk decoding (Kumar and Byrne, 2004): of several candidates, the translation Y with the largest Σ
+P(Y') chrF(Y, Y').
 
-The candidates themselves estimate the sum over all Y': an n-best list, weighted by its probabilities, or draws from the model, which weigh
-the same (Eikema and Aziz, 2020). The cost grows with the square of their number.
+The candidates themselves estimate the sum over all Y': an n-best list, weighted by its probabilities, or draws from the
+model, which weigh the same (Eikema and Aziz, 2020). The cost grows with the square of their number.
 
-Of many candidates, chrF against the mean of all n-gram counts takes the place of the mean of chrF: reference aggregation (Vamvas and
-Sennrich, 2024), whose cost grows with their number. It is an approximation, because chrF is not linear in the counts.
+Of many candidates, chrF against the mean of all n-gram counts takes the place of the mean of chrF: reference
+aggregation (Vamvas and Sennrich, 2024), whose cost grows with their number. It is an approximation, because chrF is not
+linear in the counts.
 """
 
 from collections.abc import Sequence
@@ -28,14 +30,19 @@ def mbr(candidates: Sequence[str], weights: Sequence[float] = ()) -> list[float]
 
     Raises:
         TypeError: `candidates` is a string.
-        ValueError: there is not a weight for each candidate, or a weight is negative, not finite or no weight is positive.
+        ValueError: there is not a weight for each candidate, or a weight is negative, not finite or no weight is
+            positive.
     """
     if isinstance(candidates, str):
         raise TypeError("Expected a list of candidates. Received: a string.")
     candidates, weights = list(candidates), list(weights)
     shares = np.asarray(weights or np.ones(len(candidates)), dtype=float)
-    if len(shares) != len(candidates) or not (np.isfinite(shares).all() and (shares >= 0).all() and (shares.any() or not len(shares))):
-        raise ValueError(f"Expected a weight of 0 or more for each of {len(candidates)} candidates, not all 0. Received: {weights}.")
+    if len(shares) != len(candidates) or not (
+        np.isfinite(shares).all() and (shares >= 0).all() and (shares.any() or not len(shares))
+    ):
+        raise ValueError(
+            f"Expected a weight of 0 or more for each of {len(candidates)} candidates, not all 0. Received: {weights}."
+        )
     places = {text: place for place, text in enumerate(dict.fromkeys(candidates))}
     place_of = [places[text] for text in candidates]
     expected = _expected_chrf(list(places), np.bincount(place_of, shares, len(places)) / (shares.sum() or 1))
@@ -46,8 +53,10 @@ def by_mbr(result: dict, weighted: bool = True) -> dict:
     """Reorders a list of translations by minimum Bayes risk.
 
     Args:
-        result: "text", translations, and "score", their scores. Empty places, whose text is empty and whose score is 0, come last.
-        weighted: whether they weigh exp(score), which is P(Y | X) if α is 0, and else nearer to each other. Draws all weigh the same.
+        result: "text", translations, and "score", their scores. Empty places, whose text is empty and whose score is 0,
+            come last.
+        weighted: whether they weigh exp(score), which is P(Y | X) if α is 0, and else nearer to each other. Draws all
+            weigh the same.
 
     Returns:
         The same with the largest expected chrF first, and these as scores.
@@ -57,7 +66,8 @@ def by_mbr(result: dict, weighted: bool = True) -> dict:
     best = max((scores[place] for place in filled), default=0.0)
     weights = [float(np.exp(scores[place] - best)) for place in filled] if weighted else ()
     expected = mbr([texts[place] for place in filled], weights)
-    order = sorted(zip(expected, filled, strict=True), key=lambda pair: -pair[0])  # Stable: of equal ones the more likely comes first.
+    # Stable: of equal ones the more likely comes first.
+    order = sorted(zip(expected, filled, strict=True), key=lambda pair: -pair[0])
     rest = len(texts) - len(filled)
     return {
         **result,
@@ -75,7 +85,9 @@ def _expected_chrf(texts: list[str], weights: np.ndarray) -> np.ndarray:
         totals = np.bincount(rows, counts, number)  # N-grams of each text.
         for reference in range(references):
             mask = slice(None) if aggregated else rows == reference
-            expected = np.bincount(grams[mask], counts[mask] * (weights[rows] if aggregated else 1), grams.max(initial=-1) + 1)
+            expected = np.bincount(
+                grams[mask], counts[mask] * (weights[rows] if aggregated else 1), grams.max(initial=-1) + 1
+            )
             matches, total = np.bincount(rows, np.minimum(counts, expected[grams]), number), expected.sum()
             counted = (totals > 0) & (total > 0)  # A text that is too short for the order leaves it out.
             precision[reference] += np.divide(matches, totals, where=counted, out=np.zeros(number))
@@ -84,18 +96,26 @@ def _expected_chrf(texts: list[str], weights: np.ndarray) -> np.ndarray:
     orders = np.maximum(orders, 1)
     precision, recall = precision / orders, recall / orders
     denominator = _BETA**2 * precision + recall
-    chrf = 100 * np.divide((1 + _BETA**2) * precision * recall, denominator, where=denominator > 0, out=np.zeros_like(precision))
+    chrf = 100 * np.divide(
+        (1 + _BETA**2) * precision * recall, denominator, where=denominator > 0, out=np.zeros_like(precision)
+    )
     return chrf[0] if aggregated else weights @ chrf
 
 
 def _ngrams(texts: list[str]) -> list[tuple[np.ndarray, ...]]:
-    """Counts the character n-grams of each order: (text, n-gram, count) for each n-gram of each text, as three arrays."""
+    """Counts the character n-grams of each order: (text, n-gram, count) for each n-gram of each text, as three
+    arrays.
+    """
     of_texts = [extract_all_char_ngrams(text, _ORDER) for text in texts]
     found = []
     for order in range(_ORDER):
         numbers: dict[str, int] = {}
         counters = [counters[order] for counters in of_texts]
         rows = np.repeat(np.arange(len(texts)), [len(counter) for counter in counters])
-        grams = np.array([numbers.setdefault(gram, len(numbers)) for counter in counters for gram in counter], dtype=int)
-        found.append((rows, grams, np.array([count for counter in counters for count in counter.values()], dtype=float)))
+        grams = np.array(
+            [numbers.setdefault(gram, len(numbers)) for counter in counters for gram in counter], dtype=int
+        )
+        found.append(
+            (rows, grams, np.array([count for counter in counters for count in counter.values()], dtype=float))
+        )
     return found

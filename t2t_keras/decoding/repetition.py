@@ -1,4 +1,5 @@
-"""No repeated n-grams: a translation has no sequence of n tokens twice (Paulus et al. 2017, arXiv 1705.04304, section 2.5).
+"""No repeated n-grams: a translation has no sequence of n tokens twice (Paulus et al. 2017, arXiv 1705.04304, section
+2.5).
 
 Letters: R sentences still in the state, W beams, V vocabulary, T tokens written so far.
 """
@@ -9,7 +10,8 @@ from t2t_keras.decoding.search_hooks import IMPOSSIBLE, Hypotheses, Scorer
 
 
 class NoRepeatedNgrams(Scorer):
-    """Forbids each token that would complete an n-gram of its hypothesis for the second time, unless nothing else is allowed.
+    """Forbids each token that would complete an n-gram of its hypothesis for the second time, unless nothing else is
+    allowed.
 
     Args:
         size: n, at least 1.

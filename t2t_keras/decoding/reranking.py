@@ -1,5 +1,5 @@
-"""Reranks n-best lists by the score that another model gives to each translation, such as one that writes from right to left (Sennrich et
-al., 2016, section 3.3) or one that translates back (Yee et al., 2019).
+"""Reranks n-best lists by the score that another model gives to each translation, such as one that writes from right to
+left (Sennrich et al., 2016, section 3.3) or one that translates back (Yee et al., 2019).
 """
 
 from collections.abc import Callable
@@ -13,21 +13,25 @@ from t2t_keras.decoding.translator import Translator
 # The (source, target) that a model scores for a source X and its translation Y.
 DIRECTIONS: dict[str, Callable] = {
     "forward": lambda source, target: (source, target),  # P(Y | X)
-    "right_to_left": lambda source, target: (source, " ".join(reversed(target.split()))),  # P(Y, its words in reverse | X)
+    # P(Y, its words in reverse | X)
+    "right_to_left": lambda source, target: (source, " ".join(reversed(target.split()))),
     "backward": lambda source, target: (target, source),  # P(X | Y)
 }
 
 
-def reranked(n_best: Callable, other: Translator, *, weight: float, alpha: float, direction: str = "forward") -> Callable:
+def reranked(
+    n_best: Callable, other: Translator, *, weight: float, alpha: float, direction: str = "forward"
+) -> Callable:
     """Returns a function like `n_best` whose lists are reordered by score + weight · (log P / lp) of another model.
 
     Args:
-        n_best: [B] string → {"text": [B, W] string, "score": [B, W] float32}, such as that of a `Translator`. It gets other arguments too.
+        n_best: [B] string → {"text": [B, W] string, "score": [B, W] float32}, such as that of a `Translator`. It gets
+            other arguments too.
         other: the other model, with any sub-words.
         weight: of its scores.
         alpha: exponent of its length penalty lp.
-        direction: one of `DIRECTIONS`: "forward"; "right_to_left", for a model of targets with their words in reverse order; "backward",
-            for one from the target language to the source language.
+        direction: one of `DIRECTIONS`: "forward"; "right_to_left", for a model of targets with their words in reverse
+            order; "backward", for one from the target language to the source language.
 
     Empty places of a list stay last, with score 0.
     """
@@ -46,7 +50,10 @@ def reranked(n_best: Callable, other: Translator, *, weight: float, alpha: float
         found = n_best(text, *arguments)
         texts, scores = found["text"].numpy(), found["score"].numpy()
         sources = np.repeat(text.numpy(), texts.shape[1])
-        pairs = [pair_of(*(side.decode("utf-8", "replace") for side in pair)) for pair in zip(sources, texts.ravel(), strict=True)]
+        pairs = [
+            pair_of(*(side.decode("utf-8", "replace") for side in pair))
+            for pair in zip(sources, texts.ravel(), strict=True)
+        ]
         others = scores_of(*map(tf.constant, zip(*pairs, strict=True))).numpy().reshape(scores.shape)
         empty = (scores == 0) & (texts == b"")  # A place without a translation, or a blank source.
         totals = np.where(empty, -np.inf, scores + weight * others)

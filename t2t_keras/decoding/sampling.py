@@ -1,7 +1,8 @@
 """Sampling: translations drawn with the probabilities of the model, for back-translation and minimum Bayes risk.
 
-A draw depends on the seed of its sentence, its own number and its probabilities alone. Each random number is a hash of the seed, the number
-of the draw and the position, because TensorFlow's stateless generators take one seed for a whole tensor.
+A draw depends on the seed of its sentence, its own number and its probabilities alone. Each random number is a hash of
+the seed, the number of the draw and the position, because TensorFlow's stateless generators take one seed for a whole
+tensor.
 
 Letters: R sentences still in the state, W beams, N rows, V vocabulary.
 """
@@ -72,7 +73,8 @@ def _find(weights, uniform):
 
 
 def draw(probabilities, uniform):
-    """Draws a token of each row by the inverse of the cumulative distribution: first a block of tokens, then one of them.
+    """Draws a token of each row by the inverse of the cumulative distribution: first a block of tokens, then one of
+    them.
 
     Args:
         probabilities: [N, V] float32, V static; they need not sum to 1.
@@ -89,7 +91,9 @@ def draw(probabilities, uniform):
 
 
 def _bound(probabilities, top_k):
-    """Returns a lower bound of the k-th largest probability of each row, [N, 1]: the k-th largest maximum of a block; 0 if k is 0."""
+    """Returns a lower bound of the k-th largest probability of each row, [N, 1]: the k-th largest maximum of a block; 0
+    if k is 0.
+    """
     size, vocab_size = block_size(probabilities.shape[1]), probabilities.shape[1]
     number = vocab_size // size
     maxima = tf.reduce_max(tf.reshape(probabilities, [-1, number, size]), axis=2)
@@ -100,8 +104,8 @@ def _bound(probabilities, top_k):
 def draw_of_most_likely(probabilities, top_k, top_p, uniform: Callable):
     """Draws a token of each row from its most likely ones.
 
-    It draws until a token is among them, each time from those that are more likely than the last: without sorting, after few rounds
-    (the rejection sampling of FlashInfer's `top_k_top_p_sampling_from_probs`).
+    It draws until a token is among them, each time from those that are more likely than the last: without sorting,
+    after few rounds (the rejection sampling of FlashInfer's `top_k_top_p_sampling_from_probs`).
 
     Args:
         probabilities: [N, V] float32, which sum to 1.
@@ -118,10 +122,14 @@ def draw_of_most_likely(probabilities, top_k, top_p, uniform: Callable):
         more_likely = own > tf.gather(own, last[:, None], batch_dims=1)
         none = tf.zeros_like(rows, tf.bool)
         beyond_k = tf.cond(
-            tf.reduce_any(k > 0), lambda: (k > 0) & (tf.reduce_sum(tf.cast(more_likely, tf.int32), axis=1) >= k), lambda: none
+            tf.reduce_any(k > 0),
+            lambda: (k > 0) & (tf.reduce_sum(tf.cast(more_likely, tf.int32), axis=1) >= k),
+            lambda: none,
         )
         beyond_p = tf.cond(
-            tf.reduce_any(p < 1), lambda: (p < 1) & (tf.reduce_sum(tf.where(more_likely, own, 0.0), axis=1) >= p), lambda: none
+            tf.reduce_any(p < 1),
+            lambda: (p < 1) & (tf.reduce_sum(tf.where(more_likely, own, 0.0), axis=1) >= p),
+            lambda: none,
         )
         wrong = beyond_k | beyond_p
         rows, own, more_likely = (tf.boolean_mask(x, wrong) for x in (rows, own, more_likely))
@@ -133,7 +141,9 @@ def draw_of_most_likely(probabilities, top_k, top_p, uniform: Callable):
         first = tf.cond(tf.reduce_any(top_k > 0), lambda: draw(allowed, uniform(0, every)), whole)
         rows = tf.cast(tf.where((top_k > 0) | (top_p < 1))[:, 0], tf.int32)
         shapes = (tf.TensorShape([]), tf.TensorShape([None]), tf.TensorShape([None]))
-        return tf.while_loop(lambda number, tokens, rows: tf.size(rows) > 0, again, (1, first, rows), shape_invariants=shapes)[1]
+        return tf.while_loop(
+            lambda number, tokens, rows: tf.size(rows) > 0, again, (1, first, rows), shape_invariants=shapes
+        )[1]
 
     every = tf.range(tf.shape(probabilities)[0])
     whole = lambda: draw(probabilities, uniform(0, every))  # noqa: E731
@@ -144,7 +154,8 @@ def divided(rows: dict, draws) -> dict:
     """Repeats the rows of sentences [B, …], so that each has at most `AT_ONCE` draws.
 
     Returns:
-        The rows [R, …], with "draws", the number of draws of each, and "first", the number of its first one; both [R] int32.
+        The rows [R, …], with "draws", the number of draws of each, and "first", the number of its first one; both [R]
+        int32.
     """
     parts = -(-draws // AT_ONCE)
     first = AT_ONCE * tf.ragged.range(parts).values
@@ -165,16 +176,18 @@ def sampled(draws: dict) -> "Sampled":
 
 
 class Sampled(Selector):
-    """Draws a continuation of each beam. Each beam is a draw of its own, all from the beginning, and has a place until the search ends.
+    """Draws a continuation of each beam. Each beam is a draw of its own, all from the beginning, and has a place until
+    the search ends.
 
-    With temperature τ, a token is drawn with a probability proportional to P^(1 / τ), among those that `top_k` and `top_p` allow. Totals
-    are log P of the model.
+    With temperature τ, a token is drawn with a probability proportional to P^(1 / τ), among those that `top_k` and
+    `top_p` allow. Totals are log P of the model.
 
     Args:
         keys: [B, W] uint64, see `keys`.
         temperature: [B] float32, τ, above 0.
         top_k: [B] int32, number of most likely tokens to draw from; 0: all.
-        top_p: [B] float32, probability in (0, 1] that the tokens to draw from reach, most likely first (Holtzman et al. 2020).
+        top_p: [B] float32, probability in (0, 1] that the tokens to draw from reach, most likely first (Holtzman et al.
+            2020).
     """
 
     def __init__(self, keys, temperature, top_k, top_p):

@@ -1,9 +1,11 @@
 """The two hooks of beam search: what scores continuations, and what selects them.
 
-A hook has a state, a nest of tensors [R, …] or [R, W, …] with a row for each sentence. Finished sentences leave it as they leave the state
-of the step. A state for each beam is not reordered: the hook does so itself, with `model.beams.follow`.
+A hook has a state, a nest of tensors [R, …] or [R, W, …] with a row for each sentence. Finished sentences leave it as
+they leave the state of the step. A state for each beam is not reordered: the hook does so itself, with
+`model.beams.follow`.
 
-Letters: B sentences, R sentences still in the state, W beams, N continuations of a sentence, V vocabulary, T tokens written so far.
+Letters: B sentences, R sentences still in the state, W beams, N continuations of a sentence, V vocabulary, T tokens
+written so far.
 """
 
 from typing import NamedTuple
@@ -14,7 +16,9 @@ IMPOSSIBLE = float("-inf")
 
 
 class Hypotheses(NamedTuple):
-    """The unfinished hypotheses that hooks continue. Before the first token, only the first beam of a sentence is one."""
+    """The unfinished hypotheses that hooks continue. Before the first token, only the first beam of a sentence is
+    one.
+    """
 
     position: tf.Tensor  # [] int32, T
     log_probs: tf.Tensor  # [R, W] float32, log P of each so far, -inf in an empty place
@@ -64,17 +68,22 @@ class Selector:
     state = ()
 
     def applies(self, position):
-        """Returns whether it is still needed, as a `Scorer` does. Where it is not, `Best` selects, so N must be that of `Best`."""
+        """Returns whether it is still needed, as a `Scorer` does. Where it is not, `Best` selects, so N must be that of
+        `Best`.
+        """
         return True
 
     def number(self, beam_size: int) -> int:
-        """Returns N, at least W. Each beam has one continuation that ends, so of 2 W at least W go on. Greedy search needs one."""
+        """Returns N, at least W. Each beam has one continuation that ends, so of 2 W at least W go on. Greedy search
+        needs one.
+        """
         return 2 * beam_size if beam_size > 1 else 1
 
     def groups(self, beam_size: int) -> int:
         """Returns G, the number of groups of W / G consecutive beams that do not compete with those of other groups.
 
-        Of N continuations, each group has N / G consecutive ones; their parents are its own beams. It has its own finished hypotheses.
+        Of N continuations, each group has N / G consecutive ones; their parents are its own beams. It has its own
+        finished hypotheses.
         """
         return 1
 
@@ -96,7 +105,9 @@ class Selector:
         raise NotImplementedError
 
     def of_unscored(self, logits, hypotheses: Hypotheses, state) -> tuple:
-        """Selects as a call does in a search without scorers, from logits [R, W, V]. A selector that needs no log P may be faster."""
+        """Selects as a call does in a search without scorers, from logits [R, W, V]. A selector that needs no log P may
+        be faster.
+        """
         return self(normalized(logits), hypotheses, state)
 
 
@@ -128,7 +139,9 @@ class Best(Selector):
         return _best(values, tokens, hypotheses.log_probs, number), state
 
     def of_logits(self, logits, log_probs):
-        """Selects as a call does, faster: it normalizes only the logits [R, W, V] of likely tokens. `log_probs` are the hypotheses'."""
+        """Selects as a call does, faster: it normalizes only the logits [R, W, V] of likely tokens. `log_probs` are the
+        hypotheses'.
+        """
         number, vocab_size = self.number(log_probs.shape[1]), logits.shape[-1]
         values, tokens, _ = top_log_probs(tf.reshape(logits, [-1, vocab_size]), min(number, vocab_size))
         return _best(values, tokens, log_probs, number)
@@ -171,7 +184,8 @@ def top_log_probs(logits, number: int):
     Returns:
         log P [N, k] float32, largest first; the tokens [N, k] int32; and log Σ exp(logits) [N, 1] float32.
     """
-    # A softmax reads V once, a log-softmax several times. log Σ exp(x) = x - log P(x), which is most accurate for the largest x.
+    # A softmax reads V once, a log-softmax several times. log Σ exp(x) = x - log P(x), which is most accurate for the
+    # largest x.
     probabilities, tokens = largest(tf.nn.softmax(logits), number)
     values = tf.gather(logits, tokens, batch_dims=1)
     normalizer = values[:, :1] - tf.math.log(probabilities[:, :1])
@@ -198,7 +212,8 @@ def largest(x, number: int):
     if vocab_size // block < 4 * number or block < 8:
         return tf.math.top_k(x, number)
     blocks = tf.reshape(x, [rows, vocab_size // block, block])
-    # The k largest values are in the k blocks with the largest maxima. Sorting the blocks puts the first of equal values first.
+    # The k largest values are in the k blocks with the largest maxima. Sorting the blocks puts the first of equal
+    # values first.
     _, chosen = tf.math.top_k(tf.reduce_max(blocks, axis=-1), number)
     chosen = tf.sort(chosen, axis=-1)
     values, index = tf.math.top_k(tf.reshape(tf.gather(blocks, chosen, batch_dims=1), [rows, number * block]), number)

@@ -12,7 +12,8 @@ MIN_ROWS = 4  # A core's share of a batch has at least this many rows, because p
 ROWS, GPU_ROWS = 32, 256  # Sentences in a sub-batch. A step on a GPU is as long for one as for hundreds.
 TOKENS_OF_ROW = 128  # Sub-words of a side, with padding, that the search has room for with each row.
 SCORED_OF_ROW = 32  # The same for scoring, which has V logits for each.
-# What a sub-batch of 32 rows may need: in base, with 4 beams in float32, 0.4 GB for keys and values, and as much for copies of them.
+# What a sub-batch of 32 rows may need: in base, with 4 beams in float32, 0.4 GB for keys and values, and as much for
+# copies of them.
 MEMORY_OF_SUB_BATCH = 2**31
 
 
@@ -57,7 +58,9 @@ def limits_here(rows: int = 0, cores: int = 0) -> Limits:
 
 
 def limits_of_server(rows: int = 0, cores: int = 0) -> Limits:
-    """Returns the limits for another machine, which is not known and has other requests at the same time; see `limits_here`."""
+    """Returns the limits for another machine, which is not known and has other requests at the same time; see
+    `limits_here`.
+    """
     rows = rows or ROWS
     return Limits(rows, rows * TOKENS_OF_ROW, cores or 1)
 
@@ -101,5 +104,7 @@ def in_sub_batches(
     # Counts the sub-batches first, because arrays that grow need TensorFlow 2.13.
     _, count = tf.while_loop(lambda first, _: first < number, lambda first, count: (end(first), count + 1), (0, 0))
     arrays = [tf.TensorArray(spec.dtype, count, infer_shape=False, element_shape=spec.shape) for spec in outputs]
-    _, _, *arrays = tf.while_loop(lambda first, *_: first < number, sub_batch, (0, 0, *arrays), parallel_iterations=parallel)
+    _, _, *arrays = tf.while_loop(
+        lambda first, *_: first < number, sub_batch, (0, 0, *arrays), parallel_iterations=parallel
+    )
     return [*(array.concat() for array in arrays), order]

@@ -25,8 +25,10 @@ from t2t_keras.model.loss import cross_entropy
 from t2t_keras.text.lines import one_line
 from t2t_keras.text.subwords import Subwords
 
-MANY_BEAMS = 32  # With more, a sub-batch has fewer sentences, because the memory for one grows with the square of its beams.
-SOURCE_MULTIPLE = 4  # The search pads sources to a multiple of this length, because oneDNN compiles kernels for each length.
+# With more, a sub-batch has fewer sentences, because the memory for one grows with the square of its beams.
+MANY_BEAMS = 32
+# The search pads sources to a multiple of this length, because oneDNN compiles kernels for each length.
+SOURCE_MULTIPLE = 4
 
 Inputs = dict[str, tf.Tensor]  # [R, …] by name, a row for each sentence.
 
@@ -34,17 +36,18 @@ Inputs = dict[str, tf.Tensor]  # [R, …] by name, a row for each sentence.
 class Translator(tf.Module):
     """Translates text with a model, its sub-words and beam search.
 
-    A call takes any number of sentences of any length and processes them in sub-batches. A translation does not depend on the other
-    sentences.
+    A call takes any number of sentences of any length and processes them in sub-batches. A translation does not depend
+    on the other sentences.
 
     Args:
         model: a `model.protocols.EncoderDecoder`, such as a `model.ensemble.Ensemble` of several.
         tokenizer: the sub-words that the model was trained with; its `source` has those of sources.
         config: options of the search.
-        frozen: whether the search may copy the current weights into its graph, which is faster. Not for a model in training.
+        frozen: whether the search may copy the current weights into its graph, which is faster. Not for a model in
+            training.
         int8: weights in 8 bits, which replace those of the model.
-        scorers: functions that make the scorers of a search; each receives the inputs of some sentences: "source" [R, S], "alpha" [R],
-            "max_length" [R], "n_best" [R], and the other inputs of `search`. Ragged inputs are padded.
+        scorers: functions that make the scorers of a search; each receives the inputs of some sentences: "source" [R,
+            S], "alpha" [R], "max_length" [R], "n_best" [R], and the other inputs of `search`. Ragged inputs are padded.
         selector: the function that makes the selector of a search, likewise; without it, that of `config`.
         other_sources: sub-words of the further sources that an ensemble reads; see `model.ensemble.Ensemble`.
 
@@ -69,7 +72,9 @@ class Translator(tf.Module):
         self.model, self.tokenizer, self.config, self.int8, self.scorers = model, tokenizer, config, int8, scorers
         self.other_sources = list(other_sources)
         if any(other.pattern != tokenizer.source.pattern for other in other_sources):
-            raise ValueError("Expected models with the same placeholders (`keep_patterns`). Received: models with different ones.")
+            raise ValueError(
+                "Expected models with the same placeholders (`keep_patterns`). Received: models with different ones."
+            )
         groups = DiverseBeams(config.diverse_groups, config.diversity, EOS) if config.diverse_groups > 1 else BEST
         self.selector = selector or (lambda inputs: groups)
         self.limits = limits_here(config.search_rows, config.search_cores)
@@ -88,7 +93,9 @@ class Translator(tf.Module):
         if not self.other_sources:
             return {"source": source}
         text = self.source_tokenizer.detokenize(source)
-        return {"source": source} | {f"source_{n}": other.tokenize(text) for n, other in enumerate(self.other_sources, 1)}
+        return {"source": source} | {
+            f"source_{n}": other.tokenize(text) for n, other in enumerate(self.other_sources, 1)
+        }
 
     def _language(self, source: tf.RaggedTensor) -> dict:
         """Returns the prefix of translations into the target's language, if it has one."""
@@ -106,15 +113,19 @@ class Translator(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def n_best(self, text):
-        """Translates [B] string → {"text": [B, W] string, "score": [B, W] float32, "truncated": [B] boolean}, the best of a line first.
+        """Translates [B] string → {"text": [B, W] string, "score": [B, W] float32, "truncated": [B] boolean}, the best
+        of a line first.
 
-        A blank line gives empty translations with score 0. Sources are cut to `max_input` sub-words; `truncated` is True for those.
+        A blank line gives empty translations with score 0. Sources are cut to `max_input` sub-words; `truncated` is
+        True for those.
         """
         return self._n_best(text, self.config.beam_size)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def __call__(self, text):
-        """Translates [B] string → {"text": [B] string, "score": [B] float32, "truncated": [B] boolean}; see `n_best`."""
+        """Translates [B] string → {"text": [B] string, "score": [B] float32, "truncated": [B] boolean}; see
+        `n_best`.
+        """
         found = self._n_best(text, 1)
         return found | {name: found[name][:, 0] for name in ("text", "score")}
 
@@ -125,7 +136,9 @@ class Translator(tf.Module):
         sequences, scores = self.search(
             source, tf.fill(rows, float(self.config.alpha)), length + self.config.extra_length, tf.fill(rows, number)
         )
-        return self.texts(sequences, scores, blank=self.source_tokenizer.is_blank(source), kept=kept) | {"truncated": truncated}
+        return self.texts(sequences, scores, blank=self.source_tokenizer.is_blank(source), kept=kept) | {
+            "truncated": truncated
+        }
 
     def texts(self, sequences: tf.RaggedTensor, scores, blank, kept=None):
         """Converts results of `search` to text.
@@ -151,16 +164,25 @@ class Translator(tf.Module):
             source: [B, (S)] int32; each row ends in EOS.
             alpha: [B] float32.
             max_length, n_best: [B] int32.
-            inputs: of the scorers and the selector, [B, …] or ragged. These are known to every translator: `prefix`, [B, (P)] int32,
-                sub-words that the translations must start with, by default the target's language, if it has one; `constraints`, [B, C, L]
-                int32, padded with PAD, phrases that they must contain, in this order if `ordered`, [B] boolean, which goes with it; and
-                `avoid`, likewise, with `avoid_text`, [B, C] string, phrases that they must not contain as whole words. A translator
-                with a selector of its own does not heed `constraints`.
+            inputs: of the scorers and the selector, [B, …] or ragged. These are known to every translator: `prefix`,
+                [B, (P)] int32, sub-words that the translations must start with, by default the target's language, if it
+                has one; `constraints`, [B, C, L] int32, padded with PAD, phrases that they must contain, in this order
+                if `ordered`, [B] boolean, which goes with it; and `avoid`, likewise, with `avoid_text`, [B, C] string,
+                phrases that they must not contain as whole words. A translator with a selector of its own does not heed
+                `constraints`.
 
         Returns:
-            Translations [B · W, (T)] int32, W consecutive rows for each sentence, best first; and their scores [B, W] float32.
+            Translations [B · W, (T)] int32, W consecutive rows for each sentence, best first; and their scores [B, W]
+            float32.
         """
-        rows = {**self.sources(source), "alpha": alpha, "max_length": max_length, "n_best": n_best, **self._language(source), **inputs}
+        rows = {
+            **self.sources(source),
+            "alpha": alpha,
+            "max_length": max_length,
+            "n_best": n_best,
+            **self._language(source),
+            **inputs,
+        }
         beam_size = self.config.beam_size
         fewer = max(beam_size // MANY_BEAMS, 1) ** 2
         ids, lengths, scores, order = in_sub_batches(
@@ -221,7 +243,8 @@ class Translator(tf.Module):
             kept: [B, N] string, see `texts`.
 
         Returns:
-            {"text": [B, N] string, "score": [B, N] float32}, in the order of the draws; empty and 0 after those of a sentence.
+            {"text": [B, N] string, "score": [B, N] float32}, in the order of the draws; empty and 0 after those of a
+            sentence.
         """
         kept = kept if kept is None else tf.gather(kept, scores.value_rowids())
         texts = scores.with_values(self.tokenizer.detokenize(sequences.values, kept)).to_tensor("")
@@ -237,13 +260,19 @@ class Translator(tf.Module):
             max_length: [B] int32.
             draws: [B] int32, number of translations of each sentence.
             weights: returns a scope for calls of the model.
-            options: `seed` [B] int64, `temperature` [B] float32, `top_k` [B] int32, `top_p` [B] float32, and inputs of the scorers.
+            options: `seed` [B] int64, `temperature` [B] float32, `top_k` [B] int32, `top_p` [B] float32, and inputs of
+                the scorers.
 
         Returns:
             Translations [B, (N), (T)] int32, in the order of their numbers; and log P of each, [B, (N)] float32.
         """
         batch = tf.shape(draws)
-        rows = {**self.sources(source), "max_length": max_length, "alpha": tf.zeros(batch), "n_best": tf.ones(batch, tf.int32)}
+        rows = {
+            **self.sources(source),
+            "max_length": max_length,
+            "alpha": tf.zeros(batch),
+            "n_best": tf.ones(batch, tf.int32),
+        }
         rows |= {**self._language(source), **options}
         rows = sampling.divided(rows, draws)
         ids, lengths, scores, order = in_sub_batches(
@@ -253,13 +282,20 @@ class Translator(tf.Module):
             max_rows=self.limits.rows,
             max_tokens=self.limits.tokens,
             cores=self.limits.cores,
-            outputs=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, 1], tf.float32)],
+            outputs=[
+                tf.TensorSpec([None], tf.int32),
+                tf.TensorSpec([None], tf.int64),
+                tf.TensorSpec([None, 1], tf.float32),
+            ],
         )
         where, number = tf.math.invert_permutation(order), tf.cast(tf.gather(rows["draws"], order), tf.int64)
         sequences = tf.RaggedTensor.from_nested_row_lengths(ids, [number, lengths], validate=False)
         scores = tf.RaggedTensor.from_row_lengths(scores[:, 0], number, validate=False)
         own = tf.cast(draws, tf.int64)
-        return tuple(tf.RaggedTensor.from_row_lengths(tf.gather(x, where).values, own, validate=False) for x in (sequences, scores))
+        return tuple(
+            tf.RaggedTensor.from_row_lengths(tf.gather(x, where).values, own, validate=False)
+            for x in (sequences, scores)
+        )
 
     def _known_scorers(self, inputs: Inputs) -> Iterator[Scorer]:
         if "prefix" in inputs:
@@ -279,7 +315,9 @@ class Translator(tf.Module):
         return selector
 
     def _search(self, rows, *, beam_size: int, weights: Callable):
-        """Searches a sub-batch of R rows. Returns the sub-words of all translations in one row, their lengths [R · W] and scores [R, W]."""
+        """Searches a sub-batch of R rows. Returns the sub-words of all translations in one row, their lengths [R · W]
+        and scores [R, W].
+        """
         inputs = {name: x.to_tensor(PAD) if isinstance(x, tf.RaggedTensor) else x for name, x in rows.items()}
 
         def step(tokens, ancestors, position, state):
@@ -306,7 +344,9 @@ class Translator(tf.Module):
             scorers=[*self._known_scorers(inputs), *(make(inputs) for make in self.scorers)],
             selector=self._known_selector(inputs),
         )
-        written = tf.RaggedTensor.from_tensor(tf.reshape(sequences, [number * beam_size, tf.shape(sequences)[2]]), padding=PAD)
+        written = tf.RaggedTensor.from_tensor(
+            tf.reshape(sequences, [number * beam_size, tf.shape(sequences)[2]]), padding=PAD
+        )
         return written.values, written.row_lengths(), scores
 
 
@@ -315,7 +355,8 @@ def translate_lines(
 ) -> Iterator[dict]:
     """Translates any number of lines, in bounded memory.
 
-    It reads lines ahead and sorts them by length, so that batches need little padding. The results are in the order of the lines.
+    It reads lines ahead and sorts them by length, so that batches need little padding. The results are in the order of
+    the lines.
 
     Args:
         translate: a `Translator`, its `n_best`, or a function that adds other outputs for each line to their results.
@@ -325,7 +366,8 @@ def translate_lines(
         first: the number of the first line, if `translate` also takes the numbers of the lines, [B] int64.
 
     Yields:
-        A dictionary for each line: "text" (str, or list of str for `n_best`), "score" (float, or list of float), and the other outputs.
+        A dictionary for each line: "text" (str, or list of str for `n_best`), "score" (float, or list of float), and
+        the other outputs.
     """
     lines, done = iter(lines), 0
     while ahead := [line for _, line in zip(range(read_ahead), lines, strict=False)]:
@@ -335,9 +377,15 @@ def translate_lines(
             chosen = order[start : start + batch_size]
             numbers = [] if first is None else [tf.constant([first + done + i for i in chosen], tf.int64)]
             output = translate(tf.constant([ahead[i] for i in chosen]), *numbers)
-            texts, rest = output["text"].numpy(), {name: values.numpy().tolist() for name, values in output.items() if name != "text"}
+            texts, rest = (
+                output["text"].numpy(),
+                {name: values.numpy().tolist() for name, values in output.items() if name != "text"},
+            )
             for row, index in enumerate(chosen):
                 found = [one_line(text.decode("utf-8", "replace")) for text in np.atleast_1d(texts[row])]
-                results[index] = {"text": found if texts.ndim == 2 else found[0], **{name: rest[name][row] for name in rest}}
+                results[index] = {
+                    "text": found if texts.ndim == 2 else found[0],
+                    **{name: rest[name][row] for name in rest},
+                }
         yield from results
         done += len(ahead)

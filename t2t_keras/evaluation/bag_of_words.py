@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-MISSING = "The bag of words needs scikit-learn: pip install 't2t_keras[classifiers]', or -e '.[classifiers]' in a checkout."
+MISSING = (
+    "The bag of words needs scikit-learn: pip install 't2t_keras[classifiers]', or -e '.[classifiers]' in a checkout."
+)
 
 
 def accuracy(train: Sequence[tuple[str, ...]], test: Sequence[tuple[str, ...]]) -> float:
@@ -22,8 +24,13 @@ def accuracy(train: Sequence[tuple[str, ...]], test: Sequence[tuple[str, ...]]) 
         raise ValueError(MISSING) from error
 
     def words(texts: Sequence[tuple[str, ...]]) -> list[list[str]]:
-        return [[f"{side} {word}" for side, sentence in enumerate(own) for word in sentence.lower().split()] for _, *own in texts]
+        return [
+            [f"{side} {word}" for side, sentence in enumerate(own) for word in sentence.lower().split()]
+            for _, *own in texts
+        ]
 
     vectorizer = CountVectorizer(analyzer=lambda words: words)
-    model = LogisticRegression(max_iter=1000).fit(vectorizer.fit_transform(words(train)), [label for label, *_ in train])
+    model = LogisticRegression(max_iter=1000).fit(
+        vectorizer.fit_transform(words(train)), [label for label, *_ in train]
+    )
     return float(model.score(vectorizer.transform(words(test)), [label for label, *_ in test]))

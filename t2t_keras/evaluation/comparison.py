@@ -1,5 +1,5 @@
-"""Compares systems by their translations of the same text: corpus scores with confidence intervals and p-values, scores, wins and losses by
-length, and the sentences that differ most.
+"""Compares systems by their translations of the same text: corpus scores with confidence intervals and p-values,
+scores, wins and losses by length, and the sentences that differ most.
 """
 
 import bisect
@@ -69,7 +69,8 @@ class System:
         name: its name.
         bleu, chrf: its scores.
         lengths: groups of sentences from short to long; none for the baseline.
-        better, worse: the sentences with the largest gain and the largest loss of chrF, largest first; none for the baseline.
+        better, worse: the sentences with the largest gain and the largest loss of chrF, largest first; none for the
+            baseline.
     """
 
     name: str
@@ -86,7 +87,8 @@ class Comparison:
 
     Attributes:
         sentences: number of sentences.
-        signature, chrf_signature: sacreBLEU's settings of BLEU and of chrF, with the numbers of samples and trials and the seed.
+        signature, chrf_signature: sacreBLEU's settings of BLEU and of chrF, with the numbers of samples and trials and
+            the seed.
         length_of: "source" or "reference": the text whose lengths make the groups.
         systems: the baseline and the others.
     """
@@ -109,7 +111,8 @@ def compare(
     seed: int = significance.SEED,
     examples: int = 10,
 ) -> Comparison:
-    """Compares the translations of two or more systems. Tests that take more memory than is free are left out, with a warning.
+    """Compares the translations of two or more systems. Tests that take more memory than is free are left out, with a
+    warning.
 
     Args:
         systems: translations of the same text by the name of their system; the first is the baseline.
@@ -132,11 +135,14 @@ def compare(
     texts = [*outputs, *references, *([source] if source else [])]
     if len(outputs) < 2 or not references:
         raise ValueError(
-            f"Expected two systems or more and one reference or more. Received: {len(outputs)} system(s), {len(references)} reference(s)."
+            f"Expected two systems or more and one reference or more. Received: {len(outputs)} system(s), "
+            f"{len(references)} reference(s)."
         )
     if len({0, *map(len, texts)}) != 2:  # One length, and not 0.
         received = ", ".join(f"{len(text):,}" for text in texts)
-        raise ValueError(f"Expected as many sentences of each system, reference and source, and at least one. Received: {received}.")
+        raise ValueError(
+            f"Expected as many sentences of each system, reference and source, and at least one. Received: {received}."
+        )
     bleu, chrf = scores.bleu_metric(lowercase=lowercase, tokenize=tokenize), scores.chrf_metric(lowercase=lowercase)
     samples, trials = significance.affordable(len(outputs[0]), samples, trials, len(outputs))
     options = {"samples": samples, "trials": trials, "seed": seed}
@@ -144,11 +150,18 @@ def compare(
     chrfs, chrf_signature = significance.estimates(chrf, outputs, references, **options)
     baseline, *others = map(System, systems, bleus, chrfs)
     rows = list(zip(*references, strict=True))
-    first, *of_others = ([chrf.sentence_score(*row).score for row in zip(output, rows, strict=True)] for output in outputs)
+    first, *of_others = (
+        [chrf.sentence_score(*row).score for row in zip(output, rows, strict=True)] for output in outputs
+    )
     lengths = [len(bleu.tokenizer(line).split()) for line in source or references[0]]
     groups = _by_length(lengths)
     of_groups = [
-        [bleu.corpus_score([output[row] for row in group], [[text[row] for row in group] for text in references]).score for group in groups]
+        [
+            bleu.corpus_score(
+                [output[row] for row in group], [[text[row] for row in group] for text in references]
+            ).score
+            for group in groups
+        ]
         for output in outputs
     ]
     compared = []
@@ -159,7 +172,8 @@ def compare(
         worse = tuple(pair for pair in sorted(pairs, key=lambda pair: pair.gain)[:examples] if pair.gain < 0)
         found = zip(groups, of_groups[0], bleus, strict=True)
         by_length = tuple(
-            _length_group([lengths[row] for row in group], [pairs[row].gain for row in group], *scores) for group, *scores in found
+            _length_group([lengths[row] for row in group], [pairs[row].gain for row in group], *scores)
+            for group, *scores in found
         )
         compared.append(dataclasses.replace(system, lengths=by_length, better=better, worse=worse))
     return Comparison(len(rows), signature, chrf_signature, "source" if source else "reference", (baseline, *compared))

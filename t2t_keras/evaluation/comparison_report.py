@@ -16,11 +16,13 @@ _COLUMNS = (
 
 
 def report(comparison: Comparison) -> str:
-    """Returns tables of scores and of wins and losses by length, and sentences with [-words of the baseline-] and {+words of a system+}."""
+    """Returns tables of scores and of wins and losses by length, and sentences with [-words of the baseline-] and
+    {+words of a system+}.
+    """
     baseline, *others = comparison.systems
     parts = [
-        f"{comparison.sentences:,} sentences. p is the probability of a difference from {baseline.name} as large as this one, "
-        "if both are equally good.",
+        f"{comparison.sentences:,} sentences. p is the probability of a difference from {baseline.name} as large as "
+        "this one, if both are equally good.",
         f"{_scores('BLEU', 'bleu', comparison.systems)}\n{comparison.signature}",
         f"{_scores('chrF2', 'chrf', comparison.systems)}\n{comparison.chrf_signature}",
     ]
@@ -51,8 +53,21 @@ def _lengths(system: System, length_of: str) -> str:
     for group in system.lengths:
         lengths = f"{group.shortest} to {group.longest}" if group.shortest < group.longest else f"{group.longest}"
         bleus = f"{group.baseline_bleu:.2f}", f"{group.bleu:.2f}"
-        rows.append([lengths, str(group.sentences), *bleus, *map(str, (group.wins, group.losses, group.ties)), f"{group.gain:+.2f}"])
-    return _table([[f"tokens of the {length_of}", "sentences", "baseline BLEU", "BLEU", "wins", "losses", "ties", "mean gain"], *rows])
+        rows.append(
+            [
+                lengths,
+                str(group.sentences),
+                *bleus,
+                *map(str, (group.wins, group.losses, group.ties)),
+                f"{group.gain:+.2f}",
+            ]
+        )
+    return _table(
+        [
+            [f"tokens of the {length_of}", "sentences", "baseline BLEU", "BLEU", "wins", "losses", "ties", "mean gain"],
+            *rows,
+        ]
+    )
 
 
 def _example(example: Example, baseline: str, system: str, verb: str) -> str:
@@ -64,12 +79,18 @@ def _example(example: Example, baseline: str, system: str, verb: str) -> str:
         (system, "".join(right if left == right else f"{{+{right}+}}" for left, right in parts if right)),
     ]
     width = max(len(name) for name, _ in lines)
-    change = f"line {example.line}: {system} {verb} {abs(example.gain):.1f}, from {example.baseline_chrf:.1f} to {example.chrf:.1f}"
+    change = (
+        f"line {example.line}: {system} {verb} {abs(example.gain):.1f}, from {example.baseline_chrf:.1f} to "
+        f"{example.chrf:.1f}"
+    )
     return "\n".join([change, *(f"  {name.ljust(width)}  {text}" for name, text in lines)])
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
     """Aligns cells: the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))] for row in rows)
+    lines = (
+        [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        for row in rows
+    )
     return "\n".join("  ".join(line).rstrip() for line in lines)

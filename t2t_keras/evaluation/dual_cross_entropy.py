@@ -1,7 +1,8 @@
-"""Scores pairs of sentences by two models that translate in opposite directions (Junczys-Dowmunt 2018, arXiv 1809.00197, section 2.1).
+"""Scores pairs of sentences by two models that translate in opposite directions (Junczys-Dowmunt 2018, arXiv
+1809.00197, section 2.1).
 
-|H_f − H_b| + ½ (H_f + H_b), where H_f is the cross-entropy of the target given the source, per sub-word, and H_b that of the source given
-the target: small if both models expect the pair, and to the same extent.
+|H_f − H_b| + ½ (H_f + H_b), where H_f is the cross-entropy of the target given the source, per sub-word, and H_b that
+of the source given the target: small if both models expect the pair, and to the same extent.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,9 @@ from t2t_keras.evaluation import perplexity
 
 
 def _cross_entropies(translator: Translator) -> Callable:
-    """Returns a function from sources and targets, [B] string each, to cross-entropies: [B] float32, in nats per sub-word."""
+    """Returns a function from sources and targets, [B] string each, to cross-entropies: [B] float32, in nats per
+    sub-word.
+    """
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2, autograph=False)
     def cross_entropies(source, target):
@@ -23,7 +26,9 @@ def _cross_entropies(translator: Translator) -> Callable:
     return cross_entropies
 
 
-def dual_cross_entropy(forward: Translator, backward: Translator) -> Callable[[Sequence[str], Sequence[str]], list[float]]:
+def dual_cross_entropy(
+    forward: Translator, backward: Translator
+) -> Callable[[Sequence[str], Sequence[str]], list[float]]:
     """Returns a function from sources and targets, none of them blank, to the score of each pair, in nats.
 
     Args:

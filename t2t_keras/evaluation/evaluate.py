@@ -29,8 +29,8 @@ def evaluate(
         translate: translates sentences, such as with reranking; `None`: by the search of `translator`.
 
     Returns:
-        The translations, and a dictionary: the results of `scores.scores`, the "perplexity" per sub-word of the references,
-        "decode_seconds", "beam_size" and "alpha".
+        The translations, and a dictionary: the results of `scores.scores`, the "perplexity" per sub-word of the
+        references, "decode_seconds", "beam_size" and "alpha".
 
     Raises:
         ValueError: the tokenizer is unknown, or the numbers of sources and references differ.

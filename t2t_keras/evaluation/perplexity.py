@@ -11,7 +11,9 @@ _LONGEST = 2**15  # Longer sentences are cut to this number of sub-words.
 
 
 def log_probs(translator: Translator, source, target) -> tf.RaggedTensor:
-    """Returns log P of each sub-word of targets given their sources, end tokens included: [B] string, [B] string → [B, (T)] float32."""
+    """Returns log P of each sub-word of targets given their sources, end tokens included: [B] string, [B] string → [B,
+    (T)] float32.
+    """
     kept = translator.tokenizer.kept(source)
     sources = translator.source_tokenizer.tokenize(source, max_length=_LONGEST, kept=kept)
     targets = translator.tokenizer.tokenize(target, max_length=_LONGEST, kept=kept)
@@ -29,7 +31,9 @@ def perplexity(translator: Translator, sources: list[str], *references: list[str
     Returns:
         A number of at least 1. Pairs with a blank side are ignored; NaN if there is no other pair.
     """
-    pairs = [pair for side in references for pair in zip(sources, side, strict=True) if all(line.strip() for line in pair)]
+    pairs = [
+        pair for side in references for pair in zip(sources, side, strict=True) if all(line.strip() for line in pair)
+    ]
     if not pairs:
         return math.nan
     pairs.sort(key=lambda pair: len(pair[1]))  # Similar lengths need little padding.

@@ -1,6 +1,7 @@
 """Scores (section 6.1): sacreBLEU with its signature, chrF, ROUGE, and BLEU as the paper's authors counted it.
 
-Every score takes one or more lists of references, each with one reference for each translation. Blank lines count as in sacreBLEU.
+Every score takes one or more lists of references, each with one reference for each translation. Blank lines count as in
+sacreBLEU.
 """
 
 import math
@@ -34,11 +35,13 @@ def require(*, tokenize: str = "13a", compound_split: str = "", rouge: bool = Fa
         _rouge_scorer()
 
 
-def scores(hypotheses: list[str], *references: list[str], lowercase: bool = False, tokenize: str = "13a", samples: int = 0) -> dict:
+def scores(
+    hypotheses: list[str], *references: list[str], lowercase: bool = False, tokenize: str = "13a", samples: int = 0
+) -> dict:
     """Computes all scores of a corpus: the results of `bleu` and `chrf`, "exact_match" and "sentences".
 
-    "exact_match" is the share of translations that equal one of their references. Confidence intervals that take more memory than is free
-    are left out, with a warning.
+    "exact_match" is the share of translations that equal one of their references. Confidence intervals that take more
+    memory than is free are left out, with a warning.
     """
     samples, _ = significance.affordable(len(hypotheses), samples)
     exact = sum(hypothesis in known for hypothesis, *known in zip(hypotheses, *references, strict=True))
@@ -60,7 +63,9 @@ def exactly_right(rows: list[tuple[str, str, str]], max_words: float = math.inf)
     return [hypothesis == reference for source, hypothesis, reference in rows if len(source.split()) <= max_words]
 
 
-def bleu(hypotheses: list[str], *references: list[str], lowercase: bool = False, tokenize: str = "13a", samples: int = 0) -> dict:
+def bleu(
+    hypotheses: list[str], *references: list[str], lowercase: bool = False, tokenize: str = "13a", samples: int = 0
+) -> dict:
     """Computes sacreBLEU of a corpus.
 
     Args:
@@ -71,10 +76,12 @@ def bleu(hypotheses: list[str], *references: list[str], lowercase: bool = False,
         samples: number of bootstrap samples for a confidence interval; 0: none.
 
     Returns:
-        {"bleu": 0 to 100, "signature": the settings that a comparison needs}. With samples also "bleu_mean", their mean score, and
-        "bleu_margin": the 95% confidence interval is "bleu_mean" ± "bleu_margin".
+        {"bleu": 0 to 100, "signature": the settings that a comparison needs}. With samples also "bleu_mean", their mean
+        score, and "bleu_margin": the 95% confidence interval is "bleu_mean" ± "bleu_margin".
     """
-    score, signature = _estimate("bleu", bleu_metric(lowercase=lowercase, tokenize=tokenize), hypotheses, references, samples)
+    score, signature = _estimate(
+        "bleu", bleu_metric(lowercase=lowercase, tokenize=tokenize), hypotheses, references, samples
+    )
     return {**score, "signature": signature}
 
 
@@ -85,25 +92,31 @@ def chrf(hypotheses: list[str], *references: list[str], lowercase: bool = False,
 
 
 def rouge(hypotheses: list[str], *references: list[str]) -> dict:
-    """Computes ROUGE-1, ROUGE-2 and ROUGE-L with rouge-score, without stemming: {"rouge1_recall", "rouge1_f1", …}, 0 to 100.
+    """Computes ROUGE-1, ROUGE-2 and ROUGE-L with rouge-score, without stemming: {"rouge1_recall", "rouge1_f1", …}, 0 to
+    100.
 
-    Words are letters and digits, whose case does not count. Each score is the mean over sentences. Recall is the definition of ROUGE-N
-    (Lin, 2004, equation 1); F1 also penalises long translations. If a sentence has several references, its best recall and its best F1
-    count.
+    Words are letters and digits, whose case does not count. Each score is the mean over sentences. Recall is the
+    definition of ROUGE-N (Lin, 2004, equation 1); F1 also penalises long translations. If a sentence has several
+    references, its best recall and its best F1 count.
     """
     check(hypotheses, references)
     scorer = _rouge_scorer()
     found = [
-        [scorer.score(reference, hypothesis) for reference in known] for hypothesis, *known in zip(hypotheses, *references, strict=True)
+        [scorer.score(reference, hypothesis) for reference in known]
+        for hypothesis, *known in zip(hypotheses, *references, strict=True)
     ]
     return {
-        f"{name}_{measure}": 100 * sum(max(getattr(score[name], field) for score in sentence) for sentence in found) / len(found)
+        f"{name}_{measure}": 100
+        * sum(max(getattr(score[name], field) for score in sentence) for sentence in found)
+        / len(found)
         for name in _ROUGE
         for measure, field in (("recall", "recall"), ("f1", "fmeasure"))
     }
 
 
-def compound_split_bleu(hypotheses: list[str], *references: list[str], language: str, lowercase: bool = False, samples: int = 0) -> dict:
+def compound_split_bleu(
+    hypotheses: list[str], *references: list[str], language: str, lowercase: bool = False, samples: int = 0
+) -> dict:
     """Computes BLEU of Moses tokens with compounds split at hyphens, as in the paper's 27.3 and 28.4.
 
     It is up to 1.5 points above sacreBLEU of the same text (tensor2tensor issue 317), so the two are not comparable.
@@ -118,17 +131,27 @@ def compound_split_bleu(hypotheses: list[str], *references: list[str], language:
     tokenize = _moses(language)
 
     def split(lines: list[str]) -> list[str]:
-        return [re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenize(line, return_str=True, escape=False)) for line in lines]
+        return [
+            re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenize(line, return_str=True, escape=False))
+            for line in lines
+        ]
 
     hypotheses, *references = map(split, (hypotheses, *references))
-    return _estimate("compound_split_bleu", bleu_metric(lowercase=lowercase, tokenize="none"), hypotheses, references, samples)[0]
+    return _estimate(
+        "compound_split_bleu", bleu_metric(lowercase=lowercase, tokenize="none"), hypotheses, references, samples
+    )[0]
 
 
-def _estimate(name: str, metric, hypotheses: list[str], references: Sequence[list[str]], samples: int) -> tuple[dict, str]:
+def _estimate(
+    name: str, metric, hypotheses: list[str], references: Sequence[list[str]], samples: int
+) -> tuple[dict, str]:
     """Computes {NAME, NAME_mean, NAME_margin}, the latter two with samples only, and the signature."""
     check(hypotheses, references)
     [found], signature = significance.estimates(metric, [hypotheses], references, samples=samples)
-    return {name: found.score, **({} if found.mean is None else {f"{name}_mean": found.mean, f"{name}_margin": found.margin})}, signature
+    return {
+        name: found.score,
+        **({} if found.mean is None else {f"{name}_mean": found.mean, f"{name}_margin": found.margin}),
+    }, signature
 
 
 def chrf_metric(lowercase: bool = False) -> sacrebleu.CHRF:
@@ -137,19 +160,28 @@ def chrf_metric(lowercase: bool = False) -> sacrebleu.CHRF:
 
 
 def bleu_metric(**options) -> sacrebleu.BLEU:
-    """Returns sacreBLEU's BLEU with its options. Raises `ValueError` if the tokenizer is unknown or its package is missing."""
+    """Returns sacreBLEU's BLEU with its options. Raises `ValueError` if the tokenizer is unknown or its package is
+    missing.
+    """
     if options["tokenize"] not in sacrebleu.BLEU.TOKENIZERS:
-        raise ValueError(f"`tokenize` must be one of {', '.join(sacrebleu.BLEU.TOKENIZERS)}. Received: {options['tokenize']}.")
+        raise ValueError(
+            f"`tokenize` must be one of {', '.join(sacrebleu.BLEU.TOKENIZERS)}. Received: {options['tokenize']}."
+        )
     try:
         return sacrebleu.BLEU(**options)
-    except (ImportError, RuntimeError) as error:  # The package of the tokenizer is missing. The message has several lines.
-        raise ValueError(f"tokenize={options['tokenize']} does not work here. sacreBLEU reports: {' '.join(str(error).split())}") from error
+    except (ImportError, RuntimeError) as error:
+        # The package of the tokenizer is missing. The message has several lines.
+        raise ValueError(
+            f"tokenize={options['tokenize']} does not work here. sacreBLEU reports: {' '.join(str(error).split())}"
+        ) from error
 
 
 def _moses(language: str) -> Callable:
     known = sacremoses.corpus.NonbreakingPrefixes().available_langs.values()
     if language not in known:  # Moses would silently use English.
-        raise ValueError(f"`compound_split` must be a language code of Moses: {', '.join(sorted(set(known)))}. Received: {language}.")
+        raise ValueError(
+            f"`compound_split` must be a language code of Moses: {', '.join(sorted(set(known)))}. Received: {language}."
+        )
     return sacremoses.MosesTokenizer(lang=language).tokenize
 
 
@@ -157,23 +189,30 @@ def _rouge_scorer():
     try:
         from rouge_score import rouge_scorer
     except ImportError as error:
-        raise ValueError("ROUGE needs rouge-score: pip install 't2t_keras[rouge]', or -e '.[rouge]' in a checkout.") from error
+        raise ValueError(
+            "ROUGE needs rouge-score: pip install 't2t_keras[rouge]', or -e '.[rouge]' in a checkout."
+        ) from error
     return rouge_scorer.RougeScorer(list(_ROUGE), tokenizer=_Words())
 
 
 class _Words:
-    """The words of ROUGE: letters with their marks, and digits, of any script. The tokenizer of rouge-score knows those of ASCII only."""
+    """The words of ROUGE: letters with their marks, and digits, of any script. The tokenizer of rouge-score knows those
+    of ASCII only.
+    """
 
     def tokenize(self, text: str) -> list[str]:
         return "".join(each if unicodedata.category(each)[0] in "LMN" else " " for each in text.lower()).split()
 
 
 def check(hypotheses: list[str], references: Sequence[list[str]]) -> None:
-    """Raises `ValueError` unless there are translations, or sources that are to be translated, and a reference for each in every list."""
+    """Raises `ValueError` unless there are translations, or sources that are to be translated, and a reference for each
+    in every list.
+    """
     if not hypotheses or not references:
         raise ValueError("Expected at least one sentence to score and one reference. Received: none.")
     for reference in references:
         if len(hypotheses) != len(reference):
             raise ValueError(
-                f"Expected one reference for each translation. Received: {len(hypotheses)} translation(s), {len(reference)} reference(s)."
+                f"Expected one reference for each translation. Received: {len(hypotheses)} translation(s), "
+                f"{len(reference)} reference(s)."
             )

@@ -1,5 +1,5 @@
-"""How sure a corpus score is, by sacreBLEU's own tests: bootstrap resampling (Koehn, 2004) and approximate randomization (Riezler and
-Maxwell, 2005).
+"""How sure a corpus score is, by sacreBLEU's own tests: bootstrap resampling (Koehn, 2004) and approximate
+randomization (Riezler and Maxwell, 2005).
 """
 
 import contextlib
@@ -44,13 +44,15 @@ def check_memory(sentences: int, samples: int, trials: int = 0) -> None:
     if needed > free:
         trials_too = f" and {trials:,} trials" if trials else ""
         raise ValueError(
-            f"Expected a test that fits into the free memory, {free / 1e9:.1f} GB. Received: {sentences:,} sentences, {samples:,} "
-            f"bootstrap samples{trials_too}, which take {needed / 1e9:,.1f} GB. Give fewer."
+            f"Expected a test that fits into the free memory, {free / 1e9:.1f} GB. Received: {sentences:,} sentences, "
+            f"{samples:,} bootstrap samples{trials_too}, which take {needed / 1e9:,.1f} GB. Give fewer."
         )
 
 
 def affordable(sentences: int, samples: int, trials: int = 0, systems: int = 1) -> tuple[int, int]:
-    """Returns the numbers of samples and trials, or 0 of both, with a warning, if the tests take more memory than is free."""
+    """Returns the numbers of samples and trials, or 0 of both, with a warning, if the tests take more memory than is
+    free.
+    """
     try:
         check_memory(sentences, samples, trials)
     except ValueError as error:
@@ -79,15 +81,17 @@ def estimates(
         seed: of both, at least 1: sacreBLEU takes 0 for another seed at each call.
 
     Returns:
-        An estimate for each system, and sacreBLEU's signature. Where a score equals the baseline's, p is 1, the probability of a difference
-        of at least 0; sacreBLEU counts larger differences only, and would find such systems to differ (jhclark/multeval issue 5).
+        An estimate for each system, and sacreBLEU's signature. Where a score equals the baseline's, p is 1, the
+        probability of a difference of at least 0; sacreBLEU counts larger differences only, and would find such systems
+        to differ (jhclark/multeval issue 5).
 
     Raises:
         ValueError: a number is too small.
     """
     if min(samples, trials) < 0 or seed < 1:
         raise ValueError(
-            f"Expected 0 or more samples and trials, and a seed of at least 1. Received: {samples} samples, {trials} trials, seed={seed}."
+            f"Expected 0 or more samples and trials, and a seed of at least 1. Received: {samples} samples, {trials} "
+            f"trials, seed={seed}."
         )
     trials = trials if len(systems) > 1 else 0
     if not (samples or trials):
@@ -106,7 +110,8 @@ def estimates(
         return 1.0 if found[test][system].score == found[test][0].score else found[test][system].p_value
 
     def estimate(system: int, result) -> Estimate:
-        interval = (None, None) if result.ci is None else (float(result.mean), float(result.ci))  # sacreBLEU computes in float32.
+        # sacreBLEU computes in float32.
+        interval = (None, None) if result.ci is None else (float(result.mean), float(result.ci))
         return Estimate(float(result.score), *interval, p_value("bs", system), p_value("ar", system))
 
     return [estimate(*each) for each in enumerate(next(iter(found.values())))], str(signature)

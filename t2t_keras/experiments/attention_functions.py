@@ -1,11 +1,15 @@
-"""Compares the attention functions of section 3.2.1: what they cost, and what becomes of softmax and of training as d_k grows.
+"""Compares the attention functions of section 3.2.1: what they cost, and what becomes of softmax and of training as d_k
+grows.
 
-Cost is measured as in `table1`, of the functions alone, without projections. Softmax is measured in Transformers that are trained for it,
-with d_model / d_k heads, so that they have the same products whatever d_k is. Held-out sentences show for each query of each head:
+Cost is measured as in `table1`, of the functions alone, without projections. Softmax is measured in Transformers that
+are trained for it, with d_model / d_k heads, so that they have the same products whatever d_k is. Held-out sentences
+show for each query of each head:
 
-    variance    of its scores. Footnote 4: if the components of q and k are independent, with mean 0 and variance 1, that of q · k is d_k
+    variance    of its scores. Footnote 4: if the components of q and k are independent, with mean 0 and variance 1,
+                that of q · k is d_k
     entropy     of its weights, as a share of log n, that of n equal weights
-    gradient    Σ p (1 - p), the derivatives of the weights p by their own scores, as a share of 1 - 1 / n, that of n equal weights
+    gradient    Σ p (1 - p), the derivatives of the weights p by their own scores, as a share of 1 - 1 / n, that of n
+                equal weights
 
 Letters: S keys, n keys that a query may attend to.
 """
@@ -128,7 +132,9 @@ def _figures_of_run(folder: pathlib.Path, options: run_options.Options, strategy
     return {"before": before, "after": of_model(model, pairs)}
 
 
-def _check_alike(runs: dict[tuple[str, int], run_options.Options], found: dict[str, dict], output_dir: pathlib.Path) -> None:
+def _check_alike(
+    runs: dict[tuple[str, int], run_options.Options], found: dict[str, dict], output_dir: pathlib.Path
+) -> None:
     """Checks that runs, and those of earlier commands, differ in the function and d_k alone.
 
     Raises:
@@ -136,10 +142,14 @@ def _check_alike(runs: dict[tuple[str, int], run_options.Options], found: dict[s
     """
     file, any_run = output_dir / RESULTS, next(iter(runs.values()))
     asked = {name: value for name, value in series.determining(any_run).items() if name not in _OF_ONE_RUN}
-    for had in (of_run["options"] for of_function in found.values() for of_run in of_function.values()):  # Older ones have fewer.
-        if changed := [f"{name}={asked[name]} ({file}: {had[name]})" for name in asked if name in had and asked[name] != had[name]]:
+    # Older ones have fewer.
+    for had in (of_run["options"] for of_function in found.values() for of_run in of_function.values()):
+        if changed := [
+            f"{name}={asked[name]} ({file}: {had[name]})" for name in asked if name in had and asked[name] != had[name]
+        ]:
             raise ValueError(
-                f"Expected the options of the runs in {output_dir}. Received: {', '.join(changed)}. Give another `output_dir`."
+                f"Expected the options of the runs in {output_dir}. Received: {', '.join(changed)}. Give another "
+                "`output_dir`."
             )
     for folder in (output_dir / f"{function}_{d_k}" for function, of_function in found.items() for d_k in of_function):
         if run_folder.is_run(folder):
@@ -167,11 +177,12 @@ def measure(
         strategy, quiet: see `run.train`.
 
     Returns:
-        The measurements: settings, machine, seconds and memory as in `table1.measure`, and runs, by function and d_k. A run has its
-        `options`, and the results of `of_model` before and after training.
+        The measurements: settings, machine, seconds and memory as in `table1.measure`, and runs, by function and d_k. A
+        run has its `options`, and the results of `of_model` before and after training.
 
     Raises:
-        ValueError: the folder has runs of other options or data, also of an earlier command, or damaged results; see also `run.train`.
+        ValueError: the folder has runs of other options or data, also of an earlier command, or damaged results; see
+            also `run.train`.
         FileNotFoundError, BlockingIOError, StoppedError: see `run.train`.
     """
     file = output_dir / RESULTS
@@ -195,7 +206,9 @@ def measure(
 
 
 def tables(results: dict) -> str:
-    """Formats the results as two Markdown tables: the cost against n, as far as all functions were measured, and the runs against d_k."""
+    """Formats the results as two Markdown tables: the cost against n, as far as all functions were measured, and the
+    runs against d_k.
+    """
     measured = [results[kind][function].keys() for kind in ("seconds", "memory") for function in ATTENTION_FUNCTIONS]
     lengths = sorted(map(int, set.intersection(*map(set, measured))))
     costs = [f"{unit}, n = {length:,}" for unit in ("ms", "MiB") for length in lengths]
@@ -210,7 +223,9 @@ def tables(results: dict) -> str:
     for d_k in _widths(results):
         for function in ATTENTION_FUNCTIONS:
             if of_run := results["runs"][function].get(str(d_k)):
-                shares = [f"{float(f'{of_run[when][name]:.3g}'):,g}" for name in FIGURES for when in ("before", "after")]
+                shares = [
+                    f"{float(f'{of_run[when][name]:.3g}'):,g}" for name in FIGURES for when in ("before", "after")
+                ]
                 lines.append([str(d_k), function, *shares, f"{of_run['after']['perplexity']:.2f}"])
     return f"{cost}\n\n{markdown.table(['d_k', 'function', *figures_of_runs], lines, right=figures_of_runs)}"
 
@@ -240,9 +255,18 @@ def picture(results: dict):
             for axes, (unit, points) in zip(panels[1][1:], costs, strict=True):
                 positive = {int(length): unit * value for length, value in points.items() if value > 0}
                 exponent = table1.fitted_exponent(points, _FIT_FROM)
-                axes.plot(positive.keys(), positive.values(), marker="o", label=f"{function}: n^{exponent:.2f}", **style)
+                axes.plot(
+                    positive.keys(), positive.values(), marker="o", label=f"{function}: n^{exponent:.2f}", **style
+                )
         panels[0][0].plot(widths, widths, ":", color="#000000", label="d_k: footnote 4")
-        titles = ("variance of the scores", "entropy / log n", "gradient / (1 - 1/n)", "perplexity", "time (ms)", "memory (MiB)")
+        titles = (
+            "variance of the scores",
+            "entropy / log n",
+            "gradient / (1 - 1/n)",
+            "perplexity",
+            "time (ms)",
+            "memory (MiB)",
+        )
         lengths = sorted({int(length) for points in results["memory"].values() for length in points})
         for index, (axes, title) in enumerate(zip(panels.flat, titles, strict=True)):
             axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
@@ -261,5 +285,12 @@ def picture(results: dict):
         for axes in panels[0][1:]:
             axes.set_ylim(0, 1.05)
         figure.tight_layout(rect=(0, 0.07, 1, 1))
-        figure.legend(*panels[0][0].get_legend_handles_labels(), loc="lower center", ncols=4, fontsize=8, handlelength=4, frameon=False)
+        figure.legend(
+            *panels[0][0].get_legend_handles_labels(),
+            loc="lower center",
+            ncols=4,
+            fontsize=8,
+            handlelength=4,
+            frameon=False,
+        )
     return figure

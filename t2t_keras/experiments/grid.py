@@ -60,7 +60,9 @@ def _read_results(output_dir: pathlib.Path) -> dict[str, Result]:
     return {f"{path.parent.parent.name}/{path.parent.name}": read_result(path.parent) for path in paths}
 
 
-def _check_alike(name: str, result: Result, rows: dict[str, dict], base: run_options.Options, folder: pathlib.Path) -> None:
+def _check_alike(
+    name: str, result: Result, rows: dict[str, dict], base: run_options.Options, folder: pathlib.Path
+) -> None:
     """Checks that a run of an earlier command differs from the base of this one as its row says.
 
     Raises:
@@ -69,12 +71,18 @@ def _check_alike(name: str, result: Result, rows: dict[str, dict], base: run_opt
     expected = "Expected the options that the other runs of the table were trained with"
     if (now := rows.get(result.row, result.changes)) != result.changes:
         was, now = (grid_report.flags(changes) or "no options" for changes in (result.changes, now))
-        raise ValueError(f"{expected}. Received: {now} for {result.row} ({folder / name}: {was}). Give the row another name.")
+        raise ValueError(
+            f"{expected}. Received: {now} for {result.row} ({folder / name}: {was}). Give the row another name."
+        )
     if result.changes.keys() & STARTS:  # Such rows take options from another run.
         return  # Its other options are those of that run.
     wanted, left_out = series.determining(base), {"seed", *result.changes, *series.WITHOUT_EFFECT}
-    if differ := [option for option, value in result.options.items() if option not in left_out and value != wanted.get(option)]:
-        received = ", ".join(f"{option}={wanted.get(option)} ({folder / name}: {result.options[option]})" for option in differ)
+    if differ := [
+        option for option, value in result.options.items() if option not in left_out and value != wanted.get(option)
+    ]:
+        received = ", ".join(
+            f"{option}={wanted.get(option)} ({folder / name}: {result.options[option]})" for option in differ
+        )
         raise ValueError(f"{expected}. Received: {received}. Give another `output_dir`.")
 
 
@@ -87,7 +95,8 @@ def train(
     strategy,
     quiet: Callable = contextlib.nullcontext,
 ) -> Iterator[Result]:
-    """Trains and scores runs, except those that have their result. Runs that are trained, but were scored otherwise, are scored again.
+    """Trains and scores runs, except those that have their result. Runs that are trained, but were scored otherwise,
+    are scored again.
 
     A result that is not the wanted one is removed first, so that the table does not mix the two.
 
@@ -103,7 +112,8 @@ def train(
         The result of each run that was trained or scored, in the order of `runs`.
 
     Raises:
-        ValueError: a run in `output_dir` has other options or other data, or, after all other runs, the updates of one were not finite.
+        ValueError: a run in `output_dir` has other options or other data, or, after all other runs, the updates of one
+            were not finite.
         StoppedError, FileNotFoundError, BlockingIOError: see `series.train`.
     """
     described = scoring.described()
@@ -145,7 +155,10 @@ def train(
         if not result:
             (output_dir / name / RESULT).unlink(missing_ok=True)
     if left_out := [name for name, result in others.items() if result.scoring != described]:
-        logger.warning(f"The table leaves out {', '.join(left_out)}, scored in another way. Name their rows and seeds to score them again.")
+        logger.warning(
+            f"The table leaves out {', '.join(left_out)}, scored in another way. Name their rows and seeds to score "
+            "them again."
+        )
     yield from series.train(runs, output_dir, results, score, strategy=strategy, quiet=quiet)
 
 

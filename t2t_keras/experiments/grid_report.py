@@ -58,7 +58,9 @@ def grouped(results: Iterable[Result]) -> dict[str, list[Result]]:
     rows = {}
     for result in sorted(results, key=lambda result: result.seed):
         rows.setdefault(result.row, []).append(result)
-    return dict(sorted(rows.items(), key=lambda row: (row[0] != BASE, -statistics.mean(_values(row[1], VALID, "bleu")))))
+    return dict(
+        sorted(rows.items(), key=lambda row: (row[0] != BASE, -statistics.mean(_values(row[1], VALID, "bleu"))))
+    )
 
 
 def _any(groups: dict[str, list[Result]]) -> Result:
@@ -102,7 +104,9 @@ class Noise:
         return cls(squares / degrees if degrees else 0.0, degrees)
 
     def difference(self, values: list[float], of_base: list[float]) -> str:
-        """Formats the difference of two means with its standard error; bold if Student's t-test rejects at 5% that the rows are alike."""
+        """Formats the difference of two means with its standard error; bold if Student's t-test rejects at 5% that the
+        rows are alike.
+        """
         found = statistics.mean(values) - statistics.mean(of_base)
         if not self.degrees:
             return f"{found:+.1f}"
@@ -135,11 +139,12 @@ def as_markdown(groups: dict[str, list[Result]]) -> str:
     signatures = sorted({result.signature for results in groups.values() for result in results})
     scoring = _any(groups).scoring
     note = (
-        f"Each value is the mean of the seeds ± their standard deviation. BLEU is sacreBLEU ({', '.join(signatures)}), of "
-        f"--checkpoint={scoring['checkpoint']} with beam {scoring['search']['beam_size']} and α {scoring['search']['alpha']:g}. The "
-        "difference is that of validation BLEU ± its standard error, bold where a t-test with the noise of the seeds, pooled over the rows "
-        f"({noise.degrees} degrees of freedom), rejects at 5% that the rows are alike: of 20 rows without effect, one is bold by chance. "
-        "Perplexity is per sub-word of the validation set: rows with other sub-words do not compare. Hours are those of a run."
+        f"Each value is the mean of the seeds ± their standard deviation. BLEU is sacreBLEU ({', '.join(signatures)}), "
+        f"of --checkpoint={scoring['checkpoint']} with beam {scoring['search']['beam_size']} and α "
+        f"{scoring['search']['alpha']:g}. The difference is that of validation BLEU ± its standard error, bold where a "
+        f"t-test with the noise of the seeds, pooled over the rows ({noise.degrees} degrees of freedom), rejects at 5% "
+        "that the rows are alike: of 20 rows without effect, one is bold by chance. Perplexity is per sub-word of the "
+        "validation set: rows with other sub-words do not compare. Hours are those of a run."
     )
     return f"{markdown.table(header, rows)}\n\n{note}\n"
 
@@ -183,7 +188,15 @@ def picture(groups: dict[str, list[Result]]) -> bytes:
                 label = {"label": "a seed"} if place == 0 else {}
                 axes.plot(values, [place] * len(values), "o", color=figures.PALETTE[5], markersize=5, **label)
                 label = {"label": "mean"} if place == 0 else {}
-                axes.plot([statistics.mean(values)], [place], "|", color=figures.PALETTE[0], markersize=14, markeredgewidth=2, **label)
+                axes.plot(
+                    [statistics.mean(values)],
+                    [place],
+                    "|",
+                    color=figures.PALETTE[0],
+                    markersize=14,
+                    markeredgewidth=2,
+                    **label,
+                )
             axes.set_title(name, fontsize=10)
             axes.set_xlabel("BLEU")
             axes.spines[["top", "right", "left"]].set_visible(False)

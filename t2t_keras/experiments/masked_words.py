@@ -1,7 +1,7 @@
 """What an encoder predicts in held-out documents, beside models that count in the training text.
 
-The unigram model takes the most frequent sub-word for each masked one. The bigram model takes the most frequent one after the sub-word
-before it, and that of the unigram model where this one is masked too or was never seen.
+The unigram model takes the most frequent sub-word for each masked one. The bigram model takes the most frequent one
+after the sub-word before it, and that of the unigram model where this one is masked too or was never seen.
 """
 
 import dataclasses
@@ -30,13 +30,15 @@ def counts(parts: Iterable[list[np.ndarray]], vocab_size: int) -> tuple[int, np.
         vocab_size: number of sub-words, V.
 
     Returns:
-        The most frequent sub-word; and the one that comes most often after each, [V], or the most frequent one where there is none. Of
-        several, the first in the vocabulary.
+        The most frequent sub-word; and the one that comes most often after each, [V], or the most frequent one where
+        there is none. Of several, the first in the vocabulary.
     """
     single, pairs, numbers = np.zeros(vocab_size, np.int64), np.array([], np.int64), np.array([], np.int64)
     for texts in parts:
         single += np.bincount(np.concatenate(texts), minlength=vocab_size)
-        new, times = np.unique(np.concatenate([ids[:-1].astype(np.int64) * vocab_size + ids[1:] for ids in texts]), return_counts=True)
+        new, times = np.unique(
+            np.concatenate([ids[:-1].astype(np.int64) * vocab_size + ids[1:] for ids in texts]), return_counts=True
+        )
         pairs, places = np.unique(np.concatenate([pairs, new]), return_inverse=True)
         numbers = np.bincount(places, np.concatenate([numbers, times]))
     unigram = int(np.argmax(single))
@@ -91,7 +93,9 @@ def _records(task: Task, tokenizer, path: str, max_length: int) -> dict[str, tf.
     return found
 
 
-def evaluate(model_dir: pathlib.Path, which: str, path: str, draws: int, data_dir: str = "", damaged_records: str = "") -> dict:
+def evaluate(
+    model_dir: pathlib.Path, which: str, path: str, draws: int, data_dir: str = "", damaged_records: str = ""
+) -> dict:
     """Measures a run on held-out documents, with other masks and pairs in each of several draws.
 
     Args:
@@ -103,12 +107,13 @@ def evaluate(model_dir: pathlib.Path, which: str, path: str, draws: int, data_di
         damaged_records: `stop` at a damaged record of the training text, or `skip` it; empty for what the run did.
 
     Returns:
-        Shares that are right: "masked_words", and those of the models "unigram" and "bigram"; "next_sentences", and "chance", that of the
-        more frequent answer. Numbers: "words" and "texts".
+        Shares that are right: "masked_words", and those of the models "unigram" and "bigram"; "next_sentences", and
+        "chance", that of the more frequent answer. Numbers: "words" and "texts".
 
     Raises:
         FileNotFoundError: the run, its data or the file is missing.
-        ValueError: the run is of another task, its data are not those it was trained on, or are damaged, or the text has no two documents.
+        ValueError: the run is of another task, its data are not those it was trained on, or are damaged, or the text
+            has no two documents.
     """
     options = run_folder.read(model_dir)
     if options.task.name != "pretraining":
@@ -116,7 +121,9 @@ def evaluate(model_dir: pathlib.Path, which: str, path: str, draws: int, data_di
     reading = dataclasses.replace(options.train, damaged_records=damaged_records or options.train.damaged_records)
     train = (pathlib.Path(data_dir).expanduser() if data_dir else options.data_folder(model_dir)) / "train"
     if not (train / shards.INFO).exists():
-        raise FileNotFoundError(f"{train} is missing. The baselines are counted on the training text: prepare it again.")
+        raise FileNotFoundError(
+            f"{train} is missing. The baselines are counted on the training text: prepare it again."
+        )
     for each in corpora.expand(path):
         files.check_ends(each)
     run_folder.check_data(model_dir, train.parent / run_folder.SUBWORDS, train / shards.RECORDS)

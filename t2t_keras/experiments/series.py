@@ -18,16 +18,20 @@ from t2t_keras.training import run
 from t2t_keras.training.loop import NotFiniteError
 from t2t_keras.training.state import TrainState
 
-# Options of training that may differ among the runs of a table: they change nothing that is scored, or as little as another machine does.
+# Options of training that may differ among the runs of a table: they change nothing that is scored, or as little as
+# another machine does.
 WITHOUT_EFFECT = {
     *("device_tflops", "micro_batch_tokens", "micro_batches_at_once", "data_service", "log_steps", "histogram_steps"),
     *("profile_steps", "attention_images", "max_skipped", "max_hours", "deterministic", "tf32", "damaged_records"),
 }
-OF_AVERAGES = {"checkpoint_steps", "checkpoint_minutes", "keep_checkpoints", "ema_decay"}  # Without effect on the last checkpoint.
+# Without effect on the last checkpoint.
+OF_AVERAGES = {"checkpoint_steps", "checkpoint_minutes", "keep_checkpoints", "ema_decay"}
 
 
 class Scored(Protocol):
-    """The result of a run: the seconds that it took, and the options that determine the result. Its text has the scores."""
+    """The result of a run: the seconds that it took, and the options that determine the result. Its text has the
+    scores.
+    """
 
     seconds: float
     options: dict
@@ -40,8 +44,11 @@ def determining(options: run_options.Options, without: Iterable[str] = ()) -> di
         options: of the run.
         without: further options of training that have no effect.
     """
-    of_data = {"builtin_pairs": options.data.builtin_pairs} if options.data.dataset == "builtin" else {}  # Files are in the data folder.
-    of_training = {name: value for name, value in vars(options.train).items() if name not in {*WITHOUT_EFFECT, *without}}
+    # Files are in the data folder.
+    of_data = {"builtin_pairs": options.data.builtin_pairs} if options.data.dataset == "builtin" else {}
+    of_training = {
+        name: value for name, value in vars(options.train).items() if name not in {*WITHOUT_EFFECT, *without}
+    }
     return dataclasses.asdict(options.model) | of_training | of_data
 
 
@@ -58,13 +65,24 @@ def read_result(path: pathlib.Path, kind: type, valid: Callable[[dict], bool] = 
     """
     if not path.exists():
         return None
-    values, types = read_json(path), {field.name: (int, float) if field.type is float else field.type for field in dataclasses.fields(kind)}
-    if values.keys() != types.keys() or not all(isinstance(values[name], types[name]) for name in types) or not valid(values):
-        raise ValueError(f"{path} is not the result of a run. Remove it, and run the same command again to score the run.")
+    values, types = (
+        read_json(path),
+        {field.name: (int, float) if field.type is float else field.type for field in dataclasses.fields(kind)},
+    )
+    if (
+        values.keys() != types.keys()
+        or not all(isinstance(values[name], types[name]) for name in types)
+        or not valid(values)
+    ):
+        raise ValueError(
+            f"{path} is not the result of a run. Remove it, and run the same command again to score the run."
+        )
     return kind(**values)
 
 
-def is_current(result: Scored | None, folder: pathlib.Path, options: run_options.Options, determining: Callable) -> bool:
+def is_current(
+    result: Scored | None, folder: pathlib.Path, options: run_options.Options, determining: Callable
+) -> bool:
     """Returns whether a run has its result, and needs no further updates.
 
     Args:
@@ -74,13 +92,15 @@ def is_current(result: Scored | None, folder: pathlib.Path, options: run_options
         determining: `Options` → those that determine the result, by name.
 
     Raises:
-        ValueError: the run, finished or not, has other options or other data, or, without a result, more updates than are wanted.
+        ValueError: the run, finished or not, has other options or other data, or, without a result, more updates than
+            are wanted.
     """
     kept = checkpoint.kept(folder)
     if not result and not kept:
         return False
     wanted = determining(options)
-    before = determining(run_folder.read(folder)) | (result.options if result else {})  # Older results have fewer options.
+    # Older results have fewer options.
+    before = determining(run_folder.read(folder)) | (result.options if result else {})
     changed = [name for name in wanted if name in before and before[name] != wanted[name]]
     if not result and (updates := checkpoint.step_of(kept[-1])) > wanted["train_steps"]:
         raise ValueError(
@@ -91,7 +111,10 @@ def is_current(result: Scored | None, folder: pathlib.Path, options: run_options
         return False
     if changed:
         received = ", ".join(f"{name}={wanted[name]} ({folder}: {before[name]})" for name in changed)
-        raise ValueError(f"Expected the options that {folder.name} was trained with. Received: {received}. Give another `output_dir`.")
+        raise ValueError(
+            f"Expected the options that {folder.name} was trained with. Received: {received}. Give another "
+            "`output_dir`."
+        )
     if result:
         check_data(folder, options)
     return result is not None
@@ -125,7 +148,8 @@ def train(
     strategy,
     quiet: Callable = contextlib.nullcontext,
 ) -> Iterator[Scored]:
-    """Trains and scores runs, except those that have their result. A run that fails does not keep the others from training.
+    """Trains and scores runs, except those that have their result. A run that fails does not keep the others from
+    training.
 
     Args:
         runs: the options of each run, by its folder in `output_dir`.
@@ -167,6 +191,6 @@ def train(
         logger.info(f"{name}: {results[name]}.")
     if failed:
         raise ValueError(
-            f"Trained all runs but {', '.join(failed)}, whose updates were not finite; see the messages above. {output_dir} has the table "
-            "of the others. Lower the learning rate of all runs, in another `output_dir`."
+            f"Trained all runs but {', '.join(failed)}, whose updates were not finite; see the messages above. "
+            f"{output_dir} has the table of the others. Lower the learning rate of all runs, in another `output_dir`."
         )

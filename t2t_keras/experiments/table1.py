@@ -1,12 +1,15 @@
-"""Measures Table 1 (section 4): time, memory, sequential operations and path lengths of layer types against the sequence length n.
+"""Measures Table 1 (section 4): time, memory, sequential operations and path lengths of layer types against the
+sequence length n.
 
-Each layer maps n vectors of width d to n vectors of width d, for one sequence, and is run forward and backward: gradients by its inputs
-and its weights. The paper's complexity of self-attention leaves out the projections, whose O(n · d²) all layers of width d have. So the
-attention functions are measured alone, and with their projections as further lines.
+Each layer maps n vectors of width d to n vectors of width d, for one sequence, and is run forward and backward:
+gradients by its inputs and its weights. The paper's complexity of self-attention leaves out the projections, whose
+O(n · d²) all layers of width d have. So the attention functions are measured alone, and with their projections as
+further lines.
 
-Time: the median of some rounds. A round visits all lengths and all layers, one after the other, so that a busy machine slows down all of
-them. Memory: the peak of the resident memory minus what a short sequence needs, in a process for each layer (Linux only).
-Sequential operations: the longest chain of matrix products in the graph of the forward pass. Path lengths: see `path_length`.
+Time: the median of some rounds. A round visits all lengths and all layers, one after the other, so that a busy machine
+slows down all of them. Memory: the peak of the resident memory minus what a short sequence needs, in a process for each
+layer (Linux only). Sequential operations: the longest chain of matrix products in the graph of the forward pass. Path
+lengths: see `path_length`.
 """
 
 import dataclasses
@@ -138,7 +141,11 @@ LAYERS = {
     "separable": Layer("Separable convolution", _layer(_separable), "k · n · d + n · d²", "1", "log_k n"),
     "attention_projected": Layer("Self-attention with projections", _layer(_multi_head), "n² · d + n · d²", "1", "1"),
     "restricted_projected": Layer(
-        "Self-attention (restricted) with projections", _layer(_restricted_multi_head), "r · n · d + n · d²", "1", "n / r"
+        "Self-attention (restricted) with projections",
+        _layer(_restricted_multi_head),
+        "r · n · d + n · d²",
+        "1",
+        "n / r",
     ),
 }
 
@@ -178,7 +185,8 @@ def seconds_of(call: Callable) -> float:
 
 
 def work(task: str, layers: dict[str, Layer]) -> None:
-    """Prints {length: bytes} of a layer as JSON. The lengths increase, because TensorFlow keeps memory that a step has freed.
+    """Prints {length: bytes} of a layer as JSON. The lengths increase, because TensorFlow keeps memory that a step has
+    freed.
 
     Args:
         task: the first three arguments of `measure_memory`, as JSON.
@@ -195,10 +203,14 @@ def work(task: str, layers: dict[str, Layer]) -> None:
 
 
 def measure_memory(name: str, settings: Settings, lengths: list[int], module: str = "table1") -> dict:
-    """Returns {length: bytes} of a layer in the `LAYERS` of a module beside this one, measured in a process of its own."""
+    """Returns {length: bytes} of a layer in the `LAYERS` of a module beside this one, measured in a process of its
+    own.
+    """
     task = json.dumps([name, dataclasses.asdict(settings), lengths])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = subprocess.run([sys.executable, "-c", _WORK.format(module), task], env=environment, capture_output=True, text=True)
+    process = subprocess.run(
+        [sys.executable, "-c", _WORK.format(module), task], env=environment, capture_output=True, text=True
+    )
     if process.returncode:
         raise ValueError(f"The process that measures memory failed: {process.stderr.strip()[-500:]}")
     return json.loads(process.stdout.splitlines()[-1])
@@ -219,7 +231,8 @@ def sequential_operations(layer: Layer, settings: Settings, length: int) -> int:
 
 
 def reach(layer: Layer, settings: Settings) -> float:
-    """Returns how many positions away the last input is that changes the first output of one layer; infinity if it is the last of all.
+    """Returns how many positions away the last input is that changes the first output of one layer; infinity if it is
+    the last of all.
 
     Measured with a narrow layer, on a sequence that is longer than any neighborhood, by the derivatives of the output.
     """
@@ -234,7 +247,8 @@ def reach(layer: Layer, settings: Settings) -> float:
 
 
 def path_length(name: str, settings: Settings, length: int, dilated: bool = False) -> int:
-    """Returns the maximum path length between two positions: how many layers, or steps of a recurrent layer, join the first and last.
+    """Returns the maximum path length between two positions: how many layers, or steps of a recurrent layer, join the
+    first and last.
 
     Args:
         name: in `LAYERS`.
@@ -245,7 +259,9 @@ def path_length(name: str, settings: Settings, length: int, dilated: bool = Fals
     layer = LAYERS[name]
     if name == "recurrent":
         # One product per position, besides those of the inputs, which are computed at once.
-        return length * sequential_operations(layer, dataclasses.replace(settings, d=settings.heads), _COUNTED) // _COUNTED
+        return (
+            length * sequential_operations(layer, dataclasses.replace(settings, d=settings.heads), _COUNTED) // _COUNTED
+        )
     far, layers, reached = reach(layer, settings), 0, 0
     while reached < length - 1:
         reached += far * (settings.kernel**layers if dilated else 1)
@@ -258,7 +274,11 @@ def path_length(name: str, settings: Settings, length: int, dilated: bool = Fals
 
 def fitted_exponent(points: dict, fit_from: int) -> float:
     """Returns the slope of log(value) over log(n) by least squares: {n: value} with n from `fit_from` on."""
-    pairs = [(math.log(int(length)), math.log(value)) for length, value in points.items() if int(length) >= fit_from and value > 0]
+    pairs = [
+        (math.log(int(length)), math.log(value))
+        for length, value in points.items()
+        if int(length) >= fit_from and value > 0
+    ]
     if len(pairs) < 2:
         return math.nan
     return statistics.linear_regression(*zip(*pairs, strict=True)).slope
@@ -279,7 +299,8 @@ def measure(settings: Settings, lengths: list[int], rounds: int, file: pathlib.P
         file: keeps the measurements, as JSON; an existing one is extended. `None` keeps none.
 
     Returns:
-        The measurements: settings, machine, seconds, memory, sequential and paths; the last four by the names in `LAYERS`.
+        The measurements: settings, machine, seconds, memory, sequential and paths; the last four by the names in
+        `LAYERS`.
 
     Raises:
         ValueError: the file has measurements with other settings or of another machine, or is damaged.
@@ -291,7 +312,9 @@ def measure(settings: Settings, lengths: list[int], rounds: int, file: pathlib.P
             write_whole(file, json.dumps(results, indent=1).encode())
 
     if "sequential" not in results:
-        results["sequential"] = {name: sequential_operations(layer, settings, _COUNTED) for name, layer in LAYERS.items()}
+        results["sequential"] = {
+            name: sequential_operations(layer, settings, _COUNTED) for name, layer in LAYERS.items()
+        }
         results["paths"] = {name: [path_length(name, settings, _SHOWN)] for name in LAYERS}
         for name in ("convolutional", "separable"):
             results["paths"][name].append(path_length(name, settings, _SHOWN, dilated=True))
@@ -317,7 +340,13 @@ def read_results(settings: Settings, file: pathlib.Path | None) -> dict:
 
 
 def measure_cost(
-    layers: dict[str, Layer], settings: Settings, lengths: list[int], rounds: int, results: dict, save: Callable, module: str = "table1"
+    layers: dict[str, Layer],
+    settings: Settings,
+    lengths: list[int],
+    rounds: int,
+    results: dict,
+    save: Callable,
+    module: str = "table1",
 ) -> None:
     """Measures the time and the memory of layers, except what the results have already.
 
@@ -401,7 +430,10 @@ def picture(results: dict, fit_from: int) -> Figure:
         figure.set_size_inches(10, 6)
         panels = figure.subplots(1, 2)
         values = {name: (medians(results, name), results["memory"][name]) for name in LAYERS}
-        units = ((1e3, "milliseconds", "Time, forward and backward"), (2**-20, "MiB", "Peak memory, forward and backward"))
+        units = (
+            (1e3, "milliseconds", "Time, forward and backward"),
+            (2**-20, "MiB", "Peak memory, forward and backward"),
+        )
         for index, (axes, (unit, label, title)) in enumerate(zip(panels, units, strict=True)):
             for number, (name, layer) in enumerate(LAYERS.items()):
                 points = {int(length): unit * value for length, value in values[name][index].items() if value > 0}

@@ -53,13 +53,16 @@ def _finished_result(row: str, folder: pathlib.Path, options: run_options.Option
     """
     result = read_result(folder)
     if result and result.row != row:
-        raise ValueError(f"Expected the result of {row} in {folder}. Received: that of {result.row}. Give another `output_dir`.")
+        raise ValueError(
+            f"Expected the result of {row} in {folder}. Received: that of {result.row}. Give another `output_dir`."
+        )
     return result if series.is_current(result, folder, options, _determining) else None
 
 
 def _score(row: str, folder: pathlib.Path, options: run_options.Options, state: TrainState) -> Result:
     """Scores the last checkpoint of a row on the validation set."""
-    translator = load(folder, "latest", **dataclasses.asdict(DecodeConfig()))  # The search of section 6.1, whatever the run's.
+    # The search of section 6.1, whatever the run's.
+    translator = load(folder, "latest", **dataclasses.asdict(DecodeConfig()))
     sources, references = prepare.read_text(options.data_folder(folder), "valid")
     _, scores = evaluate(translator, sources, references)
     speeds = read_scalars(folder / run_folder.LOGS).get("utilization/target_tokens_per_second", {}).values()
@@ -98,17 +101,19 @@ def train(
         The result of each row that was trained, in the order of `rows`.
 
     Raises:
-        ValueError: a finished row, also of `earlier`, has other options or other data; or, after all other rows, the updates of a row
-            were not finite.
+        ValueError: a finished row, also of `earlier`, has other options or other data; or, after all other rows, the
+            updates of a row were not finite.
         StoppedError, FileNotFoundError, BlockingIOError: see `series.train`.
     """
     results = {row: _finished_result(row, output_dir / row, options) for row, options in rows.items()}
     for row, options in (earlier or {}).items():
         if not _finished_result(row, output_dir / row, options):
-            received = f"train_steps={options.train.train_steps} ({output_dir / row}: {read_result(output_dir / row).updates})"
+            received = (
+                f"train_steps={options.train.train_steps} ({output_dir / row}: {read_result(output_dir / row).updates})"
+            )
             raise ValueError(
-                f"Expected the updates that the other rows of the table had. Received: {received}. Train {row} too, or give another "
-                "`output_dir`."
+                f"Expected the updates that the other rows of the table had. Received: {received}. Train {row} too, or "
+                "give another `output_dir`."
             )
 
     def score(row: str, state: TrainState) -> Result:
@@ -124,11 +129,14 @@ def write(output_dir: pathlib.Path) -> list[str]:
         output_dir: see `train`.
 
     Returns:
-        The names of the files: `table3.md`, `table3.csv` and, if base and another row have a result, `table3.png`. Beside them, `logs` is
-        for TensorBoard's HPARAMS tab.
+        The names of the files: `table3.md`, `table3.csv` and, if base and another row have a result, `table3.png`.
+        Beside them, `logs` is for TensorBoard's HPARAMS tab.
     """
     results = [result for row in paper.TABLE_3 if (result := read_result(output_dir / row))]
-    files = {"table3.md": table3_report.as_markdown(results).encode(), "table3.csv": table3_report.as_csv(results).encode()}
+    files = {
+        "table3.md": table3_report.as_markdown(results).encode(),
+        "table3.csv": table3_report.as_csv(results).encode(),
+    }
     if {"base"} < {result.row for result in results}:
         files["table3.png"] = table3_report.picture(results)
     (output_dir / "table3.png").unlink(missing_ok=True)
@@ -138,7 +146,9 @@ def write(output_dir: pathlib.Path) -> list[str]:
         shutil.rmtree(output_dir / LOGS / row, ignore_errors=True)
     for result in results:
         values = dataclasses.asdict(result)
-        metrics = {name: value for name, value in values.items() if isinstance(value, int | float) and name != "updates"}
+        metrics = {
+            name: value for name, value in values.items() if isinstance(value, int | float) and name != "updates"
+        }
         with tf.summary.create_file_writer(str(output_dir / LOGS / result.row)).as_default(step=result.updates):
             options = {name: result.options[name] for name in paper.OPTIONS_OF_ROWS}
             tf.summary.experimental.write_raw_pb(hparams.row({"row": result.row} | options))

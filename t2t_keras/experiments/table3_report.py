@@ -60,8 +60,8 @@ def _table(results: list[Result]) -> list[list[str]]:
     """The cells of the table, with its header. Differences are to base; they are empty if base is missing."""
     base = next((result for result in results if result.row == "base"), None)
     header = [
-        "row", "changes at the paper's size", "perplexity", "BLEU", "difference", "paper: perplexity", "BLEU", "difference", "parameters",
-        "at the paper's size", "paper: 10⁶", "updates", "target tokens/s", "FLOPs",
+        "row", "changes at the paper's size", "perplexity", "BLEU", "difference", "paper: perplexity", "BLEU",
+        "difference", "parameters", "at the paper's size", "paper: 10⁶", "updates", "target tokens/s", "FLOPs",
     ]  # fmt: skip
     rows = []
     for result in results:
@@ -71,10 +71,10 @@ def _table(results: list[Result]) -> list[list[str]]:
         if ours and abs(result.bleu - base.bleu) > NOISE:
             ours = f"**{ours}**"
         rows.append([
-            result.row, _changed(result.row), f"{result.perplexity:.2f}", f"{result.bleu:.1f}", ours, f"{printed.perplexity:.2f}",
-            f"{printed.bleu:.1f}", theirs, f"{result.parameters:,}", f"{paper.model(result.row).num_weights:,}",
-            f"{printed.parameters or ''}", f"{result.updates:,}", _known(result.target_tokens_per_second, ",.0f"),
-            _known(result.flops, ".3g"),
+            result.row, _changed(result.row), f"{result.perplexity:.2f}", f"{result.bleu:.1f}", ours,
+            f"{printed.perplexity:.2f}", f"{printed.bleu:.1f}", theirs, f"{result.parameters:,}",
+            f"{paper.model(result.row).num_weights:,}", f"{printed.parameters or ''}", f"{result.updates:,}",
+            _known(result.target_tokens_per_second, ",.0f"), _known(result.flops, ".3g"),
         ])  # fmt: skip
     return [header, *rows]
 
@@ -83,25 +83,30 @@ def as_markdown(results: list[Result]) -> str:
     """Returns the table with a note that explains it."""
     head, *rows = _table(results)
     note = (
-        f"\nPerplexity is per sub-word and BLEU is sacreBLEU ({', '.join(sorted({result.signature for result in results}))}), both of the "
-        "validation set, from the last checkpoint alone, with beam 4 and α 0.6 (section 6.2). The differences are BLEU minus that of "
-        f"base; ours are bold where they exceed {NOISE}, about what another seed changes."
+        "\nPerplexity is per sub-word and BLEU is sacreBLEU "
+        f"({', '.join(sorted({result.signature for result in results}))}), both of the validation set, from the last "
+        "checkpoint alone, with beam 4 and α 0.6 (section 6.2). The differences are BLEU minus that of base; ours are "
+        f"bold where they exceed {NOISE}, about what another seed changes."
     )
     return f"{markdown.table(head, rows)}\n{note}\n"
 
 
 def as_csv(results: list[Result]) -> str:
-    """Returns one line for each row, with the figures of `Result`, the row's options, and the options and figures of the paper."""
+    """Returns one line for each row, with the figures of `Result`, the row's options, and the options and figures of
+    the paper.
+    """
     text = io.StringIO()
     fields = [field.name for field in dataclasses.fields(Result) if field.name != "options"]
     options = paper.OPTIONS_OF_ROWS
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*fields, *options, *(f"paper_{name}" for name in (*options, "perplexity", "bleu", "parameters_in_millions"))])
+    writer.writerow(
+        [*fields, *options, *(f"paper_{name}" for name in (*options, "perplexity", "bleu", "parameters_in_millions"))]
+    )
     for result in results:
         printed, values = paper.TABLE_3[result.row], paper.table_3(result.row)
         writer.writerow([
-            *(getattr(result, name) for name in fields), *(result.options[name] for name in options), *(values[name] for name in options),
-            printed.perplexity, printed.bleu, printed.parameters or "",
+            *(getattr(result, name) for name in fields), *(result.options[name] for name in options),
+            *(values[name] for name in options), printed.perplexity, printed.bleu, printed.parameters or "",
         ])  # fmt: skip
     return text.getvalue()
 
@@ -124,7 +129,9 @@ def picture(results: list[Result]) -> bytes:
         axes.axvspan(-NOISE, NOISE, color="#EEEEEE", label=f"±{NOISE} BLEU, about the noise of one seed")
         axes.axvline(0, color="#666666", linewidth=0.8)
         axes.barh([place - 0.19 for place in places], ours, height=0.36, color=figures.PALETTE[0], label="ours")
-        axes.barh([place + 0.19 for place in places], theirs, height=0.36, color=figures.PALETTE[4], label="the paper's")
+        axes.barh(
+            [place + 0.19 for place in places], theirs, height=0.36, color=figures.PALETTE[4], label="the paper's"
+        )
         axes.set_yticks(list(places), [f"{result.row}:  {_changed(result.row)}" for result in rows])
         axes.invert_yaxis()
         axes.set_xlabel(f"BLEU minus that of base (ours: {base.bleu:.1f}, the paper's: {paper.TABLE_3['base'].bleu})")

@@ -42,27 +42,34 @@ def script(character: str) -> str:
 def _scripts(option: str, names: str) -> set[str]:
     """Returns the scripts of an option. Raises `ValueError` for one that Unicode does not have."""
     wanted = {name.strip().upper() for name in names.split(",") if name.strip()}
-    if unknown := wanted - {script(character) for character in map(chr, range(2**17)) if unicodedata.category(character)[0] == "L"}:
+    if unknown := wanted - {
+        script(character) for character in map(chr, range(2**17)) if unicodedata.category(character)[0] == "L"
+    }:
         shown = ", ".join(name.title() for name in sorted(unknown))
         raise ValueError(
-            f"Expected scripts such as Latin, Cyrillic, Greek, Arabic, Devanagari, Han or Hangul as `{option}`. Received: {shown}."
+            f"Expected scripts such as Latin, Cyrillic, Greek, Arabic, Devanagari, Han or Hangul as `{option}`. "
+            f"Received: {shown}."
         )
     return wanted
 
 
 def _identifier(languages: dict[str, str]):
-    """Returns what identifies languages; raises `ValueError` if it does not know one of these options' languages, or is not installed."""
+    """Returns what identifies languages; raises `ValueError` if it does not know one of these options' languages, or is
+    not installed.
+    """
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:
         raise ValueError(
-            f"`{next(iter(languages))}` requires py3langid: pip install 't2t_keras[filter]', or -e '.[filter]' in a checkout."
+            f"`{next(iter(languages))}` requires py3langid: pip install 't2t_keras[filter]', or -e '.[filter]' in a "
+            "checkout."
         ) from error
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     for option, language in languages.items():
         if language not in identifier.labels:
             raise ValueError(
-                f"Expected a language of py3langid ({', '.join(sorted(identifier.labels))}) as `{option}`. Received: {language}."
+                f"Expected a language of py3langid ({', '.join(sorted(identifier.labels))}) as `{option}`. Received: "
+                f"{language}."
             )
     return identifier
 
@@ -82,9 +89,12 @@ class Rules:
         self._config, self._length_ratio = config, length_ratio
         scripts = [_scripts(f"{side}_script", getattr(config, f"{side}_script")) for side in SIDES]
         self._scripts = [
-            _Characters(lambda character, wanted=wanted: script(character) in wanted) if wanted else None for wanted in scripts
+            _Characters(lambda character, wanted=wanted: script(character) in wanted) if wanted else None
+            for wanted in scripts
         ]
-        languages = {name: language for name in ("source_language", "target_language") if (language := getattr(config, name))}
+        languages = {
+            name: language for name in ("source_language", "target_language") if (language := getattr(config, name))
+        }
         self._languages = [getattr(config, f"{side}_language") for side in SIDES]
         self._identifier = _identifier(languages) if languages else None
 
@@ -101,12 +111,18 @@ class Rules:
             if max(ratio, 1 / ratio) > config.max_length_ratio:
                 return "length_ratio", ratio
         words = [normalized(side) for side in pair]
-        share = min(len(side.replace(" ", "")) / len("".join(text.split())) for side, text in zip(words, pair, strict=True))
+        share = min(
+            len(side.replace(" ", "")) / len("".join(text.split())) for side, text in zip(words, pair, strict=True)
+        )
         if share < config.min_letters:
             return "letters", share
         for side, table in zip(pair, self._scripts, strict=True):
             letters = side.translate(_LETTERS)
-            if table is not None and letters and (share := len(letters.translate(table)) / len(letters)) < config.min_script:
+            if (
+                table is not None
+                and letters
+                and (share := len(letters.translate(table)) / len(letters)) < config.min_script
+            ):
                 return "script", share
         if not config.keep_copies and words[0] == words[1]:
             return "copy", 1

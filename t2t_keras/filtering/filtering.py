@@ -1,7 +1,7 @@
 """Filters parallel text before training: by rules about a single pair, by repetition, and by the scores of two models.
 
-Every pair that is rejected is put aside with its line number and the first of `RULES` that it breaks: the kept and the rejected lines,
-merged by these numbers, are the text that was read.
+Every pair that is rejected is put aside with its line number and the first of `RULES` that it breaks: the kept and the
+rejected lines, merged by these numbers, are the text that was read.
 """
 
 import collections
@@ -34,7 +34,8 @@ SUMMARY = "summary.json"
 PAIRS_AT_ONCE, BYTES_AT_ONCE = 4096, 2**21  # That a process gets, at the first of both limits.
 OF_RATIO = 20_000, 2**26  # The first pairs, of which `length_ratio` is the median, likewise.
 
-Judged = tuple[list[corpora.Pair], list[Verdict], list[float]]  # Of a chunk: the pairs, as many verdicts, and scores of those that stay.
+# Of a chunk: the pairs, as many verdicts, and scores of those that stay.
+Judged = tuple[list[corpora.Pair], list[Verdict], list[float]]
 
 
 def _hash(lines: list[bytes]) -> int:
@@ -48,7 +49,9 @@ def _chosen(pair: list, repeated: str) -> list:
 
 
 def judge(config: FilterConfig, length_ratio: float) -> Callable:
-    """Returns a function from pairs of bytes to the verdict of the rules about each, and to hashes of the others: [pairs, 2] uint64."""
+    """Returns a function from pairs of bytes to the verdict of the rules about each, and to hashes of the others:
+    [pairs, 2] uint64.
+    """
     rules = Rules(config, length_ratio)
 
     def judged(chunk: list[corpora.Pair]) -> tuple[list[Verdict], np.ndarray]:
@@ -196,7 +199,9 @@ def load_scores(folders: Sequence[pathlib.Path]) -> Callable:
     Args:
         folders: of a run from the source to the target, and of one back.
     """
-    process_environment.choose([model for folder in folders for model in run_folder.groups(folder, "model")], "float32", int8=False)
+    process_environment.choose(
+        [model for folder in folders for model in run_folder.groups(folder, "model")], "float32", int8=False
+    )
     from t2t_keras.decoding.loading import load
     from t2t_keras.evaluation.dual_cross_entropy import dual_cross_entropy
 
@@ -213,20 +218,23 @@ def filter_text(
     number: int = 0,
     progress: Callable[[int], None] = lambda count: None,
 ) -> dict:
-    """Divides parallel text into what is kept and what is rejected. The result is the same for every number of processes.
+    """Divides parallel text into what is kept and what is rejected. The result is the same for every number of
+    processes.
 
     Args:
         source, target: comma-separated file names or globs; see `corpora.text_pairs`.
-        output_dir: a new folder. It gets `kept.source.txt` and `kept.target.txt`; `rejected.source.txt` and `rejected.target.txt`;
-            `rejected.tsv`, with the line number, the rule and what the rule measured of each rejected pair; `kept.cross_entropy.txt`, if
-            there are `scores`; and `summary.json`. It appears when all are whole.
+        output_dir: a new folder. It gets `kept.source.txt` and `kept.target.txt`; `rejected.source.txt` and
+            `rejected.target.txt`; `rejected.tsv`, with the line number, the rule and what the rule measured of each
+            rejected pair; `kept.cross_entropy.txt`, if there are `scores`; and `summary.json`. It appears when all are
+            whole.
         config: the rules.
         scores: lists of sources and targets → the dual conditional cross-entropy of each pair, in nats.
         number: of processes; 0: see `processes.number`.
         progress: called with a number of pairs after each part.
 
     Returns:
-        The content of `summary.json`: the number of `pairs`, how many are `kept`, how many each rule `rejected`, and more.
+        The content of `summary.json`: the number of `pairs`, how many are `kept`, how many each rule `rejected`, and
+        more.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -256,7 +264,8 @@ def divide(
 
     Args:
         source, target, output_dir, config, progress: see `filter_text`, also for the result and the errors.
-        judged: (pairs, expected ratio of lengths, the unfinished folder) → what is decided about each of the `chunks`, in their order.
+        judged: (pairs, expected ratio of lengths, the unfinished folder) → what is decided about each of the `chunks`,
+            in their order.
         scored: whether pairs have scores.
     """
     check(config, output_dir)
@@ -321,4 +330,6 @@ def table(summary: dict) -> str:
         ("pairs", summary["pairs"]),
     ]
     width, total = max(len(f"{summary['pairs']:,}"), 5), max(summary["pairs"], 1)
-    return "\n".join(f"{name:<15}{count:>{width},}{math.floor(10_000 * count / total + 0.5) / 100:>8.2f}%" for name, count in rows)
+    return "\n".join(
+        f"{name:<15}{count:>{width},}{math.floor(10_000 * count / total + 0.5) / 100:>8.2f}%" for name, count in rows
+    )

@@ -60,12 +60,14 @@ def import_huggingface(
     """Imports a Marian, M2M-100 or NLLB-200 model.
 
     Args:
-        source: a folder with `config.json`, `model.safetensors`, and the sub-words: `vocab.json`, `source.spm` and `target.spm` of Marian,
-            `sentencepiece.bpe.model` of the others; or the name of a model on the hub, such as Helsinki-NLP/opus-mt-en-de.
+        source: a folder with `config.json`, `model.safetensors`, and the sub-words: `vocab.json`, `source.spm` and
+            `target.spm` of Marian, `sentencepiece.bpe.model` of the others; or the name of a model on the hub, such as
+            Helsinki-NLP/opus-mt-en-de.
         model_dir: the run's folder, new or empty.
-        source_language, target_language: default languages of the run of a multilingual model, as codes such as eng_Latn; empty for those
-            that the files name, if they do.
-        native_positions: whether a Marian model has the position encodings of Marian itself; those of transformers differ slightly.
+        source_language, target_language: default languages of the run of a multilingual model, as codes such as
+            eng_Latn; empty for those that the files name, if they do.
+        native_positions: whether a Marian model has the position encodings of Marian itself; those of transformers
+            differ slightly.
 
     Raises:
         FileNotFoundError: there is no such model, or it lacks a file.
@@ -77,21 +79,30 @@ def import_huggingface(
     config = marian_config.read(folder)
     if config.kind == M2M:
         if native_positions:
-            raise ValueError("Expected a Marian model with `native_positions`. Received: M2M-100, whose position encodings are its own.")
+            raise ValueError(
+                "Expected a Marian model with `native_positions`. Received: M2M-100, whose position encodings are its "
+                "own."
+            )
         sides = _many_languages(folder, config, source_language, target_language)
     elif source_language or target_language:
-        expected = "no `source_language` and `target_language` for a Marian model: its lines begin with a tag such as >>deu<<"
+        expected = (
+            "no `source_language` and `target_language` for a Marian model: its lines begin with a tag such as >>deu<<"
+        )
         raise ValueError(f"Expected {expected}. Received: {source_language or 'none'} and {target_language or 'none'}.")
     else:
         sides = _marian(folder, config)
     if native_positions:
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, sinusoids=TENSOR2TENSOR))
     if not np.array_equal(sides.source_rows, sides.target_rows):
-        config = dataclasses.replace(config, model=dataclasses.replace(config.model, source_vocab_size=len(sides.source_rows)))
+        config = dataclasses.replace(
+            config, model=dataclasses.replace(config.model, source_vocab_size=len(sides.source_rows))
+        )
     with opened_weights(folder) as tensors:
         model = Model(config, tensors, sides.source_rows, sides.target_rows)
         data = DataConfig(subwords="sentencepiece", **(languages_of(folder) if config.kind == MARIAN else {}))
-        options = run_options.Options(config.model, decode=config.decode, data=data, sources=_sources(source, folder, config))
+        options = run_options.Options(
+            config.model, decode=config.decode, data=data, sources=_sources(source, folder, config)
+        )
         with making_folder(model_dir) as unfinished:
             paths = unfinished / run_folder.SUBWORDS, unfinished / run_folder.SOURCE_SUBWORDS
             for path, subwords in zip(paths, (sides.target, sides.source), strict=True):
@@ -108,7 +119,9 @@ def _marian(folder: Folder, config: MarianConfig) -> _Sides:
     separate = is_separate(folder)
     known = folder.json(VOCABULARY).keys() | folder.json(TARGET_VOCABULARY).keys()
     if added := [token for token in m2m_vocabulary.added_tokens(folder) if token not in known]:
-        raise ValueError(f"Expected no added tokens beside {VOCABULARY} in {folder.path}. Received: {', '.join(added):.80}.")
+        raise ValueError(
+            f"Expected no added tokens beside {VOCABULARY} in {folder.path}. Received: {', '.join(added):.80}."
+        )
     one = config.shared and config.tied and not separate  # Then both sides have one matrix.
     source = Vocabulary.read(folder, VOCABULARY, config.source_rows, config.pad, config.start if one else None)
     of_target = TARGET_VOCABULARY if separate else VOCABULARY
@@ -126,12 +139,16 @@ def _many_languages(folder: Folder, config: MarianConfig, source_language: str, 
     _check_ids(folder, config, vocabulary)
     options = folder.json(TOKENIZER)
     if options.get("legacy_behaviour"):  # Then the source's language is behind the sentence.
-        raise ValueError(f"Expected legacy_behaviour=False in {folder.path / TOKENIZER}. Received: {options['legacy_behaviour']!r:.80}.")
+        raise ValueError(
+            f"Expected legacy_behaviour=False in {folder.path / TOKENIZER}. Received: "
+            f"{options['legacy_behaviour']!r:.80}."
+        )
     of_files = options.get("src_lang"), options.get("tgt_lang")
     if config.forced_first is not None:
         of_files = of_files[0], next((code for code, index in languages.items() if index == config.forced_first), None)
     chosen = [
-        given or (code if code in list(languages) else "") for given, code in zip((source_language, target_language), of_files, strict=True)
+        given or (code if code in list(languages) else "")
+        for given, code in zip((source_language, target_language), of_files, strict=True)
     ]
     content = vocabulary.packed(folder, m2m_vocabulary.MODEL, "")
     source, target = (piece_file.with_language(content, code) if code else content for code in chosen)
@@ -141,8 +158,8 @@ def _many_languages(folder: Folder, config: MarianConfig, source_language: str, 
 def _check_ids(folder: Folder, config: MarianConfig, target: Vocabulary) -> None:
     if (target.pad, target.eos) != (config.pad, config.eos):
         raise ValueError(
-            f"Expected the ids of padding and end that config.json has, {config.pad} and {config.eos}, in the vocabulary of the target in "
-            f"{folder.path}. Received: {target.pad} and {target.eos}."
+            f"Expected the ids of padding and end that config.json has, {config.pad} and {config.eos}, in the "
+            f"vocabulary of the target in {folder.path}. Received: {target.pad} and {target.eos}."
         )
 
 

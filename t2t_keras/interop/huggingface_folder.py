@@ -1,4 +1,6 @@
-"""Reads the files of a Hugging Face model, in a folder or by its name on the hub. Nothing in them is run, and no link is followed."""
+"""Reads the files of a Hugging Face model, in a folder or by its name on the hub. Nothing in them is run, and no link
+is followed.
+"""
 
 import importlib.util
 import os
@@ -82,7 +84,10 @@ class Folder:
         places = self.json(INDEX).get("weight_map")
         names = set(map(str, places.values())) if isinstance(places, dict) else {""}
         if not names or not all(map(_SHARD.fullmatch, names)):
-            raise ValueError(f"Expected the names of safetensors files in {self.path / INDEX}. Received: {', '.join(sorted(names)):.80}.")
+            raise ValueError(
+                f"Expected the names of safetensors files in {self.path / INDEX}. Received: "
+                f"{', '.join(sorted(names)):.80}."
+            )
         return sorted(names)
 
     def content(self, name: str) -> bytes:
@@ -144,12 +149,18 @@ def _download(name: str, names: tuple[str, ...]) -> Folder:
         elif not (snapshot / SAFETENSORS).exists() and importlib.util.find_spec("torch"):
             fetch(PICKLED, snapshot.name)
     except errors.LocalEntryNotFoundError as error:
-        raise ValueError(f"{missing}, and the hub cannot be reached for the model of this name. Its cache lacks files of it.") from error
+        raise ValueError(
+            f"{missing}, and the hub cannot be reached for the model of this name. Its cache lacks files of it."
+        ) from error
     except errors.RepositoryNotFoundError as error:
-        raise FileNotFoundError(f"{missing}, and no model of this name on the hub, or only with an HF_TOKEN.") from error
+        raise FileNotFoundError(
+            f"{missing}, and no model of this name on the hub, or only with an HF_TOKEN."
+        ) from error
     except (errors.HfHubHTTPError, errors.HFValidationError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise ValueError(f"{missing}, and the model of this name cannot be downloaded from the hub: {reason}") from error
+        raise ValueError(
+            f"{missing}, and the model of this name cannot be downloaded from the hub: {reason}"
+        ) from error
     finally:
         hub_logging.set_verbosity(verbosity)
     return Folder(snapshot, links_within=snapshot.parents[1].resolve())
@@ -177,7 +188,8 @@ class _SafeTensors:
         header = self._file.get_slice(name)
         if header.get_dtype() not in _NUMBERS:
             raise ValueError(
-                f"Expected {name} in {self._path} to have one of the types {', '.join(_NUMBERS)}. Received: {header.get_dtype()}."
+                f"Expected {name} in {self._path} to have one of the types {', '.join(_NUMBERS)}. Received: "
+                f"{header.get_dtype()}."
             )
         return tuple(header.get_shape())
 
@@ -211,9 +223,14 @@ class _Pickled:
     def shape(self, name: str) -> tuple[int, ...]:
         tensor = self._tensors[name]
         if not tensor.is_floating_point():
-            raise ValueError(f"Expected {name} in {self._path} to have floating-point numbers. Received: {tensor.dtype}.")
+            raise ValueError(
+                f"Expected {name} in {self._path} to have floating-point numbers. Received: {tensor.dtype}."
+            )
         if tensor.layout is not self._dense or tensor.is_meta:
-            raise ValueError(f"Expected {name} in {self._path} to be a dense tensor with its numbers. Received another kind of tensor.")
+            raise ValueError(
+                f"Expected {name} in {self._path} to be a dense tensor with its numbers. Received another kind of "
+                "tensor."
+            )
         return tuple(tensor.shape)
 
     def read(self, name: str, rows: slice = ALL) -> np.ndarray:
@@ -233,11 +250,15 @@ def opened_weights(folder: Folder) -> Iterator[Tensors]:
             yield tensors
     elif names := folder.shards():
         with ExitStack() as files:
-            yield _Shards(folder.path / INDEX, [files.enter_context(_safetensors(folder.require(name))) for name in names])
+            yield _Shards(
+                folder.path / INDEX, [files.enter_context(_safetensors(folder.require(name))) for name in names]
+            )
     elif (path := folder.find(PICKLED)) is not None:
         yield _pickled(path)
     else:
-        raise FileNotFoundError(f"Expected {SAFETENSORS} in {folder.path}, or {PICKLED} and PyTorch (pip install torch). Received neither.")
+        raise FileNotFoundError(
+            f"Expected {SAFETENSORS} in {folder.path}, or {PICKLED} and PyTorch (pip install torch). Received neither."
+        )
 
 
 @contextmanager
@@ -250,7 +271,9 @@ def _safetensors(path: pathlib.Path) -> Iterator[Tensors]:
     try:
         file = safe_open(path, framework="np")
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"Expected a safetensors file. Received: {path}, which is damaged or not one ({error}).") from error
+        raise ValueError(
+            f"Expected a safetensors file. Received: {path}, which is damaged or not one ({error})."
+        ) from error
     with file:
         yield _SafeTensors(path, file)
 
@@ -260,7 +283,8 @@ def _pickled(path: pathlib.Path) -> Tensors:
         import torch
     except ImportError as error:
         raise ValueError(
-            f"Expected {SAFETENSORS}. Received only {path}, which PyTorch can read without running what it holds: pip install torch."
+            f"Expected {SAFETENSORS}. Received only {path}, which PyTorch can read without running what it holds: pip "
+            "install torch."
         ) from error
     try:
         with warnings.catch_warnings():
@@ -270,7 +294,11 @@ def _pickled(path: pathlib.Path) -> Tensors:
             except RuntimeError:  # A file of PyTorch before 1.6 cannot be mapped to memory.
                 tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # Of any damaged file. PyTorch's text advises to turn `weights_only` off.
-        raise ValueError(f"Expected a file with tensors alone. Received: {path}, which is damaged or holds more.") from error
-    if not isinstance(tensors, dict) or not all(isinstance(name, str) and torch.is_tensor(each) for name, each in tensors.items()):
+        raise ValueError(
+            f"Expected a file with tensors alone. Received: {path}, which is damaged or holds more."
+        ) from error
+    if not isinstance(tensors, dict) or not all(
+        isinstance(name, str) and torch.is_tensor(each) for name, each in tensors.items()
+    ):
         raise ValueError(f"Expected tensors by name in {path}. Received: something else.")
     return _Pickled(path, tensors, torch.strided)

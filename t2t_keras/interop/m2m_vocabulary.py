@@ -1,7 +1,8 @@
 """Sub-words and languages of M2M-100 and NLLB-200.
 
-M2M-100 has `vocab.json`, a list of ids as Marian's, and NLLB-200 the ids of its SentencePiece model plus one, after the four special ones.
-The languages follow: `__de__` of M2M-100 and `deu_Latn` of NLLB-200 become the pieces `>>de<<` and `>>deu_Latn<<`.
+M2M-100 has `vocab.json`, a list of ids as Marian's, and NLLB-200 the ids of its SentencePiece model plus one, after the
+four special ones. The languages follow: `__de__` of M2M-100 and `deu_Latn` of NLLB-200 become the pieces `>>de<<` and
+`>>deu_Latn<<`.
 """
 
 import re
@@ -12,13 +13,15 @@ from t2t_keras.text import piece_file
 
 MODEL = "sentencepiece.bpe.model"
 SPECIAL, ADDED, FAST = "special_tokens_map.json", "added_tokens.json", "tokenizer.json"
-_OF_SENTENCEPIECE, _OF_FAIRSEQ = ["<unk>", "<s>", "</s>"], ["<s>", "<pad>", "</s>", "<unk>"]  # In the order of their ids.
+# In the order of their ids.
+_OF_SENTENCEPIECE, _OF_FAIRSEQ = ["<unk>", "<s>", "</s>"], ["<s>", "<pad>", "</s>", "<unk>"]
 _LANGUAGE = re.compile(r"__([A-Za-z][\w-]*?)__|([a-z]{2,3}_[A-Z][a-z]{3})", re.ASCII)
-# The languages of M2M-100 and of its models for WMT 2021 in the order of their ids, which transformers 5 does not write into the folder.
+# The languages of M2M-100 and of its models for WMT 2021 in the order of their ids, which transformers 5 does not write
+# into the folder.
 LANGUAGES = {
-    "m2m100": "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy id ig ilo "
-    "is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv "
-    "sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu",
+    "m2m100": "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr "
+    "ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps "
+    "pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu",
     "wmt21": "en ha is ja cs ru zh de",
 }
 
@@ -35,7 +38,10 @@ def ids_of(folder: Folder) -> dict[str, int]:
     where = folder.require(MODEL)
     pieces = piece_file.pieces_of(folder.content(MODEL))
     if pieces[:3] != _OF_SENTENCEPIECE:
-        raise ValueError(f"Expected {', '.join(_OF_SENTENCEPIECE)} as the first pieces of {where}. Received: {', '.join(pieces[:3])}.")
+        raise ValueError(
+            f"Expected {', '.join(_OF_SENTENCEPIECE)} as the first pieces of {where}. Received: "
+            f"{', '.join(pieces[:3])}."
+        )
     return {piece: index for index, piece in enumerate(_OF_FAIRSEQ + pieces[3:])}
 
 
@@ -51,7 +57,11 @@ def languages_of(folder: Folder, first: int) -> dict[str, int]:
     """
     options = folder.json(TOKENIZER)
     special = folder.json(SPECIAL)
-    listed = special.get("additional_special_tokens") or options.get("additional_special_tokens") or options.get("extra_special_tokens")
+    listed = (
+        special.get("additional_special_tokens")
+        or options.get("additional_special_tokens")
+        or options.get("extra_special_tokens")
+    )
     names = [_text(token) for token in listed] if isinstance(listed, list) else []
     known = added_tokens(folder)
     if not any(map(_LANGUAGE.fullmatch, [*names, *known])) and folder.find(VOCABULARY):
@@ -60,8 +70,8 @@ def languages_of(folder: Folder, first: int) -> dict[str, int]:
     found |= {token: index for token, index in known.items() if _LANGUAGE.fullmatch(token)}
     if not found:
         raise ValueError(
-            f"Expected the codes of languages as additional_special_tokens in {folder.path / SPECIAL} or {folder.path / TOKENIZER}. "
-            "Received none."
+            f"Expected the codes of languages as additional_special_tokens in {folder.path / SPECIAL} or "
+            f"{folder.path / TOKENIZER}. Received none."
         )
     return {next(filter(None, _LANGUAGE.fullmatch(token).groups())): index for token, index in found.items()}
 
@@ -80,7 +90,9 @@ def added_tokens(folder: Folder) -> dict[str, int]:
             return known
     except (AttributeError, KeyError, TypeError, ValueError):
         pass
-    raise ValueError(f"Expected ids of added tokens in {TOKENIZER}, {ADDED} and {FAST} of {folder.path}. Received: other values.")
+    raise ValueError(
+        f"Expected ids of added tokens in {TOKENIZER}, {ADDED} and {FAST} of {folder.path}. Received: other values."
+    )
 
 
 def _text(token) -> str:

@@ -1,4 +1,6 @@
-"""The options of a Marian, M2M-100 or NLLB-200 model, of `config.json` and `generation_config.json` as transformers writes them."""
+"""The options of a Marian, M2M-100 or NLLB-200 model, of `config.json` and `generation_config.json` as transformers
+writes them.
+"""
 
 import dataclasses
 import reprlib
@@ -50,7 +52,8 @@ class MarianConfig:
 
     Attributes:
         kind: `MARIAN` or `M2M`.
-        model, decode: the options of the run, but for the sizes of the vocabularies in `model`, which gain the start token.
+        model, decode: the options of the run, but for the sizes of the vocabularies in `model`, which gain the start
+            token.
         source_rows, target_rows: numbers of ids in the model.
         pad, eos, start: ids of the target; `start` is the first that the decoder reads.
         forbidden: other ids of the target that a translation must not have.
@@ -97,7 +100,9 @@ class _Values:
         if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
             value = float(value)
         if type(value) is not kind:
-            raise ValueError(f"Expected {name} of type {kind.__name__} in {self.where}. Received: {reprlib.repr(value)}.")
+            raise ValueError(
+                f"Expected {name} of type {kind.__name__} in {self.where}. Received: {reprlib.repr(value)}."
+            )
         return value
 
     def same(self, name: str, kind: type):
@@ -105,8 +110,8 @@ class _Values:
         ours, theirs = (self.get(f"{side}_{name}", kind) for side in ("encoder", "decoder"))
         if ours != theirs:
             raise ValueError(
-                f"Expected encoder and decoder with the same {name} in {self.where}. Received: encoder_{name}={ours} and "
-                f"decoder_{name}={theirs}."
+                f"Expected encoder and decoder with the same {name} in {self.where}. Received: encoder_{name}={ours} "
+                f"and decoder_{name}={theirs}."
             )
         return ours
 
@@ -125,7 +130,8 @@ def read(folder: Folder) -> MarianConfig:
 
     Raises:
         FileNotFoundError: the folder has no `config.json`.
-        ValueError: the model is neither a post-norm Transformer of Marian nor M2M-100, or an option is missing or invalid.
+        ValueError: the model is neither a post-norm Transformer of Marian nor M2M-100, or an option is missing or
+            invalid.
     """
     folder.require(CONFIG)
     values = _Values(folder, CONFIG)
@@ -135,16 +141,25 @@ def read(folder: Folder) -> MarianConfig:
         raise ValueError(f"Expected model_type={' or '.join(_EXPECTED)} in {values.where}. Received: {received}.")
     for name, expected in _EXPECTED[kind].items():
         if (received := values.values.get(name, expected)) != expected:
-            raise ValueError(f"Expected {name}={expected} in {values.where}. Received: {name}={reprlib.repr(received)}.")
+            raise ValueError(
+                f"Expected {name}={expected} in {values.where}. Received: {name}={reprlib.repr(received)}."
+            )
     activation = values.get("activation_function", str)
     if activation not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
-        raise ValueError(f"Expected an activation_function of {known} in {values.where}. Received: {reprlib.repr(activation)}.")
+        raise ValueError(
+            f"Expected an activation_function of {known} in {values.where}. Received: {reprlib.repr(activation)}."
+        )
     d_model, heads = values.get("d_model", int), values.same("attention_heads", int)
     if heads <= 0 or d_model % heads:
-        raise ValueError(f"Expected attention heads that divide d_model in {values.where}. Received: {heads} heads and d_model={d_model}.")
+        raise ValueError(
+            f"Expected attention heads that divide d_model in {values.where}. Received: {heads} heads and "
+            f"d_model={d_model}."
+        )
     source_rows = values.get("vocab_size", int)
-    shared, tied = (values.get(name, bool, True) for name in ("share_encoder_decoder_embeddings", "tie_word_embeddings"))
+    shared, tied = (
+        values.get(name, bool, True) for name in ("share_encoder_decoder_embeddings", "tie_word_embeddings")
+    )
     target_rows = source_rows if shared else values.get("decoder_vocab_size", int, source_rows)
     scaled = values.get("scale_embedding", bool, kind == M2M)
     ids = {name: values.id_of(f"{name}_token_id", target_rows) for name in ("pad", "eos", "decoder_start")}
@@ -198,19 +213,27 @@ def read(folder: Folder) -> MarianConfig:
 def _search(
     folder: Folder, values: _Values, positions: int, ids: dict[str, int], rows: int
 ) -> tuple[DecodeConfig, list[int], int | None, list[str]]:
-    """Returns the options of the search, the forbidden ids, the forced first one, and the names of options that are ignored.
+    """Returns the options of the search, the forbidden ids, the forced first one, and the names of options that are
+    ignored.
 
-    `generate` divides log P by |Y|^length_penalty, section 6.1 by ((5 + |Y|) / 6)^α. Near |Y| = n, both have the same slope if
-    α = length_penalty · (n + 5) / n.
+    `generate` divides log P by |Y|^length_penalty, section 6.1 by ((5 + |Y|) / 6)^α. Near |Y| = n, both have the same
+    slope if α = length_penalty · (n + 5) / n.
     """
     search = _Values(folder, SEARCH)
     if folder.find(SEARCH) is None:  # As `generate`, which reads the search from one file.
         search.values = {name: value for name, value in values.values.items() if value is not None}
     eos = ids["eos"]
-    bad = [each for each in search.get("bad_words_ids", list, []) if each != [eos]]  # `generate` does not forbid the end token either.
-    forbidden = [each[0] for each in bad if isinstance(each, list) and len(each) == 1 and type(each[0]) is int and 0 <= each[0] < rows]
+    # `generate` does not forbid the end token either.
+    bad = [each for each in search.get("bad_words_ids", list, []) if each != [eos]]
+    forbidden = [
+        each[0]
+        for each in bad
+        if isinstance(each, list) and len(each) == 1 and type(each[0]) is int and 0 <= each[0] < rows
+    ]
     left = [name for name, usual in _NO_COUNTERPART.items() if search.values.get(name) not in usual]
-    left += [name for key, own in ids.items() if search.values.get(name := f"{key}_token_id", own) not in (own, [own], None)]
+    left += [
+        name for key, own in ids.items() if search.values.get(name := f"{key}_token_id", own) not in (own, [own], None)
+    ]
     left += ["bad_words_ids"] * (len(forbidden) < len(bad)) + ["forced_eos_token_id"] * (
         search.values.get("forced_eos_token_id", eos) != eos
     )

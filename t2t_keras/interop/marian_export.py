@@ -1,8 +1,10 @@
-"""Writes a run as a Marian model in transformers' format, for `MarianMTModel` and `MarianTokenizer`: the inverse of `marian`.
+"""Writes a run as a Marian model in transformers' format, for `MarianMTModel` and `MarianTokenizer`: the inverse of
+`marian`.
 
-Ids are in the order of OPUS-MT's: the end token, unknown, the sub-words in their order, padding; only where the source has fewer than the
-target, the padding of the target has the id of the source's. Marian's decoder starts from the padding, which is masked elsewhere, so that
-row is the start token's, and one id fewer is left. Weights that the model does not have, such as biases in attention, are written as zeros.
+Ids are in the order of OPUS-MT's: the end token, unknown, the sub-words in their order, padding; only where the source
+has fewer than the target, the padding of the target has the id of the source's. Marian's decoder starts from the
+padding, which is masked elsewhere, so that row is the start token's, and one id fewer is left. Weights that the model
+does not have, such as biases in attention, are written as zeros.
 
 Letters: D d_model, V vocabulary.
 """
@@ -24,8 +26,26 @@ from t2t_keras.config import BOS, EOS, PAD, UNK, DecodeConfig, ModelConfig
 from t2t_keras.interop import model_card
 from t2t_keras.interop.huggingface_folder import INSTALL, SAFETENSORS
 from t2t_keras.interop.marian_config import CONFIG, EPSILON, SEARCH, TYPICAL
-from t2t_keras.interop.marian_vocabulary import LANGUAGES, SOURCE_MODEL, TARGET_MODEL, TARGET_VOCABULARY, TOKENIZER, VOCABULARY
-from t2t_keras.interop.marian_weights import FORBIDDEN, LOGITS, LOGITS_BIAS, NORM, SHARED, SOURCE, TARGET, Linear, alternating, layers
+from t2t_keras.interop.marian_vocabulary import (
+    LANGUAGES,
+    SOURCE_MODEL,
+    TARGET_MODEL,
+    TARGET_VOCABULARY,
+    TOKENIZER,
+    VOCABULARY,
+)
+from t2t_keras.interop.marian_weights import (
+    FORBIDDEN,
+    LOGITS,
+    LOGITS_BIAS,
+    NORM,
+    SHARED,
+    SOURCE,
+    TARGET,
+    Linear,
+    alternating,
+    layers,
+)
 from t2t_keras.runs import checkpoint, run_folder, run_options
 from t2t_keras.system.files import check_new, making_folder
 from t2t_keras.system.log import logger
@@ -34,7 +54,18 @@ from t2t_keras.text import piece_file, sentencepiece_model
 CARD = "README.md"
 # Options of the model that Marian has too, or that matter in training alone; the others must have their defaults.
 _SAID = (
-    *("vocab_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "dropout", "attention_bias"),
+    *(
+        "vocab_size",
+        "encoder_layers",
+        "decoder_layers",
+        "d_model",
+        "d_ff",
+        "num_heads",
+        "d_k",
+        "d_v",
+        "dropout",
+        "attention_bias",
+    ),
     *("activation", "norm_epsilon", "source_vocab_size", "tie_logits", "logits_bias"),
     *("attention_dropout", "activation_dropout", "word_dropout", "r_drop", "simcut"),
 )
@@ -50,7 +81,9 @@ class _Side(NamedTuple):
     processor: bytes
 
     def ids(self, pad: int) -> dict[str, int]:
-        """Returns Marian's ids; `pad` is that of the padding. `MarianTokenizer` looks up a tag such as >>2de<< without a space."""
+        """Returns Marian's ids; `pad` is that of the padding. `MarianTokenizer` looks up a tag such as >>2de<< without
+        a space.
+        """
         pieces = ["</s>", "<unk>", *(re.sub(r"\A▁(>>[^<>]+<<)\Z", r"\1", piece) for piece in self.pieces)]
         pieces.insert(pad, "<pad>")
         return {piece: index for index, piece in enumerate(pieces)}
@@ -83,13 +116,15 @@ def export_marian(
         model_dir: the run's folder.
         export_dir: a new or empty folder.
         which: "average", "best", "latest", "ema" or the number of an update.
-        scores: files with what `tools/evaluate.py --json` printed, for the card; their names are those of the test sets.
+        scores: files with what `tools/evaluate.py --json` printed, for the card; their names are those of the test
+            sets.
         decode_options: fields of `DecodeConfig`, which replace those of the run.
 
     Raises:
         FileNotFoundError: the folder is not a run, or has no such checkpoint.
         FileExistsError: `export_dir` is not empty.
-        ValueError: the format has no such model, a file is damaged, or safetensors is not installed. Nothing is written.
+        ValueError: the format has no such model, a file is damaged, or safetensors is not installed. Nothing is
+            written.
     """
     model_dir, folder = (pathlib.Path(path).expanduser().resolve() for path in (model_dir, export_dir))
     save = _library()
@@ -108,7 +143,12 @@ def export_marian(
     data = model_card.corpus(model_dir, options)
     card = model_card.card(folder.name, model_dir, options, data, decode, used, state, scored)
     languages = dict(zip(LANGUAGES, model_card.languages(data), strict=False))
-    tokenizer = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": separate, "model_max_length": decode.max_input, **languages}
+    tokenizer = {
+        "tokenizer_class": "MarianTokenizer",
+        "separate_vocabs": separate,
+        "model_max_length": decode.max_input,
+        **languages,
+    }
     # The text of a special token is text, and the spaces of a translation stay.
     tokenizer |= {"split_special_tokens": True, "clean_up_tokenization_spaces": False}
     objects = {
@@ -142,21 +182,26 @@ def _options(model_dir: pathlib.Path) -> run_options.Options:
     options, advice = run_folder.read(model_dir), "Export a SavedModel instead."
     if options.architecture != run_options.TRANSFORMER:
         raise ValueError(
-            f"Expected a Transformer for the format of Hugging Face. Received: a run with architecture={options.architecture}. {advice}"
+            "Expected a Transformer for the format of Hugging Face. Received: a run with "
+            f"architecture={options.architecture}. {advice}"
         )
     model = options.model
     for field in dataclasses.fields(model):
         if field.name not in _SAID and (value := getattr(model, field.name)) != field.default:
             raise ValueError(
-                f"Expected {field.name}={field.default}, because MarianMTModel has no other. Received: {field.name}={value}. {advice}"
+                f"Expected {field.name}={field.default}, because MarianMTModel has no other. Received: "
+                f"{field.name}={value}. {advice}"
             )
     if not model.d_k == model.d_v == model.d_model / model.num_heads:
         raise ValueError(
-            f"Expected heads of d_k = d_v = d_model / num_heads, as Marian's. Received: d_k={model.d_k}, d_v={model.d_v}, "
-            f"d_model={model.d_model}, num_heads={model.num_heads}. {advice}"
+            f"Expected heads of d_k = d_v = d_model / num_heads, as Marian's. Received: d_k={model.d_k}, "
+            f"d_v={model.d_v}, d_model={model.d_model}, num_heads={model.num_heads}. {advice}"
         )
     if model.norm_epsilon > EPSILON:
-        raise ValueError(f"Expected norm_epsilon of at most {EPSILON}, Marian's. Received: norm_epsilon={model.norm_epsilon}. {advice}")
+        raise ValueError(
+            f"Expected norm_epsilon of at most {EPSILON}, Marian's. Received: norm_epsilon={model.norm_epsilon}. "
+            f"{advice}"
+        )
     return options
 
 
@@ -167,7 +212,9 @@ def _sides(model_dir: pathlib.Path, model: ModelConfig) -> tuple[_Side, _Side]:
     for side, size in zip(sides, (model.vocab_size, model.source_vocab_size or model.vocab_size), strict=False):
         if len(side.pieces) + len(piece_file.SPECIAL) != size:
             received = f"{len(side.pieces) + len(piece_file.SPECIAL):,} in {model_dir}"
-            raise ValueError(f"Expected the model's {size:,} sub-words. Received: {received}. Restore the file from a copy.")
+            raise ValueError(
+                f"Expected the model's {size:,} sub-words. Received: {received}. Restore the file from a copy."
+            )
     return sides[0], sides[-1]
 
 
@@ -175,15 +222,21 @@ def _side(content: bytes) -> _Side:
     if content.startswith(piece_file.HEAD):
         pieces, processor, language = piece_file.unpack(content)
         if language is not None:
-            raise ValueError("The format of Hugging Face needs sub-words without languages. Received: those of a multilingual model.")
+            raise ValueError(
+                "The format of Hugging Face needs sub-words without languages. Received: those of a multilingual model."
+            )
         return _Side(pieces[EOS + 1 :], processor)
     processor = sentencepiece.SentencePieceProcessor()
     try:
         processor.LoadFromSerializedProto(content)
     except RuntimeError as error:
-        raise ValueError("The format of Hugging Face needs byte-pair encoding. Received: a model with other sub-words.") from error
+        raise ValueError(
+            "The format of Hugging Face needs byte-pair encoding. Received: a model with other sub-words."
+        ) from error
     if pattern := sentencepiece_model.pattern_of(content):
-        raise ValueError(f"The format of Hugging Face needs sub-words without placeholders. Received: keep_patterns={pattern}.")
+        raise ValueError(
+            f"The format of Hugging Face needs sub-words without placeholders. Received: keep_patterns={pattern}."
+        )
     pieces = tuple(processor.id_to_piece(index) for index in range(EOS + 1, processor.vocab_size()))
     return _Side(pieces, sentencepiece_model.escaping(content))
 
@@ -212,7 +265,9 @@ def _read(model_dir: pathlib.Path, which: str, model: ModelConfig) -> tuple[dict
 
 
 class _Own(NamedTuple):
-    """What of a model depends on its weights: which matrices are one, whether embeddings are multiplied by √D, and ids."""
+    """What of a model depends on its weights: which matrices are one, whether embeddings are multiplied by √D, and
+    ids.
+    """
 
     shared: bool
     tied: bool
@@ -226,11 +281,14 @@ class _Own(NamedTuple):
 def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], _Own]:
     """Returns Marian's tensors by name. Takes the weights out of their dictionary.
 
-    LayerNorm(x) with ε is LayerNorm(c x) with c² ε. So the sums between the first and the last normalization of a stack are c times as
-    large where Marian's ε is c² times the run's.
+    LayerNorm(x) with ε is LayerNorm(c x) with c² ε. So the sums between the first and the last normalization of a stack
+    are c times as large where Marian's ε is c² times the run's.
     """
     columns, tensors = np.argsort(alternating(model.d_model)), {}
-    last = [f"transformer/{side}_{getattr(model, f'{side}_layers') - 1}/feed_forward_norm/norm" for side in ("encoder", "decoder")]
+    last = [
+        f"transformer/{side}_{getattr(model, f'{side}_layers') - 1}/feed_forward_norm/norm"
+        for side in ("encoder", "decoder")
+    ]
     factor, stream = np.float32((EPSILON / model.norm_epsilon) ** 0.5), 1
 
     def add(name: str, array: np.ndarray) -> None:
@@ -253,7 +311,9 @@ def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[s
                 add(f"{part.name}.{theirs}", weights.pop(f"{part.path}/{ours}")[columns] * stream)
     target = weights.pop(f"{_EMBEDDING}/matrix")
     source, logits = weights.pop(_OWN_SOURCE, target), weights.pop(f"{_EMBEDDING}/logits_matrix", target)
-    scaled = bool(model.tie_logits or model.source_vocab_size or np.any(logits * np.float32(model.d_model**-0.5) != target))
+    scaled = bool(
+        model.tie_logits or model.source_vocab_size or np.any(logits * np.float32(model.d_model**-0.5) != target)
+    )
     if not scaled:  # As `marian_weights` has brought it in.
         source = target = logits
     tied = logits is target
@@ -277,7 +337,8 @@ def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[s
 
 
 def _ids(matrix: np.ndarray, pad: int) -> tuple[list[int], int]:
-    """Returns our id for each of Marian's, and Marian's of the start token: that of the padding, or of another row that is the same.
+    """Returns our id for each of Marian's, and Marian's of the start token: that of the padding, or of another row that
+    is the same.
 
     Args:
         matrix: the embedding, [V, D].

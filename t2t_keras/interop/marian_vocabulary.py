@@ -1,7 +1,7 @@
 """Sub-words of a Marian model: from `vocab.json` and a SentencePiece model to a file of `text.piece_file`.
 
-The ids of `config.py` come first, and the others follow in Marian's order. The start token, which Marian has no id for, reads the row that
-Marian's decoder starts from.
+The ids of `config.py` come first, and the others follow in Marian's order. The start token, which Marian has no id for,
+reads the row that Marian's decoder starts from.
 """
 
 import pathlib
@@ -43,18 +43,22 @@ class Vocabulary:
         wrong = {piece: index for piece, index in ids.items() if type(index) is not int or not 0 <= index < rows}
         if wrong or len(set(ids.values())) < len(ids):
             received = reprlib.repr(wrong) if wrong else "an id twice"
-            raise ValueError(f"Expected different ids below {rows:,}, the vocabulary size of the model, in {where}. Received: {received}.")
+            raise ValueError(
+                f"Expected different ids below {rows:,}, the vocabulary size of the model, in {where}. Received: "
+                f"{received}."
+            )
         if missing := sorted({_EOS, _UNK} - ids.keys()):
             raise ValueError(f"Expected {_EOS} and {_UNK} in {where}. Received none of {', '.join(missing)}.")
         self.pad, unknown, self.eos = ids.get(_PAD, pad), ids[_UNK], ids[_EOS]
         special = {self.pad, unknown, self.eos}
         if len(special) < 3 or self.pad >= rows:
             raise ValueError(
-                f"Expected different ids below {rows:,} of {_PAD}, {_UNK} and {_EOS} in {where}. Received: {self.pad}, {unknown} and "
-                f"{self.eos}."
+                f"Expected different ids below {rows:,} of {_PAD}, {_UNK} and {_EOS} in {where}. Received: {self.pad}, "
+                f"{unknown} and {self.eos}."
             )
         others = [index for index in range(rows) if index not in special]
-        first = {PAD: self.pad, UNK: unknown, BOS: self.pad if start is None else start, EOS: self.eos}  # In the order of these ids.
+        # In the order of these ids.
+        first = {PAD: self.pad, UNK: unknown, BOS: self.pad if start is None else start, EOS: self.eos}
         self.rows = np.array([*first.values(), *others])
         pieces = {index: piece for piece, index in ids.items()}
         self._pieces = [pieces.get(index, f"<{index}>") for index in others]  # A model may have ids that no piece has.
@@ -78,7 +82,9 @@ class Vocabulary:
             language: see `piece_file.Pieces`.
         """
         if folder.find(name) is None:
-            raise FileNotFoundError(f"Expected {name} in {folder.path}. It is missing; models with BPE files are not supported.")
+            raise FileNotFoundError(
+                f"Expected {name} in {folder.path}. It is missing; models with BPE files are not supported."
+            )
         try:
             return piece_file.pack(self._pieces, folder.content(name), language)
         except ValueError as error:

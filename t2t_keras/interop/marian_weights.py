@@ -1,8 +1,8 @@
 """Weights of a Marian or M2M-100 model under the names and in the order of ours.
 
-transformers has a matrix [out, in] where Keras has [in, out]. Its position encodings have all sines before all cosines, where section 3.5
-alternates them: the D columns of every weight are put in that order, on which layer normalization and attention do not depend. The
-frequencies are 10000^(-2i / D) in Marian, and 10000^(-i / (D / 2 - 1)) in M2M-100.
+transformers has a matrix [out, in] where Keras has [in, out]. Its position encodings have all sines before all cosines,
+where section 3.5 alternates them: the D columns of every weight are put in that order, on which layer normalization and
+attention do not depend. The frequencies are 10000^(-2i / D) in Marian, and 10000^(-i / (D / 2 - 1)) in M2M-100.
 
 Letters: D d_model, V vocabulary.
 """
@@ -19,7 +19,8 @@ from t2t_keras.interop.marian_config import M2M, MarianConfig
 
 Read = Callable[..., np.ndarray]  # Of rows, a slice; without it of all.
 _BLOCK = 4096  # Rows of an embedding that are read at a time.
-FORBIDDEN = -100.0  # Logit of an id that a translation must not have, at most: its probability is below e^-100 of the best one's.
+# Logit of an id that a translation must not have, at most: its probability is below e^-100 of the best one's.
+FORBIDDEN = -100.0
 # Names of the parts of layers, ours and theirs.
 _ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 _SELF_ATTENTION = ("self_attention", "self_attn")
@@ -28,11 +29,15 @@ _FEED_FORWARD = {"inner": "fc1", "outer": "fc2"}
 NORM = {"gamma": "weight", "beta": "bias"}
 SHARED, LOGITS, LOGITS_BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
 SOURCE, TARGET = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
-_POSITIONS = tuple(f"model.{side}.embed_positions.{name}" for side in ("encoder", "decoder") for name in ("weight", "weights"))
+_POSITIONS = tuple(
+    f"model.{side}.embed_positions.{name}" for side in ("encoder", "decoder") for name in ("weight", "weights")
+)
 
 
 class Linear(NamedTuple):
-    """A matrix and its bias, ours and theirs; `of_model` has "i" and "o" if the inputs and the outputs are D columns."""
+    """A matrix and its bias, ours and theirs; `of_model` has "i" and "o" if the inputs and the outputs are D
+    columns.
+    """
 
     path: str
     name: str
@@ -59,7 +64,10 @@ def layers(model: ModelConfig) -> Iterator[Linear | Norm]:
                     of_model = "o" if part == "output" else "i"
                     yield Linear(f"{path}/{ours}/{part}", f"{name}.{theirs}.{theirs_part}", width, width, of_model)
                 yield Norm(f"{path}/{ours}_norm/norm", f"{name}.{theirs}_layer_norm")
-            for part, inputs, outputs, of_model in (("inner", width, model.d_ff, "i"), ("outer", model.d_ff, width, "o")):
+            for part, inputs, outputs, of_model in (
+                ("inner", width, model.d_ff, "i"),
+                ("outer", model.d_ff, width, "o"),
+            ):
                 yield Linear(f"{path}/feed_forward/{part}", f"{name}.{_FEED_FORWARD[part]}", inputs, outputs, of_model)
             yield Norm(f"{path}/feed_forward_norm/norm", f"{name}.final_layer_norm")
         if model.norm == PRE:
@@ -167,7 +175,9 @@ class Model:
         yield Weight("transformer/embedding/logits_bias", self._logits_bias(logits, target_rows))
 
     def _matrices(self) -> tuple[Read, Read, Read]:
-        """Returns what reads the embeddings of source and target and the matrix of the logits, which may be one under several names."""
+        """Returns what reads the embeddings of source and target and the matrix of the logits, which may be one under
+        several names.
+        """
         config, stored = self._config, self._tensors.names
         source, target, logits = (SOURCE,), (TARGET,), (LOGITS,)
         if config.tied:
@@ -185,33 +195,51 @@ class Model:
             def same(rows: slice = ALL) -> np.ndarray:
                 array = read(rows)
                 if any(not np.array_equal(array, other(rows)) for other in others):
-                    raise ValueError(f"Expected equal weights, which config.json ties, of {' and '.join(there)}. They differ.")
+                    raise ValueError(
+                        f"Expected equal weights, which config.json ties, of {' and '.join(there)}. They differ."
+                    )
                 return array
 
             return same
 
-        return one_of(source, config.source_rows), one_of(target, config.target_rows), one_of(logits, config.target_rows)
+        return (
+            one_of(source, config.source_rows),
+            one_of(target, config.target_rows),
+            one_of(logits, config.target_rows),
+        )
 
     def _logits_bias(self, logits: Read, target_rows: np.ndarray) -> Callable[[], np.ndarray]:
         """Returns what reads the bias, with which no translation has padding, the start token or a forbidden id.
 
-        The last layer normalization gives γ ∘ n + β with ‖n‖ ≤ √D, so the logit of row e is at most √D ‖γ ∘ e‖ + |β · e| without the bias.
+        The last layer normalization gives γ ∘ n + β with ‖n‖ ≤ √D, so the logit of row e is at most √D ‖γ ∘ e‖ + |β ·
+        e| without the bias.
         """
         config = self._config
         of_layer = f"layers.{config.model.decoder_layers - 1}.final_layer_norm"
         last = f"model.decoder.{'layer_norm' if config.model.norm == PRE else of_layer}"
         gamma, beta = (self._read(f"{last}.{name}", (config.model.d_model,)) for name in ("weight", "bias"))
         stored = LOGITS_BIAS in self._tensors.names
-        bias = self._read(LOGITS_BIAS, (1, config.target_rows)) if stored else lambda: np.zeros(config.target_rows, np.float32)
+        bias = (
+            self._read(LOGITS_BIAS, (1, config.target_rows))
+            if stored
+            else lambda: np.zeros(config.target_rows, np.float32)
+        )
         never = np.isin(target_rows, config.forbidden)
         never[[PAD, BOS]] = True
 
         def read() -> np.ndarray:
-            e, found = np.concatenate([logits(slice(row, row + 1)) for row in target_rows[never]]), bias().ravel()[target_rows]
+            e, found = (
+                np.concatenate([logits(slice(row, row + 1)) for row in target_rows[never]]),
+                bias().ravel()[target_rows],
+            )
             with np.errstate(over="ignore", invalid="ignore"):
-                found[never] = FORBIDDEN - config.model.d_model**0.5 * np.linalg.norm(gamma() * e, axis=1) - np.abs(e @ beta())
+                found[never] = (
+                    FORBIDDEN - config.model.d_model**0.5 * np.linalg.norm(gamma() * e, axis=1) - np.abs(e @ beta())
+                )
             if not np.isfinite(found).all():
-                raise ValueError(f"Expected weights that give finite logits. Received: too large ones of {last} and the embedding.")
+                raise ValueError(
+                    f"Expected weights that give finite logits. Received: too large ones of {last} and the embedding."
+                )
             return found
 
         return read

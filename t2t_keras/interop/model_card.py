@@ -1,4 +1,6 @@
-"""The model card of an export for the Hugging Face hub: a README.md with what the run knows of itself, and no path of this machine."""
+"""The model card of an export for the Hugging Face hub: a README.md with what the run knows of itself, and no path of
+this machine.
+"""
 
 import dataclasses
 import json
@@ -63,7 +65,7 @@ file.
 `generation_config.json` has the search of the run where `generate` has a counterpart. t2t_keras divides log P by ((5 + |Y|) / 6)^{alpha:g},
 `generate` by |Y|^length_penalty, which has the same slope near 20 sub-words. A translation has at most source + {extra_length} sub-words
 there and at most {max_input} here.
-"""
+"""  # noqa: E501
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,12 +92,16 @@ def read_scores(path: pathlib.Path) -> Scores:
     """
     found = read_json(path)
     if more := [name for name in ("ensemble_mean", "mbr", "rerank_with") if found.get(name)]:
-        raise ValueError(f"Expected the scores of one model and its search. Received: {path}, of evaluate.py with {', '.join(more)}.")
+        raise ValueError(
+            f"Expected the scores of one model and its search. Received: {path}, of evaluate.py with {', '.join(more)}."
+        )
     named = (("BLEU", "bleu", "signature"), ("chrF2", "chrf", "chrf_signature"))
     figures = [(label, found.get(metric), found.get(signature)) for label, metric, signature in named]
     figures = [each for each in figures if isinstance(each[1], int | float) and isinstance(each[2], str)]
     if not figures:
-        raise ValueError(f"Expected what tools/evaluate.py --json printed. Received: {path}, which has no score with a signature.")
+        raise ValueError(
+            f"Expected what tools/evaluate.py --json printed. Received: {path}, which has no score with a signature."
+        )
     dtype = str(found.get("dtype", "float32"))
     weights = [str(found.get("checkpoint", "")), dtype * (dtype != "float32"), "int8" * bool(found.get("int8"))]
     return Scores(path.stem, ", ".join(filter(None, weights)), figures)
@@ -107,7 +113,8 @@ def corpus(model_dir: pathlib.Path, options: run_options.Options) -> DataConfig:
     if options.data.names_corpus or options.data_dir or not (folder / data_folder.CORPUS).exists():
         return options.data
     recorded = data_folder.recorded_options(folder)
-    texts = {name: ",".join(str(line).rsplit(" ", 2)[0] for line in recorded.get(name, [])) for name in TEXTS}  # NAME BYTES SHA-256.
+    # NAME BYTES SHA-256.
+    texts = {name: ",".join(str(line).rsplit(" ", 2)[0] for line in recorded.get(name, [])) for name in TEXTS}
     # Tags are of the names in the command, of which one may stand for several files.
     return dataclasses.replace(data_folder.prepared_with(folder), source_tag="", **texts)
 
@@ -118,7 +125,10 @@ def languages(data: DataConfig) -> tuple[str, ...]:
     if data.dataset == "builtin":
         found = "en", "de"
     elif not any(found):
-        ends = ({end[1] for name in text.split(",") if (end := _OF_FILE.search(name))} for text in (data.train_source, data.train_target))
+        ends = (
+            {end[1] for name in text.split(",") if (end := _OF_FILE.search(name))}
+            for text in (data.train_source, data.train_target)
+        )
         found = tuple(codes.pop() if len(codes) == 1 else "" for codes in ends)
     return found if len(set(found)) == 2 and all(map(_LANGUAGE.fullmatch, found)) else ()
 
@@ -179,7 +189,9 @@ def _names(paths: str) -> str:
 
 
 def _origin(model_dir: pathlib.Path, options: run_options.Options, state: dict) -> tuple[str, str, str]:
-    """Returns a sentence on where the model is from, the command that made it, and the model of the hub that it was imported from."""
+    """Returns a sentence on where the model is from, the command that made it, and the model of the hub that it was
+    imported from.
+    """
     source = options.sources.get("d_model", "")
     *_, name = source.rpartition(IMPORT)  # By the run, or by the one that its weights started from.
     base = name.removeprefix(OF_HUB) if name.startswith(OF_HUB) else ""
@@ -195,7 +207,8 @@ def _origin(model_dir: pathlib.Path, options: run_options.Options, state: dict) 
         for field in dataclasses.fields(group):
             value = getattr(group, field.name)
             source = options.sources.get(field.name, "")
-            changed = value != field.default or (options.train.parent and source)  # A child may set an option back to its default.
+            # A child may set an option back to its default.
+            changed = value != field.default or (options.train.parent and source)
             if changed and not source.startswith(run_options.OF_PARENT) and field.name not in _LOCAL:
                 value = _names(value) if field.name in (*FILES, *OF_START) else value
                 given.append(f"--{field.name}={_code(shlex.quote(str(value)))}")
@@ -210,7 +223,11 @@ def _hashes(model_dir: pathlib.Path) -> str:
     """Returns the SHA-256 of the parent's checkpoints, in parentheses."""
     parent = read_json(model_dir / run_folder.CONFIG).get("parent")
     files = parent.get("checkpoints") if isinstance(parent, dict) else None
-    found = [f"{name}: SHA-256 {file['sha256']}" for name, file in (files or {}).items() if isinstance(file, dict) and "sha256" in file]
+    found = [
+        f"{name}: SHA-256 {file['sha256']}"
+        for name, file in (files or {}).items()
+        if isinstance(file, dict) and "sha256" in file
+    ]
     return f" ({_plain(', '.join(found))})" if found else ""
 
 
@@ -221,7 +238,8 @@ def _corpora(data: DataConfig) -> str:
         texts = [_names(text) for side in ("source", "target") if (text := getattr(data, f"{split}_{side}"))]
         if data.dataset or texts:
             rows.append(
-                f"- {label}: {_plain(f'{data.dataset}, ' + getattr(data, f'{split}_split') if data.dataset else ' and '.join(texts))}"
+                f"- {label}: "
+                f"{_plain(f'{data.dataset}, ' + getattr(data, f'{split}_split') if data.dataset else ' and '.join(texts))}"  # noqa: E501
             )
     return "\n".join(rows) or "The run does not name its data."
 

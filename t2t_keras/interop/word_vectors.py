@@ -40,12 +40,16 @@ def check(path: pathlib.Path, width: int) -> Format:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it has no word vectors, or some of another width, or is shorter than its header says; or gensim is not installed.
+        ValueError: it has no word vectors, or some of another width, or is shorter than its header says; or gensim is
+            not installed.
     """
     if not path.is_file():
         raise FileNotFoundError(f"No such file of word vectors: '{path}'.")
     if not importlib.util.find_spec("gensim"):
-        raise ValueError("Word vectors are read with gensim: pip install 't2t_keras[embeddings]', or -e '.[embeddings]' in a checkout.")
+        raise ValueError(
+            "Word vectors are read with gensim: pip install 't2t_keras[embeddings]', or -e '.[embeddings]' in a "
+            "checkout."
+        )
     with path.open("rb") as file:
         first, rest = _line(file.read(_START))
     fields = first.split()
@@ -57,7 +61,10 @@ def check(path: pathlib.Path, width: int) -> Format:
         text = first[:60].decode(errors="replace")
         raise ValueError(f"{_EXPECTED}. Received: {path}, which begins with {text!r}.")
     if found.width != width:
-        raise ValueError(f"Expected word vectors of {width:,} numbers, the width of the embeddings. Received: {found.width:,} in {path}.")
+        raise ValueError(
+            f"Expected word vectors of {width:,} numbers, the width of the embeddings. Received: {found.width:,} in "
+            f"{path}."
+        )
     if header:
         smallest = len(first) + 1 + int(fields[0]) * (2 + found.width * (4 if found.binary else 2))
         if path.stat().st_size < smallest:
@@ -68,7 +75,9 @@ def check(path: pathlib.Path, width: int) -> Format:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         if not found.binary and file.read() != b"\n":
-            raise ValueError(f"Expected word vectors in {path} that end with a line end. Received: a truncated file. Copy it again.")
+            raise ValueError(
+                f"Expected word vectors in {path} that end with a line end. Received: a truncated file. Copy it again."
+            )
     return found
 
 
@@ -102,7 +111,9 @@ def read(path: pathlib.Path, width: int, words: Collection[str]) -> dict[str, np
             vectors = Wanted.load_word2vec_format(str(path.resolve()), **options)
             read = {word: np.array(vectors[word]) for word in words & vectors.key_to_index.keys()}
         except (ValueError, EOFError, MemoryError, OverflowError, AssertionError) as error:
-            raise ValueError(f"{_EXPECTED}. Received: {path}, which is damaged ({printable(str(error))[:200]}).") from error
+            raise ValueError(
+                f"{_EXPECTED}. Received: {path}, which is damaged ({printable(str(error))[:200]})."
+            ) from error
     if wrong := [word for word, vector in read.items() if not np.isfinite(vector).all()]:
         raise ValueError(f"Expected finite numbers in {path}. Received: others for the word {min(wrong)!r}.")
     return read

@@ -20,7 +20,8 @@ def attention_weights(q, k, mask=None):
     Args:
         q: queries [B, H, T, K]; there may be more axes before the last two.
         k: keys [B, H, S, K].
-        mask: boolean, broadcast to [B, H, T, S]; True where a query may attend. If a query may attend to no key, all its weights are equal.
+        mask: boolean, broadcast to [B, H, T, S]; True where a query may attend. If a query may attend to no key, all
+            its weights are equal.
 
     Returns:
         Weights [B, H, T, S] in the dtype of `q`. The softmax is computed in float32.
@@ -67,7 +68,8 @@ def _check_masks_cover_cache(attention_mask, query, cached: int | None, keys: in
     expected = "With a `cache`, masks must cover the keys of the cache and of the query. "
     if keras_mask(query) is not None and cached != 0:
         raise ValueError(
-            f"{expected}The Keras mask of the query covers the query only. Remove it, and give an `attention_mask` [B, T, S] for all keys."
+            f"{expected}The Keras mask of the query covers the query only. Remove it, and give an `attention_mask` [B, "
+            "T, S] for all keys."
         )
     if attention_mask is not None and keys is not None and tuple(attention_mask.shape)[-1:] not in ((keys,), (None,)):
         raise ValueError(
@@ -91,9 +93,9 @@ def _combine_masks(attention_mask, memory):
         return implicit
     if len(attention_mask.shape) not in (3, 4) or keras.backend.standardize_dtype(attention_mask.dtype) != "bool":
         raise ValueError(
-            "attention_mask must be boolean, of shape [B, T, S] or a shape that broadcasts to [B, H, T, S], True where a query may attend "
-            "(for a padding mask [B, S], give mask[:, None, None, :]). "
-            f"Received: shape {tuple(attention_mask.shape)} of {attention_mask.dtype}."
+            "attention_mask must be boolean, of shape [B, T, S] or a shape that broadcasts to [B, H, T, S], True where "
+            "a query may attend (for a padding mask [B, S], give mask[:, None, None, :]). Received: shape "
+            f"{tuple(attention_mask.shape)} of {attention_mask.dtype}."
         )
     if len(attention_mask.shape) == 3:
         attention_mask = attention_mask[:, None]
@@ -109,27 +111,40 @@ class MultiHeadAttention(keras.layers.Layer):
         d_k: width of the queries and keys of one head.
         d_v: width of the values of one head.
         use_bias: whether the four projections have a bias; not in the paper.
-        function: name of the attention function: "scaled" as in the paper, "unscaled" or "additive"; see `attention_functions`.
+        function: name of the attention function: "scaled" as in the paper, "unscaled" or "additive"; see
+            `attention_functions`.
         dropout: dropout rate of the attention weights; not in the paper.
 
     Call arguments:
         query: [B, T, D].
-        memory: the sequence to attend to, [B, S, D], or its keys and values from `keys_values`. `None` is self-attention: the memory is
+        memory: the sequence to attend to, [B, S, D], or its keys and values from `keys_values`. `None` is
+        self-attention: the memory is
             the query.
-        attention_mask: boolean, [B, T, S] or a shape that broadcasts to [B, H, T, S]; True where a query may attend. The layer combines
+        attention_mask: boolean, [B, T, S] or a shape that broadcasts to [B, H, T, S]; True where a query may attend.
+        The layer combines
             it with a mask that Keras attaches to the memory, such as that of `keras.layers.Embedding(mask_zero=True)`.
-        cache: for self-attention, the keys and values of the positions before `query`, or `()` if there are none. A mask must then
+        cache: for self-attention, the keys and values of the positions before `query`, or `()` if there are none. A
+        mask must then
             cover the cached positions too: a query with a Keras mask is refused unless the cache is empty.
 
     Returns:
-        [B, T, D]. With a `cache`, also the next cache: the keys [B, H, S, K] and values [B, H, S, E] of all positions so far.
+        [B, T, D]. With a `cache`, also the next cache: the keys [B, H, S, K] and values [B, H, S, E] of all positions
+        so far.
 
     Raises:
-        ValueError: there is no such function, `attention_mask` has a wrong dtype or shape, or a mask does not cover the cached positions.
+        ValueError: there is no such function, `attention_mask` has a wrong dtype or shape, or a mask does not cover the
+            cached positions.
     """
 
     def __init__(
-        self, num_heads: int, d_k: int, d_v: int, use_bias: bool = False, function: str = "scaled", dropout: float = 0.0, **kwargs
+        self,
+        num_heads: int,
+        d_k: int,
+        d_v: int,
+        use_bias: bool = False,
+        function: str = "scaled",
+        dropout: float = 0.0,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         check_function(function)
@@ -161,9 +176,16 @@ class MultiHeadAttention(keras.layers.Layer):
         """Applies several projections to x [B, T, D]; each result has its heads: [B, H, T, K] or [B, H, T, E]."""
         if len({projection.units for projection in projections}) > 1:
             return [self._project(x, projection)[0] for projection in projections]
-        # One matrix product and one exchange of axes for all. This also runs outside `call`, where Keras does not cast weights.
-        kernel = ops.concatenate([ops.cast(projection.kernel, self.compute_dtype) for projection in projections], axis=1)
-        bias = ops.concatenate([ops.cast(projection.bias, self.compute_dtype) for projection in projections]) if self.use_bias else None
+        # One matrix product and one exchange of axes for all. This also runs outside `call`, where Keras does not cast
+        # weights.
+        kernel = ops.concatenate(
+            [ops.cast(projection.kernel, self.compute_dtype) for projection in projections], axis=1
+        )
+        bias = (
+            ops.concatenate([ops.cast(projection.bias, self.compute_dtype) for projection in projections])
+            if self.use_bias
+            else None
+        )
         rows = linear(ops.cast(x, self.compute_dtype), kernel, bias)
         heads = len(projections) * self.num_heads
         x = _swap_heads(ops.reshape(rows, (*leading(x), heads, rows.shape[-1] // heads)))
@@ -182,7 +204,9 @@ class MultiHeadAttention(keras.layers.Layer):
         return *self._project(query, self.query_projection), *keys_values
 
     def weights_of(self, query, memory, attention_mask=None):
-        """Returns the attention weights of each head, [B, H, T, S] float32; rows sum to 1. Takes the arguments of a call."""
+        """Returns the attention weights of each head, [B, H, T, S] float32; rows sum to 1. Takes the arguments of a
+        call.
+        """
         q, k, _ = self._queries_keys_values(query, memory)
         memory = query if memory is None else memory
         return ops.cast(self._weights(q, k, _combine_masks(attention_mask, memory)), "float32")

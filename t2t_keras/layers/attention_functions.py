@@ -1,4 +1,5 @@
-"""How well a query fits a key: the attention functions that section 3.2.1 compares, as one interface, and a layer that attends with one.
+"""How well a query fits a key: the attention functions that section 3.2.1 compares, as one interface, and a layer that
+attends with one.
 
     additive    v · tanh(q + k)    Bahdanau et al. 2015, appendix A.1.2; q and k are W s and U h
     scaled      q · k / √d_k       section 3.2.1
@@ -6,7 +7,8 @@
 
 They take any axes before the last two, such as [B, H] of several heads.
 
-Letters: B sentences, H heads, T queries, S keys, D width of queries, C width of the memory, K width of their projections.
+Letters: B sentences, H heads, T queries, S keys, D width of queries, C width of the memory, K width of their
+projections.
 """
 
 from collections.abc import Callable
@@ -22,8 +24,8 @@ from t2t_keras.layers.gradient import custom_gradient
 def additive_scores(q, k, v):
     """Returns v · tanh(q_t + k_s) for each query and key.
 
-    The gradient computes tanh again: a decoder that attends at every step, or in every layer, would otherwise keep [T, S, K] numbers of
-    each sentence and head.
+    The gradient computes tanh again: a decoder that attends at every step, or in every layer, would otherwise keep [T,
+    S, K] numbers of each sentence and head.
 
     Args:
         q: queries [B, T, K], or of several heads [B, H, T, K].
@@ -77,7 +79,8 @@ def check_function(name: str) -> None:
 
 
 def masked_softmax(scores, mask=None):
-    """Returns the softmax of scores [..., S] over the keys that a mask allows, in float32; over all of them if it allows none.
+    """Returns the softmax of scores [..., S] over the keys that a mask allows, in float32; over all of them if it
+    allows none.
 
     Args:
         scores: of queries and keys.

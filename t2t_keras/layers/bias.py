@@ -1,7 +1,8 @@
 """x + b with an accurate gradient for b in bfloat16.
 
-The gradient of b is a sum over all positions. On a CPU, TensorFlow sums in the dtype of the tensor: a sum of ones in bfloat16 stops at
-256, because 257 does not fit into its 8 significant bits. A matrix product accumulates in float32 and rounds once.
+The gradient of b is a sum over all positions. On a CPU, TensorFlow sums in the dtype of the tensor: a sum of ones in
+bfloat16 stops at 256, because 257 does not fit into its 8 significant bits. A matrix product accumulates in float32 and
+rounds once.
 """
 
 from keras import ops

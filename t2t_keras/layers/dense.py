@@ -28,16 +28,21 @@ def _linear(rows, kernel, bias):
 
 
 def leading(x) -> tuple:
-    """Returns all axes of x but the last, for a reshape. The first is -1 if the others are static, so a graph need not compute it."""
+    """Returns all axes of x but the last, for a reshape. The first is -1 if the others are static, so a graph need not
+    compute it.
+    """
     others = x.shape[1:-1]
     return (-1, *others) if others and all(others) else ops.shape(x)[:-1]
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class Dense(keras.layers.Dense):
-    """`keras.layers.Dense` that computes [B, T, D] as one matrix product and has an accurate bias gradient in bfloat16 (see `add_bias`)."""
+    """`keras.layers.Dense` that computes [B, T, D] as one matrix product and has an accurate bias gradient in bfloat16
+    (see `add_bias`).
+    """
 
     def call(self, inputs):
-        bias = None if self.bias is None else ops.ravel(self.bias)  # A tensor, because a custom gradient does not take variables.
+        # A tensor, because a custom gradient does not take variables.
+        bias = None if self.bias is None else ops.ravel(self.bias)
         rows = linear(inputs, ops.convert_to_tensor(self.kernel), bias)
         return self.activation(ops.reshape(rows, (*leading(inputs), self.units)))

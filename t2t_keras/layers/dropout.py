@@ -1,4 +1,6 @@
-"""Dropout (section 5.4, residual dropout): each value becomes zero with probability P_drop, otherwise it is scaled by 1 / (1 - P_drop)."""
+"""Dropout (section 5.4, residual dropout): each value becomes zero with probability P_drop, otherwise it is scaled by
+1 / (1 - P_drop).
+"""
 
 import keras
 from keras import ops
@@ -8,8 +10,8 @@ from keras import ops
 class Dropout(keras.layers.Layer):
     """Dropout that draws 16 random bits for each value in every dtype.
 
-    A uniform number in bfloat16 has only 7 bits: a rate of 0.1 becomes 0.094. Sixteen bits keep the rate within 1e-5. They take half
-    the time of float32 numbers, which on a CPU take as long as the matrix products around them.
+    A uniform number in bfloat16 has only 7 bits: a rate of 0.1 becomes 0.094. Sixteen bits keep the rate within 1e-5.
+    They take half the time of float32 numbers, which on a CPU take as long as the matrix products around them.
 
     The state is a `keras.random.SeedGenerator`, as in `keras.layers.Dropout`.
 

@@ -1,4 +1,5 @@
-"""Embeddings and softmax (section 3.4): one matrix E embeds source and target, scaled by √d_model, and computes the logits h Eᵀ.
+"""Embeddings and softmax (section 3.4): one matrix E embeds source and target, scaled by √d_model, and computes the
+logits h Eᵀ.
 
 By option, logits have a matrix of their own (Press and Wolf 2017 compare both), and a bias.
 """
@@ -40,7 +41,9 @@ class SharedEmbedding(keras.layers.Layer):
         self.logits_matrix = self.matrix
         if not self.tie_logits:
             self.logits_matrix = self.add_weight(shape=shape, initializer=initializer, name="logits_matrix")
-        self.bias = self.add_weight(shape=shape[:1], initializer="zeros", name="logits_bias") if self.logits_bias else None
+        self.bias = (
+            self.add_weight(shape=shape[:1], initializer="zeros", name="logits_bias") if self.logits_bias else None
+        )
 
     def call(self, ids):
         return ops.take(self.matrix, ids, axis=0) * self.d_model**0.5

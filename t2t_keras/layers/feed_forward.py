@@ -1,7 +1,8 @@
 """Position-wise feed-forward network (section 3.3): FFN(x) = max(0, x W₁ + b₁) W₂ + b₂.
 
-Models of other toolkits have another activation than max(0, x): gelu(x) = x Φ(x), with the distribution function Φ of the normal
-distribution (Hendrycks and Gimpel 2016), or swish(x) = x σ(x), with the logistic function σ (Ramachandran et al. 2017).
+Models of other toolkits have another activation than max(0, x): gelu(x) = x Φ(x), with the distribution function Φ of
+the normal distribution (Hendrycks and Gimpel 2016), or swish(x) = x σ(x), with the logistic function σ (Ramachandran et
+al. 2017).
 """
 
 import keras
@@ -24,7 +25,8 @@ class FeedForward(keras.layers.Layer):
         super().__init__(**kwargs)
         self.d_ff, self.activation = d_ff, activation
         self.inner = Dense(d_ff, activation=activation, name="inner", dtype=self.dtype_policy)
-        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy) if dropout else None  # As in `MultiHeadAttention`.
+        # As in `MultiHeadAttention`.
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy) if dropout else None
         self.supports_masking = True
 
     def build(self, input_shape):

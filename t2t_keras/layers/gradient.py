@@ -14,7 +14,8 @@ def custom_gradient(function: Callable) -> Callable:
     A function that computes its gradient along with its result asks `mode` whether it is wanted.
 
     Args:
-        function: returns its result and a gradient function, which maps the gradient of the result to those of the arguments.
+        function: returns its result and a gradient function, which maps the gradient of the result to those of the
+            arguments.
 
     Returns:
         A function of the same arguments that returns the result only.

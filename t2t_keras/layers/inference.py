@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 
 class Mode(NamedTuple):
-    """How the network runs: whether nothing is differentiated, and the function of an engine that computes `dense.linear`."""
+    """How the network runs: whether nothing is differentiated, and the function of an engine that computes
+    `dense.linear`.
+    """
 
     inference: bool = False
     linear: Callable | None = None
@@ -29,8 +31,8 @@ def inference(linear: Callable | None = None) -> Iterator[None]:
     TensorFlow keeps each traced gradient, and its graph, until the process ends.
 
     Args:
-        linear: computes `dense.linear`, for an engine that is faster: (rows [N, D], kernel [D, F], bias [F] or `None`) → [N, F].
-            `None` leaves it as it is.
+        linear: computes `dense.linear`, for an engine that is faster: (rows [N, D], kernel [D, F], bias [F] or `None`)
+            → [N, F]. `None` leaves it as it is.
     """
     token = _mode.set(Mode(True, linear or mode().linear))
     try:

@@ -28,7 +28,9 @@ def layer_norm(x, gain, bias, epsilon: float):
         x_hat = centred * scale
 
         def gradient(upstream):
-            """Returns the gradients of x, γ and β. ∂x = (g - mean(g) - x̂ · mean(g · x̂)) / √(variance + ε), where g = upstream · γ."""
+            """Returns the gradients of x, γ and β. ∂x = (g - mean(g) - x̂ · mean(g · x̂)) / √(variance + ε), where g =
+            upstream · γ.
+            """
             g, rows = upstream * gain, tuple(range(len(x.shape) - 1))
             of_x = g - ops.mean(g, axis=-1, keepdims=True) - x_hat * ops.mean(g * x_hat, axis=-1, keepdims=True)
             return of_x * scale, ops.sum(upstream * x_hat, axis=rows), ops.sum(upstream, axis=rows)
@@ -51,7 +53,9 @@ class LayerNorm(keras.layers.LayerNormalization):
         plain = {"axis": -1, "center": True, "scale": True, "rms_scaling": False}
         received = {name: value for name, value in self.get_config().items() if name in plain}
         if any(received[name] not in (value, [value]) for name, value in plain.items() if name in received):
-            raise ValueError(f"LayerNorm normalises the last axis, with gain and bias. Expected: {plain}. Received: {received}.")
+            raise ValueError(
+                f"LayerNorm normalises the last axis, with gain and bias. Expected: {plain}. Received: {received}."
+            )
 
     def call(self, inputs):
         gain, bias = (ops.cast(weight, "float32") for weight in (self.gamma, self.beta))

@@ -1,6 +1,8 @@
-"""Positional encoding (section 3.5): PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model)).
+"""Positional encoding (section 3.5): PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(pos /
+10000^(2i/d_model)).
 
-Tensor2tensor, and after it Marian and fairseq, divide by 10000^(i/(d_model/2 - 1)) instead, so that the last frequency is 1 / 10000.
+Tensor2tensor, and after it Marian and fairseq, divide by 10000^(i/(d_model/2 - 1)) instead, so that the last frequency
+is 1 / 10000.
 """
 
 import math
@@ -71,7 +73,8 @@ class SinusoidalPositions(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class LearnedPositions(keras.layers.Layer):
-    """Adds a learned vector for each position (Table 3, row E): [B, T, D] → [B, T, D]. Positions past the table use its last row.
+    """Adds a learned vector for each position (Table 3, row E): [B, T, D] → [B, T, D]. Positions past the table use its
+    last row.
 
     Args:
         rows: number of positions in the table.

@@ -1,14 +1,18 @@
-"""Recurrent cells whose inputs are projected for all positions at once, and the conditional recurrence of a decoder with attention.
+"""Recurrent cells whose inputs are projected for all positions at once, and the conditional recurrence of a decoder
+with attention.
 
-A cell is Keras's own, with layer normalisation by option (Ba et al. 2016, https://arxiv.org/abs/1607.06450, section 3.1):
+A cell is Keras's own, with layer normalisation by option (Ba et al. 2016, https://arxiv.org/abs/1607.06450, section
+3.1):
 
     GRU     z, r = σ(x_z + u_z), σ(x_r + u_r)         h' = z ⊙ h + (1 - z) ⊙ tanh(x_h + r ⊙ u_h)
     LSTM    i, f, o = σ(x_i + u_i), σ(x_f + u_f), …   c' = f ⊙ c + i ⊙ tanh(x_c + u_c)    h' = o ⊙ tanh(c')
 
-where x = W input + b and u = U h are what the layer normalisation normalises. The reset gate r is applied after the product with U, as
-in Nematus, cuDNN and the first version of Cho et al. (2014); its third version applies it before. u of a GRU has a bias too.
+where x = W input + b and u = U h are what the layer normalisation normalises. The reset gate r is applied after the
+product with U, as in Nematus, cuDNN and the first version of Cho et al. (2014); its third version applies it before. u
+of a GRU has a bias too.
 
-Letters: B sentences, W beams, T target tokens, S source tokens, D units, C width of the memory, G gates: 3 of a GRU, 4 of an LSTM.
+Letters: B sentences, W beams, T target tokens, S source tokens, D units, C width of the memory, G gates: 3 of a GRU, 4
+of an LSTM.
 """
 
 import keras
@@ -36,7 +40,9 @@ class _Cell:
             norm.build((None, self.kernel.shape[-1]))
 
     def _product(self, x, kernel, bias, place: int):
-        """Computes x W + b, [..., G D], layer normalisation included. This also runs outside `call`, where Keras does not cast weights."""
+        """Computes x W + b, [..., G D], layer normalisation included. This also runs outside `call`, where Keras does
+        not cast weights.
+        """
         kernel, bias = (None if weight is None else ops.cast(weight, self.compute_dtype) for weight in (kernel, bias))
         product = ops.reshape(linear(ops.cast(x, self.compute_dtype), kernel, bias), (*leading(x), kernel.shape[-1]))
         return self.norms[place](product) if self.norms else product
@@ -64,7 +70,8 @@ class _Cell:
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class GRUCell(_Cell, keras.layers.GRUCell):
-    """`keras.layers.GRUCell` that can project its inputs first, with layer normalisation by option. Weights are the same.
+    """`keras.layers.GRUCell` that can project its inputs first, with layer normalisation by option. Weights are the
+    same.
 
     Args:
         units: width of the state, D.
@@ -116,7 +123,8 @@ class LSTM(_Portable, keras.layers.LSTM):
 
 
 def bidirectional(cell: str, units: int, layer_norm: bool, **kwargs) -> keras.layers.Bidirectional:
-    """Makes a layer that reads a sequence in both directions, [B, S, X] → [B, S, 2 D]: Keras's own, which a GPU trains in one kernel.
+    """Makes a layer that reads a sequence in both directions, [B, S, X] → [B, S, 2 D]: Keras's own, which a GPU trains
+    in one kernel.
 
     Args:
         cell: name of a cell, one of `CELLS`.
@@ -135,7 +143,8 @@ def bidirectional(cell: str, units: int, layer_norm: bool, **kwargs) -> keras.la
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class ConditionalRecurrence(keras.layers.Layer):
-    """One step of a decoder: a transition, attention to the source by the new state, and a transition that reads what was attended to.
+    """One step of a decoder: a transition, attention to the source by the new state, and a transition that reads what
+    was attended to.
 
     With a GRU it is the conditional GRU of Nematus (Sennrich et al. 2017, https://arxiv.org/abs/1703.04357):
 
@@ -162,7 +171,9 @@ class ConditionalRecurrence(keras.layers.Layer):
         super().__init__(**kwargs)
         policy = {"dtype": self.dtype_policy}
         self.options = {"cell": cell, "units": units, "attention": attention, "layer_norm": layer_norm}
-        self.first, self.second = (CELLS[cell](units, layer_norm=layer_norm, name=name, **policy) for name in ("first", "second"))
+        self.first, self.second = (
+            CELLS[cell](units, layer_norm=layer_norm, name=name, **policy) for name in ("first", "second")
+        )
         self.attention = Attention(units, attention, name="attention", **policy)
 
     @property

@@ -1,10 +1,12 @@
 """Restricted self-attention (section 4): each position attends only to a neighborhood of r positions around it.
 
-Table 1 gives it a complexity of O(r · n · d) for n positions, where full self-attention has O(n² · d). The sequence is cut into blocks.
-The queries of a block attend, in one matrix product, to the keys of the block and to R = r // 2 keys before and after it. A mask removes
-the keys that are too far from a query. So no tensor has two axes of length n, and time and memory grow linearly with n.
+Table 1 gives it a complexity of O(r · n · d) for n positions, where full self-attention has O(n² · d). The sequence is
+cut into blocks. The queries of a block attend, in one matrix product, to the keys of the block and to R = r // 2 keys
+before and after it. A mask removes the keys that are too far from a query. So no tensor has two axes of length n, and
+time and memory grow linearly with n.
 
-Letters: B sentences, S positions, H heads, K d_k, E d_v, N blocks, L positions of a block, C = L + 2R keys around a block.
+Letters: B sentences, S positions, H heads, K d_k, E d_v, N blocks, L positions of a block, C = L + 2R keys around a
+block.
 """
 
 import keras
@@ -26,7 +28,9 @@ def _sizes(window: int, length) -> tuple:
 
 
 def computed_scores(window: int, length):
-    """Returns how many attention scores a head computes for a sequence: N · L · C, or with window 0, full self-attention, S · S."""
+    """Returns how many attention scores a head computes for a sequence: N · L · C, or with window 0, full
+    self-attention, S · S.
+    """
     if not window:
         return length * length
     reach, block = _sizes(window, length)
@@ -34,7 +38,9 @@ def computed_scores(window: int, length):
 
 
 def _cut(x, block, around: int = 0):
-    """Cuts x [B, H, S, K] into blocks [B, H, N, L, K]. Zeros complete the last block, and fill `around` more blocks at both ends."""
+    """Cuts x [B, H, S, K] into blocks [B, H, N, L, K]. Zeros complete the last block, and fill `around` more blocks at
+    both ends.
+    """
     batch, heads, length, width = ops.shape(x)
     number = -(-length // block)
     x = ops.pad(x, [[0, 0], [0, 0], [around * block, (number + around) * block - length], [0, 0]])
@@ -42,14 +48,18 @@ def _cut(x, block, around: int = 0):
 
 
 def _neighborhoods(x, block, reach):
-    """Returns each block of x [B, H, S, K] with its R neighbors on both sides: [B, H, N, C, K]. Beyond the ends there are zeros."""
+    """Returns each block of x [B, H, S, K] with its R neighbors on both sides: [B, H, N, C, K]. Beyond the ends there
+    are zeros.
+    """
     blocks = _cut(x, block, around=1)
     before, after = blocks[:, :, :-2, block - reach :], blocks[:, :, 2:, :reach]
     return ops.concatenate([before, blocks[:, :, 1:-1], after], axis=3)
 
 
 def _mask(mask, length, block, reach):
-    """Returns the mask of all blocks, boolean [B, H, N, L, C] or a shape that broadcasts to it. See `restricted_attention` for `mask`."""
+    """Returns the mask of all blocks, boolean [B, H, N, L, C] or a shape that broadcasts to it. See
+    `restricted_attention` for `mask`.
+    """
 
     def around_blocks(keys):
         return _neighborhoods(keys[:, :, 0, :, None], block, reach)[:, :, :, None, :, 0]
@@ -64,15 +74,17 @@ def _mask(mask, length, block, reach):
 
 
 def restricted_attention(q, k, v, window: int, mask=None):
-    """Returns softmax(Q Kᵀ / √d_k) V, equation 1, where position i attends to the positions j with |i - j| <= window // 2.
+    """Returns softmax(Q Kᵀ / √d_k) V, equation 1, where position i attends to the positions j with |i - j| <=
+    window // 2.
 
     Args:
         q: queries [B, H, S, K].
         k: keys [B, H, S, K].
         v: values [B, H, S, E].
-        window: the size r of the neighborhood, at least 1. An even r has the neighborhood of r + 1, because it is centered.
-        mask: boolean, four axes that broadcast to [B, H, 1, S]; True at keys that may be attended to. A neighborhood without such a
-            key, as far inside padding, is not masked.
+        window: the size r of the neighborhood, at least 1. An even r has the neighborhood of r + 1, because it is
+            centered.
+        mask: boolean, four axes that broadcast to [B, H, 1, S]; True at keys that may be attended to. A neighborhood
+            without such a key, as far inside padding, is not masked.
 
     Returns:
         [B, H, S, E]. The softmax is computed in float32.
@@ -84,8 +96,8 @@ def restricted_attention(q, k, v, window: int, mask=None):
         raise ValueError(f"Expected a window of at least one position. Received: window={window}.")
     if mask is not None and (len(mask.shape) != 4 or mask.shape[2] != 1):
         raise ValueError(
-            "Expected a mask that is the same for all queries, [B, 1, 1, S] or [B, H, 1, S]: restricted attention has no tensor of size "
-            f"S · S. Received: shape {tuple(mask.shape)}."
+            "Expected a mask that is the same for all queries, [B, 1, 1, S] or [B, H, 1, S]: restricted attention has "
+            f"no tensor of size S · S. Received: shape {tuple(mask.shape)}."
         )
     batch, heads, length, _ = ops.shape(q)
     reach, block = _sizes(window, length)
@@ -96,7 +108,8 @@ def restricted_attention(q, k, v, window: int, mask=None):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class RestrictedSelfAttention(MultiHeadAttention):
-    """Multi-head self-attention in which each position attends to a neighborhood around it. It has the weights of `MultiHeadAttention`.
+    """Multi-head self-attention in which each position attends to a neighborhood around it. It has the weights of
+    `MultiHeadAttention`.
 
     Args:
         num_heads: number of heads, h.
@@ -109,15 +122,16 @@ class RestrictedSelfAttention(MultiHeadAttention):
 
     Call arguments:
         query: [B, S, D].
-        attention_mask: boolean, a shape that broadcasts to [B, H, 1, S]; True at positions that may be attended to. The layer combines
+        attention_mask: boolean, a shape that broadcasts to [B, H, 1, S]; True at positions that may be attended to. The
+        layer combines
             it with a mask that Keras attaches to the query.
 
     Returns:
         [B, S, D].
 
     Raises:
-        ValueError: `window` is not positive, the function or the dropout rate is another one, the mask differs between queries, or the
-            call has a `memory` or a `cache`.
+        ValueError: `window` is not positive, the function or the dropout rate is another one, the mask differs between
+            queries, or the call has a `memory` or a `cache`.
     """
 
     def __init__(
@@ -135,21 +149,28 @@ class RestrictedSelfAttention(MultiHeadAttention):
         if window < 1:
             raise ValueError(f"Expected a window of at least one position. Received: window={window}.")
         if function != "scaled":
-            raise ValueError(f"Expected `function` to be scaled in restricted self-attention. Received: function={function}.")
+            raise ValueError(
+                f"Expected `function` to be scaled in restricted self-attention. Received: function={function}."
+            )
         if dropout:
-            raise ValueError(f"Expected no dropout of the weights in restricted self-attention. Received: dropout={dropout}.")
+            raise ValueError(
+                f"Expected no dropout of the weights in restricted self-attention. Received: dropout={dropout}."
+            )
         self.window = window
 
     def _attend(self, q, k, v, mask, training=False):
         return restricted_attention(q, k, v, self.window, mask)
 
     def _weights(self, q, k, mask):
-        # For pictures of short sequences. Attention returns its weights if the values are the rows of the identity matrix.
+        # For pictures of short sequences. Attention returns its weights if the values are the rows of the identity
+        # matrix.
         return self._attend(q, k, ops.eye(k.shape[2], dtype=k.dtype)[None, None], mask)
 
     def call(self, query, memory=None, attention_mask=None, cache=None, training=False):
         if memory is not None or cache is not None:
-            raise ValueError("Expected a `query` alone, because restricted self-attention takes no `memory` and no `cache`.")
+            raise ValueError(
+                "Expected a `query` alone, because restricted self-attention takes no `memory` and no `cache`."
+            )
         return super().call(query, attention_mask=attention_mask)
 
     def get_config(self):

@@ -1,7 +1,7 @@
 """Encoder and decoder layers (section 3.1): the output of every sub-layer is LayerNorm(x + Dropout(Sublayer(x))).
 
-By option, it is x + Dropout(Sublayer(LayerNorm(x))), pre-norm (Xiong et al. 2020, https://arxiv.org/abs/2002.04745). Weights have the same
-names in both.
+By option, it is x + Dropout(Sublayer(LayerNorm(x))), pre-norm (Xiong et al. 2020, https://arxiv.org/abs/2002.04745).
+Weights have the same names in both.
 """
 
 import keras
@@ -81,19 +81,25 @@ class _StackLayer(keras.layers.Layer):
         self.options |= {"activation": activation, "norm": norm, "norm_epsilon": norm_epsilon}
         self.self_attention = self._attention("self_attention", attention_window)
         self.self_attention_norm = self._add_and_norm("self_attention_norm")
-        self.feed_forward = FeedForward(d_ff, activation, activation_dropout, name="feed_forward", dtype=self.dtype_policy)
+        self.feed_forward = FeedForward(
+            d_ff, activation, activation_dropout, name="feed_forward", dtype=self.dtype_policy
+        )
         self.feed_forward_norm = self._add_and_norm("feed_forward_norm")
         self.supports_masking = True
 
     def _attention(self, name: str, window: int = 0) -> MultiHeadAttention:
-        options = {key: self.options[key] for key in ("num_heads", "d_k", "d_v")} | {"use_bias": self.options["attention_bias"]}
+        options = {key: self.options[key] for key in ("num_heads", "d_k", "d_v")} | {
+            "use_bias": self.options["attention_bias"]
+        }
         options |= {"function": self.options["attention"], "dropout": self.options["attention_dropout"]}
         options |= {"name": name, "dtype": self.dtype_policy}
         return RestrictedSelfAttention(**options, window=window) if window else MultiHeadAttention(**options)
 
     def _add_and_norm(self, name: str) -> AddAndNorm:
         pre = self.options["norm"] == PRE
-        return AddAndNorm(self.options["dropout"], self.options["norm_epsilon"], pre, name=name, dtype=self.dtype_policy)
+        return AddAndNorm(
+            self.options["dropout"], self.options["norm_epsilon"], pre, name=name, dtype=self.dtype_policy
+        )
 
     def _build_attention(self, attention, norm, x_shape, memory_shape):
         attention.build(x_shape, memory_shape)
@@ -122,19 +128,21 @@ class EncoderLayer(_StackLayer):
         d_v: width of the values of one head.
         d_ff: inner width of the feed-forward network.
         dropout: P_drop.
-        attention_window: the size r of the neighborhood that self-attention is restricted to (section 4): position i attends to the
-            positions j with |i - j| <= r // 2. 0 does not restrict it.
+        attention_window: the size r of the neighborhood that self-attention is restricted to (section 4): position i
+            attends to the positions j with |i - j| <= r // 2. 0 does not restrict it.
         attention_dropout: dropout rate of the attention weights; not in the paper.
         activation_dropout: dropout rate between the two layers of the feed-forward network; not in the paper.
         attention_bias: whether the projections of attention have a bias; not in the paper.
-        attention: name of the attention function, "scaled" as in the paper, "unscaled" or "additive"; see `MultiHeadAttention`.
+        attention: name of the attention function, "scaled" as in the paper, "unscaled" or "additive"; see
+            `MultiHeadAttention`.
         activation: of the feed-forward network; see `FeedForward`.
         norm: where layer normalization is, "post" as in the paper or "pre"; see `AddAndNorm`.
         norm_epsilon: see `AddAndNorm`.
 
     Call arguments:
         x: [B, S, D]. A mask that Keras attaches to it is a padding mask.
-        attention_mask: boolean, [B, S, S] or a shape that broadcasts to [B, H, S, S]; True where a query may attend. With an
+        attention_mask: boolean, [B, S, S] or a shape that broadcasts to [B, H, S, S]; True where a query may attend.
+        With an
             `attention_window`, its size must be 1 along the queries.
 
     Returns:
@@ -144,7 +152,9 @@ class EncoderLayer(_StackLayer):
         ValueError: an option has a value that it cannot have.
     """
 
-    def __init__(self, num_heads: int, d_k: int, d_v: int, d_ff: int, dropout: float, attention_window: int = 0, **kwargs):
+    def __init__(
+        self, num_heads: int, d_k: int, d_v: int, d_ff: int, dropout: float, attention_window: int = 0, **kwargs
+    ):
         super().__init__(num_heads, d_k, d_v, d_ff, dropout, attention_window=attention_window, **kwargs)
         self.attention_window = attention_window
 
@@ -167,16 +177,19 @@ class DecoderLayer(_StackLayer):
     """Decoder layer: self-attention, attention to the encoder output, then the feed-forward network.
 
     Args:
-        num_heads, d_k, d_v, d_ff, dropout, attention_dropout, activation_dropout, attention_bias, attention, activation, norm,
-            norm_epsilon: see `EncoderLayer`.
+        num_heads, d_k, d_v, d_ff, dropout, attention_dropout, activation_dropout, attention_bias, attention,
+            activation, norm, norm_epsilon: see `EncoderLayer`.
 
     Call arguments:
         x: [B, T, D].
-        memory: the encoder output [B, S, D], or its keys and values from `cross_attention.keys_values`. A mask that Keras attaches to it
+        memory: the encoder output [B, S, D], or its keys and values from `cross_attention.keys_values`. A mask that
+        Keras attaches to it
             is a padding mask.
-        attention_mask: boolean, [B, T, T] or a shape that broadcasts to [B, H, T, T]; True where a target position may attend. `None` is
+        attention_mask: boolean, [B, T, T] or a shape that broadcasts to [B, H, T, T]; True where a target position may
+        attend. `None` is
             causal: no position attends to a later one (section 3.2.3).
-        cross_attention_mask: boolean, [B, T, S] or a shape that broadcasts to [B, H, T, S]; True where a target position may attend to a
+        cross_attention_mask: boolean, [B, T, S] or a shape that broadcasts to [B, H, T, S]; True where a target
+        position may attend to a
             source position.
         cache: keys and values of the positions before x, or `()` if there are none; see `MultiHeadAttention`.
 
@@ -203,6 +216,8 @@ class DecoderLayer(_StackLayer):
 
     def call(self, x, memory, attention_mask=None, cross_attention_mask=None, cache=None, training=False):
         x, grown = self.self_attend(x, attention_mask, () if cache is None else cache, training)
-        y = self.cross_attention(self.cross_attention_norm.read(x), memory, attention_mask=cross_attention_mask, training=training)
+        y = self.cross_attention(
+            self.cross_attention_norm.read(x), memory, attention_mask=cross_attention_mask, training=training
+        )
         x = self._feed_forward(self.cross_attention_norm(x, y, training=training), training)
         return x if cache is None else (x, grown)

@@ -1,4 +1,5 @@
-"""States of a decoder that must follow their beams. The search never reorders a state; it says which beam each beam continues.
+"""States of a decoder that must follow their beams. The search never reorders a state; it says which beam each beam
+continues.
 
 Letters: B sentences, W beams, T tokens written so far.
 """
@@ -22,8 +23,8 @@ def parents(ancestors):
 def follow(state, ancestors):
     """Reorders a state from the previous position, so that each beam has that of its own hypothesis.
 
-    A recurrent decoder and a scorer with a state for each beam call this once at every position, before they use their state. Nothing
-    changes before the first token.
+    A recurrent decoder and a scorer with a state for each beam call this once at every position, before they use their
+    state. Nothing changes before the first token.
 
     Args:
         state: nest of tensors [B, W, …].

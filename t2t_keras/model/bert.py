@@ -1,7 +1,8 @@
-"""BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805): the encoder reads one sentence or two, and is trained on text alone.
+"""BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805): the encoder reads one sentence or two, and is trained on
+text alone.
 
-A text is [CLS] A [SEP], or [CLS] A [SEP] B [SEP]. A vector is added to the embeddings of the second sentence. The first position stands
-for the whole text. Letters: B rows, S tokens, M masked words, D d_model, V vocabulary, C classes.
+A text is [CLS] A [SEP], or [CLS] A [SEP] B [SEP]. A vector is added to the embeddings of the second sentence. The first
+position stands for the whole text. Letters: B rows, S tokens, M masked words, D d_model, V vocabulary, C classes.
 """
 
 import dataclasses
@@ -21,10 +22,11 @@ from t2t_keras.model.protocols import SequenceModel
 
 
 class PairEncoder(TransformerEncoder):
-    """The encoder of the Transformer for one sentence or two: it adds a vector to the second, whose tokens follow the first EOS, [SEP].
+    """The encoder of the Transformer for one sentence or two: it adds a vector to the second, whose tokens follow the
+    first EOS, [SEP].
 
-    That vector stands for both segment embeddings of BERT: that of the first sentence is part of its positions. Without a second sentence,
-    this is the encoder of a translator.
+    That vector stands for both segment embeddings of BERT: that of the first sentence is part of its positions. Without
+    a second sentence, this is the encoder of a translator.
     """
 
     def build(self, input_shape):
@@ -49,7 +51,9 @@ class _PairModel(SequenceModel):
     def __init__(self, config, name: str, **kwargs):
         super().__init__(config, name=name, **kwargs)
         policy = {"dtype": self.dtype_policy}
-        embedding = SharedEmbedding(config.vocab_size, config.d_model, logits_bias=self.predicts_words, name="embedding", **policy)
+        embedding = SharedEmbedding(
+            config.vocab_size, config.d_model, logits_bias=self.predicts_words, name="embedding", **policy
+        )
         self.encoder = PairEncoder(config.encoder, embedding=embedding, **policy)
         self.pooler = Dense(config.d_model, activation="tanh", name="pooler", **policy)
         self.pooler.build((None, config.d_model))  # Here, so that its weights have the same names in every model.
@@ -120,8 +124,8 @@ class Bert(_PairModel):
     def losses(self, tokens, masked, target, following, label_smoothing: float, training: bool = False) -> dict:
         """Computes the losses of both heads.
 
-        The loss of a text's second sentence counts as often as the text has masked words, so that both means of BERT's objective have one
-        denominator, on any number of devices.
+        The loss of a text's second sentence counts as often as the text has masked words, so that both means of BERT's
+        objective have one denominator, on any number of devices.
 
         Args:
             tokens: [B, S] int.
@@ -132,17 +136,24 @@ class Bert(_PairModel):
             training: whether to apply dropout.
 
         Returns:
-            Sums, [] float32: "objective", what training minimises; "loss", of the masked words, and "right", the number of those that
-            are most likely; "next_loss", "next_right", the same of the texts, and "texts", their number.
+            Sums, [] float32: "objective", what training minimises; "loss", of the masked words, and "right", the number
+            of those that are most likely; "next_loss", "next_right", the same of the texts, and "texts", their number.
         """
         hidden = self(tokens, training=training)
         logits = self.word_logits(hidden, masked)
         smoothed, loss = cross_entropy(logits, target, label_smoothing)
-        right = ops.cast(ops.equal(ops.argmax(logits, axis=-1), ops.cast(target, "int32")), "float32") * token_mask(target)
+        right = ops.cast(ops.equal(ops.argmax(logits, axis=-1), ops.cast(target, "int32")), "float32") * token_mask(
+            target
+        )
         logits, following = self.following_logits(hidden), following[:, 0]
         answer, texts = ops.maximum(following - 1, 0), token_mask(following)
-        next_loss = ops.sparse_categorical_crossentropy(answer, logits, from_logits=True) * ops.sum(token_mask(target), axis=1)
-        next_right = ops.cast(ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), ops.cast(answer, "int32")), "float32") * texts
+        next_loss = ops.sparse_categorical_crossentropy(answer, logits, from_logits=True) * ops.sum(
+            token_mask(target), axis=1
+        )
+        next_right = (
+            ops.cast(ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), ops.cast(answer, "int32")), "float32")
+            * texts
+        )
         sums = {"objective": ops.sum(smoothed) + ops.sum(next_loss), "loss": loss, "right": right}
         sums |= {"next_loss": next_loss, "next_right": next_right, "texts": texts}
         return {name: ops.sum(value) for name, value in sums.items()}
@@ -167,7 +178,10 @@ class Classifier(_PairModel):
     def __init__(self, config: ClassifierConfig, name: str = "classifier", **kwargs):
         super().__init__(ClassifierConfig(**config) if isinstance(config, dict) else config, name=name, **kwargs)
         if not self.config.labels:
-            raise ValueError("Expected `labels`, the names of the classes. Received none. t2t-classify reads them from the training text.")
+            raise ValueError(
+                "Expected `labels`, the names of the classes. Received none. t2t-classify reads them from the training "
+                "text."
+            )
         config, policy = self.config, {"dtype": self.dtype_policy}
         self.pooled_dropout = Dropout(config.dropout, name="pooled_dropout", **policy)
         self.classes = Dense(len(config.names), name="classes", **policy)
@@ -192,7 +206,8 @@ class Classifier(_PairModel):
             training: whether to apply dropout.
 
         Returns:
-            Sums, [] float32: "objective", what training minimises; "loss", in nats, and "right", the number of right classes.
+            Sums, [] float32: "objective", what training minimises; "loss", in nats, and "right", the number of right
+            classes.
         """
         logits, classes = self.class_logits(tokens, training), ops.arange(1, len(self.config.names) + 1, dtype="int32")
         is_class = ops.cast(ops.equal(label[:, :1], classes), "float32")  # [B, C]; no class in an empty row.

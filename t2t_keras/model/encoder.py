@@ -32,19 +32,27 @@ def word_dropout(config: ModelConfig, side: str, policy: dict) -> list[WordDropo
 class TransformerEncoder(SequenceModel):
     """Embeddings, positions and the stack of encoder layers: ids [B, S] int, 0-padded → [B, S, D].
 
-    Weights are named "transformer/embedding/matrix", "transformer/encoder_0/…" and so on, also inside another model: an encoder starts from
-    the checkpoint of a translator. The embedding of a vocabulary of the source is "transformer/source_embedding/matrix".
+    Weights are named "transformer/embedding/matrix", "transformer/encoder_0/…" and so on, also inside another model: an
+    encoder starts from the checkpoint of a translator. The embedding of a vocabulary of the source is
+    "transformer/source_embedding/matrix".
 
     Args:
-        config: options of the network, a `ModelConfig` or a dictionary of its fields. Those of the decoder do not matter.
+        config: options of the network, a `ModelConfig` or a dictionary of its fields. Those of the decoder do not
+            matter.
         embedding: the embedding, if it is shared with a decoder.
     """
 
-    def __init__(self, config: ModelConfig, name: str = "transformer", embedding: SharedEmbedding | None = None, **kwargs):
+    def __init__(
+        self, config: ModelConfig, name: str = "transformer", embedding: SharedEmbedding | None = None, **kwargs
+    ):
         super().__init__(ModelConfig(**config) if isinstance(config, dict) else config, name=name, **kwargs)
         config, policy = self.config, {"dtype": self.dtype_policy}
         options = {key: getattr(config, key) for key in (*LAYER_OPTIONS, "attention_window")}
-        rows, of_side = (config.source_vocab_size, "source_embedding") if config.source_vocab_size else (config.vocab_size, "embedding")
+        rows, of_side = (
+            (config.source_vocab_size, "source_embedding")
+            if config.source_vocab_size
+            else (config.vocab_size, "embedding")
+        )
         self.embedding = embedding or SharedEmbedding(rows, config.d_model, name=of_side, **policy)
         self.positions = (
             LearnedPositions(config.learned_positions, name="positions", **policy)

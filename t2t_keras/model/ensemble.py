@@ -15,8 +15,8 @@ def mean(logits: Sequence, weights: Sequence[float], of: str = "probabilities"):
     Args:
         logits: [..., V] float32 of each model.
         weights: of the models; they sum to 1.
-        of: what the mean is of. "probabilities": the result is log Σ w P, where one model can make up for another. "logs": Σ w log P, up to
-            a constant, where each model can veto.
+        of: what the mean is of. "probabilities": the result is log Σ w P, where one model can make up for another.
+            "logs": Σ w log P, up to a constant, where each model can veto.
 
     Returns:
         Logits [..., V].
@@ -30,21 +30,27 @@ def mean(logits: Sequence, weights: Sequence[float], of: str = "probabilities"):
 
 
 class Ensemble(EncoderDecoder):
-    """Translates with several models over one vocabulary, of any sizes and architectures. It costs as much as all of them together.
+    """Translates with several models over one vocabulary, of any sizes and architectures. It costs as much as all of
+    them together.
 
     Args:
         models: the models.
         weights: their weights, positive numbers, which are divided by their sum; empty: all the same.
         of: what the mean of the predictions is of, "probabilities" or "logs"; see `mean`.
-        sources: for each model, the number of the source that it reads, where models have other sub-words for the same text; empty: all
-            read one. With several, `encode` takes a tuple of them, and alignments are those of models that read the first.
+        sources: for each model, the number of the source that it reads, where models have other sub-words for the same
+            text; empty: all read one. With several, `encode` takes a tuple of them, and alignments are those of models
+            that read the first.
 
     Raises:
         ValueError: an argument is invalid, or the models have vocabularies of different sizes.
     """
 
     def __init__(
-        self, models: Sequence[EncoderDecoder], weights: Sequence[float] = (), of: str = "probabilities", sources: Sequence[int] = ()
+        self,
+        models: Sequence[EncoderDecoder],
+        weights: Sequence[float] = (),
+        of: str = "probabilities",
+        sources: Sequence[int] = (),
     ):
         check_ensemble(len(models), weights, of)
         weights = list(weights) or [1.0] * len(models)
@@ -60,7 +66,10 @@ class Ensemble(EncoderDecoder):
     def encode(self, source, training=False) -> tuple:
         """Encodes a source, or a tuple of several, with each model; see `EncoderDecoder.encode`."""
         sources = source if isinstance(source, tuple) else (source,)
-        return tuple(model.encode(sources[number], training=training) for model, number in zip(self.models, self.sources, strict=True))
+        return tuple(
+            model.encode(sources[number], training=training)
+            for model, number in zip(self.models, self.sources, strict=True)
+        )
 
     def initial_state(self, memory: tuple, beams: int) -> tuple:
         """Returns the state of each model; see `EncoderDecoder.initial_state`."""

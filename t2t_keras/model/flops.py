@@ -1,7 +1,8 @@
 """Floating-point operations of the network's matrix products, counted from shapes (Table 2 estimates them from time).
 
-One multiplication and addition are two operations. Softmax, layer norm, dropout and the other operations that are linear in the
-activations are not counted. Nor are the sums and tanh of additive attention, whose product with v has the operations of Q Kᵀ.
+One multiplication and addition are two operations. Softmax, layer norm, dropout and the other operations that are
+linear in the activations are not counted. Nor are the sums and tanh of additive attention, whose product with v has the
+operations of Q Kᵀ.
 """
 
 from t2t_keras.config import ADDITIVE, ModelConfig
@@ -9,7 +10,9 @@ from t2t_keras.layers.restricted_attention import computed_scores
 
 
 def _attention(config: ModelConfig, scores):
-    """The two products of equation 1 for one sentence, in all heads: Q Kᵀ, which has so many scores, and its product with V."""
+    """The two products of equation 1 for one sentence, in all heads: Q Kᵀ, which has so many scores, and its product
+    with V.
+    """
     return 2 * scores * config.num_heads * (config.d_k + config.d_v)
 
 
@@ -28,9 +31,10 @@ def _of_token(config: ModelConfig) -> tuple[int, int]:
 def memory_cost(config: ModelConfig, rows: int, source: int, target: int = 0) -> float:
     """Estimates the memory that a micro-batch takes, in arbitrary units, to compare shapes.
 
-    The attention weights [H, T, S] grow with the square of the length. With heads of width 64 they are as large as a layer's other
-    activations, about 12 of width d_model, at a length of about 770 tokens. Restricted self-attention has fewer weights in the encoder.
-    Additive attention has three tensors [H, T, S, K] in the gradient of one layer, while the activations of all layers are kept.
+    The attention weights [H, T, S] grow with the square of the length. With heads of width 64 they are as large as a
+    layer's other activations, about 12 of width d_model, at a length of about 770 tokens. Restricted self-attention has
+    fewer weights in the encoder. Additive attention has three tensors [H, T, S, K] in the gradient of one layer, while
+    the activations of all layers are kept.
     """
     scores = computed_scores(config.attention_window, source) + source * target + target * target
     cost = source + target + scores / 770
@@ -43,8 +47,8 @@ def memory_cost(config: ModelConfig, rows: int, source: int, target: int = 0) ->
 def search_memory(config: ModelConfig, beams: int, length: int) -> int:
     """Estimates the bytes that a beam search in float32 takes for one sentence, at its last token.
 
-    Every beam attends to the keys of all beams, so the attention weights of a layer grow with the square of their number. Additive
-    attention compares the query of each beam with each key, [H, W, W T, K].
+    Every beam attends to the keys of all beams, so the attention weights of a layer grow with the square of their
+    number. Additive attention compares the query of each beam with each key, [H, W, W T, K].
 
     Args:
         config: the sizes of the network.
@@ -52,7 +56,8 @@ def search_memory(config: ModelConfig, beams: int, length: int) -> int:
         length: maximum length of a translation, T.
     """
     scores, copies = beams * beams * length, 4
-    states = 2 * config.decoder_layers * beams * length * config.num_heads * (config.d_k + config.d_v)  # Of this step and the next one.
+    # Of this step and the next one.
+    states = 2 * config.decoder_layers * beams * length * config.num_heads * (config.d_k + config.d_v)
     compared = 2 * config.num_heads * scores * config.d_k if config.attention == ADDITIVE else 0
     return 4 * (copies * (config.num_heads * scores + beams * config.vocab_size) + states + compared) + 8 * scores
 
@@ -60,7 +65,8 @@ def search_memory(config: ModelConfig, beams: int, length: int) -> int:
 def forward(config: ModelConfig, rows, source, target):
     """Counts the operations of a forward pass, padding included.
 
-    Training needs three times as many: the gradients of both factors of a product take as many operations as the product itself.
+    Training needs three times as many: the gradients of both factors of a product take as many operations as the
+    product itself.
 
     Args:
         config: the sizes of the network.

@@ -1,11 +1,12 @@
 """The loss of section 5.4 from the output of the decoder, without a tensor of all logits [tokens, V].
 
-With hidden states h and the shared matrix E, logits are h Eᵀ, or with a bias, h Eᵀ + b. Logits, softmax and all gradients are computed for
-a block of tokens at a time. The gradients are ready at the end of the forward pass: the loss is a sum over tokens, so the gradient from
-above is one factor. This is known as fused linear cross entropy (Hsu et al. 2024, https://arxiv.org/abs/2410.10989, section 3.2).
-`loss.py` has the plain equation.
+With hidden states h and the shared matrix E, logits are h Eᵀ, or with a bias, h Eᵀ + b. Logits, softmax and all
+gradients are computed for a block of tokens at a time. The gradients are ready at the end of the forward pass: the loss
+is a sum over tokens, so the gradient from above is one factor. This is known as fused linear cross entropy (Hsu et al.
+2024, https://arxiv.org/abs/2410.10989, section 3.2). `loss.py` has the plain equation.
 
-Two passes over the same tokens, with other dropout, are computed in pairs of blocks, with the divergence of their distributions.
+Two passes over the same tokens, with other dropout, are computed in pairs of blocks, with the divergence of their
+distributions.
 """
 
 from typing import NamedTuple
@@ -36,16 +37,22 @@ class Consistency(NamedTuple):
 
 
 def r_drop(alpha: float) -> Consistency:
-    """R-Drop (Liang et al. 2021, https://arxiv.org/abs/2106.14448, equation 4), halved: the loss then compares with that of one pass."""
+    """R-Drop (Liang et al. 2021, https://arxiv.org/abs/2106.14448, equation 4), halved: the loss then compares with
+    that of one pass.
+    """
     return Consistency(0.5, 0.5, alpha / 4, alpha / 4)
 
 
 def simcut(alpha: float) -> Consistency:
-    """SimCut (Gao et al. 2022, https://aclanthology.org/2022.naacl-main.289, equation 5), whose second pass lacks words."""
+    """SimCut (Gao et al. 2022, https://aclanthology.org/2022.naacl-main.289, equation 5), whose second pass lacks
+    words.
+    """
     return Consistency(1.0, 0.0, alpha, 0.0)
 
 
-def linear_cross_entropy(hidden, matrix, target, label_smoothing: float, bias=None, consistency: Consistency | None = None) -> tuple:
+def linear_cross_entropy(
+    hidden, matrix, target, label_smoothing: float, bias=None, consistency: Consistency | None = None
+) -> tuple:
     """Sums the smoothed cross entropy and the negative log likelihood of all target tokens.
 
     Args:
@@ -57,7 +64,8 @@ def linear_cross_entropy(hidden, matrix, target, label_smoothing: float, bias=No
         consistency: weights of two passes; `None` for one.
 
     Returns:
-        Both sums, [] float32 in nats. Those of two passes are weighted, and the divergence is in the first. Only the first has a gradient.
+        Both sums, [] float32 in nats. Those of two passes are weighted, and the divergence is in the first. Only the
+        first has a gradient.
     """
     vocab_size, width = matrix.shape
     shares = consistency[:2] if consistency else (1.0,)  # Of the cross entropy of each pass.
@@ -97,37 +105,53 @@ def linear_cross_entropy(hidden, matrix, target, label_smoothing: float, bias=No
             h, token = (ops.take(values, ops.minimum(index, number - 1), axis=0) for values in (rows, ids))
             logits = sum(bias, ops.cast(ops.matmul(h, ops.transpose(e)), "float32"))
             p = ops.softmax(logits)
-            # log Σ exp(logits), computed from the most likely token: its p is at least 1 / V, so the logarithm is finite.
+            # log Σ exp(logits), computed from the most likely token: its p is at least 1 / V, so the logarithm is
+            # finite.
             log_sum = ops.max(logits, axis=-1) - ops.log(ops.max(p, axis=-1))
             of_token = ops.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
             mean = sum(map(ops.mean, bias), ops.matmul(ops.cast(h, "float32"), mean_e))
             smoothed = log_sum - (1 - label_smoothing) * of_token - label_smoothing * mean
             sums = sums + ops.sum(ops.stack([smoothed, log_sum - of_token]) * (weight * share), axis=1)
-            of_logits = p  # The gradient of one pass by its logits is p - q, where q is the smoothed distribution of the target.
+            # The gradient of one pass by its logits is p - q, where q is the smoothed distribution of the target.
+            of_logits = p
             if consistency:
                 diverged, of_divergence = divergence(logits, p, log_sum)
                 sums = sums + ops.stack([ops.sum(diverged * weight[: BLOCK // 2]), 0.0])
                 of_logits = share[:, None] * p + of_divergence
             if with_gradient:
-                # Times E and times h. Rounding would lose the small difference at the token, so what it loses there is added.
+                # Times E and times h. Rounding would lose the small difference at the token, so what it loses there is
+                # added.
                 rounded = ops.cast(of_logits, gradient_dtype)
-                exact, kept = (ops.take_along_axis(values, token[:, None], axis=-1)[:, 0] for values in (of_logits, rounded))
+                exact, kept = (
+                    ops.take_along_axis(values, token[:, None], axis=-1)[:, 0] for values in (of_logits, rounded)
+                )
                 token_weight = weight * (share * (1 - label_smoothing) - (exact - ops.cast(kept, "float32")))
-                of_h = ops.cast(ops.matmul(rounded, ops.cast(e, gradient_dtype)), "float32") - label_smoothing * share[:, None] * mean_e
+                of_h = (
+                    ops.cast(ops.matmul(rounded, ops.cast(e, gradient_dtype)), "float32")
+                    - label_smoothing * share[:, None] * mean_e
+                )
                 of_h = weight[:, None] * of_h - token_weight[:, None] * ops.take(matrix, token, axis=0)
                 of_rows = ops.scatter_update(of_rows, index[:, None], ops.cast(of_h, gradient_dtype))
                 token_weights = ops.scatter_update(token_weights, index[:, None], token_weight)
                 h = ops.cast(h, gradient_dtype) * ops.cast(weight[:, None], gradient_dtype)
                 of_matrix = of_matrix + ops.cast(ops.matmul(ops.transpose(rounded), h), "float32")
                 of_bias = [of_bias[0] + ops.matmul(weight, of_logits)] if bias else []
-            # Always 0. TensorFlow would otherwise compute several blocks at once, and memory would hold the logits of all of them.
+            # Always 0. TensorFlow would otherwise compute several blocks at once, and memory would hold the logits of
+            # all of them.
             wait = ops.cast(sums[0] + ops.sum(of_matrix[:1]) < -float("inf"), "int32")
             return start + BLOCK // passes + wait, sums, of_rows, of_matrix, token_weights, *of_bias
 
         nothing = ops.zeros((1,)), ops.zeros((1,)), ops.zeros((1,))
-        zeros = ops.zeros((number + 1, width), gradient_dtype), ops.zeros_like(matrix), ops.zeros((number + 1,)), *map(ops.zeros_like, bias)
+        zeros = (
+            ops.zeros((number + 1, width), gradient_dtype),
+            ops.zeros_like(matrix),
+            ops.zeros((number + 1,)),
+            *map(ops.zeros_like, bias),
+        )
         start = ops.zeros((), "int32"), ops.zeros((2,)), *(zeros if with_gradient else nothing)
-        _, sums, of_rows, of_matrix, token_weights, *of_bias = ops.while_loop(lambda start, *_: start < tokens, block, start)
+        _, sums, of_rows, of_matrix, token_weights, *of_bias = ops.while_loop(
+            lambda start, *_: start < tokens, block, start
+        )
 
         def gradient(upstream):
             factor = upstream[0]

@@ -1,4 +1,6 @@
-"""Label-smoothed cross entropy (section 5.4): the target distribution has 1 - ε at the token and spreads ε evenly over all V tokens."""
+"""Label-smoothed cross entropy (section 5.4): the target distribution has 1 - ε at the token and spreads ε evenly over
+all V tokens.
+"""
 
 import keras
 from keras import ops
@@ -13,11 +15,12 @@ def _pick(values, index):
 
 
 def cross_entropy(logits, target, label_smoothing: float) -> tuple:
-    """Computes the smoothed cross entropy -Σ_w q(w) log p(w) and the negative log likelihood -log p(token) of every token.
+    """Computes the smoothed cross entropy -Σ_w q(w) log p(w) and the negative log likelihood -log p(token) of every
+    token.
 
-    Training minimises the first; only it has a gradient. The second is comparable with the validation loss. With ε = 0 they are equal.
-    The gradient, p - q, is written by hand: automatic differentiation would read [B, T, V] many more times, which on a CPU takes longer
-    than the matrix products of a small model.
+    Training minimises the first; only it has a gradient. The second is comparable with the validation loss. With ε = 0
+    they are equal. The gradient, p - q, is written by hand: automatic differentiation would read [B, T, V] many more
+    times, which on a CPU takes longer than the matrix products of a small model.
 
     Args:
         logits: [B, T, V] float32.
@@ -41,7 +44,8 @@ def cross_entropy(logits, target, label_smoothing: float) -> tuple:
             q = (1 - label_smoothing) * ops.one_hot(target, vocab_size) + label_smoothing / vocab_size
             return (p - q) * upstream[0][..., None]
 
-        return ops.stack([smoothed, log_sum - token]), gradient  # One tensor, because PyTorch differentiates a single result.
+        # One tensor, because PyTorch differentiates a single result.
+        return ops.stack([smoothed, log_sum - token]), gradient
 
     smoothed, negative_log_likelihood = ops.unstack(both(logits) * token_mask(target), 2)
     return smoothed, negative_log_likelihood
@@ -66,7 +70,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     def __init__(self, label_smoothing: float = 0.1, name: str = "label_smoothed_cross_entropy", **kwargs):
         super().__init__(name=name, **kwargs)
         if self.reduction != "sum_over_batch_size":
-            raise ValueError(f"Expected no `reduction`: the loss is the mean over tokens. Received: reduction={self.reduction}.")
+            raise ValueError(
+                f"Expected no `reduction`: the loss is the mean over tokens. Received: reduction={self.reduction}."
+            )
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing must be in [0, 1). Received: label_smoothing={label_smoothing}.")
         self.label_smoothing = label_smoothing
@@ -79,7 +85,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         losses, weights = self.call(y_true, y_pred), token_mask(y_true)
         if sample_weight is not None:
             sample_weight = ops.cast(sample_weight, "float32")
-            weights = weights * (sample_weight if len(sample_weight.shape) == 2 else ops.reshape(sample_weight, (-1, 1)))
+            weights = weights * (
+                sample_weight if len(sample_weight.shape) == 2 else ops.reshape(sample_weight, (-1, 1))
+            )
         return ops.sum(losses * weights) / ops.maximum(ops.sum(weights), 1e-9)
 
     def get_config(self):

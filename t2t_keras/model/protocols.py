@@ -26,9 +26,10 @@ def make(architecture, options, dtype: str = "float32") -> "SequenceModel":
 class SequenceModel(keras.Model):
     """A model that a run can train for any task.
 
-    A subclass takes the options of its architecture and builds all weights when it is made, with initializers that support bfloat16. All
-    randomness comes from `keras.random.SeedGenerator`s, as in `layers.dropout.Dropout`, so that runs can be resumed. A call takes the
-    counted columns of a batch, [B, T] int, 0-padded: one array, or a tuple of several. A row may be all padding; its logits must be finite.
+    A subclass takes the options of its architecture and builds all weights when it is made, with initializers that
+    support bfloat16. All randomness comes from `keras.random.SeedGenerator`s, as in `layers.dropout.Dropout`, so that
+    runs can be resumed. A call takes the counted columns of a batch, [B, T] int, 0-padded: one array, or a tuple of
+    several. A row may be all padding; its logits must be finite.
 
     Args:
         config: the options, an object of the class that the architecture is registered with.
@@ -78,11 +79,12 @@ class SequenceModel(keras.Model):
 class EncoderDecoder(SequenceModel):
     """A model that translates: training, the search, scoring, alignments and exports use these methods and no others.
 
-    The memory and the state are nests of tensors [B, …]. The search drops rows of both when sentences are finished, and never reorders
-    beams: a state that must follow its beam is gathered with `model.beams.follow`, from the `ancestors` that `decode` receives.
+    The memory and the state are nests of tensors [B, …]. The search drops rows of both when sentences are finished, and
+    never reorders beams: a state that must follow its beam is gathered with `model.beams.follow`, from the `ancestors`
+    that `decode` receives.
 
-    `decode` with `state=None` computes whole sentences, for training and scoring; with a state it computes one more token, for the search.
-    Both compute the same logits, and the logits of a sentence do not depend on the others.
+    `decode` with `state=None` computes whole sentences, for training and scoring; with a state it computes one more
+    token, for the search. Both compute the same logits, and the logits of a sentence do not depend on the others.
     """
 
     def encode(self, source, training=False):
@@ -109,8 +111,8 @@ class EncoderDecoder(SequenceModel):
             memory: the result of `encode`.
             state: `None`, or the state from the previous `decode` or `initial_state`.
             position: number of tokens before; int or int32 scalar.
-            ancestors: in the search, [R, W, position + 1] int. ancestors[w, p] is the beam that read the token at position p of the
-                hypothesis of beam w; its last entry is w.
+            ancestors: in the search, [R, W, position + 1] int. ancestors[w, p] is the beam that read the token at
+                position p of the hypothesis of beam w; its last entry is w.
             training: whether to apply dropout.
 
         Returns:
@@ -119,7 +121,8 @@ class EncoderDecoder(SequenceModel):
         raise NotImplementedError
 
     def search_memory(self, beams: int, length: int) -> int:
-        """Estimates the bytes that a search takes for one sentence. By default it counts the logits; a large state adds to them.
+        """Estimates the bytes that a search takes for one sentence. By default it counts the logits; a large state adds
+        to them.
 
         Args:
             beams: number of hypotheses, W.
@@ -154,7 +157,8 @@ class EncoderDecoder(SequenceModel):
             training: whether to apply dropout.
 
         Returns:
-            The smoothed cross entropy and the negative log likelihood, [] float32 in nats. Only the first needs a gradient.
+            The smoothed cross entropy and the negative log likelihood, [] float32 in nats. Only the first needs a
+            gradient.
         """
         logits = self((source, shift_right(target)), training=training)
         return tuple(ops.sum(losses) for losses in cross_entropy(logits, target, label_smoothing))

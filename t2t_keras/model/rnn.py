@@ -1,11 +1,13 @@
-"""The recurrent translator with attention (Bahdanau et al. 2015, https://arxiv.org/abs/1409.0473), which the Transformer replaced.
+"""The recurrent translator with attention (Bahdanau et al. 2015, https://arxiv.org/abs/1409.0473), which the
+Transformer replaced.
 
 A bidirectional encoder reads the source; the decoder attends to it at each step, between two transitions of its state:
 
     h_1 … h_S = [forward; backward](x_1 … x_S)         s_0 = tanh(W mean(h))
     s_t, c_t = the conditional recurrence of y_(t-1)    P(y_t) = softmax(E tanh(W [s_t; c_t; y_(t-1)]))
 
-Letters: B sentences, R sentences in a search, W beams, S source tokens, T target tokens, D d_model, E width of embeddings, V vocabulary.
+Letters: B sentences, R sentences in a search, W beams, S source tokens, T target tokens, D d_model, E width of
+embeddings, V vocabulary.
 """
 
 import dataclasses
@@ -36,7 +38,8 @@ class ReadSource(NamedTuple):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class Rnn(EncoderDecoder):
-    """The recurrent encoder and decoder. A call maps a source and a shifted target to logits, as that of the `Transformer`.
+    """The recurrent encoder and decoder. A call maps a source and a shifted target to logits, as that of the
+    `Transformer`.
 
     Args:
         config: options of the network, an `RnnConfig` or a dictionary of its fields.
@@ -55,8 +58,12 @@ class Rnn(EncoderDecoder):
         self.embedding = SharedEmbedding(config.vocab_size, config.width, config.tie_logits, name="embedding", **policy)
         self.source_embedding = self.embedding
         if config.source_vocab_size:
-            self.source_embedding = SharedEmbedding(config.source_vocab_size, config.width, name="source_embedding", **policy)
-        self.encoder = [bidirectional(**cells, name=f"encoder_{index}", **policy) for index in range(config.encoder_layers)]
+            self.source_embedding = SharedEmbedding(
+                config.source_vocab_size, config.width, name="source_embedding", **policy
+            )
+        self.encoder = [
+            bidirectional(**cells, name=f"encoder_{index}", **policy) for index in range(config.encoder_layers)
+        ]
         self.decoder = ConditionalRecurrence(**cells, attention=config.attention, name="decoder", **policy)
         self.start = Dense(self.decoder.num_states * config.d_model, activation="tanh", name="start", **policy)
         self.readout = Dense(config.width, activation="tanh", name="readout", **policy)
@@ -97,7 +104,9 @@ class Rnn(EncoderDecoder):
         return [ops.repeat(state[:, None], beams, axis=1) for state in memory.start]
 
     def decode(self, target, memory: ReadSource, state=None, position=0, ancestors=None, training=False):
-        """Computes the logits of target tokens; see `EncoderDecoder.decode`. The state is that of the recurrence, [R, W, D] each."""
+        """Computes the logits of target tokens; see `EncoderDecoder.decode`. The state is that of the recurrence, [R,
+        W, D] each.
+        """
         y = self.target_dropout(self.embedding(target), training=training)
         if state is None:
             hidden, context, _ = self._unroll(y, memory)
@@ -131,18 +140,25 @@ class Rnn(EncoderDecoder):
         return self.output_dropout(self.readout(ops.concatenate([hidden, context, y], axis=-1)), training=training)
 
     def cross_entropy(self, source, target, label_smoothing: float, training=False) -> tuple:
-        """Sums the loss of section 5.4 in little memory; see `EncoderDecoder.cross_entropy` and `linear_cross_entropy`."""
+        """Sums the loss of section 5.4 in little memory; see `EncoderDecoder.cross_entropy` and
+        `linear_cross_entropy`.
+        """
         y = self.target_dropout(self.embedding(shift_right(target)), training=training)
         hidden, context, _ = self._unroll(y, self.encode(source, training=training))
-        matrix = ops.cast(self.embedding.logits_matrix, "float32")  # A tensor, because a custom gradient does not take variables.
+        # A tensor, because a custom gradient does not take variables.
+        matrix = ops.cast(self.embedding.logits_matrix, "float32")
         return linear_cross_entropy(self._output(hidden, context, y, training), matrix, target, label_smoothing)
 
     def align(self, target, memory: ReadSource):
-        """Aligns a target [B, T] with its source by the attention weights, [B, T, S] float32; see `EncoderDecoder.align`."""
+        """Aligns a target [B, T] with its source by the attention weights, [B, T, S] float32; see
+        `EncoderDecoder.align`.
+        """
         return self._unroll(self.embedding(target), memory)[2]
 
     def flops(self, rows, source, target):
-        """Counts the operations of a forward pass over B rows of S source and T target tokens; see `SequenceModel.flops`."""
+        """Counts the operations of a forward pass over B rows of S source and T target tokens; see
+        `SequenceModel.flops`.
+        """
         config, gates, memory = self.config, self.config.gates * self.config.d_model, 2 * self.config.d_model
         layers = [memory if index else config.width for index in range(config.encoder_layers)]
         of_source = sum(2 * gates * (inputs + config.d_model) for inputs in layers) + memory * config.d_model
@@ -152,11 +168,15 @@ class Rnn(EncoderDecoder):
         return 2 * rows * (source * of_source + start + target * (of_target + attention))
 
     def memory_cost(self, rows: int, source: int, target: int) -> float:
-        """See `SequenceModel.memory_cost`. The attention weights [T, S] are small beside the states, until sentences are long."""
+        """See `SequenceModel.memory_cost`. The attention weights [T, S] are small beside the states, until sentences
+        are long.
+        """
         return rows * (source + target + source * target / (8 * self.config.d_model))
 
     def search_memory(self, beams: int, length: int) -> int:
-        """See `EncoderDecoder.search_memory`. Additive attention compares the query of each beam with each key, [W, S, D]."""
+        """See `EncoderDecoder.search_memory`. Additive attention compares the query of each beam with each key, [W, S,
+        D].
+        """
         config, scores = self.config, beams * length
         compared = 2 * scores * config.d_model if config.attention == ADDITIVE else 0
         return super().search_memory(beams, length) + 4 * (4 * scores + compared)

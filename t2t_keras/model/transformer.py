@@ -1,4 +1,5 @@
-"""The Transformer (section 3, Figure 1): an encoder, a decoder, and the embedding matrix that they share, unless options say otherwise.
+"""The Transformer (section 3, Figure 1): an encoder, a decoder, and the embedding matrix that they share, unless
+options say otherwise.
 
 Letters: B sentences, S source tokens, T target tokens, D d_model, H heads, K d_k, E d_v, V vocabulary.
 """
@@ -30,7 +31,8 @@ class EncodedSource(NamedTuple):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class Transformer(EncoderDecoder):
-    """The Transformer. A call maps a source and a shifted target to logits; for search, `encode` once and `decode` step by step.
+    """The Transformer. A call maps a source and a shifted target to logits; for search, `encode` once and `decode` step
+    by step.
 
     Args:
         config: options of the network, a `ModelConfig` or a dictionary of its fields.
@@ -46,8 +48,12 @@ class Transformer(EncoderDecoder):
         super().__init__(ModelConfig(**config) if isinstance(config, dict) else config, name=name, **kwargs)
         config, policy = self.config, {"dtype": self.dtype_policy}
         options = {key: getattr(config, key) for key in LAYER_OPTIONS}
-        embedding = SharedEmbedding(config.vocab_size, config.d_model, config.tie_logits, config.logits_bias, name="embedding", **policy)
-        self.encoder = TransformerEncoder(config, name=name, embedding=None if config.source_vocab_size else embedding, **policy)
+        embedding = SharedEmbedding(
+            config.vocab_size, config.d_model, config.tie_logits, config.logits_bias, name="embedding", **policy
+        )
+        self.encoder = TransformerEncoder(
+            config, name=name, embedding=None if config.source_vocab_size else embedding, **policy
+        )
         self.embedding, self.positions = embedding, self.encoder.positions
         self.word_dropout = word_dropout(config, "target", policy)
         self.target_dropout = Dropout(config.dropout, name="target_dropout", **policy)
@@ -77,20 +83,21 @@ class Transformer(EncoderDecoder):
         return [[ops.zeros(shape, self.compute_dtype) for shape in shapes] for _ in self.decoder]
 
     def decode(self, target, memory: EncodedSource, state=None, position=0, ancestors=None, training=False):
-        """Computes the logits of target tokens. Training decodes whole sentences (`state=None`), search one token of T beams at a time.
+        """Computes the logits of target tokens. Training decodes whole sentences (`state=None`), search one token of T
+        beams at a time.
 
         Args:
             target: [B, T] int, the tokens at `position` … `position + T - 1`; the token at position 0 is BOS.
             memory: the result of `encode`.
             state: the cache from the previous `decode`, with the keys and values of all earlier targets.
             position: number of positions in the cache; int or int32 scalar.
-            ancestors: [B, T, position + 1] int, for beam search. The T targets are then not T positions, but T beams at one
-                `position`. ancestors[t, p] is the beam that read the token at position p of the hypothesis of beam t; its last entry
-                is t. The cache is never reordered.
+            ancestors: [B, T, position + 1] int, for beam search. The T targets are then not T positions, but T beams at
+                one `position`. ancestors[t, p] is the beam that read the token at position p of the hypothesis of beam
+                t; its last entry is t. The cache is never reordered.
 
         Returns:
-            The logits [B, T, V] float32, and the next cache: for each layer, keys [B, H, P, K] and values [B, H, P, E] of all P targets
-            so far.
+            The logits [B, T, V] float32, and the next cache: for each layer, keys [B, H, P, K] and values [B, H, P, E]
+            of all P targets so far.
         """
         x, state = self._decode(target, memory, state, position, ancestors, training)
         return ops.cast(self.embedding.logits(x), "float32"), state
@@ -101,7 +108,9 @@ class Transformer(EncoderDecoder):
         x = self.embedding(target)
         for layer in self.word_dropout:
             x = layer(x, training=training)
-        x = self.target_dropout(self.positions(x, position=position, step=1 if ancestors is None else 0), training=training)
+        x = self.target_dropout(
+            self.positions(x, position=position, step=1 if ancestors is None else 0), training=training
+        )
         x, cache = self._decoder_layers(self.decoder, x, memory, mask, cache, training)
         return self.norm(x) if self.norm else x, cache
 
@@ -145,7 +154,8 @@ class Transformer(EncoderDecoder):
         return x, grown
 
     def align(self, target, memory: EncodedSource):
-        """Aligns a target with its source: the attention to the source in the last decoder layer but one, averaged over the heads.
+        """Aligns a target with its source: the attention to the source in the last decoder layer but one, averaged over
+        the heads.
 
         That layer aligns best (Garg et al. 2019, https://aclanthology.org/D19-1453, section 4.1).
 
@@ -164,7 +174,9 @@ class Transformer(EncoderDecoder):
         return ops.mean(layer.cross_attention.weights_of(x, memory.keys_values[len(before)], memory.mask), axis=1)
 
     def flops(self, rows, source, target):
-        """Counts the operations of a forward pass over B rows of S source and T target tokens; see `model.flops.forward`."""
+        """Counts the operations of a forward pass over B rows of S source and T target tokens; see
+        `model.flops.forward`.
+        """
         return flops.forward(self.config, rows, source, target)
 
     def memory_cost(self, rows: int, source: int, target: int) -> float:

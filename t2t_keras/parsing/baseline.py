@@ -5,7 +5,9 @@ from t2t_keras.parsing.trees import TOP, Tree
 
 
 def right_branching(words: list[str]) -> Tree:
-    """Returns (TOP (S w (VP w (VP w … w)) .)): each verb phrase contains the rest of the sentence. A full stop ends the S."""
+    """Returns (TOP (S w (VP w (VP w … w)) .)): each verb phrase contains the rest of the sentence. A full stop ends the
+    S.
+    """
     leaves = [Tree(tag_of(word, UNKNOWN_TAG), word=word) for word in words]
     if not leaves:
         return Tree(TOP)

@@ -1,4 +1,5 @@
-"""Draws a tree as text, with the root on top and a line for each constituent. A sentence of any length fits the width of a terminal.
+"""Draws a tree as text, with the root on top and a line for each constituent. A sentence of any length fits the width
+of a terminal.
 
 TOP
 └── S

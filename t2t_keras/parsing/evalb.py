@@ -1,13 +1,15 @@
-"""Labelled bracketing recall, precision and F1, as EVALB (Sekine and Collins, 1997) counts them with its parameters COLLINS.prm.
+"""Labelled bracketing recall, precision and F1, as EVALB (Sekine and Collins, 1997) counts them with its parameters
+COLLINS.prm.
 
-A bracket is a constituent's label and its span of words, after these steps in the gold tree and in the parsed tree separately:
+A bracket is a constituent's label and its span of words, after these steps in the gold tree and in the parsed tree
+separately:
 
 - Words with a tag in `DELETED` (punctuation and traces) are removed, then constituents without words.
-- Function tags and indices are removed from labels. PRT counts as ADVP. Brackets labelled TOP, and the unlabelled outermost bracket of
-  treebank files, are not counted.
+- Function tags and indices are removed from labels. PRT counts as ADVP. Brackets labelled TOP, and the unlabelled
+  outermost bracket of treebank files, are not counted.
 
-A bracket of the parsed tree matches a bracket of the gold tree with the same label and span; equal brackets match one to one. With the
-sums over all sentences:
+A bracket of the parsed tree matches a bracket of the gold tree with the same label and span; equal brackets match one
+to one. With the sums over all sentences:
 
     recall = matched / gold     precision = matched / parsed     F1 = 2 · recall · precision / (recall + precision)
 """
@@ -53,7 +55,9 @@ class Scores:
     correct_tags: int = 0
 
     def __add__(self, other: "Scores") -> "Scores":
-        return Scores(*(mine + theirs for mine, theirs in zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
+        return Scores(
+            *(mine + theirs for mine, theirs in zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True))
+        )
 
     @property
     def valid(self) -> int:
@@ -148,7 +152,9 @@ def score_sentence(gold: Tree, parsed: Tree | None) -> Scores:
         no_crossing=int(crossing == 0),
         few_crossing=int(crossing <= 2),
         words=len(gold_words),
-        correct_tags=sum(_same_tag(one.label, other.label) for one, other in zip(gold_words, parsed_words, strict=True)),
+        correct_tags=sum(
+            _same_tag(one.label, other.label) for one, other in zip(gold_words, parsed_words, strict=True)
+        ),
     )
 
 

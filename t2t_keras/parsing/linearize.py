@@ -2,7 +2,8 @@
 
     (TOP (S (NP (PRP it)) (VP (VBZ works)) (. .)))   ↔   (S (NP PRP )NP (VP VBZ )VP . )S   and the words   it works .
 
-A token is an opening bracket with its label, a closing bracket with its label, or the tag of the next word. TOP and the words are left out.
+A token is an opening bracket with its label, a closing bracket with its label, or the tag of the next word. TOP and the
+words are left out.
 """
 
 import re
@@ -14,7 +15,8 @@ from t2t_keras.parsing.trees import TOP, Tree, preterminals, walk
 UNKNOWN_TAG = "XX"  # Tag of a word that the sequence has no tag for.
 # Words whose tag follows from the word, and those tags. EVALB leaves out words by these tags.
 _PUNCTUATION = {
-    ",": ",", ".": ".", "?": ".", "!": ".", "``": "``", "`": "``", "''": "''", ":": ":", ";": ":", "--": ":", "-": ":", "...": ":"
+    ",": ",", ".": ".", "?": ".", "!": ".", "``": "``", "`": "``", "''": "''", ":": ":", ";": ":", "--": ":", "-": ":",
+    "...": ":"
 }  # fmt: skip
 _TOKEN = re.compile(r"([()]?)([^()\s]+)", re.ASCII)
 
@@ -22,22 +24,30 @@ _TOKEN = re.compile(r"([()]?)([^()\s]+)", re.ASCII)
 def to_tokens(tree: Tree) -> list[str]:
     """Converts a tree, as `clean` returns it, to tokens."""
     return [
-        node.label if node.word else f"({node.label}" if entered else f"){node.label}" for node, entered in walk(tree) if node is not tree
+        node.label if node.word else f"({node.label}" if entered else f"){node.label}"
+        for node, entered in walk(tree)
+        if node is not tree
     ]
 
 
 def phrases(tree: Tree, most: int) -> Iterator[Tree]:
-    """Yields the constituents of at most `most` words as trees of their own, except those that are alone in another one.
+    """Yields the constituents of at most `most` words as trees of their own, except those that are alone in another
+    one.
 
-    Short phrases show a model which word a tag belongs to. A small treebank has too few sentences to learn it from them alone.
+    Short phrases show a model which word a tag belongs to. A small treebank has too few sentences to learn it from them
+    alone.
     """
     for node, entered in walk(tree):
         if entered and len(node.children) > 1:
-            yield from (Tree(TOP, [child]) for child in node.children if not child.word and len(preterminals(child)) <= most)
+            yield from (
+                Tree(TOP, [child]) for child in node.children if not child.word and len(preterminals(child)) <= most
+            )
 
 
 def tag_of(word: str, tag: str) -> str:
-    """Returns the treebank's tag of punctuation; for another word returns `tag`, or XX if that tag would make EVALB leave the word out."""
+    """Returns the treebank's tag of punctuation; for another word returns `tag`, or XX if that tag would make EVALB
+    leave the word out.
+    """
     if word in _PUNCTUATION:
         return _PUNCTUATION[word]
     if tag in DELETED and (word, tag) != ("'", "''"):  # An apostrophe may be a quotation mark.
@@ -50,9 +60,11 @@ def to_tree(tokens: list[str], words: list[str]) -> tuple[Tree, bool]:
 
     The repair reads the tokens from left to right:
 
-    1. A closing bracket closes the innermost open constituent of its label and all constituents inside. Without one, it is dropped.
+    1. A closing bracket closes the innermost open constituent of its label and all constituents inside. Without one, it
+       is dropped.
     2. A tag takes the next word. If no word is left, it is dropped. A token that is neither bracket nor tag is dropped.
-    3. At the end, open constituents are closed. Words that are left get the tag XX, at the end of the last constituent under TOP.
+    3. At the end, open constituents are closed. Words that are left get the tag XX, at the end of the last constituent
+       under TOP.
     4. Constituents without words are dropped.
 
     Also, each tag becomes that of `tag_of`, in sentences that need no repair too.
@@ -62,7 +74,8 @@ def to_tree(tokens: list[str], words: list[str]) -> tuple[Tree, bool]:
         words: of the sentence, without brackets and spaces in them.
 
     Returns:
-        A tree whose words are exactly `words`, in their order; and whether the tokens were well-formed, so that nothing was repaired.
+        A tree whose words are exactly `words`, in their order; and whether the tokens were well-formed, so that nothing
+        was repaired.
     """
     top = Tree(TOP)
     stack, open_labels = [top], {}  # Constituents; how many of them have each label.

@@ -35,7 +35,9 @@ def _choose(hypotheses: list[str], words: list[str], truncated: bool) -> Parse:
     return Parse(to_tree(hypotheses[0].split(), words)[0], 0, True, truncated)
 
 
-def parse_lines(translator: Callable, lines: Iterable[str], *, batch_size: int = 64, read_ahead: int = 4096) -> Iterator[Parse]:
+def parse_lines(
+    translator: Callable, lines: Iterable[str], *, batch_size: int = 64, read_ahead: int = 4096
+) -> Iterator[Parse]:
     """Parses any number of lines, in bounded memory.
 
     Args:

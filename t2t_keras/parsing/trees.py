@@ -1,4 +1,6 @@
-"""Constituency trees: reading Penn Treebank files, cleaning, writing. No function recurses, so a tree may have any depth."""
+"""Constituency trees: reading Penn Treebank files, cleaning, writing. No function recurses, so a tree may have any
+depth.
+"""
 
 import dataclasses
 import re
@@ -9,7 +11,8 @@ TRACE = "-NONE-"  # Tag of an element that is not a word of the sentence.
 _ROOTS = ("", TOP, "ROOT", "S1")  # Labels that treebanks and parsers give to the outermost bracket.
 _TOKEN = re.compile(r"[()]|[^()\s]+", re.ASCII)  # Words may contain U+00A0 and other spaces.
 _SPACE = re.compile(r"\s+", re.ASCII)
-_BRACKETS = (("(", "-LRB-"), (")", "-RRB-"))  # A word cannot contain a bracket. These are the names that the treebank has for them.
+# A word cannot contain a bracket. These are the names that the treebank has for them.
+_BRACKETS = (("(", "-LRB-"), (")", "-RRB-"))
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -38,7 +41,9 @@ class Tree:
 
 
 def walk(tree: Tree) -> Iterator[tuple[Tree, bool]]:
-    """Yields each constituent twice, with True before its children and with False after them; and each preterminal once, with True."""
+    """Yields each constituent twice, with True before its children and with False after them; and each preterminal
+    once, with True.
+    """
     waiting = [(tree, True)]
     while waiting:
         node, entered = waiting.pop()
@@ -79,7 +84,8 @@ def read_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
 def _read(lines: Iterable[str], name: str, first: int) -> Iterator[Tree]:
     """As `read_trees`, with the number of the first line."""
     stack: list[Tree] = []
-    started, labelled = 0, True  # Line of the outermost bracket; whether the innermost bracket has its label or needs none any more.
+    # Line of the outermost bracket; whether the innermost bracket has its label or needs none any more.
+    started, labelled = 0, True
 
     def wrong(number: int, expected: str, received: str) -> ValueError:
         return ValueError(f"{name}, line {number}: Expected {expected}. Received: {received[:100]}.")
@@ -88,7 +94,9 @@ def _read(lines: Iterable[str], name: str, first: int) -> Iterator[Tree]:
         for token in _TOKEN.findall(line):
             if token == "(":
                 if stack and stack[-1].word:
-                    raise wrong(number, "')' after a tag and its word", f"'(' after '{stack[-1].label} {stack[-1].word}'")
+                    raise wrong(
+                        number, "')' after a tag and its word", f"'(' after '{stack[-1].label} {stack[-1].word}'"
+                    )
                 if not labelled and len(stack) > 1:
                     raise wrong(number, "a label after '('", "'('")
                 node = Tree()
@@ -120,7 +128,8 @@ def _read(lines: Iterable[str], name: str, first: int) -> Iterator[Tree]:
 
 
 def read_file(lines: list[str], name: str, number: int | None = None) -> tuple[list[Tree | None], list[ValueError]]:
-    """Reads a file that has one tree on each line, as parsers write it, or trees over several lines, as treebanks have them.
+    """Reads a file that has one tree on each line, as parsers write it, or trees over several lines, as treebanks have
+    them.
 
     Args:
         lines: of the file.
@@ -128,9 +137,10 @@ def read_file(lines: list[str], name: str, number: int | None = None) -> tuple[l
         number: number of trees if broken lines are allowed, or `None` if they are not.
 
     Returns:
-        The trees, and the errors. If every line is a tree, each line gives one; a blank line gives a tree without children. Otherwise each
-        outermost bracket gives a tree. If that is not possible or does not give `number` trees, each line gives a tree, of all its
-        brackets, or `None` and an error. Without `number`, a line of several brackets is one of a treebank, and has as many trees.
+        The trees, and the errors. If every line is a tree, each line gives one; a blank line gives a tree without
+        children. Otherwise each outermost bracket gives a tree. If that is not possible or does not give `number`
+        trees, each line gives a tree, of all its brackets, or `None` and an error. Without `number`, a line of several
+        brackets is one of a treebank, and has as many trees.
 
     Raises:
         ValueError: the file is not valid, and `number` is `None`.
@@ -160,7 +170,8 @@ def without_function(label: str) -> str:
 
 
 def clean(tree: Tree) -> Tree:
-    """Returns a copy as parsers use it: traces, constituents without words, function tags and indices are removed; the root is TOP.
+    """Returns a copy as parsers use it: traces, constituents without words, function tags and indices are removed; the
+    root is TOP.
 
     A tag keeps its whole name. A constituent that contains only one of the same label stays, since EVALB counts both.
     """

@@ -1,4 +1,5 @@
-"""All attention weights of a sentence and its translation (section 3.2), which the figures of the paper's appendix show.
+"""All attention weights of a sentence and its translation (section 3.2), which the figures of the paper's appendix
+show.
 
 Letters: L layers, H heads, T queries, S keys.
 """
@@ -42,14 +43,17 @@ class Tokens:
 
 @dataclasses.dataclass(frozen=True)
 class SentenceAttention:
-    """The attention weights of one sentence and its translation. A recurrent model has `cross` only, of one layer with one head.
+    """The attention weights of one sentence and its translation. A recurrent model has `cross` only, of one layer with
+    one head.
 
-    Row t of `decoder` and `cross` belongs to the position that predicts piece t of `target`, and rows are labelled with that piece, as
-    in Tensor2Tensor's pictures. That position has read the pieces before it: column s of `decoder` belongs to piece s of
-    `target_input`, which begins with the start token. Tensor2Tensor labels these columns with the predicted pieces too.
+    Row t of `decoder` and `cross` belongs to the position that predicts piece t of `target`, and rows are labelled with
+    that piece, as in Tensor2Tensor's pictures. That position has read the pieces before it: column s of `decoder`
+    belongs to piece s of `target_input`, which begins with the start token. Tensor2Tensor labels these columns with the
+    predicted pieces too.
 
     Attributes:
-        source, target: what is read and what is predicted, each with its end token. A translation that beam search had to stop has none.
+        source, target: what is read and what is predicted, each with its end token. A translation that beam search had
+            to stop has none.
         target_input: what the decoder reads: the start token and all but the last piece of `target`.
         encoder: encoder self-attention, [L, H, S, S] float32.
         decoder: decoder self-attention, [L, H, T, T] float32. Zero above the diagonal (section 3.2.3).
@@ -80,13 +84,16 @@ class SentenceAttention:
     def by_words(self) -> "SentenceAttention":
         """The same with words in place of sub-words.
 
-        Attention to a word is the sum over its pieces, and attention from a word is the mean over its pieces, so rows still sum to 1.
+        Attention to a word is the sum over its pieces, and attention from a word is the mean over its pieces, so rows
+        still sum to 1.
         """
         merged = {}
         for kind in KINDS:
             queries, keys = (np.array(side.sizes) for side in self.sides(kind))
             weights = np.add.reduceat(self.weights(kind), np.cumsum(keys) - keys, axis=-1)
-            merged[kind] = np.add.reduceat(weights, np.cumsum(queries) - queries, axis=-2) / queries[:, None].astype("float32")
+            merged[kind] = np.add.reduceat(weights, np.cumsum(queries) - queries, axis=-2) / queries[:, None].astype(
+                "float32"
+            )
         tokens = {name: getattr(self, name) for name in ("source", "target", "target_input")}
         return SentenceAttention(
             **{name: Tokens(side.words, side.words, (1,) * len(side.words)) for name, side in tokens.items()}, **merged
@@ -97,7 +104,8 @@ class SentenceAttention:
 def record_attention(layers: Sequence[MultiHeadAttention]) -> Iterator[list[np.ndarray | None]]:
     """Records the weights of attention layers when they are called, in eager mode and without a cache.
 
-    Only these layers are observed, and only inside the context: other models, training and decoding run the same code as before.
+    Only these layers are observed, and only inside the context: other models, training and decoding run the same code
+    as before.
 
     Args:
         layers: layers of a model.
@@ -120,12 +128,18 @@ def record_attention(layers: Sequence[MultiHeadAttention]) -> Iterator[list[np.n
 
 
 def check_attention(model) -> None:
-    """Raises `ValueError` unless the attention of a model can be drawn: all that a Transformer has, or the alignment of another model."""
+    """Raises `ValueError` unless the attention of a model can be drawn: all that a Transformer has, or the alignment of
+    another model.
+    """
     if not model.aligns or isinstance(model, Ensemble):
-        raise ValueError(f"Expected a model with attention that can be drawn. Received: a model of {type(model).__name__}.")
+        raise ValueError(
+            f"Expected a model with attention that can be drawn. Received: a model of {type(model).__name__}."
+        )
 
 
-def attention_of(translator: Translator, source: str, target: str | None = None, max_pieces: int = MAX_PIECES) -> SentenceAttention:
+def attention_of(
+    translator: Translator, source: str, target: str | None = None, max_pieces: int = MAX_PIECES
+) -> SentenceAttention:
     """Computes all attention weights of a sentence and its translation.
 
     Args:
@@ -146,7 +160,9 @@ def attention_of(translator: Translator, source: str, target: str | None = None,
         predicted = _ids(translator.tokenizer, "target", target, max_pieces, kept)
     read, tokenizer = shift_right(tf.constant([predicted], tf.int32)), translator.tokenizer
     with translator.weights():
-        weights = (_of_transformer if isinstance(translator.model, Transformer) else _aligned)(translator.model, tf.constant([ids]), read)
+        weights = (_of_transformer if isinstance(translator.model, Transformer) else _aligned)(
+            translator.model, tf.constant([ids]), read
+        )
     return SentenceAttention(
         _tokens(translator.source_tokenizer, ids),
         _tokens(tokenizer, predicted),
@@ -182,7 +198,8 @@ def _ids(tokenizer: Subwords, name: str, text: str, longest: int, kept) -> list[
     ids, cut = tokenizer.cut(tf.constant([one_line(text)]), longest, kept)
     if cut[0]:
         raise ValueError(
-            f"Expected a {name} of at most {longest:,} sub-words, with the end token. Received a longer one: {text[:60]!r}… Shorten it."
+            f"Expected a {name} of at most {longest:,} sub-words, with the end token. Received a longer one: "
+            f"{text[:60]!r}… Shorten it."
         )
     return ids[0].numpy().tolist()
 
@@ -209,6 +226,9 @@ def _tokens(tokenizer: Subwords, ids: list[int]) -> Tokens:
     texts = tokenizer.detokenize(tf.ragged.constant(words, tf.int32)).numpy()
     return Tokens(
         tuple(tokenizer.pieces[piece] for piece in ids),
-        tuple(text.decode("utf-8", "replace") or tokenizer.pieces[word[0]] for text, word in zip(texts, words, strict=True)),
+        tuple(
+            text.decode("utf-8", "replace") or tokenizer.pieces[word[0]]
+            for text, word in zip(texts, words, strict=True)
+        ),
         tuple(map(len, words)),
     )

@@ -40,7 +40,9 @@ def _side(tokens: Tokens) -> dict:
 
 
 def _thousandths(weights: np.ndarray, causal: bool) -> list:
-    """[L, H, T, S] → for each layer and head one list of whole numbers, row after row; of `causal` weights without the zeros."""
+    """[L, H, T, S] → for each layer and head one list of whole numbers, row after row; of `causal` weights without the
+    zeros.
+    """
     rounded = np.rint(weights * SCALE).astype(int)
     if causal:
         rows, columns = np.tril_indices(rounded.shape[-1])

@@ -28,7 +28,9 @@ _FAINTEST = 0.02  # Fainter lines are not drawn: many of them would be a grey ha
 _CELL, _CELL_FONT_SIZE = 0.22, 9
 
 
-def _chosen(attention: SentenceAttention, kind: str, layer: int, heads: Sequence[int] | None) -> tuple[np.ndarray, int, list[int]]:
+def _chosen(
+    attention: SentenceAttention, kind: str, layer: int, heads: Sequence[int] | None
+) -> tuple[np.ndarray, int, list[int]]:
     """The weights of some heads of a layer [heads, T, S], the layer's index, and the heads' indices.
 
     Raises:
@@ -44,18 +46,21 @@ def _chosen(attention: SentenceAttention, kind: str, layer: int, heads: Sequence
     return weights[layer, heads], layer % layers, heads
 
 
-def line_picture(attention: SentenceAttention, kind: str = "cross", layer: int = -1, heads=None, query: int | None = None):
+def line_picture(
+    attention: SentenceAttention, kind: str = "cross", layer: int = -1, heads=None, query: int | None = None
+):
     """Draws words in two columns and the weights as lines between them, as Figures 3 to 5 of the paper.
 
-    The words on the left attend to the words on the right. The more opaque a line, the larger the weight. Each head has its colour; a
-    head after the eighth has the colour of another, and dashed lines.
+    The words on the left attend to the words on the right. The more opaque a line, the larger the weight. Each head has
+    its colour; a head after the eighth has the colour of another, and dashed lines.
 
     Args:
         attention: weights of a sentence; by words or by sub-words.
         kind: `encoder`, `decoder` or `cross` attention.
         layer: its index; -1 is the last.
         heads: their indices; None: all heads.
-        query: draw the lines of this row alone, and beside each word that it attends to a box for each head, as in Figure 3.
+        query: draw the lines of this row alone, and beside each word that it attends to a box for each head, as in
+            Figure 3.
 
     Returns:
         A matplotlib figure, which `figures.save` writes.
@@ -95,7 +100,11 @@ def line_picture(attention: SentenceAttention, kind: str = "cross", layer: int =
         axes.text(_MARGIN, 0.3, title, va="center", **{**heading, "fontsize": 13})
         for (row, start, _), head, color, dashes in zip(legend, heads, *_looks(heads), strict=True):
             y = 0.62 + 0.28 * row
-            axes.add_patch(Rectangle((start + _MARGIN, y - 0.08), 0.22, 0.16, fc=color, hatch="//" if dashes else None, ec="white", lw=0))
+            axes.add_patch(
+                Rectangle(
+                    (start + _MARGIN, y - 0.08), 0.22, 0.16, fc=color, hatch="//" if dashes else None, ec="white", lw=0
+                )
+            )
             axes.text(start + _MARGIN + 0.29, y, f"head {head + 1}", va="center", color="#222222", **style)
         from_x, to_x = _MARGIN + left + 0.08, _MARGIN + left + _GAP - 0.08
         for x, name, align in ((from_x - 0.08, names[0], "right"), (to_x + boxes + 0.08, names[1], "left")):
@@ -104,19 +113,36 @@ def line_picture(attention: SentenceAttention, kind: str = "cross", layer: int =
         y_of = [top + _ROW * (index + 0.5) for index in range(max(len(queries), len(keys)))]
         for index, word in enumerate(queries):
             faint = query is not None and index != query
-            axes.text(from_x - 0.08, y_of[index], word, ha="right", va="center", color="#767676" if faint else "black", **style)
+            axes.text(
+                from_x - 0.08,
+                y_of[index],
+                word,
+                ha="right",
+                va="center",
+                color="#767676" if faint else "black",
+                **style,
+            )
         for index, word in enumerate(keys):
             axes.text(to_x + boxes + 0.08, y_of[index], word, ha="left", va="center", **style)
         for place, (color, dashes) in enumerate(zip(*_looks(heads), strict=True)):
-            drawn = weights[place] if query is None else np.where(np.arange(len(queries))[:, None] == query, weights[place], 0)
+            drawn = (
+                weights[place]
+                if query is None
+                else np.where(np.arange(len(queries))[:, None] == query, weights[place], 0)
+            )
             found = np.argwhere(drawn >= _FAINTEST)
             found = found[np.argsort(drawn[tuple(found.T)])]  # The darkest on top.
             shift = (place - (len(heads) - 1) / 2) * min(0.03, 0.7 * _ROW / len(heads))
             ends = [[(from_x, y_of[t] + shift), (to_x, y_of[s] + shift)] for t, s in found]
             colors = [to_rgba(color, min(1.0, float(drawn[t, s]))) for t, s in found]
-            axes.add_collection(LineCollection(ends, colors=colors, linewidths=1.8, linestyles=(0, (4, 2)) if dashes else "solid"))
+            axes.add_collection(
+                LineCollection(ends, colors=colors, linewidths=1.8, linestyles=(0, (4, 2)) if dashes else "solid")
+            )
             for index in range(len(keys)) if query is not None else ():
-                corner, look = (to_x + 0.04 + place * box, y_of[index] - 0.09), to_rgba(color, min(1.0, float(drawn[query, index])))
+                corner, look = (
+                    (to_x + 0.04 + place * box, y_of[index] - 0.09),
+                    to_rgba(color, min(1.0, float(drawn[query, index]))),
+                )
                 axes.add_patch(Rectangle(corner, box, 0.18, fc=look, hatch="//" if dashes else None, ec="white", lw=0))
     return figure
 
@@ -181,14 +207,20 @@ def heat_maps(attention: SentenceAttention, kind: str = "cross", layer: int = -1
         title = f"{TITLES[kind]}, layer {layer + 1}"
         style = figures.text_style([*queries, *keys, title], _CELL_FONT_SIZE)
         heading = {**style, "fontsize": 13, "fontweight": "bold"}
-        # One map, in inches: its cells, its labels at the left and below, the names of the axes, and the head's name above.
-        columns_label, rows_label = max(figures.widths(figure, keys, style)), max(figures.widths(figure, queries, style))
+        # One map, in inches: its cells, its labels at the left and below, the names of the axes, and the head's name
+        # above.
+        columns_label, rows_label = (
+            max(figures.widths(figure, keys, style)),
+            max(figures.widths(figure, queries, style)),
+        )
         map_width, map_height = _CELL * len(keys), _CELL * len(queries)
         before, below, above = rows_label + 0.42, columns_label + 0.42, 0.34
         block_width, block_height = max(before + map_width + 0.15, 1.2), above + map_height + below
         rows, columns = _grid(len(heads), block_width / block_height)
         header, bar = 0.55, 1.0
-        width = max(2 * _MARGIN + columns * block_width + bar, max(figures.widths(figure, [title], heading)) + 2 * _MARGIN)
+        width = max(
+            2 * _MARGIN + columns * block_width + bar, max(figures.widths(figure, [title], heading)) + 2 * _MARGIN
+        )
         height = max(header + rows * block_height + _MARGIN, header + 2.2)
         figure.set_size_inches(width, height)
         figure.text(_MARGIN / width, 1 - 0.3 / height, title, va="center", **heading)
@@ -211,9 +243,13 @@ def heat_maps(attention: SentenceAttention, kind: str = "cross", layer: int = -1
             axes.set_title(f"head {head + 1}", loc="left", pad=5, **{**style, "fontsize": 11})
             name = {**style, "color": "#555555", "transform": axes.transAxes, "va": "center"}
             axes.text(0, -(below - 0.12) / map_height, SIDES[kind][1], **name)
-            axes.text(-(before - 0.12) / map_width, 1, SIDES[kind][0], **{**name, "rotation": 90, "va": "top", "ha": "center"})
+            axes.text(
+                -(before - 0.12) / map_width, 1, SIDES[kind][0], **{**name, "rotation": 90, "va": "top", "ha": "center"}
+            )
         length = min(2.2, height - header - 0.6)
-        axes = figure.add_axes(((width - bar + 0.3) / width, 1 - (header + above + length) / height, 0.13 / width, length / height))
+        axes = figure.add_axes(
+            ((width - bar + 0.3) / width, 1 - (header + above + length) / height, 0.13 / width, length / height)
+        )
         figure.colorbar(ScalarMappable(scale, "Blues"), cax=axes, ticks=[0, 0.05, 0.2, 0.5, 1], format="{x:g}")
         axes.tick_params(labelsize=_CELL_FONT_SIZE)
         axes.set_title("weight", loc="left", pad=10, **style)

@@ -12,7 +12,9 @@ def bleu_by_length(comparison: dict):
     baseline, *others = comparison["systems"]
     groups = others[0]["lengths"]
     bounds = [sorted({group["shortest"], group["longest"]}) for group in groups]
-    ticks = [f"{'–'.join(map(str, bound))}\n({group['sentences']:,})" for bound, group in zip(bounds, groups, strict=True)]
+    ticks = [
+        f"{'–'.join(map(str, bound))}\n({group['sentences']:,})" for bound, group in zip(bounds, groups, strict=True)
+    ]
     lines = [(figures.label(baseline["name"]), [group["baseline_bleu"] for group in groups])]
     lines += [(figures.label(system["name"]), [group["bleu"] for group in system["lengths"]]) for system in others]
     with figures.drawing():

@@ -1,4 +1,6 @@
-"""Training progress on stderr: a progress bar in a terminal; otherwise, as in a log file, a line at each log interval."""
+"""Training progress on stderr: a progress bar in a terminal; otherwise, as in a log file, a line at each log
+interval.
+"""
 
 import contextlib
 import logging
@@ -25,7 +27,12 @@ class ProgressBar:
     def __init__(self, total: int, step: int, shown: bool = True):
         terminal = sys.stderr.isatty()
         self._bar = tqdm.tqdm(
-            total=total, initial=step, unit=" updates", mininterval=0.2, dynamic_ncols=True, disable=not (shown and terminal)
+            total=total,
+            initial=step,
+            unit=" updates",
+            mininterval=0.2,
+            dynamic_ncols=True,
+            disable=not (shown and terminal),
         )
         self._lines = shown and not terminal
         self._total, self._first, self._started = total, step, time.monotonic()
@@ -57,5 +64,8 @@ class ProgressBar:
         if self._lines:
             seconds_left = (self._total - step) * (time.monotonic() - self._started) / (step - self._first)
             metrics = {**metrics, "time left": tqdm.tqdm.format_interval(seconds_left)}
-            now, shown = time.strftime("%Y-%m-%d %H:%M:%S"), ", ".join(f"{name} {value}" for name, value in metrics.items())
+            now, shown = (
+                time.strftime("%Y-%m-%d %H:%M:%S"),
+                ", ".join(f"{name} {value}" for name, value in metrics.items()),
+            )
             print(f"{now} update {step:,} of {self._total:,}: {shown}", file=sys.stderr)

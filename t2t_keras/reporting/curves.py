@@ -50,11 +50,16 @@ _BLEU = _Panel("BLEU", "BLEU of greedy translations", (_Curve("valid/bleu", "val
 _PERPLEXITY = _Panel(
     "Perplexity",
     "per sub-word",
-    (_Curve("train/perplexity", "training", _VERMILION), _Curve("valid/perplexity", "validation", _BLUE, of_validation=True)),
+    (
+        _Curve("train/perplexity", "training", _VERMILION),
+        _Curve("valid/perplexity", "validation", _BLUE, of_validation=True),
+    ),
     log=True,
 )
 _LEARNING_RATE = _Panel("Learning rate", "rate of Adam", (_Curve("train/learning_rate", "training", _VERMILION),))
-_SPEED = _Panel("Speed", "target tokens per second", (_Curve("utilization/target_tokens_per_second", "training", _VERMILION),))
+_SPEED = _Panel(
+    "Speed", "target tokens per second", (_Curve("utilization/target_tokens_per_second", "training", _VERMILION),)
+)
 
 
 def read(model_dir: pathlib.Path) -> Scalars:
@@ -68,10 +73,14 @@ def read(model_dir: pathlib.Path) -> Scalars:
         ValueError: the run has no points yet, or the folder is another program's.
     """
     if not run_folder.is_run(model_dir):
-        raise FileNotFoundError(f"{model_dir} is not a run: it has no {run_folder.CONFIG}. Give the folder of a training run.")
+        raise FileNotFoundError(
+            f"{model_dir} is not a run: it has no {run_folder.CONFIG}. Give the folder of a training run."
+        )
     scalars = read_scalars(model_dir / run_folder.LOGS)
     if not any(math.isfinite(value) for points in scalars.values() for value in points.values()):
-        raise ValueError(f"{model_dir / run_folder.LOGS} has no points yet. The first one comes after `log_steps` updates.")
+        raise ValueError(
+            f"{model_dir / run_folder.LOGS} has no points yet. The first one comes after `log_steps` updates."
+        )
     return scalars
 
 
@@ -95,7 +104,9 @@ def distinct_names(folders: list[pathlib.Path]) -> list[str]:
 
 
 def _limit(runs: Iterable[Scalars]) -> float:
-    """The upper end of the axis of the loss: the first updates, whose loss is several times higher, may lie above it. 0 without points."""
+    """The upper end of the axis of the loss: the first updates, whose loss is several times higher, may lie above it. 0
+    without points.
+    """
     tops = []
     for curve, run in itertools.product(_LOSS.curves, runs):
         values = [value for value in run.get(curve.tag, {}).values() if math.isfinite(value)]
@@ -152,17 +163,26 @@ def _draw_panel(axes, panel: _Panel, runs: dict[str, Scalars]) -> None:
     elif len(panel.curves) > 1 and len(runs) == 1:
         axes.legend(frameon=False, fontsize=8)
     elif len(panel.curves) > 1:
-        axes.text(0.98, 0.95, "thick: validation, thin: training", transform=axes.transAxes, ha="right", va="top", fontsize=8)
+        axes.text(
+            0.98, 0.95, "thick: validation, thin: training", transform=axes.transAxes, ha="right", va="top", fontsize=8
+        )
 
 
 def _quality(runs: dict[str, Scalars]) -> _Panel:
-    """The panel of BLEU, of perplexity where no run has BLEU, or of another figure of validation where no run has either."""
-    known = [panel for panel in (_BLEU, _PERPLEXITY) if any(panel.curves[-1].tag in scalars for scalars in runs.values())]
+    """The panel of BLEU, of perplexity where no run has BLEU, or of another figure of validation where no run has
+    either.
+    """
+    known = [
+        panel for panel in (_BLEU, _PERPLEXITY) if any(panel.curves[-1].tag in scalars for scalars in runs.values())
+    ]
     others = [tag for scalars in runs.values() for tag in scalars if tag.startswith("valid/") and tag != "valid/loss"]
     if known or not others:
         return (known or [_PERPLEXITY])[0]
     name = others[0].removeprefix("valid/")
-    curves = (_Curve(f"train/{name}", "training", _VERMILION), _Curve(others[0], "validation", _BLUE, of_validation=True))
+    curves = (
+        _Curve(f"train/{name}", "training", _VERMILION),
+        _Curve(others[0], "validation", _BLUE, of_validation=True),
+    )
     return _Panel(name.replace("_", " ").capitalize(), name.replace("_", " "), curves)
 
 
@@ -180,7 +200,8 @@ def _title(runs: dict[str, Scalars]) -> str:
 
 
 def figure(runs: dict[str, Scalars]):
-    """Draws loss, BLEU (or perplexity, or another figure, where no run has it), learning rate and speed of one or several runs.
+    """Draws loss, BLEU (or perplexity, or another figure, where no run has it), learning rate and speed of one or
+    several runs.
 
     Args:
         runs: scalars by the name that the legend shows. With several runs each has its own colour and line style.
@@ -207,10 +228,19 @@ def figure(runs: dict[str, Scalars]):
             from matplotlib.lines import Line2D
 
             handles = [
-                Line2D([], [], color=_COLOURS[number % len(_COLOURS)], linestyle=_LINES[number % len(_LINES)], linewidth=1.8, label=name)
+                Line2D(
+                    [],
+                    [],
+                    color=_COLOURS[number % len(_COLOURS)],
+                    linestyle=_LINES[number % len(_LINES)],
+                    linewidth=1.8,
+                    label=name,
+                )
                 for number, name in enumerate(runs)
             ]
-            drawn.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9, handlelength=3)
+            drawn.legend(
+                handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9, handlelength=3
+            )
     return drawn
 
 

@@ -14,7 +14,10 @@ MAX_SUBWORDS = 5000  # Writing them takes a second or two. The most frequent one
 
 
 def write(
-    logs: pathlib.Path, pieces: tuple[str, ...], matrix: np.ndarray, source: tuple[tuple[str, ...], np.ndarray] | None = None
+    logs: pathlib.Path,
+    pieces: tuple[str, ...],
+    matrix: np.ndarray,
+    source: tuple[tuple[str, ...], np.ndarray] | None = None,
 ) -> None:
     """Writes the vectors as text, which https://projector.tensorflow.org reads too.
 
@@ -31,7 +34,8 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     for prefix, words, vectors in [("", pieces, matrix), *([("source_", *source)] if source else [])]:
         labels = [
-            f"{word.replace(chr(9), '<tab>').replace(chr(10), '<newline>')}\t{index}" for index, word in enumerate(words[:MAX_SUBWORDS])
+            f"{word.replace(chr(9), '<tab>').replace(chr(10), '<newline>')}\t{index}"
+            for index, word in enumerate(words[:MAX_SUBWORDS])
         ]
         rows = ["\t".join(f"{value:.4g}" for value in row) for row in vectors[:MAX_SUBWORDS].tolist()]
         write_whole(folder / f"{prefix}{LABELS}", "\n".join(["sub-word\tid", *labels, ""]).encode())

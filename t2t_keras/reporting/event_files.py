@@ -1,7 +1,8 @@
-"""Reads the scalars of a run from its TensorBoard event files. It needs no TensorFlow and so starts in a fraction of a second.
+"""Reads the scalars of a run from its TensorBoard event files. It needs no TensorFlow and so starts in a fraction of a
+second.
 
-An event file is a sequence of records: the length (uint64), its checksum (uint32), the content and the content's checksum (uint32). The
-checksums are not verified: a resumed run has removed damaged records already.
+An event file is a sequence of records: the length (uint64), its checksum (uint32), the content and the content's
+checksum (uint32). The checksums are not verified: a resumed run has removed damaged records already.
 """
 
 import os
@@ -21,12 +22,16 @@ FRAME_BEFORE, FRAME_AFTER = 12, 4  # Bytes of a record before and after its cont
 
 
 def _order(path: pathlib.Path) -> list:
-    """Sorts files as they were begun: their names have the time, the process and its number of files so far, of any number of digits."""
+    """Sorts files as they were begun: their names have the time, the process and its number of files so far, of any
+    number of digits.
+    """
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
 
 
 def records(path: pathlib.Path, start: int) -> Iterator[tuple[bytes, int]]:
-    """The records from a byte on, and where each ends, up to the first incomplete one, which a running training may be writing."""
+    """The records from a byte on, and where each ends, up to the first incomplete one, which a running training may be
+    writing.
+    """
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(start)
@@ -52,8 +57,8 @@ class ScalarReader:
         """Reads what has been written since the last call.
 
         Returns:
-            All scalars so far: {tag: {step: value}}, tags and steps in ascending order. If a step has several values, the last one
-            written counts.
+            All scalars so far: {tag: {step: value}}, tags and steps in ascending order. If a step has several values,
+            the last one written counts.
         """
         for path in sorted(self._folder.glob(PATTERN), key=_order):
             for record, end in records(path, self._ends.get(path, 0)):
@@ -64,8 +69,14 @@ class ScalarReader:
                 self._ends[path] = end
                 for value in event.summary.value:
                     tensor = value.tensor
-                    if tensor.dtype == DT_FLOAT and not tensor.tensor_shape.dim and (tensor.float_val or len(tensor.tensor_content) == 4):
-                        number = tensor.float_val[0] if tensor.float_val else struct.unpack("<f", tensor.tensor_content)[0]
+                    if (
+                        tensor.dtype == DT_FLOAT
+                        and not tensor.tensor_shape.dim
+                        and (tensor.float_val or len(tensor.tensor_content) == 4)
+                    ):
+                        number = (
+                            tensor.float_val[0] if tensor.float_val else struct.unpack("<f", tensor.tensor_content)[0]
+                        )
                         self._found.setdefault(value.tag, {})[event.step] = number
         return {tag: dict(sorted(points.items())) for tag, points in sorted(self._found.items())}
 

@@ -1,4 +1,6 @@
-"""What all pictures share: colours, labels that are shown as they are, fonts, and files. matplotlib is imported at first use."""
+"""What all pictures share: colours, labels that are shown as they are, fonts, and files. matplotlib is imported at
+first use.
+"""
 
 import contextlib
 import functools
@@ -19,7 +21,13 @@ FORMATS = ("png", "svg")
 _FONT = "DejaVu Sans"  # matplotlib brings it.
 _LONGEST_LABEL = 30
 _MAX_PIXELS = 60_000_000
-_STYLE = {"text.usetex": False, "text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "t2t_keras", "path.simplify": False}
+_STYLE = {
+    "text.usetex": False,
+    "text.parse_math": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "t2t_keras",
+    "path.simplify": False,
+}
 
 
 def label(text: str) -> str:
@@ -36,7 +44,9 @@ def _visible(character: str) -> str:
 
 @contextlib.contextmanager
 def drawing() -> Iterator[None]:
-    """Draws text as it is: no formulas between dollar signs, and in SVG files as text. Silences matplotlib about missing glyphs."""
+    """Draws text as it is: no formulas between dollar signs, and in SVG files as text. Silences matplotlib about
+    missing glyphs.
+    """
     import matplotlib
 
     font_log = logging.getLogger("matplotlib.font_manager")
@@ -64,7 +74,12 @@ def new_figure():
 
 def text_style(labels: Iterable[str], size: float) -> dict:
     """Arguments for every text of a figure: its size, fonts that have its characters, and no formulas."""
-    return {"fontsize": size, "fontfamily": list(_fonts(frozenset("".join(labels)))), "parse_math": False, "usetex": False}
+    return {
+        "fontsize": size,
+        "fontfamily": list(_fonts(frozenset("".join(labels)))),
+        "parse_math": False,
+        "usetex": False,
+    }
 
 
 @functools.lru_cache(maxsize=64)
@@ -88,8 +103,8 @@ def _fonts(characters: frozenset[str]) -> tuple[str, ...]:
     if missing:
         shown = "".join(map(chr, sorted(missing)[:20]))
         logger.warning(
-            f"No installed font has these characters: {shown!r}. PNG pictures show boxes for them; SVG pictures and the page keep the "
-            "text. Install a font that has them, such as Noto."
+            f"No installed font has these characters: {shown!r}. PNG pictures show boxes for them; SVG pictures and "
+            "the page keep the text. Install a font that has them, such as Noto."
         )
     return tuple(chosen)
 

@@ -13,11 +13,12 @@ def metrics(model, gradient_norms) -> dict:
 
     Args:
         model: built.
-        gradient_norms: [weights] float32, of the gradient of each trainable weight. None or not finite if the update was skipped.
+        gradient_norms: [weights] float32, of the gradient of each trainable weight. None or not finite if the update
+            was skipped.
 
     Returns:
-        The values of each weight as "weights/…" and all gradient norms as "weights_gradient_norms", as arrays, which become
-        histograms; the gradient norm of each layer as a number.
+        The values of each weight as "weights/…" and all gradient norms as "weights_gradient_norms", as arrays, which
+        become histograms; the gradient norm of each layer as a number.
     """
     weights = {weight.path.removeprefix(f"{model.name}/"): weight for weight in model.trainable_variables}
     found = {f"weights/{path}": weight.numpy() for path, weight in weights.items()}
@@ -26,4 +27,8 @@ def metrics(model, gradient_norms) -> dict:
     squares = collections.Counter()
     for path, norm in zip(weights, gradient_norms, strict=True):
         squares[path.partition("/")[0]] += float(norm) ** 2
-    return found | {"weights_gradient_norms": gradient_norms} | {GRADIENT_NORM + layer: math.sqrt(sum_) for layer, sum_ in squares.items()}
+    return (
+        found
+        | {"weights_gradient_norms": gradient_norms}
+        | {GRADIENT_NORM + layer: math.sqrt(sum_) for layer, sum_ in squares.items()}
+    )

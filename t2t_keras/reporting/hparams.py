@@ -9,13 +9,19 @@ from tensorboard.plugins.hparams import api, api_pb2, metadata, plugin_data_pb2
 from t2t_keras.config import OF_START
 from t2t_keras.runs import run_options
 
-_TYPES = {bool: api_pb2.DATA_TYPE_BOOL, int: api_pb2.DATA_TYPE_FLOAT64, float: api_pb2.DATA_TYPE_FLOAT64, str: api_pb2.DATA_TYPE_STRING}
+_TYPES = {
+    bool: api_pb2.DATA_TYPE_BOOL,
+    int: api_pb2.DATA_TYPE_FLOAT64,
+    float: api_pb2.DATA_TYPE_FLOAT64,
+    str: api_pb2.DATA_TYPE_STRING,
+}
 
 
 def row(values: dict) -> bytes:
     """A row of the table, as a serialized `Summary`.
 
-    Its name is empty, which TensorBoard replaces by the name that it gives the run: the folder, relative to its `--logdir`.
+    Its name is empty, which TensorBoard replaces by the name that it gives the run: the folder, relative to its
+    `--logdir`.
 
     Args:
         values: options by name.
@@ -26,16 +32,24 @@ def row(values: dict) -> bytes:
 def summaries(options: run_options.Options) -> list[bytes]:
     """The columns of the table and the run's row in it, each as a serialized `Summary`."""
     fields = [(group, field) for group in options.groups.values() for field in dataclasses.fields(group)]
-    values = {field.name: field.type(getattr(group, field.name)) for group, field in fields}  # NumPy's numbers are options, too.
+    # NumPy's numbers are options, too.
+    values = {field.name: field.type(getattr(group, field.name)) for group, field in fields}
     names = {name: os.path.basename(values[name]) for name in OF_START}
     values = {run_options.ARCHITECTURE: options.architecture} | values | names
     task = options.task
-    shown = sorted(task.metrics, key=lambda metric: metric.name != task.best_metrics[0])  # The one that selects checkpoints comes first.
-    titles = {metric.name: metric.title if metric.title.isupper() else metric.title.lower() for metric in shown if metric.valid}
+    # The one that selects checkpoints comes first.
+    shown = sorted(task.metrics, key=lambda metric: metric.name != task.best_metrics[0])
+    titles = {
+        metric.name: metric.title if metric.title.isupper() else metric.title.lower()
+        for metric in shown
+        if metric.valid
+    }
     # Not `api.hparams_config_pb`: a number would need an interval, and runs outside it would be hidden.
     experiment = api_pb2.Experiment(
         hparam_infos=[api_pb2.HParamInfo(name=name, type=_TYPES[type(value)]) for name, value in values.items()],
-        metric_infos=[api.Metric(f"valid/{name}", display_name=f"validation {title}").as_proto() for name, title in titles.items()],
+        metric_infos=[
+            api.Metric(f"valid/{name}", display_name=f"validation {title}").as_proto() for name, title in titles.items()
+        ],
     )
     columns = Summary()
     columns.value.add(

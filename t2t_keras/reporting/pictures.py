@@ -1,4 +1,6 @@
-"""Pictures that a run keeps up to date in its folder and in TensorBoard. A picture that fails never stops the training."""
+"""Pictures that a run keeps up to date in its folder and in TensorBoard. A picture that fails never stops the
+training.
+"""
 
 import itertools
 import pathlib
@@ -33,7 +35,8 @@ class _Attempts:
 
 
 def updates(model_dir: pathlib.Path, model, tokenizer) -> Callable[[bool], None]:
-    """Returns a function that updates the curves and, if the last validation is the best so far, the embedding projector.
+    """Returns a function that updates the curves and, if the last validation is the best so far, the embedding
+    projector.
 
     Args:
         model_dir: the run's folder.
@@ -75,8 +78,8 @@ def attention_images(translator, pairs: Sequence[tuple[str, str]], number: int) 
         number: how many.
 
     Returns:
-        A function that returns a heat map of each head of the last layer, for each pair: {"attention_1": [1, height, width, 3]
-        uint8, …}. It never raises. It draws nothing of a model that does not align.
+        A function that returns a heat map of each head of the last layer, for each pair: {"attention_1": [1, height,
+        width, 3] uint8, …}. It never raises. It draws nothing of a model that does not align.
     """
     if not translator.model.aligns:
         return lambda: {}

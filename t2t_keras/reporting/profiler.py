@@ -12,8 +12,8 @@ from t2t_keras.system.log import logger
 class Profiler(contextlib.AbstractContextManager):
     """Profiles the updates from one to another; leaving it as a context manager ends a profile that is under way.
 
-    A run that resumes among the updates is profiled from there. A profile that cannot be made is reported with a warning, and training
-    continues.
+    A run that resumes among the updates is profiled from there. A profile that cannot be made is reported with a
+    warning, and training continues.
 
     Args:
         folder: of TensorBoard's files.
@@ -37,7 +37,10 @@ class Profiler(contextlib.AbstractContextManager):
             if step <= self._last:
                 self._start()
             elif not self._profiles.exists():  # A run that resumes after its profile has it.
-                logger.warning(f"Expected the updates of profile_steps={self._first},{self._last} ahead. The run is at {step:,} already.")
+                logger.warning(
+                    f"Expected the updates of profile_steps={self._first},{self._last} ahead. The run is at {step:,} "
+                    "already."
+                )
         if not self._running:
             yield
             return

@@ -16,13 +16,16 @@ DESCRIPTIONS = {  # Of every task.
     "train/skipped_updates": "Updates so far that were skipped because the loss or the gradient was not finite.",
     "train/loss_scale": "Factor on the loss in float16; 1 in other dtypes.",
     "train/epoch": "Epoch of the last update, from 1 on.",
-    "train/target_tokens_seen": "Target sub-words trained on so far, without padding; in other tasks masked words, or texts.",
-    "train/flops": "Floating-point operations of the matrix products so far, forward and backward; with --freeze an upper bound.",
+    "train/target_tokens_seen": "Target sub-words trained on so far, without padding; in other tasks masked words, or "
+    "texts.",
+    "train/flops": "Floating-point operations of the matrix products so far, forward and backward; with --freeze an "
+    "upper bound.",
     "train/estimated_flops": "The paper's estimate of these (Table 2): seconds x devices x device_tflops.",
-    "utilization/target_tokens_per_second": "Target sub-words per second, without padding; in other tasks masked words, or texts.",
+    "utilization/target_tokens_per_second": "Target sub-words per second, without padding; in other tasks masked "
+    "words, or texts.",
     "utilization/updates_per_second": "Updates per second of training.",
-    "utilization/tflops": "Tera floating-point operations of matrix products per second of training, on all devices together; with "
-    "--freeze an upper bound.",
+    "utilization/tflops": "Tera floating-point operations of matrix products per second of training, on all devices "
+    "together; with --freeze an upper bound.",
     "utilization/peak_memory_gib": "Largest resident memory of the training process so far, in GiB.",
     "utilization/peak_gpu_memory_gib": "Largest memory that TensorFlow has used so far on one GPU, in GiB.",
     "utilization/padding_share": "Share of positions, on both sides, that are padding.",
@@ -55,7 +58,10 @@ def descriptions(metrics: Sequence[Metric] = ()) -> Callable[[str], str | None]:
 
 _CHARTS = {
     "Optimizer": {"Learning rate": ("train/learning_rate",), "Gradient norm": ("train/gradient_norm",)},
-    "Speed": {"Target tokens per second": ("utilization/target_tokens_per_second",), "Peak memory, GiB": ("utilization/peak_memory_gib",)},
+    "Speed": {
+        "Target tokens per second": ("utilization/target_tokens_per_second",),
+        "Peak memory, GiB": ("utilization/peak_memory_gib",),
+    },
 }
 
 
@@ -70,7 +76,9 @@ def layout(metrics: Sequence[Metric]) -> bytes:
         layout_pb2.Category(
             title=title,
             chart=[
-                layout_pb2.Chart(title=name, multiline=layout_pb2.MultilineChartContent(tag=[f"^{tag}$" for tag in curves]))
+                layout_pb2.Chart(
+                    title=name, multiline=layout_pb2.MultilineChartContent(tag=[f"^{tag}$" for tag in curves])
+                )
                 for name, curves in charts.items()
             ],
         )
@@ -81,8 +89,11 @@ def layout(metrics: Sequence[Metric]) -> bytes:
 
 def peak_memory() -> dict[str, float]:
     """The largest memory of this process so far and, if there are GPUs, of the fullest one, in GiB."""
-    peaks = {"utilization/peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}  # Linux counts in KiB.
+    # Linux counts in KiB.
+    peaks = {"utilization/peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
     gpus = [gpu.name.removeprefix("/device:") for gpu in tf.config.list_logical_devices("GPU")]
     if gpus:
-        peaks["utilization/peak_gpu_memory_gib"] = max(tf.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus) / 2**30
+        peaks["utilization/peak_gpu_memory_gib"] = (
+            max(tf.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus) / 2**30
+        )
     return peaks

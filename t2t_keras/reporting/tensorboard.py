@@ -22,11 +22,16 @@ def _content(value) -> tuple:
     """What a summary's value says, for comparing it with another one."""
     plugin = value.metadata.plugin_data
     of_hparams = plugin.plugin_name == hparams_metadata.PLUGIN_NAME
-    return value.tag, comparable(plugin.content) if of_hparams else plugin.content, tf.make_ndarray(value.tensor).tolist()
+    return (
+        value.tag,
+        comparable(plugin.content) if of_hparams else plugin.content,
+        tf.make_ndarray(value.tensor).tolist(),
+    )
 
 
 def _parts(path: pathlib.Path, stays: Callable) -> list[list[int]]:
-    """Returns the parts of an event file whose records stay, as bytes [begin, end]. Only one record is in memory at a time.
+    """Returns the parts of an event file whose records stay, as bytes [begin, end]. Only one record is in memory at a
+    time.
 
     Args:
         path: the file. It ends at its first damaged or incomplete record.
@@ -59,12 +64,14 @@ def _write_value(name: str, value, description: Callable[[str], str | None]) -> 
 class TensorBoardWriter:
     """Writes summaries to a log folder.
 
-    Numbers become scalars, strings text, uint8 arrays [images, height, width, channels] images, and other arrays histograms.
+    Numbers become scalars, strings text, uint8 arrays [images, height, width, channels] images, and other arrays
+    histograms.
 
     Args:
         folder: the log folder; created with the first summary.
         config: Markdown, written as the text `config` whenever the run starts or resumes.
-        once: serialized `Summary` protos of one value each, written when the run starts; again on resuming only if they changed.
+        once: serialized `Summary` protos of one value each, written when the run starts; again on resuming only if they
+            changed.
         graph: returns a `tf.Graph` for the GRAPHS tab; called after the first metrics, if the folder has no graph yet.
         descriptions: from the name of a number to its description; see `scalars.descriptions`.
     """
@@ -77,7 +84,13 @@ class TensorBoardWriter:
         graph: Callable[[], tf.Graph] | None = None,
         descriptions: Callable[[str], str | None] = scalars.DESCRIPTIONS.get,
     ):
-        self._folder, self._config, self._graph, self._writer, self._descriptions = folder, config, graph, None, descriptions
+        self._folder, self._config, self._graph, self._writer, self._descriptions = (
+            folder,
+            config,
+            graph,
+            None,
+            descriptions,
+        )
         self._lacks_graph = False
         summaries = (tf.compat.v1.Summary.FromString(summary) for summary in once)
         self._once = {summary.value[0].tag: summary for summary in summaries}
@@ -108,7 +121,9 @@ class TensorBoardWriter:
         return set(self._folder.glob(event_files.PATTERN))
 
     def _check_written(self, number: int) -> None:
-        """Checks that so many records have been written. Of one larger than a buffer, TensorFlow ignores that the disk is full."""
+        """Checks that so many records have been written. Of one larger than a buffer, TensorFlow ignores that the disk
+        is full.
+        """
         for path in self._files() - self._others:
             ends = [end for _, end in event_files.records(path, self._end)]
             if len(ends) < number or ends[-1] != path.stat().st_size:
@@ -122,8 +137,14 @@ class TensorBoardWriter:
             yield
         except (OSError, tf.errors.OpError) as error:
             # TensorFlow begins its messages with names of nodes in braces, and adds lines.
-            reason = error.strerror if isinstance(error, OSError) else re.sub(r"^\{\{.*?\}\} ", "", error.message.splitlines()[0])
-            raise OSError(f"Could not write to {self._folder} ({reason}). Free space there, and run the same command again.") from error
+            reason = (
+                error.strerror
+                if isinstance(error, OSError)
+                else re.sub(r"^\{\{.*?\}\} ", "", error.message.splitlines()[0])
+            )
+            raise OSError(
+                f"Could not write to {self._folder} ({reason}). Free space there, and run the same command again."
+            ) from error
 
     def start(self, step: int, validated_step: int) -> None:
         """Starts or resumes at a step: removes later points, which the run will write again, and incomplete records.

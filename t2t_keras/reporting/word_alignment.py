@@ -19,17 +19,19 @@ def word_alignment(translator: Translator, source: str, target: str) -> np.ndarr
         target: its translation.
 
     Returns:
-        [T, S] float32, the attention of each word of the target to each word of the source, where spaces separate words: the sum over the
-        sub-words of the source's word, the mean over those of the target's word, see `EncoderDecoder.align`. Rows sum to 1 less the
-        attention to the end token and, in a multilingual model, to that of the language. `None` if the architecture
-        does not align, a side is blank or too long, or the sub-words have other words than the text, as after a normalization.
+        [T, S] float32, the attention of each word of the target to each word of the source, where spaces separate
+        words: the sum over the sub-words of the source's word, the mean over those of the target's word, see
+        `EncoderDecoder.align`. Rows sum to 1 less the attention to the end token and, in a multilingual model, to that
+        of the language. `None` if the architecture does not align, a side is blank or too long, or the sub-words have
+        other words than the text, as after a normalization.
     """
     if not translator.model.aligns:
         return None
     tokenizers, texts = (translator.source_tokenizer, translator.tokenizer), (source, target)
     kept = translator.tokenizer.kept(tf.constant([source]))
     ids = [side.cut(tf.constant([text]), MAX_PIECES, kept)[0] for side, text in zip(tokenizers, texts, strict=True)]
-    inner = [slice(int(bool(side.languages)), -1) for side in tokenizers]  # Without the sub-words of the language and of the end.
+    # Without the sub-words of the language and of the end.
+    inner = [slice(int(bool(side.languages)), -1) for side in tokenizers]
     words = [_words(side, row[0, of_text]) for side, row, of_text in zip(tokenizers, ids, inner, strict=True)]
     counts = [len(list(filter(None, text.split(" ")))) for text in texts]
     if not all(counts) or [row.max(initial=-1) + 1 for row in words] != counts:

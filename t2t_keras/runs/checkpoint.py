@@ -1,10 +1,10 @@
 """Checkpoints and their average (section 6.1). Checkpoints are written atomically and verified when they are read.
 
-A checkpoint is a NumPy `.npz` archive of arrays, named `model/…` and `optimizer/…` after the paths of the variables, with `ema_decay` also
-`ema/…` for the moving averages of the weights, and of `state`, a JSON text. Its manifest, a `.json` file of the same name, has the size and
-SHA-256 of the archive and is written last. An archive without a manifest is unfinished and is ignored. Arrays are read without unpickling,
-and only if they are not compressed and have the name, shape and dtype of a variable: reading a file never takes more memory than the size
-of the file.
+A checkpoint is a NumPy `.npz` archive of arrays, named `model/…` and `optimizer/…` after the paths of the variables,
+with `ema_decay` also `ema/…` for the moving averages of the weights, and of `state`, a JSON text. Its manifest, a
+`.json` file of the same name, has the size and SHA-256 of the archive and is written last. An archive without a
+manifest is unfinished and is ignored. Arrays are read without unpickling, and only if they are not compressed and have
+the name, shape and dtype of a variable: reading a file never takes more memory than the size of the file.
 
 Files with names that `path_of` does not give are the user's: they are neither used nor removed.
 """
@@ -29,13 +29,16 @@ from t2t_keras.system.log import logger
 FOLDER = "checkpoints"
 STEP = "step"  # The kind of the newest checkpoints; `BEST` is that of the one with the best validation.
 MAX_STATE = 2**20  # Maximum size of a checkpoint's state in bytes.
-MAX_WEIGHT = 1e6  # Largest weight that is loaded, of either sign. Trained ones are far smaller, and much larger ones overflow.
+# Largest weight that is loaded, of either sign. Trained ones are far smaller, and much larger ones overflow.
+MAX_WEIGHT = 1e6
 # What to say of an archive that lacks a kind of array.
 _MISSING = {
     "optimizer/": "has no optimizer, so training cannot be resumed from it. Start a new run from its weights.",
     "ema/": "has no moving average of the weights. Choose another checkpoint, or train with `ema_decay`.",
 }
-_NAME = re.compile(rf"({STEP}|{BEST})-([0-9]{{9}}|[1-9][0-9]{{9,17}})\.(npz|json|damaged|tmp|json\.tmp|(?:npz|json)\.{UNFINISHED})")
+_NAME = re.compile(
+    rf"({STEP}|{BEST})-([0-9]{{9}}|[1-9][0-9]{{9,17}})\.(npz|json|damaged|tmp|json\.tmp|(?:npz|json)\.{UNFINISHED})"
+)
 
 
 def model_variables(model) -> dict:
@@ -47,7 +50,10 @@ def model_variables(model) -> dict:
     variables = {}
     for variable in model.weights:
         if variables.setdefault(f"model/{variable.path}", variable) is not variable:
-            raise ValueError(f"Expected weights with different names. Received: two of '{variable.path}'. Name the layers differently.")
+            raise ValueError(
+                f"Expected weights with different names. Received: two of '{variable.path}'. Name the layers "
+                "differently."
+            )
     return variables
 
 
@@ -84,7 +90,8 @@ def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
     Args:
         path: the archive, as `path_of` gives it.
         model: the model.
-        optimizer: the optimizer. `None` writes none: the checkpoint can be loaded and averaged, but training cannot be resumed from it.
+        optimizer: the optimizer. `None` writes none: the checkpoint can be loaded and averaged, but training cannot be
+            resumed from it.
         state: other values to keep, as a JSON object.
 
     Raises:
@@ -93,7 +100,8 @@ def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
-            np.savez(file, state=np.array(json.dumps(state)), **_all_variables(model, optimizer))  # Each becomes an array in turn.
+            # Each becomes an array in turn.
+            np.savez(file, state=np.array(json.dumps(state)), **_all_variables(model, optimizer))
             file.flush()
             os.fsync(file.fileno())
             described = json.dumps(describe(pathlib.Path(file.name))).encode()
@@ -102,8 +110,8 @@ def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
         _sync_names(path.parent)
     except OSError as error:
         raise OSError(
-            f"Could not write {path} ({error.strerror or error}). Earlier checkpoints are unchanged: free space, or give "
-            "permission, and run the same command again."
+            f"Could not write {path} ({error.strerror or error}). Earlier checkpoints are unchanged: free space, or "
+            "give permission, and run the same command again."
         ) from error
 
 
@@ -152,7 +160,9 @@ def _content(archive: zipfile.ZipFile, header: _Header) -> np.ndarray:
     return content.reshape(header.shape, order="F" if header.fortran_order else "C")
 
 
-def _read(path: pathlib.Path, variables: dict, names: Names = str, partial: bool = False, ema: bool = False) -> tuple[dict, Left, dict]:
+def _read(
+    path: pathlib.Path, variables: dict, names: Names = str, partial: bool = False, ema: bool = False
+) -> tuple[dict, Left, dict]:
     """Reads a checkpoint: the names first, then the headers of the arrays that are needed, then their contents.
 
     Args:
@@ -226,7 +236,10 @@ def restore_newest(model_dir: pathlib.Path, model, optimizer) -> tuple[pathlib.P
     paths = kept(model_dir)
     unfinished = sorted(set(_files(model_dir, (STEP,), ("npz",))) - set(paths))
     if not paths and len(unfinished) > 1:  # A kill leaves at most one.
-        raise DamagedError(f"{unfinished[-1]} and others have no manifest (.json). Copy the manifests too, or give another `model_dir`.")
+        raise DamagedError(
+            f"{unfinished[-1]} and others have no manifest (.json). Copy the manifests too, or give another "
+            "`model_dir`."
+        )
     for path in unfinished:
         logger.warning(f"{path} has no manifest: it is unfinished and is not used.")
     for path in reversed(paths):
@@ -236,7 +249,8 @@ def restore_newest(model_dir: pathlib.Path, model, optimizer) -> tuple[pathlib.P
             logger.warning(f"{error} Trying the checkpoint before it.")
     if paths:
         raise DamagedError(
-            f"No checkpoint in {model_dir / FOLDER} is intact. Restore a copy of one, or give another `model_dir` to start a new run."
+            f"No checkpoint in {model_dir / FOLDER} is intact. Restore a copy of one, or give another `model_dir` to "
+            "start a new run."
         )
     return None
 
@@ -253,7 +267,11 @@ def put_aside(model_dir: pathlib.Path, after: pathlib.Path) -> None:
 def _files(model_dir: pathlib.Path, kinds: tuple[str, ...], endings: tuple[str, ...]) -> list[pathlib.Path]:
     """Returns a run's checkpoint files of some kinds, with some endings."""
     names = ((path, _NAME.fullmatch(path.name)) for path in (model_dir / FOLDER).glob("*"))
-    return [path for path, name in names if name and name[1] in kinds and name[3].rpartition(".")[2] in endings and not path.is_dir()]
+    return [
+        path
+        for path, name in names
+        if name and name[1] in kinds and name[3].rpartition(".")[2] in endings and not path.is_dir()
+    ]
 
 
 def kept(model_dir: pathlib.Path, kind: str = STEP) -> list[pathlib.Path]:
@@ -300,11 +318,16 @@ def _chosen(model_dir: pathlib.Path, which: str) -> list[pathlib.Path]:
     steps, best = kept(model_dir), kept(model_dir, BEST)
     paths = {AVERAGE: steps, LATEST: steps[-1:], EMA: steps[-1:], BEST: best[-1:]}
     if not is_checkpoint(which):
-        raise ValueError(f"Expected `checkpoint` to be one of {', '.join(CHECKPOINTS)}, or the number of an update. Received: {which}.")
+        raise ValueError(
+            f"Expected `checkpoint` to be one of {', '.join(CHECKPOINTS)}, or the number of an update. Received: "
+            f"{which}."
+        )
     chosen = paths[which] if which in paths else [path for path in (*steps, *best) if step_of(path) == int(which)][:1]
     if not chosen:
         available = "; ".join(
-            f"{kind}: {', '.join(str(step_of(path)) for path in found)}" for kind, found in (("updates", steps), (BEST, best)) if found
+            f"{kind}: {', '.join(str(step_of(path)) for path in found)}"
+            for kind, found in (("updates", steps), (BEST, best))
+            if found
         )
         advice = f"There are {available}." if available else "Train first, or give another `model_dir`."
         raise FileNotFoundError(f"No checkpoint for `checkpoint={which}` in {model_dir}. {advice}")
@@ -332,7 +355,9 @@ def check_size(model_dir: pathlib.Path, which: str, weights: int) -> None:
     largest = max(sizes, key=sizes.get, default=None)
     if largest and sizes[largest] < 4 * weights:
         received = f"{sizes[largest]:,} bytes"
-        raise DamagedError(f"Expected {weights:,} float32 weights in {largest}. Received {received}: damaged, or of another model.")
+        raise DamagedError(
+            f"Expected {weights:,} float32 weights in {largest}. Received {received}: damaged, or of another model."
+        )
 
 
 def load(model_dir: pathlib.Path, which: str, model) -> tuple[str, dict]:
@@ -362,7 +387,8 @@ def start(model_dir: pathlib.Path, which: str, model, names: Names = str) -> tup
 
     Args:
         model_dir, which, model: see `load`.
-        names: name of a weight of the model, as `model_variables` gives it → its name in the checkpoint, or `None` to keep its value.
+        names: name of a weight of the model, as `model_variables` gives it → its name in the checkpoint, or `None` to
+            keep its value.
 
     Returns:
         A description of what was loaded, and the names that do not match.
@@ -403,7 +429,9 @@ def start_with_optimizer(model_dir: pathlib.Path, which: str, model, optimizer) 
     return f"checkpoint of {model_dir} with its optimizer: update {step_of(path)}"
 
 
-def _load(model_dir: pathlib.Path, which: str, model, names: Names = str, partial: bool = False) -> tuple[str, Left, dict]:
+def _load(
+    model_dir: pathlib.Path, which: str, model, names: Names = str, partial: bool = False
+) -> tuple[str, Left, dict]:
     paths = _chosen(model_dir, which)
     try:
         left, state = _load_average(paths, model, names, partial, which == EMA)
@@ -432,8 +460,8 @@ def _load_average(paths: list[pathlib.Path], model, names: Names, partial: bool,
         if not (largest := float(np.abs(means[name]).max(initial=0))) <= MAX_WEIGHT:  # Also if it is NaN.
             received = f"{largest:g} in {name.removeprefix('model/')}"
             raise ValueError(
-                f"Expected weights in {', '.join(map(str, paths))} with absolute values of at most {MAX_WEIGHT:g}. Received: {received}. "
-                "Choose another `checkpoint`."
+                f"Expected weights in {', '.join(map(str, paths))} with absolute values of at most {MAX_WEIGHT:g}. "
+                f"Received: {received}. Choose another `checkpoint`."
             )
     assign(variables, means, source=path, partial=partial)
     return left, state

@@ -1,4 +1,6 @@
-"""The folder of prepared data: whether it is one, and the options that it was prepared with. Does not import TensorFlow."""
+"""The folder of prepared data: whether it is one, and the options that it was prepared with. Does not import
+TensorFlow.
+"""
 
 import dataclasses
 import pathlib
@@ -25,7 +27,9 @@ def check(folder: pathlib.Path) -> None:
         advice = f"The data of the run are in {own}." if (own / CORPUS).exists() else "Give another one."
         raise ValueError(f"Expected a folder for data as `data_dir`. Received: {folder}, which holds a run. {advice}")
     if folder.is_dir() and any(folder.iterdir()) and not ((folder / LOCK).exists() or (folder / CORPUS).exists()):
-        raise FileExistsError(f"{folder} holds files and no prepared data. Give a new or an empty folder as `data_dir`.")
+        raise FileExistsError(
+            f"{folder} holds files and no prepared data. Give a new or an empty folder as `data_dir`."
+        )
 
 
 def recorded_options(folder: pathlib.Path) -> dict:
@@ -48,7 +52,8 @@ def recorded_options(folder: pathlib.Path) -> dict:
 
 
 def prepared_with(folder: pathlib.Path) -> DataConfig:
-    """Returns the options that a data folder was prepared with, except the text files: only their contents are recorded.
+    """Returns the options that a data folder was prepared with, except the text files: only their contents are
+    recorded.
 
     The sub-words of a dataset have the name of their file, without its folder.
 

@@ -8,13 +8,15 @@ from t2t_keras.config import DecodeConfig
 from t2t_keras.system.files import CONFIG, check_folder, read_json
 
 SAVED_MODEL = "saved_model.pb"  # The file that makes a folder an export.
-EXTRA, DESCRIPTION = "assets.extra", "t2t_keras.json"  # Its folder of further files, and the JSON file there that describes the model.
+# Its folder of further files, and the JSON file there that describes the model.
+EXTRA, DESCRIPTION = "assets.extra", "t2t_keras.json"
 
 
 def export_in(folder: pathlib.Path) -> pathlib.Path | None:
     """Returns the folder if it is an export, else the newest version of an export in it, else `None`.
 
-    A SavedModel is a program, and a run is data. So this is the only function that decides which of the two a folder holds.
+    A SavedModel is a program, and a run is data. So this is the only function that decides which of the two a folder
+    holds.
 
     Raises:
         ValueError: the folder holds a run and an export.
@@ -26,8 +28,8 @@ def export_in(folder: pathlib.Path) -> pathlib.Path | None:
     export = folder if (folder / SAVED_MODEL).exists() else newest
     if export and (folder / CONFIG).exists():
         raise ValueError(
-            f"Expected a run or an export in {folder}. Received both: {CONFIG}, and a SavedModel, which is a program, in {export}. "
-            "Move one of them to another folder."
+            f"Expected a run or an export in {folder}. Received both: {CONFIG}, and a SavedModel, which is a program, "
+            f"in {export}. Move one of them to another folder."
         )
     return export
 
@@ -42,9 +44,14 @@ def check(folder: pathlib.Path) -> None:
     check_folder(folder, "export_dir")
     if (folder / SAVED_MODEL).exists():
         above = folder.absolute().parent
-        raise ValueError(f"Expected a folder for exports. Received: {folder}, which is an export itself. Give {above} as `export_dir`.")
+        raise ValueError(
+            f"Expected a folder for exports. Received: {folder}, which is an export itself. Give {above} as "
+            "`export_dir`."
+        )
     if (folder / CONFIG).exists():
-        raise ValueError(f"Expected a folder for exports. Received: {folder}, which holds a run. Give another `export_dir`.")
+        raise ValueError(
+            f"Expected a folder for exports. Received: {folder}, which holds a run. Give another `export_dir`."
+        )
 
 
 def description(export: pathlib.Path) -> dict:

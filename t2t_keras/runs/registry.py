@@ -1,11 +1,13 @@
-"""Architectures and tasks by name: what `--architecture` and `config.json` may name. Imports neither TensorFlow nor Keras.
+"""Architectures and tasks by name: what `--architecture` and `config.json` may name. Imports neither TensorFlow nor
+Keras.
 
 A package registers its own without any change here, in a module that it names as an entry point:
 
     [project.entry-points."t2t_keras.plugins"]
     mine = "my_package.my_module"        # calls register_architecture and register_task
 
-A program that imports such a module itself needs no entry point. Names in a stranger's `config.json` are only looked up, never imported.
+A program that imports such a module itself needs no entry point. Names in a stranger's `config.json` are only looked
+up, never imported.
 """
 
 import dataclasses
@@ -49,10 +51,12 @@ def register_architecture(name: str, *, options: type, model: object, task: str 
 
     Args:
         name: its name.
-        options: a frozen dataclass whose fields are `config.option`s, which become flags. Among them are `vocab_size`, the number of
-            sub-words, and `d_model`, the width that section 5.3 scales the learning rate with; a property `num_weights` counts all weights.
-        model: a `keras.Model`, or "module:class" for one that is imported when it is made, called as model(options, dtype=policy). For
-            translation it is a `model.protocols.EncoderDecoder`, for other tasks a `model.protocols.SequenceModel`.
+        options: a frozen dataclass whose fields are `config.option`s, which become flags. Among them are `vocab_size`,
+            the number of sub-words, and `d_model`, the width that section 5.3 scales the learning rate with; a property
+            `num_weights` counts all weights.
+        model: a `keras.Model`, or "module:class" for one that is imported when it is made, called as model(options,
+            dtype=policy). For translation it is a `model.protocols.EncoderDecoder`, for other tasks a
+            `model.protocols.SequenceModel`.
         task: name of the task that it is trained for.
 
     Raises:
@@ -65,17 +69,24 @@ def register_architecture(name: str, *, options: type, model: object, task: str 
         field.name for group in (TrainConfig, DecodeConfig, DataConfig) for field in dataclasses.fields(group)
     }
     if clashes := sorted(fields & taken):
-        raise ValueError(f"Expected options of {name!r} with other names than those of training, search and data. Received: {clashes}.")
+        raise ValueError(
+            f"Expected options of {name!r} with other names than those of training, search and data. Received: "
+            f"{clashes}."
+        )
     if missing := sorted({"vocab_size", "d_model"} - fields) + ["num_weights"] * (not hasattr(options, "num_weights")):
         raise ValueError(
-            f"Expected options of {name!r} with vocab_size, d_model and num_weights. Received none named {', '.join(missing)}."
+            f"Expected options of {name!r} with vocab_size, d_model and num_weights. Received none named "
+            f"{', '.join(missing)}."
         )
     # Postponed annotations (`from __future__ import annotations`) are text, of which no flag can be made.
     if wrong := [
-        each.name for each in dataclasses.fields(options) if each.type not in (bool, int, float, str) or "help" not in each.metadata
+        each.name
+        for each in dataclasses.fields(options)
+        if each.type not in (bool, int, float, str) or "help" not in each.metadata
     ]:
         raise ValueError(
-            f"Expected `t2t_keras.option`s of type bool, int, float or str in {options.__name__}. Received: {', '.join(wrong)}."
+            f"Expected `t2t_keras.option`s of type bool, int, float or str in {options.__name__}. Received: "
+            f"{', '.join(wrong)}."
         )
     _architectures[name] = Architecture(name, options, model, task)
 
@@ -118,7 +129,9 @@ def architecture(name: str) -> Architecture:
         ValueError: no architecture has this name.
     """
     if name not in _architectures and name not in architectures():  # Plugins are imported where they are needed.
-        raise ValueError(f"Expected `architecture` to be one of {', '.join(architectures())}. Received: architecture={name[:200]}.")
+        raise ValueError(
+            f"Expected `architecture` to be one of {', '.join(architectures())}. Received: architecture={name[:200]}."
+        )
     return _architectures[name]
 
 
@@ -135,7 +148,10 @@ def task(name: str) -> Task:
     found = _load(_tasks[name])
     found = _tasks[name] = found() if isinstance(found, type) else found  # One object for all that ask.
     if clashes := sorted(set(found.sums) & RESERVED_SUMS):
-        raise ValueError(f"Expected sums of the task {name!r} with other names than those of every task. Received: {', '.join(clashes)}.")
+        raise ValueError(
+            f"Expected sums of the task {name!r} with other names than those of every task. Received: "
+            f"{', '.join(clashes)}."
+        )
     return found
 
 
@@ -147,7 +163,9 @@ def task_of(architecture_name: str) -> Task:
 register_architecture("transformer", options=ModelConfig, model="t2t_keras.model.transformer:Transformer")
 register_architecture("rnn", options=RnnConfig, model="t2t_keras.model.rnn:Rnn")
 register_architecture("bert", options=BertConfig, model="t2t_keras.model.bert:Bert", task="pretraining")
-register_architecture("classifier", options=ClassifierConfig, model="t2t_keras.model.bert:Classifier", task="classification")
+register_architecture(
+    "classifier", options=ClassifierConfig, model="t2t_keras.model.bert:Classifier", task="classification"
+)
 register_task("pretraining", "t2t_keras.tasks.pretraining:Pretraining")
 register_task("classification", "t2t_keras.tasks.classification:Classification")
 register_task("translation", "t2t_keras.tasks.translation:Translation")

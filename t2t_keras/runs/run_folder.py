@@ -1,8 +1,9 @@
 """The folder of a run: its options, sub-words and identity, from which training resumes. Does not import TensorFlow.
 
-`config.json` has a version, the architecture (transformer, if it is not there), the four groups of options, the data folder, and the size
-and SHA-256 of the checkpoints of the parent, of the sub-words, of those of the source if it has its own, and of the index of the training
-records. A folder with this file is a run's folder. A folder with other files of the same names is refused.
+`config.json` has a version, the architecture (transformer, if it is not there), the four groups of options, the data
+folder, and the size and SHA-256 of the checkpoints of the parent, of the sub-words, of those of the source if it has
+its own, and of the index of the training records. A folder with this file is a run's folder. A folder with other files
+of the same names is refused.
 """
 
 import dataclasses
@@ -26,15 +27,22 @@ def is_run(model_dir: pathlib.Path) -> bool:
     """Returns whether a folder is a run's folder.
 
     Raises:
-        ValueError: the folder has other files with the names of a run's files, or an export; or the run is of a newer version.
+        ValueError: the folder has other files with the names of a run's files, or an export; or the run is of a newer
+            version.
     """
     path = model_dir / CONFIG
-    there = [name for name in (SUBWORDS, SOURCE_SUBWORDS, EMBEDDINGS, checkpoint.FOLDER, LOGS, *CURVES) if (model_dir / name).exists()]
+    there = [
+        name
+        for name in (SUBWORDS, SOURCE_SUBWORDS, EMBEDDINGS, checkpoint.FOLDER, LOGS, *CURVES)
+        if (model_dir / name).exists()
+    ]
     if export := export_in(model_dir):
         there.append(SAVED_MODEL if export == model_dir else export.name)
     if not path.exists():  # A run writes it before the others.
         if there:
-            raise ValueError(f"{model_dir} holds {', '.join(there)} and no {CONFIG}: it is not a run. Give another `model_dir`.")
+            raise ValueError(
+                f"{model_dir} holds {', '.join(there)} and no {CONFIG}: it is not a run. Give another `model_dir`."
+            )
         return False
     written = read_json(path)
     version = written.get("version", 0)  # 0: older than version numbers.
@@ -48,9 +56,11 @@ def is_run(model_dir: pathlib.Path) -> bool:
 
 
 def check_before_writing(model_dir: pathlib.Path) -> None:
-    """Checks that what a run writes stays in its folder, and removes what a killed run has left; see `files.check_no_links`.
+    """Checks that what a run writes stays in its folder, and removes what a killed run has left; see
+    `files.check_no_links`.
 
-    The folder itself may be a link, and the user's own files in it may be links. Its data are checked under their own lock.
+    The folder itself may be a link, and the user's own files in it may be links. Its data are checked under their own
+    lock.
 
     Raises:
         NotADirectoryError: something else is where a folder of the run belongs.
@@ -59,7 +69,9 @@ def check_before_writing(model_dir: pathlib.Path) -> None:
     folders, names = (LOGS, NOT_FINITE, checkpoint.FOLDER), (CONFIG, SUBWORDS, SOURCE_SUBWORDS, EMBEDDINGS, *CURVES)
     for folder in (model_dir / name for name in folders):
         if folder.exists() and not folder.is_dir():
-            raise NotADirectoryError(f"Expected {folder} to be a folder. It is not one. Move it away, or give another `model_dir`.")
+            raise NotADirectoryError(
+                f"Expected {folder} to be a folder. It is not one. Move it away, or give another `model_dir`."
+            )
     check_no_links(*(model_dir / name for name in folders + names))
 
 
@@ -71,7 +83,9 @@ def architecture_of(model_dir: pathlib.Path) -> str:
         ValueError: the architecture is not registered.
     """
     if not is_run(model_dir):
-        raise FileNotFoundError(f"{model_dir} is not a model folder: it has no {CONFIG}. Give the `model_dir` of a training run.")
+        raise FileNotFoundError(
+            f"{model_dir} is not a model folder: it has no {CONFIG}. Give the `model_dir` of a training run."
+        )
     name = read_json(model_dir / CONFIG).get(ARCHITECTURE, TRANSFORMER)
     if name == TRANSFORMER:
         return name
@@ -111,8 +125,12 @@ def _sources(model_dir: pathlib.Path) -> dict[str, str]:
     """Returns where a run had its options from, as `Options.sources`."""
     earlier = dict.fromkeys(option_names(architecture_of(model_dir)) | {ARCHITECTURE, "data_dir"}, "unknown")
     sources = read_json(model_dir / CONFIG).get("sources", earlier)  # Earlier versions did not write them.
-    if not isinstance(sources, dict) or not all(isinstance(source, str) and source.isprintable() for source in sources.values()):
-        raise ValueError(f"Expected 'sources' in {model_dir / CONFIG} to be text by option. Received: {reprlib.repr(sources)}.")
+    if not isinstance(sources, dict) or not all(
+        isinstance(source, str) and source.isprintable() for source in sources.values()
+    ):
+        raise ValueError(
+            f"Expected 'sources' in {model_dir / CONFIG} to be text by option. Received: {reprlib.repr(sources)}."
+        )
     return sources
 
 
@@ -120,8 +138,8 @@ def check_checkpoint(model_dir: pathlib.Path, which: str) -> None:
     """Raises `ValueError` if a run has no moving average of its weights, and these are the weights to use."""
     if which == EMA and not (train := groups(model_dir, "train")[0]).ema_decay:
         raise ValueError(
-            f"Expected a run with a moving average of its weights. Received: {model_dir}, trained with ema_decay={train.ema_decay:g}. "
-            "Choose another `checkpoint`."
+            f"Expected a run with a moving average of its weights. Received: {model_dir}, trained with "
+            f"ema_decay={train.ema_decay:g}. Choose another `checkpoint`."
         )
 
 
@@ -143,12 +161,15 @@ def write(
         model_dir: the run's folder or a new one.
         options: the options. The checkpoints of their `parent` are recorded until the run has some of its own.
         subwords: file of the sub-words; it is copied.
-        records: index of the training records, which identifies the training data; `None` for a model that was trained elsewhere.
+        records: index of the training records, which identifies the training data; `None` for a model that was trained
+            elsewhere.
         source_subwords: file of the source's own sub-words, if it has some; it is copied.
     """
     parent = read_json(model_dir / CONFIG).get("parent") if checkpoint.kept(model_dir) else None
     if options.train.starts_from and not parent:
-        parent = {"checkpoints": checkpoint.identity(pathlib.Path(options.train.starts_from), options.train.parent_checkpoint)}
+        parent = {
+            "checkpoints": checkpoint.identity(pathlib.Path(options.train.starts_from), options.train.parent_checkpoint)
+        }
     described = {"data_dir": options.data_dir, "subwords": describe(subwords)}
     others = {"source_subwords": source_subwords, "records": records}
     described |= {name: describe(path) for name, path in others.items() if path}
@@ -170,7 +191,9 @@ def write(
         write_whole(model_dir / SOURCE_SUBWORDS, source_subwords.read_bytes())
 
 
-def check_data(model_dir: pathlib.Path, subwords: pathlib.Path, records: pathlib.Path, source_subwords: pathlib.Path | None = None) -> None:
+def check_data(
+    model_dir: pathlib.Path, subwords: pathlib.Path, records: pathlib.Path, source_subwords: pathlib.Path | None = None
+) -> None:
     """Checks that a data folder is the one that a run was trained on.
 
     Args:
@@ -185,19 +208,20 @@ def check_data(model_dir: pathlib.Path, subwords: pathlib.Path, records: pathlib
     of_run = [model_dir / SUBWORDS, *([model_dir / SOURCE_SUBWORDS] if has_source_subwords(model_dir) else [])]
     if [describe(path) for path in (subwords, source_subwords) if path] != [describe(path) for path in of_run]:
         raise ValueError(
-            f"{model_dir} holds a model with other sub-words than {subwords.parent}. To train it on other text, start a new run with "
-            f"`parent={model_dir}`, in another `model_dir`."
+            f"{model_dir} holds a model with other sub-words than {subwords.parent}. To train it on other text, start "
+            f"a new run with `parent={model_dir}`, in another `model_dir`."
         )
     expected = read_json(model_dir / CONFIG).get("records")
     if expected is not None and describe(records) != expected:
         raise ValueError(
-            f"{model_dir} was trained on other records than those in {subwords.parent}. To train its model on them, start a new run with "
-            f"`parent={model_dir}`, in another `model_dir`."
+            f"{model_dir} was trained on other records than those in {subwords.parent}. To train its model on them, "
+            f"start a new run with `parent={model_dir}`, in another `model_dir`."
         )
 
 
 def read_subwords(model_dir: pathlib.Path) -> tuple[bytes, ...]:
-    """Reads the sub-words of a run, and those of its source if it has its own: the arguments of `vocabulary.load_sides`.
+    """Reads the sub-words of a run, and those of its source if it has its own: the arguments of
+    `vocabulary.load_sides`.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -213,13 +237,18 @@ def _read_subwords(model_dir: pathlib.Path, key: str, name: str) -> bytes:
         raise FileNotFoundError(f"{path} is missing. Restore it: a model cannot be used without its sub-words.")
     expected = read_json(model_dir / CONFIG).get(key)
     if expected is not None and (received := describe(path)) != expected:
-        raise ValueError(f"{path} is not what {model_dir} was trained with. Expected: {expected}. Received: {received}. Restore that file.")
+        raise ValueError(
+            f"{path} is not what {model_dir} was trained with. Expected: {expected}. Received: {received}. Restore "
+            "that file."
+        )
     return path.read_bytes()
 
 
 def to_json(**groups) -> str:
     """Returns groups of options, and other values, as readable JSON."""
-    values = {name: dataclasses.asdict(group) if dataclasses.is_dataclass(group) else group for name, group in groups.items()}
+    values = {
+        name: dataclasses.asdict(group) if dataclasses.is_dataclass(group) else group for name, group in groups.items()
+    }
     return json.dumps(values, indent=2) + "\n"
 
 

@@ -40,8 +40,9 @@ class Options:
         data: group of options. If they name no corpus, they are those of the run or of the prepared data.
         data_dir: absolute path of the data folder; empty for `data` in the run's folder.
         architecture: its name; see `registry`.
-        sources: where values come from, by option: "command line", "flagfile NAME", "given" or "data folder"; "run: " or "parent: " and
-            where the resumed run, or the one that the weights are from, had it from. An option that is missing here has its default.
+        sources: where values come from, by option: "command line", "flagfile NAME", "given" or "data folder"; "run: "
+            or "parent: " and where the resumed run, or the one that the weights are from, had it from. An option that
+            is missing here has its default.
     """
 
     model: object = ModelConfig()
@@ -108,15 +109,23 @@ def check_training(groups: dict, task) -> None:
     """Raises `ValueError` where an option of training is not one of the task."""
     metric = groups["train"].best_metric
     if metric not in task.best_metrics:
-        raise ValueError(f"Expected `best_metric` to be one of {', '.join(task.best_metrics)}. Received: best_metric={metric}.")
+        raise ValueError(
+            f"Expected `best_metric` to be one of {', '.join(task.best_metrics)}. Received: best_metric={metric}."
+        )
     if (rate := groups["train"].bpe_dropout) and not task.bpe_dropout:
-        raise ValueError(f"Expected no `bpe_dropout`, because the task {task.name} has none. Received: bpe_dropout={rate:g}.")
+        raise ValueError(
+            f"Expected no `bpe_dropout`, because the task {task.name} has none. Received: bpe_dropout={rate:g}."
+        )
     if rate and (kind := groups["data"].subwords) != "bpe":
-        raise ValueError(f"Expected `subwords=bpe` with `bpe_dropout`. Received: subwords={kind}, bpe_dropout={rate:g}.")
+        raise ValueError(
+            f"Expected `subwords=bpe` with `bpe_dropout`. Received: subwords={kind}, bpe_dropout={rate:g}."
+        )
 
 
 def check_positions(groups: dict, task) -> None:
-    """Raises `ValueError` if texts may be longer than the learned positions of a network that never writes longer ones."""
+    """Raises `ValueError` if texts may be longer than the learned positions of a network that never writes longer
+    ones.
+    """
     longest, number = groups["data"].max_length, getattr(groups["model"], "learned_positions", 0)
     if task.plain_text and 0 < number < longest:
         expected = f"`max_length` of at most the {number} learned positions"
@@ -131,5 +140,7 @@ def check_text(groups: dict, task) -> None:
     }
     if any(own.values()) and not task.separate_subwords:
         received = ", ".join(f"{name}={value}" for name, value in own.items() if value)
-        raise ValueError(f"Expected one vocabulary, because the task {task.name} has none of the source alone. Received: {received}.")
+        raise ValueError(
+            f"Expected one vocabulary, because the task {task.name} has none of the source alone. Received: {received}."
+        )
     task.check_text(groups["data"])

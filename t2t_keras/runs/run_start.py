@@ -5,7 +5,17 @@ import os
 import pathlib
 from collections.abc import Collection, Iterable
 
-from t2t_keras.config import FILES, OF_START, STARTS, TEXT_OPTIONS, TEXTS, DataConfig, ModelConfig, TrainConfig, check_types
+from t2t_keras.config import (
+    FILES,
+    OF_START,
+    STARTS,
+    TEXT_OPTIONS,
+    TEXTS,
+    DataConfig,
+    ModelConfig,
+    TrainConfig,
+    check_types,
+)
 from t2t_keras.runs import checkpoint, data_folder, run_folder, run_options
 from t2t_keras.runs.data_folder import CORPUS
 from t2t_keras.runs.run_options import ARCHITECTURE, OF_PARENT, OF_RUN, TRANSFORMER, Options, option_names
@@ -13,16 +23,16 @@ from t2t_keras.system.files import CONFIG, DATA, LOCK, SOURCE_SUBWORDS, SUBWORDS
 
 # Options of the network that the weights of an encoder depend on, or what it computes with them.
 ENCODER_OPTIONS = (
-    "vocab_size", "encoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "learned_positions", "sinusoids", "first_position",
-    "attention", "attention_window", "attention_bias", "activation", "norm", "norm_epsilon"
+    "vocab_size", "encoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "learned_positions", "sinusoids",
+    "first_position", "attention", "attention_window", "attention_bias", "activation", "norm", "norm_epsilon"
 )  # fmt: skip
 # Those of a model: with others, a parent's weights have other shapes, or compute something else.
 _OF_WEIGHTS = (
-    "d_model", "d_ff", "num_heads", "d_k", "d_v", "sinusoids", "first_position", "attention", "activation", "norm", "norm_epsilon",
-    "labels"
+    "d_model", "d_ff", "num_heads", "d_k", "d_v", "sinusoids", "first_position", "attention", "activation", "norm",
+    "norm_epsilon", "labels"
 )  # fmt: skip
-# Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the metric of the
-# best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
+# Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the
+# metric of the best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
 _FIXED = {
     *("seed", "batch_tokens", "buckets_per_update", "best_metric", *STARTS),
     *("parent_checkpoint", "parent_subwords", "parent_optimizer", "freeze"),
@@ -32,7 +42,12 @@ _FIXED = {
 
 
 def resolve(
-    model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: dict[str, str] | None = None, *, resumes: bool = True
+    model_dir: pathlib.Path,
+    given: dict,
+    data_dir: str = "",
+    sources: dict[str, str] | None = None,
+    *,
+    resumes: bool = True,
 ) -> Options:
     """Returns the options to start a run with: those given, then those of the run in the folder, then the defaults.
 
@@ -52,7 +67,9 @@ def resolve(
     parent, child, of_parent = None, None, {}
     if not is_trained and (origin := given.get("parent") or given.get("encoder_from")):
         parent, chosen = pathlib.Path(origin), vars(of_run.train if of_run else TrainConfig()) | given
-        architecture = "" if given.get("parent") else given.get(ARCHITECTURE, of_run.architecture if of_run else TRANSFORMER)
+        architecture = (
+            "" if given.get("parent") else given.get(ARCHITECTURE, of_run.architecture if of_run else TRANSFORMER)
+        )
         child = _child_of(parent, chosen["parent_checkpoint"], chosen["parent_optimizer"], architecture)
         of_parent = {} if of_run else _subwords_of(parent, given)
     if of_run and not is_trained:
@@ -70,7 +87,8 @@ def resolve(
     data_dir = run_options.stored(model_dir, data_dir) if data_dir else before.data_dir
     folder = Options(data_dir=data_dir).data_folder(model_dir)
     prepared, of_data = _prepared(folder), {field.name for field in dataclasses.fields(DataConfig)}
-    _check_prepared(folder, prepared, {name: given[name] for name in given if not of_run or name in of_data})  # `changes` compares sizes.
+    # `changes` compares sizes.
+    _check_prepared(folder, prepared, {name: given[name] for name in given if not of_run or name in of_data})
     if not of_run:
         taken = _taken(prepared, given)
         run_options.check_names(taken, before.architecture)
@@ -78,24 +96,33 @@ def resolve(
     try:
         chosen = _replaced(before, given)
     except ValueError as error:
-        raise ValueError(f"{error} Options not given are those of {model_dir / CONFIG}." if of_run else str(error)) from error
+        raise ValueError(
+            f"{error} Options not given are those of {model_dir / CONFIG}." if of_run else str(error)
+        ) from error
     run_options.check_positions(chosen, before.task)
     named = given.keys() & of_data
     repeated = of_run and chosen["data"] == before.data and not named & {"dataset", *TEXTS}
     if repeated or not named:
-        chosen["data"] = DataConfig()  # A run that does not name its text uses its data folder, and does not check the text.
+        # A run that does not name its text uses its data folder, and does not check the text.
+        chosen["data"] = DataConfig()
     run_options.check_training(chosen, before.task)
     run_options.check_text(chosen, before.task)
     if parent:
-        names, part = (_OF_WEIGHTS, "model") if given.get("parent") else (set(ENCODER_OPTIONS) - {"vocab_size"}, "encoder")
+        names, part = (
+            (_OF_WEIGHTS, "model") if given.get("parent") else (set(ENCODER_OPTIONS) - {"vocab_size"}, "encoder")
+        )
         _check_same(child.model, chosen["model"], names, f"of the {part} in {parent}")
     inherited = option_names(before.architecture) | {ARCHITECTURE, "data_dir"} if of_run else before.sources
-    origins = {name: (OF_RUN if of_run else OF_PARENT) + before.sources.get(name, "default") for name in inherited} | origins
+    origins = {
+        name: (OF_RUN if of_run else OF_PARENT) + before.sources.get(name, "default") for name in inherited
+    } | origins
     return Options(**chosen, data_dir=data_dir, architecture=before.architecture, sources=origins)
 
 
 def _replaced(options: Options, given: dict) -> dict:
-    """Returns the groups of options with the given values. Raises `ValueError` for invalid ones, of any architecture."""
+    """Returns the groups of options with the given values. Raises `ValueError` for invalid ones, of any
+    architecture.
+    """
     chosen = {}
     for name, group in options.groups.items():
         own = {field.name: given[field.name] for field in dataclasses.fields(group) if field.name in given}
@@ -105,7 +132,9 @@ def _replaced(options: Options, given: dict) -> dict:
 
 
 def _subwords_of(parent: pathlib.Path, given: dict) -> dict:
-    """Returns the options with which a new run with text of its own has the sub-words of its parent, without those given."""
+    """Returns the options with which a new run with text of its own has the sub-words of its parent, without those
+    given.
+    """
     if not ({"dataset", "train_source"} & given.keys() and given.get("parent_subwords", True)):
         return {}
     found = {"subwords_file": str(parent / SUBWORDS)}
@@ -119,8 +148,8 @@ def _subwords_of(parent: pathlib.Path, given: dict) -> dict:
 def _child_of(parent: pathlib.Path, which: str, optimizer: bool, architecture: str) -> Options:
     """Returns the defaults of a new run that starts from the weights of another one.
 
-    They are its architecture, model and search or, for a given architecture, the sizes of its encoder. Their `sources` are those of the
-    other run.
+    They are its architecture, model and search or, for a given architecture, the sizes of its encoder. Their `sources`
+    are those of the other run.
 
     Raises:
         FileNotFoundError: the folder is not a run's, or has no checkpoint.
@@ -131,8 +160,14 @@ def _child_of(parent: pathlib.Path, which: str, optimizer: bool, architecture: s
         run_folder.check_checkpoint(parent, which)
         checkpoint.identity(parent, which)
         if optimizer and (run.train.freeze or not checkpoint.has_optimizer(parent, which)):
-            received = f"{parent}, {f'trained with freeze={run.train.freeze}' if run.train.freeze else 'whose checkpoint has none'}"
-            raise ValueError(f"Expected a parent with an optimizer of all weights. Received: {received}. Leave out `parent_optimizer`.")
+            received = (
+                f"{parent}, "
+                f"{f'trained with freeze={run.train.freeze}' if run.train.freeze else 'whose checkpoint has none'}"
+            )
+            raise ValueError(
+                f"Expected a parent with an optimizer of all weights. Received: {received}. Leave out "
+                "`parent_optimizer`."
+            )
     except (FileNotFoundError, ValueError) as error:
         kind = ValueError if isinstance(error, ValueError) else FileNotFoundError
         name = "`encoder_from`" if architecture else "`parent`"
@@ -147,8 +182,8 @@ def _with_encoder_of(run: Options, folder: pathlib.Path, architecture: str) -> O
     """Returns the defaults of an architecture with the sizes of the encoder of a run.
 
     Raises:
-        ValueError: one of both has no encoder of the Transformer, the source of the run has sub-words of its own, or the architecture
-            cannot have such an encoder.
+        ValueError: one of both has no encoder of the Transformer, the source of the run has sub-words of its own, or
+            the architecture cannot have such an encoder.
     """
     encoder, defaults = getattr(run.model, "encoder", run.model), Options.default(architecture)
     theirs = {name: getattr(encoder, name) for name in ENCODER_OPTIONS if isinstance(encoder, ModelConfig)}
@@ -156,16 +191,22 @@ def _with_encoder_of(run: Options, folder: pathlib.Path, architecture: str) -> O
     if "d_ff" not in own or run.source_vocab_size:
         received = f"architecture={run.architecture} in {folder}, for architecture={architecture}"
         expected = "an encoder of the Transformer, with one vocabulary, as `encoder_from`"
-        raise ValueError(f"Expected {expected}. Received: {received}{' with sub-words of the source' * bool(run.source_vocab_size)}.")
+        raise ValueError(
+            f"Expected {expected}. Received: {received}{' with sub-words of the source' * bool(run.source_vocab_size)}."
+        )
     model = dataclasses.replace(defaults.model, **own)
     if differ := [name for name in theirs if getattr(getattr(model, "encoder", model), name) != theirs[name]]:
         received = ", ".join(f"{name}={theirs[name]}" for name in differ)
-        raise ValueError(f"Expected an encoder that architecture={architecture} can have. Received: {received} in {folder}.")
+        raise ValueError(
+            f"Expected an encoder that architecture={architecture} can have. Received: {received} in {folder}."
+        )
     return dataclasses.replace(defaults, model=model, sources={name: run.sources.get(name, "default") for name in own})
 
 
 def _check_start_of(model_dir: pathlib.Path, before: TrainConfig, given: dict) -> None:
-    """Raises `ValueError` if a run without a checkpoint is to start from other weights than before, wherever these are now."""
+    """Raises `ValueError` if a run without a checkpoint is to start from other weights than before, wherever these are
+    now.
+    """
     for name in given.keys() & STARTS:
         path, now = getattr(before, name), given[name]
         if path and now and pathlib.Path(path).resolve() != pathlib.Path(now).resolve():
@@ -175,11 +216,15 @@ def _check_start_of(model_dir: pathlib.Path, before: TrainConfig, given: dict) -
             same = bool(path) == bool(now)
         if not same:
             expected, received = (f"{name}={each or 'none'}" for each in (path, now))
-            raise ValueError(f"Expected {expected}, with which {model_dir} was started. Received: {received}. Give another `model_dir`.")
+            raise ValueError(
+                f"Expected {expected}, with which {model_dir} was started. Received: {received}. Give another "
+                "`model_dir`."
+            )
 
 
 def _prepared(folder: pathlib.Path) -> dict:
-    """Returns the options that a data folder was prepared with, sizes of vocabularies included; none without `corpus.json`.
+    """Returns the options that a data folder was prepared with, sizes of vocabularies included; none without
+    `corpus.json`.
 
     Raises:
         ValueError: `corpus.json` is damaged.
@@ -187,7 +232,11 @@ def _prepared(folder: pathlib.Path) -> dict:
     if not (folder / CORPUS).exists():
         return {}
     recorded = data_folder.recorded_options(folder)
-    found = {name: value for name, value in vars(data_folder.prepared_with(folder)).items() if name in recorded and name not in FILES}
+    found = {
+        name: value
+        for name, value in vars(data_folder.prepared_with(folder)).items()
+        if name in recorded and name not in FILES
+    }
     if "vocab_size" in recorded:
         found |= {"vocab_size": recorded["vocab_size"], "source_vocab_size": recorded.get("source_vocab_size", 0)}
     return found
@@ -198,26 +247,38 @@ def _check_prepared(folder: pathlib.Path, prepared: dict, given: dict) -> None:
     if differ := [name for name in prepared if given.get(name, prepared[name]) != prepared[name]]:
         expected, received = (", ".join(f"{name}={values[name]}" for name in differ) for values in (prepared, given))
         raise ValueError(
-            f"Expected {expected}, with which {folder} was prepared. Received: {received}. Leave out what differs, or give another "
-            "`data_dir` or `model_dir`."
+            f"Expected {expected}, with which {folder} was prepared. Received: {received}. Leave out what differs, or "
+            "give another `data_dir` or `model_dir`."
         )
 
 
 def _taken(prepared: dict, given: dict) -> dict:
-    """Returns the options that a new run takes from its data folder: all, or those for any corpus if it names another one."""
+    """Returns the options that a new run takes from its data folder: all, or those for any corpus if it names another
+    one.
+    """
     same_dataset = given.get("dataset") == prepared.get("dataset")  # Both may be of text files.
-    found = {name: value for name, value in prepared.items() if same_dataset or name in ("vocab_size", "source_vocab_size", *TEXT_OPTIONS)}
+    found = {
+        name: value
+        for name, value in prepared.items()
+        if same_dataset or name in ("vocab_size", "source_vocab_size", *TEXT_OPTIONS)
+    }
     if not found.get("source_vocab_size"):
         found.pop("source_vocab_size", None)  # Not all architectures have the option.
     return found
 
 
 def _check_same(before, after, names: Collection[str], whose: str) -> None:
-    """Raises `ValueError` where options of a model with these names are not those of the run that its weights are from."""
+    """Raises `ValueError` where options of a model with these names are not those of the run that its weights are
+    from.
+    """
     differ = [name for name, value in vars(before).items() if name in names and getattr(after, name) != value]
     if differ:
-        expected, received = (", ".join(f"{name}={getattr(model, name)}" for name in differ) for model in (before, after))
-        advice = "Give it as `encoder_from`, in place of `parent`." if differ == ["labels"] else "Leave out what differs."
+        expected, received = (
+            ", ".join(f"{name}={getattr(model, name)}" for name in differ) for model in (before, after)
+        )
+        advice = (
+            "Give it as `encoder_from`, in place of `parent`." if differ == ["labels"] else "Leave out what differs."
+        )
         raise ValueError(f"Expected {expected}, {whose}. Received: {received}. {advice}")
 
 
@@ -230,8 +291,8 @@ def check(model_dir: pathlib.Path, options: Options) -> None:
         FileExistsError: the data folder holds files that no preparation wrote.
         FileNotFoundError: there is neither a run in the folder nor text for a new one.
         NotADirectoryError: a path cannot be a folder.
-        ValueError: the two folders are one, the data folder is that of a run, or it is a link in the run's folder; see also
-            `run_folder.is_run`.
+        ValueError: the two folders are one, the data folder is that of a run, or it is a link in the run's folder; see
+            also `run_folder.is_run`.
     """
     folder = options.data_folder(model_dir)
     if folder.resolve() == model_dir.resolve():
@@ -244,14 +305,14 @@ def check(model_dir: pathlib.Path, options: Options) -> None:
         texts = " and ".join(f"`train_{side}`" for side in options.task.texts)
         missing = f"prepared data in {folder}" if options.data_dir else f"run in {model_dir}"
         raise FileNotFoundError(
-            f"There is no {missing}. To resume a run, give its `model_dir`; for a new one, give {texts}, `dataset`, or a prepared "
-            "`data_dir`."
+            f"There is no {missing}. To resume a run, give its `model_dir`; for a new one, give {texts}, `dataset`, or "
+            "a prepared `data_dir`."
         )
 
 
 def check_given(model_dir: pathlib.Path, options: Options, names: Iterable[str], purpose: str) -> None:
-    """Checks options that name something outside of a run's folder: only those given in this start are used, because a folder, with its
-    options, may come from someone else.
+    """Checks options that name something outside of a run's folder: only those given in this start are used, because a
+    folder, with its options, may come from someone else.
 
     Args:
         model_dir: the run's folder.
@@ -262,12 +323,18 @@ def check_given(model_dir: pathlib.Path, options: Options, names: Iterable[str],
     Raises:
         ValueError: options are known from the folder only. The message shows their values.
     """
-    values = {name: value for group in options.groups.values() for name, value in vars(group).items()} | {"data_dir": options.data_dir}
-    unknown = [f"`{name}={values[name]}`" for name in names if values[name] and options.sources.get(name, "").startswith(OF_RUN)]
+    values = {name: value for group in options.groups.values() for name, value in vars(group).items()} | {
+        "data_dir": options.data_dir
+    }
+    unknown = [
+        f"`{name}={values[name]}`"
+        for name in names
+        if values[name] and options.sources.get(name, "").startswith(OF_RUN)
+    ]
     if unknown:
         raise ValueError(
-            f"Expected {', '.join(unknown)} to be given again, or other values, to {purpose}. They are only recorded in "
-            f"{model_dir / CONFIG}, which may come from someone else."
+            f"Expected {', '.join(unknown)} to be given again, or other values, to {purpose}. They are only recorded "
+            f"in {model_dir / CONFIG}, which may come from someone else."
         )
 
 
@@ -297,25 +364,34 @@ def changes(model_dir: pathlib.Path, before: Options, after: Options) -> str:
         found.append(("data_dir", *(each.data_folder(model_dir) for each in (before, after))))
     refused = [name for name, _, _ in found if name in fixed]
     if refused and checkpoint.kept(model_dir):
-        received = ", ".join(f"{name}={new} (the run: {old})" for name, old, new in found if name in fixed or name in TEXTS)
+        received = ", ".join(
+            f"{name}={new} (the run: {old})" for name, old, new in found if name in fixed or name in TEXTS
+        )
         raise ValueError(
-            f"Expected the options that {model_dir} was trained with. Received: {received}. Leave them out to resume that run, or start a "
-            "new run in another `model_dir`."
+            f"Expected the options that {model_dir} was trained with. Received: {received}. Leave them out to resume "
+            "that run, or start a new run in another `model_dir`."
         )
     return ", ".join(f"`{name}` {old} → {new}" for name, old, new in found)
 
 
 def retained(options: Options) -> str:
-    """Lists the options that an earlier start was given and this one was not, with their values; empty if it was given none itself."""
+    """Lists the options that an earlier start was given and this one was not, with their values; empty if it was given
+    none itself.
+    """
     sources = {name: source for name, source in options.sources.items() if name in option_names(options.architecture)}
     if all(source.startswith(OF_RUN) for source in sources.values()):
         return ""
     not_given = tuple(OF_RUN + source for source in ("default", "data folder", OF_PARENT))
-    values = vars(options.model) | vars(options.train) | vars(options.decode)  # Text that is not named is that of the data folder.
-    earlier = {name for name, source in sources.items() if source.startswith(OF_RUN) and not source.startswith(not_given)}
+    # Text that is not named is that of the data folder.
+    values = vars(options.model) | vars(options.train) | vars(options.decode)
+    earlier = {
+        name for name, source in sources.items() if source.startswith(OF_RUN) and not source.startswith(not_given)
+    }
     return ", ".join(f"`{name}={value}`" for name, value in values.items() if name in earlier)
 
 
 def _is_same(name: str, old, new) -> bool:
-    """Returns whether an option has the same value; runs that a run starts from also by another path, as through a link."""
+    """Returns whether an option has the same value; runs that a run starts from also by another path, as through a
+    link.
+    """
     return old == new or (name in STARTS and bool(old and new) and os.path.realpath(old) == os.path.realpath(new))

@@ -1,7 +1,9 @@
-"""The interface of a task: what a record holds, the loss of a model on it, and what is measured. Imports neither TensorFlow nor Keras.
+"""The interface of a task: what a record holds, the loss of a model on it, and what is measured. Imports neither
+TensorFlow nor Keras.
 
-The data, the batches, the train step, the loop, checkpoints and TensorBoard know no task: they ask this interface. Register an object of
-it with `registry.register_task`, and the models that are trained for it with `registry.register_architecture`.
+The data, the batches, the train step, the loop, checkpoints and TensorBoard know no task: they ask this interface.
+Register an object of it with `registry.register_task`, and the models that are trained for it with
+`registry.register_architecture`.
 """
 
 import math
@@ -11,7 +13,10 @@ from typing import NamedTuple
 
 # What training measures of every task, beside its own sums.
 RESERVED_SUMS = frozenset({
-    *("target_tokens", "real_tokens", "positions", "flops", "updates", "seconds", "finite", "gradient_norm", "learning_rate"),
+    *(
+        "target_tokens", "real_tokens", "positions", "flops", "updates", "seconds", "finite", "gradient_norm",
+        "learning_rate"
+    ),
     "weight_gradient_norms",
 })  # fmt: skip
 
@@ -21,8 +26,8 @@ class Column(NamedTuple):
 
     Attributes:
         name: a word in lower case.
-        counted: whether its length counts against the budgets of tokens and `max_length`. The lengths of the counted columns, in their
-            order, are the arguments of `SequenceModel.flops` and `memory_cost`.
+        counted: whether its length counts against the budgets of tokens and `max_length`. The lengths of the counted
+            columns, in their order, are the arguments of `SequenceModel.flops` and `memory_cost`.
         is_text: whether its integers are ids of sub-words, which messages show as text.
     """
 
@@ -52,11 +57,12 @@ class Renewal(NamedTuple):
 
     Attributes:
         columns: names of the columns that it returns.
-        change: (records, seed) → records. Records are [N, (length)] int32, ragged, by name of the column: those of `Task.stored` become as
-            many rows of `columns`, some thousands at a time. A seed is [2] int64, for TensorFlow's stateless random operations: a function
-            of the seed of the run, the epoch, and the place of the records in it.
-        longest: length of the first column → about the largest lengths of those that are neither counted nor as long, by name. Memory is
-            planned with them.
+        change: (records, seed) → records. Records are [N, (length)] int32, ragged, by name of the column: those of
+            `Task.stored` become as many rows of `columns`, some thousands at a time. A seed is [2] int64, for
+            TensorFlow's stateless random operations: a function of the seed of the run, the epoch, and the place of the
+            records in it.
+        longest: length of the first column → about the largest lengths of those that are neither counted nor as long,
+            by name. Memory is planned with them.
     """
 
     columns: tuple[str, ...]
@@ -79,20 +85,22 @@ class Task:
         name: as it is registered.
         texts: the text that a record is made of: ("source", "target"), or ("source",) for text without a second side.
         columns: the columns of a batch.
-        stored: the columns of a record on disk, if they are not those of a batch; the counted ones are. `renewal` makes one of the other.
+        stored: the columns of a record on disk, if they are not those of a batch; the counted ones are. `renewal` makes
+            one of the other.
         target: the column whose tokens the loss is a sum over.
         unit: what one of these tokens is, in messages.
-        documents: whether a blank line of the text ends a document: `records` gets it as an empty line, and the last column of a record is
-            a number for its document.
+        documents: whether a blank line of the text ends a document: `records` gets it as an empty line, and the last
+            column of a record is a number for its document.
         plain_text: whether the text has neither tags nor text to keep, and UNK stands for none of it.
-        separate_subwords: whether the source may have sub-words of its own, which `records` then takes from `tokenizer.source`.
+        separate_subwords: whether the source may have sub-words of its own, which `records` then takes from
+            `tokenizer.source`.
         bpe_dropout: whether `renewal` follows the option `bpe_dropout`.
         sums: names of what `loss` returns.
         objective: the one of `sums` that training minimises.
         metrics: what `measure` and `validation` return.
         defaults: of options of training, where they are others than those of `TrainConfig`.
-        best_metrics: metrics of validation that the option `best_metric` may name, the default first. "loss" is best when lowest, others
-            when highest.
+        best_metrics: metrics of validation that the option `best_metric` may name, the default first. "loss" is best
+            when lowest, others when highest.
     """
 
     name: str
@@ -130,8 +138,8 @@ class Task:
             limits: with `documents`, `max_length`, the option; otherwise none.
 
         Returns:
-            For each line a tuple with an integer array for each of `self.stored` or, without these, `self.columns`. With `documents`, any
-            number of them.
+            For each line a tuple with an integer array for each of `self.stored` or, without these, `self.columns`.
+            With `documents`, any number of them.
         """
         raise NotImplementedError
 
@@ -155,16 +163,18 @@ class Task:
             raise ValueError(f"Expected {expected}, in {name}. Received: {received}.")
 
     def renewal(self, tokenizer, options, training: bool) -> Renewal | None:
-        """Returns what changes records anew each epoch, such as random masks or another segmentation; `None`, as here, changes none.
+        """Returns what changes records anew each epoch, such as random masks or another segmentation; `None`, as here,
+        changes none.
 
-        A resumed run and one on more devices get the same records, because these are changed before they are cut into batches. Each row
-        must keep one integer or more, all at least 1. Batches and memory are planned for the longest row on disk: no counted column should
-        become longer.
+        A resumed run and one on more devices get the same records, because these are changed before they are cut into
+        batches. Each row must keep one integer or more, all at least 1. Batches and memory are planned for the longest
+        row on disk: no counted column should become longer.
 
         Args:
             tokenizer: the `Subwords`.
             options: the `run_options.Options` of the run.
-            training: whether the records are those of the training set. Those of the validation set get the same seeds at every validation.
+            training: whether the records are those of the training set. Those of the validation set get the same seeds
+                at every validation.
         """
         return None
 
@@ -195,7 +205,8 @@ class Task:
         return {"loss": sums["loss"] / sums["target_tokens"]}
 
     def validation(self, model, tokenizer, options, texts: tuple[list[str], ...]) -> Callable[[], dict]:
-        """Returns a function that measures the current weights on the text of the validation set; only the chief calls it.
+        """Returns a function that measures the current weights on the text of the validation set; only the chief calls
+        it.
 
         Args:
             model: the model in training.
@@ -216,7 +227,9 @@ class Task:
             ValueError: a side of the text is missing, one too many is given, or an option has no effect in the task.
         """
         own = {name: getattr(data, name) for name in ("source_tag", "keep_patterns", "subwords")}
-        if self.plain_text and (given := {name: value for name, value in own.items() if value not in ("", "bpe", "wordpiece", "word")}):
+        if self.plain_text and (
+            given := {name: value for name, value in own.items() if value not in ("", "bpe", "wordpiece", "word")}
+        ):
             expected = "`subwords=bpe`, `wordpiece` or `word`, and neither `source_tag` nor `keep_patterns`"
             received = ", ".join(f"{name}={value}" for name, value in given.items())
             raise ValueError(f"Expected {expected}, for the task {self.name}. Received: {received}.")

@@ -1,4 +1,6 @@
-"""Assigns arrays to variables by name. All names, shapes and dtypes are checked first: an error leaves every variable as it was."""
+"""Assigns arrays to variables by name. All names, shapes and dtypes are checked first: an error leaves every variable
+as it was.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
@@ -68,7 +70,8 @@ def assign(
     Args:
         variables: the variables by name.
         arrays: NumPy arrays or variables by name.
-        names: name of a variable → name of its array, or `None` if the variable keeps its value. By default the names are the same.
+        names: name of a variable → name of its array, or `None` if the variable keeps its value. By default the names
+            are the same.
         source: where the arrays come from, for messages.
         partial: whether variables may lack an array and arrays a variable. At least one of them must match.
         cast: whether floating-point arrays of any precision are rounded to that of their variables.
@@ -77,9 +80,12 @@ def assign(
         What is left. Unless `partial` is true, these are the variables for which `names` gives `None`.
 
     Raises:
-        MismatchError: variables and arrays do not have the same names, or an array has another shape or dtype than its variable.
+        MismatchError: variables and arrays do not have the same names, or an array has another shape or dtype than its
+            variable.
     """
-    matched, left = match(variables, arrays.keys(), arrays.__getitem__, names, source=source, partial=partial, cast=cast)
+    matched, left = match(
+        variables, arrays.keys(), arrays.__getitem__, names, source=source, partial=partial, cast=cast
+    )
     for name, array in matched.items():
         variables[name].assign(array)
     return left

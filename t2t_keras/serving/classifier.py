@@ -51,7 +51,8 @@ class TextClassifier:
     Args:
         model: the network.
         tokenizer: its sub-words.
-        max_length: maximum number of sub-words of a text, with the special ones. Longer texts are cut, and of two sentences the longer one.
+        max_length: maximum number of sub-words of a text, with the special ones. Longer texts are cut, and of two
+            sentences the longer one.
     """
 
     def __init__(self, model: Classifier, tokenizer: Subwords, max_length: int):
@@ -64,7 +65,11 @@ class TextClassifier:
                 probabilities = tf.nn.softmax(model.class_logits(self.tokens(text)))
             names = tf.constant(self.names)
             labels = tf.tile(names[None], [tf.shape(text)[0], 1])
-            return {"label": tf.gather(names, tf.argmax(probabilities, axis=1)), "labels": labels, "probabilities": probabilities}
+            return {
+                "label": tf.gather(names, tf.argmax(probabilities, axis=1)),
+                "labels": labels,
+                "probabilities": probabilities,
+            }
 
         self.classify = classify
 
@@ -128,7 +133,9 @@ def load(model_dir: pathlib.Path, which: str = "average") -> tuple[TextClassifie
     """
     architecture = registry.architecture(run_folder.architecture_of(model_dir))
     if architecture.task != "classification":
-        raise ValueError(f"Expected a run of `t2t-classify`. Received: {model_dir}, whose architecture is {architecture.name}.")
+        raise ValueError(
+            f"Expected a run of `t2t-classify`. Received: {model_dir}, whose architecture is {architecture.name}."
+        )
     train, data = run_folder.groups(model_dir, "train", "data")
     gpus.share()
     gpus.choose_float32(train.tf32)
@@ -141,8 +148,8 @@ def load(model_dir: pathlib.Path, which: str = "average") -> tuple[TextClassifie
 def export(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "average") -> pathlib.Path:
     """Exports the classifier of a run as the next version of a SavedModel.
 
-    Its signature maps "text" [B] string, as `TextClassifier.tokens` takes it, to "label" [B] string, "probabilities" [B, C] float32, and
-    "labels" [B, C] string, the names of the classes in the order of the probabilities.
+    Its signature maps "text" [B] string, as `TextClassifier.tokens` takes it, to "label" [B] string, "probabilities"
+    [B, C] float32, and "labels" [B, C] string, the names of the classes in the order of the probabilities.
 
     Args:
         export_dir: folder of all versions.

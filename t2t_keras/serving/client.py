@@ -44,7 +44,8 @@ class Model:
     """A model on a server.
 
     Args:
-        server: grpc://host:port or http://host:port; with TLS, grpcs:// or https://. REST also accepts user:password@host.
+        server: grpc://host:port or http://host:port; with TLS, grpcs:// or https://. REST also accepts
+            user:password@host.
         name: the name of the model on the server.
         version: the version of the model; 0 for the newest.
         timeout: how long to wait for a response, in seconds.
@@ -87,7 +88,8 @@ class Model:
         if missing:
             wanted = f"{self.name!r}" + (f", version {self.version}" if self.version else "")
             return ServerError(
-                f"{self.shown} has no model {wanted}, or has not loaded it yet. Check the name. The server reports: {message}"
+                f"{self.shown} has no model {wanted}, or has not loaded it yet. Check the name. The server reports: "
+                f"{message}"
             )
         return ServerError(f"{self.shown} refused the request: {message}")
 
@@ -99,7 +101,8 @@ class Options:
     Args:
         n_best: number of translations for each line.
         alpha: α of the length penalty (section 6.1), 0 or more; -1 for that of the model.
-        max_length: maximum number of sub-words in a translation; 0 for the default of the model, which depends on the source.
+        max_length: maximum number of sub-words in a translation; 0 for the default of the model, which depends on the
+            source.
         prefix: text that each translation must start with.
     """
 
@@ -114,7 +117,9 @@ class Options:
         return self.n_best
 
     def request(self, first: int, lines: list[str | Request]) -> tuple[str, dict[str, list]]:
-        """Returns the signature and the inputs of a request for some lines; `first` is the number of the first, from 0."""
+        """Returns the signature and the inputs of a request for some lines; `first` is the number of the first, from
+        0.
+        """
         same = {**dataclasses.asdict(self), "alpha": float(self.alpha), "alignment": False}
         own = [line if isinstance(line, Request) else Request(line) for line in lines]
         return "translate_with_options", {
@@ -145,7 +150,11 @@ class Samples:
         """Returns what `Options.request` does. Line n has the seed 2³² · seed + n."""
         same = {**dataclasses.asdict(self), "temperature": float(self.temperature), "top_p": float(self.top_p)}
         inputs = {name: [value] * len(lines) for name, value in same.items()}
-        return "sample", {"text": lines, **inputs, "seed": [Int64(self.seed * 2**32 + first + row) for row in range(len(lines))]}
+        return "sample", {
+            "text": lines,
+            **inputs,
+            "seed": [Int64(self.seed * 2**32 + first + row) for row in range(len(lines))],
+        }
 
 
 def connect(model: Model) -> Predict:
@@ -158,7 +167,8 @@ def connect(model: Model) -> Predict:
         return _grpc(model) if urllib.parse.urlsplit(model.server).scheme.startswith("grpc") else _rest(model)
     except ImportError as error:
         raise ValueError(
-            f"The client needs more packages: pip install 't2t_keras[client]', or -e '.[client]' in a checkout. ({error})"
+            "The client needs more packages: pip install 't2t_keras[client]', or -e '.[client]' in a checkout. "
+            f"({error})"
         ) from error
 
 
@@ -199,7 +209,8 @@ def _grpc(model: Model) -> Predict:
     settings = [
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", -1),
-        ("grpc.max_reconnect_backoff_ms", 5000),  # The default of two minutes would delay reconnecting to a restarted server.
+        # The default of two minutes would delay reconnecting to a restarted server.
+        ("grpc.max_reconnect_backoff_ms", 5000),
         ("grpc.lb_policy_name", "round_robin"),  # If a name has the addresses of several servers.
     ]
     if address.scheme == "grpcs":
@@ -217,7 +228,9 @@ def _grpc(model: Model) -> Predict:
     def read(tensor: tensor_pb2.TensorProto) -> list:
         known = {number: (field, dtype) for number, field, dtype in kinds.values()}
         if tensor.dtype not in known:
-            raise model.failed(f"Expected outputs of a model of this project. Received: {types_pb2.DataType.Name(tensor.dtype)}.")
+            raise model.failed(
+                f"Expected outputs of a model of this project. Received: {types_pb2.DataType.Name(tensor.dtype)}."
+            )
         field, dtype = known[tensor.dtype]
         values = getattr(tensor, field)
         if tensor.dtype == types_pb2.DT_STRING:
@@ -236,7 +249,9 @@ def _grpc(model: Model) -> Predict:
             outputs = stub.Predict(request, timeout=model.timeout).outputs
         except grpc.RpcError as error:
             code = error.code()
-            raise model.failed(error.details(), missing=code == grpc.StatusCode.NOT_FOUND, again=code in again) from None
+            raise model.failed(
+                error.details(), missing=code == grpc.StatusCode.NOT_FOUND, again=code in again
+            ) from None
         return {name: read(tensor) for name, tensor in outputs.items()}
 
     return predict
@@ -275,7 +290,9 @@ def _rest(model: Model) -> Predict:
         except ValueError:
             answer = None
         if response.is_redirect:
-            answer = {"error": f"It redirects to {response.headers['Location']}. Give the address that it redirects to."}
+            answer = {
+                "error": f"It redirects to {response.headers['Location']}. Give the address that it redirects to."
+            }
         if not isinstance(answer, dict):  # Not from a model server, but perhaps from a proxy.
             answer = {"error": text}
         if response.ok and "outputs" in answer:
@@ -288,7 +305,8 @@ def _rest(model: Model) -> Predict:
 
 
 def retrying(predict: Predict, attempts: int, *, sleep: Callable[[float], None] = time.sleep) -> Predict:
-    """Repeats requests that got no response, after 0.5 s, 1 s, 2 s … 30 s. Random factors keep clients from retrying together.
+    """Repeats requests that got no response, after 0.5 s, 1 s, 2 s … 30 s. Random factors keep clients from retrying
+    together.
 
     If several requests fail at the same time, one of them is logged.
 
@@ -312,7 +330,8 @@ def retrying(predict: Predict, attempts: int, *, sleep: Callable[[float], None] 
             except NoAnswerError as error:
                 if attempt >= attempts:
                     raise NoAnswerError(
-                        f"No answer in {attempts} attempt(s). Check that the server runs and its model is loaded. {error}"
+                        f"No answer in {attempts} attempt(s). Check that the server runs and its model is loaded. "
+                        f"{error}"
                     ) from None
                 seconds = min(30.0, 0.5 * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0)
                 if attempt >= next_logged:
@@ -323,7 +342,9 @@ def retrying(predict: Predict, attempts: int, *, sleep: Callable[[float], None] 
     return patient
 
 
-def translate_batch(predict: Predict, lines: list[str | Request], options: Options | Samples | None = None, first: int = 0) -> list[dict]:
+def translate_batch(
+    predict: Predict, lines: list[str | Request], options: Options | Samples | None = None, first: int = 0
+) -> list[dict]:
     """Translates lines in one request.
 
     Args:
@@ -333,9 +354,9 @@ def translate_batch(predict: Predict, lines: list[str | Request], options: Optio
         first: number of the first line, from 0, on which its samples depend.
 
     Returns:
-        For each line {"text": [n_best] str, "score": [n_best] float}, best first, or samples; "constraints_met", [n_best] bool, for
-        requests; and "truncated", whether the model read only the beginning of the line, as far as the export says so. Without
-        `options`, n_best is 1.
+        For each line {"text": [n_best] str, "score": [n_best] float}, best first, or samples; "constraints_met",
+        [n_best] bool, for requests; and "truncated", whether the model read only the beginning of the line, as far as
+        the export says so. Without `options`, n_best is 1.
 
     Raises:
         ServerError: the server refused the request or one of its lines.
@@ -362,16 +383,21 @@ def translate_batch(predict: Predict, lines: list[str | Request], options: Optio
         if refused:
             line, error = refused[0]
             line = line.text if isinstance(line, Request) else line
-            raise ServerError(f"The server refused {len(refused)} of {len(lines)} lines, such as {line[:60]!r}: {error.strip()}")
+            raise ServerError(
+                f"The server refused {len(refused)} of {len(lines)} lines, such as {line[:60]!r}: {error.strip()}"
+            )
         found = {name: [row[: options.number] for row in outputs[name]] for name in names}
-    found["truncated"] = outputs.get("truncated", [False] * len(lines))  # `serving_default` of an older export does not have it.
+    # `serving_default` of an older export does not have it.
+    found["truncated"] = outputs.get("truncated", [False] * len(lines))
     if len(found["text"]) != len(lines):
         raise ServerError(f"Expected {len(lines)} translations, one for each line. Received: {len(found['text'])}.")
     return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
 
 
 def _start(function: Callable, *arguments) -> concurrent.futures.Future:
-    """Calls a function in a daemon thread. Unlike the threads of an executor, it does not delay the end of the program."""
+    """Calls a function in a daemon thread. Unlike the threads of an executor, it does not delay the end of the
+    program.
+    """
     future = concurrent.futures.Future()
 
     def work() -> None:

@@ -71,7 +71,7 @@ def translate(lines):
 CTranslate2 divides scores by |Y|^length_penalty, t2t_keras by ((5 + |Y|) / 6)^{alpha}. Near |Y| = n, both have the same slope if
 length_penalty = {alpha} n / (n + 5). The value above is for n = {typical} sub-words: tune it on validation text. With a `patience` of 1,
 the search ends earlier than that of t2t_keras.
-"""
+"""  # noqa: E501
 
 
 def _library():
@@ -79,7 +79,8 @@ def _library():
         import ctranslate2.specs
     except ImportError as error:
         raise ValueError(
-            "The format of CTranslate2 needs its package: pip install 't2t_keras[ctranslate2]', or -e '.[ctranslate2]' in a checkout."
+            "The format of CTranslate2 needs its package: pip install 't2t_keras[ctranslate2]', or -e '.[ctranslate2]' "
+            "in a checkout."
         ) from error
     return ctranslate2
 
@@ -89,14 +90,18 @@ def _array(weight):
 
 
 def _pad_heads(kernel, num_heads: int, width: int):
-    """Pads each head with zeros to one width, and transposes the kernel to the order of CTranslate2: [D, H·K] → [H·N, D]."""
+    """Pads each head with zeros to one width, and transposes the kernel to the order of CTranslate2: [D, H·K] → [H·N,
+    D].
+    """
     heads = kernel.reshape(kernel.shape[0], num_heads, -1)
     heads = np.pad(heads, [(0, 0), (0, 0), (0, width - heads.shape[-1])])
     return heads.reshape(kernel.shape[0], -1).T
 
 
 def _set_projections(spec, layers, *, num_heads: int, width: int) -> None:
-    """Sets the weights of projections of queries, keys or values, which CTranslate2 computes in one product; see `_pad_heads`."""
+    """Sets the weights of projections of queries, keys or values, which CTranslate2 computes in one product; see
+    `_pad_heads`.
+    """
     spec.weight = np.concatenate([_pad_heads(_array(layer.kernel), num_heads, width) for layer in layers])
     if layers[0].use_bias:
         spec.bias = np.concatenate([_pad_heads(_array(layer.bias)[None], num_heads, width)[:, 0] for layer in layers])
@@ -105,7 +110,8 @@ def _set_projections(spec, layers, *, num_heads: int, width: int) -> None:
 def _set_attention(spec, layer, *, self_attention: bool) -> None:
     """Sets the weights of an attention layer.
 
-    CTranslate2 has one width for queries, keys and values, so the smaller of d_k and d_v is padded. The scale remains d_k^-1/2.
+    CTranslate2 has one width for queries, keys and values, so the smaller of d_k and d_v is padded. The scale remains
+    d_k^-1/2.
     """
     width = max(layer.d_k, layer.d_v)
     queries, keys, values = layer.query_projection, layer.key_projection, layer.value_projection
@@ -159,10 +165,13 @@ def specification(model, pieces: list[str], rows: int, source_pieces: list[str] 
         A `ctranslate2.specs.TransformerSpec` with all weights; the caller optimises and saves it.
 
     Raises:
-        ValueError: CTranslate2 is not installed or has no such model, or the number of sub-words is not the vocabulary size of the model.
+        ValueError: CTranslate2 is not installed or has no such model, or the number of sub-words is not the vocabulary
+            size of the model.
     """
     if not isinstance(model, Transformer):
-        raise ValueError(f"Expected a Transformer for the format of CTranslate2. Received: a model of {type(model).__name__}.")
+        raise ValueError(
+            f"Expected a Transformer for the format of CTranslate2. Received: a model of {type(model).__name__}."
+        )
     specs, config = _library().specs, model.config
     if config.attention_window:
         raise ValueError(
@@ -177,20 +186,33 @@ def specification(model, pieces: list[str], rows: int, source_pieces: list[str] 
     source_pieces = pieces if source_pieces is None else source_pieces
     for side, size in ((pieces, config.vocab_size), (source_pieces, config.source_vocab_size or config.vocab_size)):
         if len(side) != size:
-            raise ValueError(f"Expected one sub-word for each of the {size} ids of the model. Received: {len(side)} sub-words.")
+            raise ValueError(
+                f"Expected one sub-word for each of the {size} ids of the model. Received: {len(side)} sub-words."
+            )
     head_dim = max(config.d_k, config.d_v)
     activation = getattr(specs.Activation, _ACTIVATIONS[config.activation])
-    options = {"num_heads": config.num_heads, "pre_norm": config.norm == PRE, "head_dim": head_dim, "activation": activation}
+    options = {
+        "num_heads": config.num_heads,
+        "pre_norm": config.norm == PRE,
+        "head_dim": head_dim,
+        "activation": activation,
+    }
     encoder = specs.TransformerEncoderSpec(config.encoder_layers, **options)
     decoder = specs.TransformerDecoderSpec(config.decoder_layers, **options)
     spec = specs.TransformerSpec(encoder, decoder)
     positions, shared = positions_of(model, rows), model.embedding
-    encoder.embeddings[0].weight, decoder.embeddings.weight = _array(model.encoder.embedding.matrix), _array(shared.matrix)
+    encoder.embeddings[0].weight, decoder.embeddings.weight = (
+        _array(model.encoder.embedding.matrix),
+        _array(shared.matrix),
+    )
     decoder.projection.weight = _array(shared.logits_matrix)
     if shared.bias is not None:
         decoder.projection.bias = _array(shared.bias)
     encoder.position_encodings.encodings = decoder.position_encodings.encodings = positions
-    for side, layers, norm in ((encoder, model.encoder.stack, model.encoder.norm), (decoder, model.decoder, model.norm)):
+    for side, layers, norm in (
+        (encoder, model.encoder.stack, model.encoder.norm),
+        (decoder, model.decoder, model.norm),
+    ):
         if norm:
             _set_norm(side.layer_norm, norm)
         for layer_spec, layer in zip(side.layer, layers, strict=True):
@@ -205,13 +227,14 @@ def specification(model, pieces: list[str], rows: int, source_pieces: list[str] 
 
 
 def write(translator, folder: str | pathlib.Path, quantization: str = "") -> None:
-    """Writes the model and sub-words of a translator for `ctranslate2.Translator(folder)`, and a README with an example.
+    """Writes the model and sub-words of a translator for `ctranslate2.Translator(folder)`, and a README with an
+    example.
 
     Args:
         translator: a `Translator`.
         folder: a new or empty folder.
-        quantization: CTranslate2's name of a weight format, such as int8; empty for float32. CTranslate2 can also quantise float32
-            weights when it loads them (`compute_type`).
+        quantization: CTranslate2's name of a weight format, such as int8; empty for float32. CTranslate2 can also
+            quantise float32 weights when it loads them (`compute_type`).
 
     Raises:
         ValueError: CTranslate2 is not installed, or does not support the quantization; or the sub-words are word pieces
@@ -219,9 +242,13 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
         FileExistsError: the folder is not empty.
     """
     if not all(type(side) is BytePairs for side in (translator.tokenizer, translator.source_tokenizer)):
-        raise ValueError("The format of CTranslate2 needs a model with byte-pair encoding. Received: a model with other sub-words.")
+        raise ValueError(
+            "The format of CTranslate2 needs a model with byte-pair encoding. Received: a model with other sub-words."
+        )
     if translator.tokenizer.pattern:
-        raise ValueError("The format of CTranslate2 needs sub-words without placeholders. Received: a model with `keep_patterns`.")
+        raise ValueError(
+            "The format of CTranslate2 needs sub-words without placeholders. Received: a model with `keep_patterns`."
+        )
     folder, config = pathlib.Path(folder).resolve(), translator.config
     positions = config.max_input + config.extra_length
     pieces, source_pieces = (list(side.pieces) for side in (translator.tokenizer, translator.source_tokenizer))

@@ -1,6 +1,8 @@
-"""A page on this machine on which a person types a sentence and sees its translations, their scores and their alignment.
+"""A page on this machine on which a person types a sentence and sees its translations, their scores and their
+alignment.
 
-The page is one file, `demo.html`. It sends each sentence as JSON to `/translate` of the server that it came from, and to nowhere else.
+The page is one file, `demo.html`. It sends each sentence as JSON to `/translate` of the server that it came from, and
+to nowhere else.
 """
 
 import contextlib
@@ -61,7 +63,8 @@ class Translation:
     truncated: bool = False
 
 
-# (sentence, prefix, n, constraints=(), avoid=()) → the n best translations, best first. The phrases are given only if there are some.
+# (sentence, prefix, n, constraints=(), avoid=()) → the n best translations, best first. The phrases are given only if
+# there are some.
 Translate = Callable[..., list[Translation]]
 
 
@@ -92,10 +95,23 @@ def from_server(predict: Callable[[str, dict[str, list]], dict[str, list]]) -> T
         ValueError: the server refuses a sentence or an option.
     """
 
-    def translate(text: str, prefix: str, n: int, constraints: Sequence[str] = (), avoid: Sequence[str] = ()) -> list[Translation]:
+    def translate(
+        text: str, prefix: str, n: int, constraints: Sequence[str] = (), avoid: Sequence[str] = ()
+    ) -> list[Translation]:
         # -1 and 0 leave the length penalty and the maximum length to the model.
-        inputs = {"text": [text], "alpha": [-1.0], "max_length": [0], "n_best": [n], "prefix": [prefix], "alignment": [True]}
-        inputs |= {"constraints": [joined(constraints, "constraints")], "avoid": [joined(avoid, "avoid")], "ordered": [False]}
+        inputs = {
+            "text": [text],
+            "alpha": [-1.0],
+            "max_length": [0],
+            "n_best": [n],
+            "prefix": [prefix],
+            "alignment": [True],
+        }
+        inputs |= {
+            "constraints": [joined(constraints, "constraints")],
+            "avoid": [joined(avoid, "avoid")],
+            "ordered": [False],
+        }
         outputs = {name: values[0] for name, values in predict("translate_with_options", inputs).items()}
         if outputs["error"]:
             raise ValueError(outputs["error"].strip())
@@ -111,7 +127,9 @@ def from_server(predict: Callable[[str, dict[str, list]], dict[str, list]]) -> T
 
 
 def warm_up(translate: Translate, n: int) -> None:
-    """Translates a short and a long sentence, so that the first person need not wait for graphs and kernels to be made."""
+    """Translates a short and a long sentence, so that the first person need not wait for graphs and kernels to be
+    made.
+    """
     for words in WARM_UP_WORDS:
         translate(" ".join(["a"] * words), "", n)
 
@@ -119,20 +137,25 @@ def warm_up(translate: Translate, n: int) -> None:
 class Demo:
     """The web application (WSGI): the page at `/`, translations at `/translate`.
 
-    One sentence is translated at a time. While a person types, a page may send several; those that a newer one of the same page has
-    overtaken are answered with status 409 and not translated.
+    One sentence is translated at a time. While a person types, a page may send several; those that a newer one of the
+    same page has overtaken are answered with status 409 and not translated.
 
     Args:
         translate: see `from_translator` and `from_server`.
         title: the page's heading, such as the model's name.
         n_best: number of translations shown, at most the model's beam size.
-        hosts: names under which the server may be called. Requests for other names are refused, so that a page of another
-            site cannot reach the model by a name of its own for this address (DNS rebinding). Empty allows all names, as a server
-            for other machines needs.
+        hosts: names under which the server may be called. Requests for other names are refused, so that a page of
+            another site cannot reach the model by a name of its own for this address (DNS rebinding). Empty allows all
+            names, as a server for other machines needs.
     """
 
     def __init__(self, translate: Translate, *, title: str, n_best: int = 4, hosts: tuple[str, ...] = LOOPBACK):
-        self._translate, self._title, self._n_best, self._hosts = translate, title, n_best, {host.lower() for host in hosts}
+        self._translate, self._title, self._n_best, self._hosts = (
+            translate,
+            title,
+            n_best,
+            {host.lower() for host in hosts},
+        )
         self._lock, self._newest_lock, self._newest = threading.Lock(), threading.Lock(), {}
 
     def __call__(self, environ, start_response):
@@ -144,7 +167,9 @@ class Demo:
             host = request.host.lower()
             name = host if host.endswith("]") else host.rpartition(":")[0] or host  # Without its port.
             if self._hosts and name not in self._hosts:
-                raise Forbidden(f"Expected one of the hosts {', '.join(sorted(self._hosts))}. Received: {request.host}.")
+                raise Forbidden(
+                    f"Expected one of the hosts {', '.join(sorted(self._hosts))}. Received: {request.host}."
+                )
             origin = request.headers.get("Origin")
             if origin is not None and urllib.parse.urlsplit(origin.lower()).netloc != host:
                 raise Forbidden(f"Expected a request of the page at {request.host}. Received one of {origin}.")
@@ -174,8 +199,13 @@ class Demo:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadRequest("Expected a JSON object with text, prefix, page and number.") from error
         if not all(isinstance(each, str) for each in (text, prefix, page, *lists.values())) or type(number) is not int:
-            raise BadRequest("Expected text, prefix, constraints, avoid and page as strings and number as a whole number.")
-        lists = {name: [" ".join(line.split()) for line in lines.splitlines() if line.strip()] for name, lines in lists.items()}
+            raise BadRequest(
+                "Expected text, prefix, constraints, avoid and page as strings and number as a whole number."
+            )
+        lists = {
+            name: [" ".join(line.split()) for line in lines.splitlines() if line.strip()]
+            for name, lines in lists.items()
+        }
         phrases = {name: lines for name, lines in lists.items() if lines}
         text, prefix = (" ".join(each.split()) for each in (text, prefix))
         with self._newest_lock:
@@ -233,7 +263,10 @@ class _Server(ThreadedWSGIServer):
             super().process_request(request, client_address)
             return
         body = json.dumps({"error": "Too many connections. Try again."})
-        head = f"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close"
+        head = (
+            f"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            "Connection: close"
+        )
         request.settimeout(0)  # Whoever does not take the answer at once does not get it.
         with contextlib.suppress(OSError):
             request.sendall(f"{head}\r\n\r\n{body}".encode())

@@ -26,7 +26,8 @@ class LineTranslation:
         n_best: number of translations of a line, with their scores; 0 is the best, as text only.
         sample: options of sampling, in place of a search.
         mbr: "chrf" to choose by minimum Bayes risk, or empty.
-        rerank_with: folder of another run, or empty; with `rerank_weight` and `rerank_direction`, see `decoding.reranking`.
+        rerank_with: folder of another run, or empty; with `rerank_weight` and `rerank_direction`, see
+            `decoding.reranking`.
         jsonl: whether lines are JSON objects.
         terms: file of terms, or empty.
         keep_patterns: see `patterns.parse`.
@@ -50,11 +51,18 @@ class LineTranslation:
     batch_size: int = 0
 
     def __post_init__(self):
-        beam_size, groups, reordered, with_phrases = self.search.beam_size, self.search.diverse_groups, self.reordered, self.with_phrases
+        beam_size, groups, reordered, with_phrases = (
+            self.search.beam_size,
+            self.search.diverse_groups,
+            self.reordered,
+            self.with_phrases,
+        )
         if self.n_best > beam_size:
             raise ValueError(f"Expected `n_best` of at most `beam_size`, {beam_size}. Received: n_best={self.n_best}.")
         if with_phrases and reordered:
-            raise ValueError(f"Expected {with_phrases} without {reordered}, which may choose translations without a phrase.")
+            raise ValueError(
+                f"Expected {with_phrases} without {reordered}, which may choose translations without a phrase."
+            )
         if self.sample and (self.n_best or with_phrases):
             raise ValueError(f"Expected {with_phrases or f'`n_best={self.n_best}`'} without `sample`. Received both.")
         if self.mbr not in ("", "chrf"):
@@ -90,10 +98,16 @@ class LineTranslation:
 
     @property
     def languages_of_other(self) -> dict[str, str]:
-        """The languages of the run that reranks, if it is multilingual: those of the model, the other way round for `backward`."""
+        """The languages of the run that reranks, if it is multilingual: those of the model, the other way round for
+        `backward`.
+        """
         if not _languages(self.other):
             return {}
-        own = export_folder.description(self.model["export"]) if "export" in self.model else _languages(self.model["model_dir"][0])
+        own = (
+            export_folder.description(self.model["export"])
+            if "export" in self.model
+            else _languages(self.model["model_dir"][0])
+        )
         names = ["source_language", "target_language"]
         chosen = [self.model.get(name) or own.get(name, "") for name in names]
         return dict(zip(names, reversed(chosen) if self.rerank_direction == "backward" else chosen, strict=True))
@@ -120,7 +134,9 @@ class LineTranslation:
         """Returns the same with paths that hold in a process of another folder."""
         folders = {"export": self.model["export"].absolute()} if "export" in self.model else None
         folders = folders or {"model_dir": [folder.absolute() for folder in self.model["model_dir"]]}
-        return dataclasses.replace(self, model=self.model | folders, rerank_with=str(self.other.absolute()) if self.rerank_with else "")
+        return dataclasses.replace(
+            self, model=self.model | folders, rerank_with=str(self.other.absolute()) if self.rerank_with else ""
+        )
 
     def choose_environment(self) -> None:
         """Sets the environment that the model decodes in. TensorFlow must not be imported before."""
@@ -131,17 +147,25 @@ class LineTranslation:
             process_environment.choose(models, self.model["dtype"], self.model["int8"])
 
     def identity(self) -> dict:
-        """Describes as JSON what the translations depend on: every option by its name, and the weights by their hashes."""
+        """Describes as JSON what the translations depend on: every option by its name, and the weights by their
+        hashes.
+        """
 
         def run(folder: pathlib.Path, which: str) -> dict:
-            return {"weights": checkpoint.identity(folder, which), "config": json.loads((folder / run_folder.CONFIG).read_bytes())}
+            return {
+                "weights": checkpoint.identity(folder, which),
+                "config": json.loads((folder / run_folder.CONFIG).read_bytes()),
+            }
 
         found = {**dataclasses.asdict(self), "terms": self.read_terms().translations}
         del found["batch_size"]  # A translation does not depend on the other sentences.
         found |= found.pop("model")
         if "export" in self.model:
             export = self.model["export"]
-            found["export"] = {"description": export_folder.description(export), **files.describe(export / export_folder.SAVED_MODEL)}
+            found["export"] = {
+                "description": export_folder.description(export),
+                **files.describe(export / export_folder.SAVED_MODEL),
+            }
         else:
             found["checkpoint"] = found.pop("which")
             found["model_dir"] = [run(folder, self.model["which"]) for folder in self.model["model_dir"]]
@@ -159,7 +183,9 @@ class LineTranslation:
             return phrases.Terms.read(lines.read_lines(file), self.terms)
 
     def load(self, terms: phrases.Terms, by_text: bool = False) -> "LineTranslator":
-        """Loads the model; see `LineTranslator`. `terms` are those of `read_terms`, which a worker may not be able to read."""
+        """Loads the model; see `LineTranslator`. `terms` are those of `read_terms`, which a worker may not be able to
+        read.
+        """
         if "export" in self.model:
             from t2t_keras.serving.loaded import LoadedExport
 
@@ -205,7 +231,9 @@ class LineTranslator:
     def _is_export(self) -> bool:
         return "export" in self.asked.model
 
-    def results(self, texts: Iterable[str], warn: Callable[[str], None], first: int = 1, read_ahead: int = READ_AHEAD) -> Iterator[dict]:
+    def results(
+        self, texts: Iterable[str], warn: Callable[[str], None], first: int = 1, read_ahead: int = READ_AHEAD
+    ) -> Iterator[dict]:
         """Translates lines, in order and in bounded memory.
 
         Args:
@@ -230,7 +258,10 @@ class LineTranslator:
                 text = phrases.untagged(text, tags)
                 return [*self.terms.of(text), *self.kept.of(text)]
 
-            texts = (json.dumps(dataclasses.asdict(request)) for request in phrases.with_constraints(requests, find, warn, fits, first))
+            texts = (
+                json.dumps(dataclasses.asdict(request))
+                for request in phrases.with_constraints(requests, find, warn, fits, first)
+            )
             function = self._translated_requests
         results = translate_lines(
             function,
@@ -288,23 +319,34 @@ class LineTranslator:
             return f"{self._best(result)}\n".encode()
         best = list(zip(result["text"], result["score"], strict=True))[:wanted]
         text_only = asked.sample and asked.sample.draws == 1
-        return b"".join((f"{text}\n" if text_only else f"{number}\t{score:.4f}\t{text}\n").encode() for text, score in best)
+        return b"".join(
+            (f"{text}\n" if text_only else f"{number}\t{score:.4f}\t{text}\n").encode() for text, score in best
+        )
 
 
 def _with_tags_checked(texts: Iterable[str], tags: list[str], warn: Callable[[str], None], first: int) -> Iterator[str]:
-    """Yields lines, and warns of the first one without a tag, if all sentences that the model was trained on had one of `tags`."""
+    """Yields lines, and warns of the first one without a tag, if all sentences that the model was trained on had one of
+    `tags`.
+    """
     begins, warned = tuple(f"{tag} " for tag in tags), not tags or not all(tags)
     for number, text in enumerate(texts, first):
         if not warned and text.strip() and not text.startswith(begins):
             warned = True
-            warn(f"Line {number}: expected a tag at the beginning, {' or '.join(tags)}, as in the text that the model was trained on.")
+            warn(
+                f"Line {number}: expected a tag at the beginning, {' or '.join(tags)}, as in the text that the model "
+                "was trained on."
+            )
         yield text
 
 
 def _languages(model_dir: pathlib.Path) -> dict[str, str]:
     """Returns the languages of a run by the names of their options; none unless it is multilingual."""
     files = dict(zip(("target_language", "source_language"), run_folder.read_subwords(model_dir), strict=False))
-    found = {name: piece_file.unpack(content).language for name, content in files.items() if content.startswith(piece_file.HEAD)}
+    found = {
+        name: piece_file.unpack(content).language
+        for name, content in files.items()
+        if content.startswith(piece_file.HEAD)
+    }
     return {name: language for name, language in found.items() if language is not None}
 
 

@@ -31,7 +31,11 @@ class LoadedExport:
 
     def __init__(self, export: pathlib.Path):
         signatures = read_signatures(export)
-        self.translate_with_options, self.sample, self.score = signatures.translate_with_options, signatures.sample, signatures.score
+        self.translate_with_options, self.sample, self.score = (
+            signatures.translate_with_options,
+            signatures.sample,
+            signatures.score,
+        )
         described = export_folder.description(export)
         self.config, self.limits = export_folder.search_of(described), Limits()
         self.languages, self.tags = described.get("languages", []), described.get("tags", [])
@@ -50,7 +54,9 @@ class LoadedExport:
 
         It also counts the end token and, of a multilingual model, that of the language.
         """
-        [length] = self.score(source=tf.constant([text]), target=tf.constant([phrase.removeprefix(JOINER)]))["length"].numpy()
+        [length] = self.score(source=tf.constant([text]), target=tf.constant([phrase.removeprefix(JOINER)]))[
+            "length"
+        ].numpy()
         return length <= MAX_SUBWORDS + 1 + bool(self.languages)
 
     def _found(self, text, n_best: int) -> dict:
@@ -58,19 +64,25 @@ class LoadedExport:
 
 
 def read_signatures(export: pathlib.Path) -> types.SimpleNamespace:
-    """Loads a SavedModel and returns its signatures that take options. Raises `ValueError` if it is damaged or one is missing."""
+    """Loads a SavedModel and returns its signatures that take options. Raises `ValueError` if it is damaged or one is
+    missing.
+    """
     gpus.share()
     try:
         model = tf.saved_model.load(str(export))
-    except (OSError, ValueError, IndexError, tf.errors.OpError) as error:  # IndexError: the file of the weights was truncated.
+    except (OSError, ValueError, IndexError, tf.errors.OpError) as error:
+        # IndexError: the file of the weights was truncated.
         reason = " ".join(str(error).split())[:300]
         raise ValueError(
-            f"Expected an export that can be loaded. Received: {export} ({reason}). If it is damaged, copy it or export the run again."
+            f"Expected an export that can be loaded. Received: {export} ({reason}). If it is damaged, copy it or "
+            "export the run again."
         ) from error
     names = ("translate_with_options", "sample", "score")
     missing = {"serving_default", *names} - set(model.signatures)
     if missing:
         outputs = getattr(model.signatures.get("serving_default"), "structured_outputs", {})
-        received = "a classifier" if "probabilities" in outputs else f"which lacks the signatures {', '.join(sorted(missing))}"
+        received = (
+            "a classifier" if "probabilities" in outputs else f"which lacks the signatures {', '.join(sorted(missing))}"
+        )
         raise ValueError(f"Expected an export of a translator of t2t_keras. Received: {export}, {received}.")
     return types.SimpleNamespace(**{name: model.signatures[name] for name in names})

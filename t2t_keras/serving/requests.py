@@ -18,11 +18,15 @@ def option_inputs(text, **options) -> dict:
 
     Args:
         text: the sentences.
-        options: inputs with a value for all sentences, or a tensor [B] with one for each. Others are as if no option were given.
+        options: inputs with a value for all sentences, or a tensor [B] with one for each. Others are as if no option
+            were given.
     """
     usual = {"alpha": OWN_ALPHA, "max_length": 0, "n_best": 1, "prefix": "", "alignment": False}
     usual |= {"constraints": "", "avoid": "", "ordered": False}
-    inputs = {name: value if tf.is_tensor(value) else tf.fill(tf.shape(text), value) for name, value in (usual | options).items()}
+    inputs = {
+        name: value if tf.is_tensor(value) else tf.fill(tf.shape(text), value)
+        for name, value in (usual | options).items()
+    }
     return {"text": text, **inputs}
 
 
@@ -48,7 +52,9 @@ def check(outputs: dict, texts: Iterable[str]) -> None:
 
 
 def checked(outputs: dict, text) -> dict:
-    """Returns `text`, `score` and `truncated` in the outputs for sentences [B] string; raises `ValueError` if there is an error."""
+    """Returns `text`, `score` and `truncated` in the outputs for sentences [B] string; raises `ValueError` if there is
+    an error.
+    """
     check(outputs, (line.decode("utf-8", "replace") for line in text.numpy()))
     return {name: outputs[name] for name in ("text", "score", "truncated")}
 
@@ -77,14 +83,21 @@ def translate_requests(signatures, requests: Sequence[Request], n_best: int = 0)
         n_best: number of translations of each; 0 for the best alone, without an axis for them.
 
     Returns:
-        `text`, `score` and `constraints_met`, each [B, n_best] or [B], and `truncated`, as `translate_with_options` returns them.
+        `text`, `score` and `constraints_met`, each [B, n_best] or [B], and `truncated`, as `translate_with_options`
+        returns them.
 
     Raises:
         ValueError: a sentence has an error, such as a phrase with too many sub-words.
     """
-    phrases = {name: tf.constant([joined(getattr(each, name), name) for each in requests]) for name in ("constraints", "avoid")}
+    phrases = {
+        name: tf.constant([joined(getattr(each, name), name) for each in requests]) for name in ("constraints", "avoid")
+    }
     texts, ordered = [each.text for each in requests], tf.constant([each.ordered for each in requests])
-    found = signatures.translate_with_options(**option_inputs(tf.constant(texts), n_best=n_best or 1, ordered=ordered, **phrases))
+    found = signatures.translate_with_options(
+        **option_inputs(tf.constant(texts), n_best=n_best or 1, ordered=ordered, **phrases)
+    )
     check(found, texts)
-    chosen = {name: found[name][:, :n_best] if n_best else found[name][:, 0] for name in ("text", "score", "constraints_met")}
+    chosen = {
+        name: found[name][:, :n_best] if n_best else found[name][:, 0] for name in ("text", "score", "constraints_met")
+    }
     return chosen | {"truncated": found["truncated"]}

@@ -5,8 +5,8 @@ export_dir/1/variables/                                the weights for the other
 export_dir/1/assets.extra/t2t_keras.json               a description of the model
 export_dir/1/assets.extra/tf_serving_warmup_requests   requests that a server runs before it is ready
 
-The graph consists of core operations and operations of TF.Text: three for byte-pair encoding, one for word pieces. A program that loads
-it needs TF.Text, but not this package.
+The graph consists of core operations and operations of TF.Text: three for byte-pair encoding, one for word pieces. A
+program that loads it needs TF.Text, but not this package.
 """
 
 import dataclasses
@@ -45,11 +45,15 @@ WARM_UP_SIZES = ((1, 1), (1, 10), (1, 40), (8, 20), (32, 20))
 
 
 def _warm_up(path: pathlib.Path, service: Signatures) -> None:
-    """Writes warm-up requests. A server runs them before it is ready, so that its first client need not wait for optimised graphs."""
+    """Writes warm-up requests. A server runs them before it is ready, so that its first client need not wait for
+    optimised graphs.
+    """
     words = [piece.lstrip("▁") for piece in service.translator.source_tokenizer.pieces[-1000:]]
     with tf.io.TFRecordWriter(str(path)) as writer:
         for number, length in WARM_UP_SIZES:
-            text = tf.constant([" ".join(words[(row + place) % len(words)] for place in range(length)) for row in range(number)])
+            text = tf.constant(
+                [" ".join(words[(row + place) % len(words)] for place in range(length)) for row in range(number)]
+            )
             requests = {
                 "serving_default": {"text": text},
                 "translate_with_options": option_inputs(text, alignment=True),
@@ -104,7 +108,8 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     """Writes all files of a version into a new folder."""
     translator.limits = limits_of_server(translator.config.search_rows, translator.config.search_cores)
     service = Signatures(translator)
-    service.sampling_weights = translator.weights  # Constants would be in the graph once more than for the search alone.
+    # Constants would be in the graph once more than for the search alone.
+    service.sampling_weights = translator.weights
     signatures = {
         "serving_default": service.translate,
         "translate_with_options": service.translate_with_options,
@@ -114,7 +119,9 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     # Only the objects that the signatures use. For a Keras model, TensorFlow would save functions of every layer.
     held = tf.Module()
     held.tokenizers = [translator.tokenizer, *translator.other_sources]
-    held.weights = translator.int8.matrices if translator.int8 else [weight.value for weight in translator.model.weights]
+    held.weights = (
+        translator.int8.matrices if translator.int8 else [weight.value for weight in translator.model.weights]
+    )
     tf.saved_model.save(held, str(folder), signatures=signatures)
     extra = folder / EXTRA
     extra.mkdir()
@@ -125,7 +132,9 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
         "weights": "int8" if translator.int8 else translator.model.variable_dtype,
         **{
             name: hashlib.sha256(content).hexdigest()
-            for name, content in zip(("subwords_sha256", "source_subwords_sha256"), translator.tokenizer.models, strict=False)
+            for name, content in zip(
+                ("subwords_sha256", "source_subwords_sha256"), translator.tokenizer.models, strict=False
+            )
         },
         **_languages(translator.tokenizer),
         **about,
@@ -144,7 +153,11 @@ def _languages(tokenizer) -> dict:
     """Describes the languages of a multilingual model, and those that are chosen."""
     if not tokenizer.languages:
         return {}
-    return {"languages": tokenizer.languages, "source_language": tokenizer.source.language, "target_language": tokenizer.language}
+    return {
+        "languages": tokenizer.languages,
+        "source_language": tokenizer.source.language,
+        "target_language": tokenizer.language,
+    }
 
 
 def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pathlib.Path:
@@ -165,21 +178,28 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pat
     export_folder.check(export_dir)
     model = translator.model
     # The graph holds a shared matrix twice: for the encoder and for the decoder.
-    shared = [each.embedding_matrix for each in getattr(model, "models", [model]) if each.source_embedding_matrix is None]
+    shared = [
+        each.embedding_matrix for each in getattr(model, "models", [model]) if each.source_embedding_matrix is None
+    ]
     number = model.count_params() + sum(math.prod(matrix.shape) for matrix in shared if matrix is not None)
     size = number * (1 if translator.int8 else tf.as_dtype(model.variable_dtype).size)
     if size > MAX_BYTES:
         received = f"{size:,} bytes for {number:,} weights, with shared matrices twice"
-        raise ValueError(f"Expected at most {MAX_BYTES:,} bytes of weights. Received: {received}. Use dtype=bfloat16 or `int8`.")
+        raise ValueError(
+            f"Expected at most {MAX_BYTES:,} bytes of weights. Received: {received}. Use dtype=bfloat16 or `int8`."
+        )
     folder = write_version(export_dir, lambda unfinished: _write(unfinished, translator, about))
-    logger.info(f"Exported to {folder}. See serving/README.md for a server. A SavedModel is a program: serve only your own.")
+    logger.info(
+        f"Exported to {folder}. See serving/README.md for a server. A SavedModel is a program: serve only your own."
+    )
     return folder
 
 
 def export_run(
     export_dir: pathlib.Path, model_dir: pathlib.Path | Sequence[pathlib.Path], which: str = "average", **options
 ) -> pathlib.Path:
-    """Exports the model of a run, or an ensemble of the models of several, as the next version of a SavedModel; see `export`.
+    """Exports the model of a run, or an ensemble of the models of several, as the next version of a SavedModel; see
+    `export`.
 
     Args:
         export_dir: folder of all versions.

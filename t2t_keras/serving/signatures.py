@@ -1,7 +1,8 @@
-"""The signatures of a server: translation with options for each sentence, alignments, samples, and scores of given translations.
+"""The signatures of a server: translation with options for each sentence, alignments, samples, and scores of given
+translations.
 
-Every input is [B], one value for each sentence, so that a server can batch requests of different clients. An error in one sentence is
-reported in its row and does not affect other sentences.
+Every input is [B], one value for each sentence, so that a server can batch requests of different clients. An error in
+one sentence is reported in its row and does not affect other sentences.
 
 Letters: B sentences, W beams, S source and T target sub-words.
 """
@@ -28,19 +29,25 @@ def _inputs(**dtypes) -> list[tf.TensorSpec]:
 
 
 def _same_rows(**inputs) -> list:
-    """Returns the inputs once all have as many values as the first. Nothing reads them before, so that no other operation fails first."""
+    """Returns the inputs once all have as many values as the first. Nothing reads them before, so that no other
+    operation fails first.
+    """
     first, *others = inputs
     expected = tf.size(inputs[first])
     checks = []
     for name in others:
         text = f"{name}: expected one value for each sentence, as many as in '{first}'. Received:"
-        checks.append(tf.debugging.Assert(tf.size(inputs[name]) == expected, [text, tf.size(inputs[name]), "Expected:", expected]))
+        checks.append(
+            tf.debugging.Assert(tf.size(inputs[name]) == expected, [text, tf.size(inputs[name]), "Expected:", expected])
+        )
     with tf.control_dependencies(checks):
         return [tf.identity(values) for values in inputs.values()]
 
 
 def _error_where(wrong, text: str, received):
-    """Returns an error message with the received value where `wrong` is True, otherwise an empty string. [B] → [B] string."""
+    """Returns an error message with the received value where `wrong` is True, otherwise an empty string. [B] → [B]
+    string.
+    """
     return tf.where(wrong, tf.strings.join([text, " Received: ", tf.strings.as_string(received), ". "]), "")
 
 
@@ -73,9 +80,11 @@ class Signatures(tf.Module):
 
     @tf.function(input_signature=_inputs(text=tf.string), autograph=False)
     def translate(self, text):
-        """Translates with the configured search: [B] string → {"text": [B] string, "score": [B] float32, "truncated": [B] boolean}.
+        """Translates with the configured search: [B] string → {"text": [B] string, "score": [B] float32, "truncated":
+        [B] boolean}.
 
-        A blank line gives an empty translation with score 0. Sources are cut to `max_input` sub-words; `truncated` is True for those.
+        A blank line gives an empty translation with score 0. Sources are cut to `max_input` sub-words; `truncated` is
+        True for those.
         """
         rows = tf.shape(text)
         alpha, nothing, no = tf.fill(rows, OWN_ALPHA), tf.fill(rows, ""), tf.fill(rows, False)
@@ -98,7 +107,8 @@ class Signatures(tf.Module):
         autograph=False,
     )
     def translate_with_options(self, text, alpha, max_length, n_best, prefix, alignment, constraints, avoid, ordered):
-        """Translates with options for each sentence. A sentence with an invalid option gets an `error` and empty translations.
+        """Translates with options for each sentence. A sentence with an invalid option gets an `error` and empty
+        translations.
 
         Args:
             text: [B] string.
@@ -107,28 +117,34 @@ class Signatures(tf.Module):
             n_best: [B] int32, number of translations, 1 to W.
             prefix: [B] string, text that the translation must start with. Spaces at its start and end are ignored. In a
                 multilingual model, it may begin with the tag of its language, such as >>deu_Latn<<, and so may `text`.
-            alignment: [B] boolean, whether to return an alignment. The source may then have at most 256 sub-words, and a translation 512.
-            constraints: [B] string, phrases that the translation must contain, separated by tabs or line ends; at most 32, of at most 32
-                sub-words each. A phrase that is given twice must appear twice. One that begins with ￭ follows other text without a space.
+            alignment: [B] boolean, whether to return an alignment. The source may then have at most 256 sub-words, and
+                a translation 512.
+            constraints: [B] string, phrases that the translation must contain, separated by tabs or line ends; at most
+                32, of at most 32 sub-words each. A phrase that is given twice must appear twice. One that begins with ￭
+                follows other text without a space.
             avoid: [B] string, likewise, phrases that the translation must not contain as whole words.
             ordered: [B] boolean, whether the constraints must appear in their order.
 
         Returns:
             text: [B, W] string, best first; empty after the first n_best.
             score: [B, W] float32, log P / lp; 0 for a blank sentence and after the first n_best.
-            constraints_met: [B, W] boolean, whether the translation contains all its constraints. It does not where there is no room for
+            constraints_met: [B, W] boolean, whether the translation contains all its constraints. It does not where
+            there is no room for
                 them within the maximum length, or the model has no sub-words for their characters.
             truncated: [B] boolean, whether the source was cut to `max_input` sub-words.
             error: [B] string, the error in the options; empty if there is none.
             source_pieces: [B, S] string, the sub-words of the source, with the end token.
             pieces: [B, W, T] string, the sub-words of the translations, with their end tokens.
-            alignment: [B, W, T, S] float32, the attention of each sub-word to the source; rows sum to 1, see `EncoderDecoder.align`. Zeros
+            alignment: [B, W, T, S] float32, the attention of each sub-word to the source; rows sum to 1, see
+            `EncoderDecoder.align`. Zeros
                 if the architecture does not align.
 
-            The last three are empty strings and zeros in rows that did not ask for an alignment. If no row did, S and T are 0.
+            The last three are empty strings and zeros in rows that did not ask for an alignment. If no row did, S and T
+            are 0.
 
         Raises:
-            InvalidArgumentError: an input has another number of values than `text`, or the alignments of all rows are too large.
+            InvalidArgumentError: an input has another number of values than `text`, or the alignments of all rows are
+                too large.
         """
         text, alpha, max_length, n_best, prefix, alignment, constraints, avoid, ordered = _same_rows(
             text=text, alpha=alpha, max_length=max_length, n_best=n_best, prefix=prefix, alignment=alignment,
@@ -148,21 +164,30 @@ class Signatures(tf.Module):
         counts = ", with that of the language" if self.translator.tokenizer.languages else ""
         possible = (alpha == OWN_ALPHA) | (alpha >= 0) & (alpha <= MAX_ALPHA)
         error = tf.strings.join([
-            _error_where(~possible, f"alpha: expected 0 to {MAX_ALPHA:g}, or {OWN_ALPHA:g} for that of the model.", alpha),
-            _error_where(max_length < 0, "max_length: expected 1 or more, or 0 for the default of the model.", max_length),
-            _error_where((n_best < 1) | (n_best > beam_size), f"n_best: expected 1 to {beam_size}, the beam size.", n_best),
+            _error_where(
+                ~possible, f"alpha: expected 0 to {MAX_ALPHA:g}, or {OWN_ALPHA:g} for that of the model.", alpha
+            ),
+            _error_where(
+                max_length < 0, "max_length: expected 1 or more, or 0 for the default of the model.", max_length
+            ),
+            _error_where(
+                (n_best < 1) | (n_best > beam_size), f"n_best: expected 1 to {beam_size}, the beam size.", n_best
+            ),
             _error_where(
                 alignment & ((length > MAX_ALIGNED) | (wanted > 2 * MAX_ALIGNED)),
-                f"alignment: expected a source of at most {MAX_ALIGNED} sub-words and a max_length of at most {2 * MAX_ALIGNED}.",
+                f"alignment: expected a source of at most {MAX_ALIGNED} sub-words and a max_length of at most "
+                f"{2 * MAX_ALIGNED}.",
                 tf.where(length > MAX_ALIGNED, length, wanted),
             ),
             _error_where(
-                (number > 0) & (number >= wanted) & (max_length >= 0), f"prefix: expected fewer sub-words than max_length{counts}.", number
+                (number > 0) & (number >= wanted) & (max_length >= 0),
+                f"prefix: expected fewer sub-words than max_length{counts}.", number
             ),
             *self._prefix_errors(prefix),
             *_phrase_errors("constraints", *sizes),
             _error_where(
-                (sizes[0] > 0) & (config.diverse_groups > 1), "constraints: expected none with several groups of beams.", sizes[0]
+                (sizes[0] > 0) & (config.diverse_groups > 1),
+                "constraints: expected none with several groups of beams.", sizes[0]
             ),
             *_phrase_errors("avoid", *avoided_sizes),
         ])  # fmt: skip
@@ -179,7 +204,9 @@ class Signatures(tf.Module):
             avoid_text=avoided_text,
         )
         blank = self.translator.source_tokenizer.is_blank(source)
-        absent = (refused | blank)[:, None] | (tf.range(beam_size)[None] >= n_best[:, None]) | ~tf.math.is_finite(scores)
+        absent = (
+            (refused | blank)[:, None] | (tf.range(beam_size)[None] >= n_best[:, None]) | ~tf.math.is_finite(scores)
+        )
         found = self.translator.texts(sequences, scores, absent, kept)
         written = sequences.to_tensor(PAD)
         written = tf.reshape(written, [tf.shape(text)[0], beam_size, tf.shape(written)[1]])
@@ -189,18 +216,26 @@ class Signatures(tf.Module):
         return {**found, "truncated": truncated, "error": error, **self._aligned(source, sequences, alignment, absent)}
 
     def _prefix_errors(self, prefix) -> list:
-        """Returns error messages for prefixes that begin with a tag of no language, in a multilingual model: a list of [B] string."""
+        """Returns error messages for prefixes that begin with a tag of no language, in a multilingual model: a list of
+        [B] string.
+        """
         languages = self.translator.tokenizer.languages
         if not languages:
             return []
         known = tf.strings.regex_full_match(prefix, f"(?s)>>({'|'.join(map(re.escape, languages))})<<.*")
         wrong = tf.strings.regex_full_match(prefix, "(?s)>>[^<>]+<<.*") & ~known
         return [
-            _error_where(wrong, "prefix: expected the tag of a language of the model.", tf.strings.regex_replace(prefix, "<<(?s:.*)", "<<"))
+            _error_where(
+                wrong,
+                "prefix: expected the tag of a language of the model.",
+                tf.strings.regex_replace(prefix, "<<(?s:.*)", "<<"),
+            )
         ]
 
     def fits(self, phrase: str, text: str) -> bool:
-        """Returns whether a phrase has few enough sub-words for a constraint of a text, whose placeholders are one each."""
+        """Returns whether a phrase has few enough sub-words for a constraint of a text, whose placeholders are one
+        each.
+        """
         tokenizer = self.translator.tokenizer
         *_, longest = lexical.read(tokenizer, tf.constant([phrase]), tokenizer.kept(tf.constant([text])))
         return bool(longest[0] <= MAX_SUBWORDS)
@@ -211,10 +246,15 @@ class Signatures(tf.Module):
         asked = tf.where(alignment[:, None] & ~absent)  # [N, 2] int64: sentence and rank.
         sources = tf.gather(source, asked[:, 0])
         targets = tf.gather(sequences, asked[:, 0] * beam_size + asked[:, 1])
-        widths = [tf.reduce_max(tf.concat([[0], tf.cast(ids.row_lengths(), tf.int32)], axis=0)) for ids in (targets, sources)]
+        widths = [
+            tf.reduce_max(tf.concat([[0], tf.cast(ids.row_lengths(), tf.int32)], axis=0)) for ids in (targets, sources)
+        ]
         max_targets, max_sources = widths
         shape = tf.cast([batch, beam_size, *widths], tf.int64)
-        text = f"alignment: expected at most {MAX_ALIGNMENTS} numbers [B, W, T, S] in a response. Send fewer sentences at once. Received:"
+        text = (
+            f"alignment: expected at most {MAX_ALIGNMENTS} numbers [B, W, T, S] in a response. Send fewer sentences at "
+            "once. Received:"
+        )
         tf.debugging.Assert(tf.reduce_prod(shape) <= MAX_ALIGNMENTS, [text, shape])
 
         def align(rows):
@@ -222,7 +262,9 @@ class Signatures(tf.Module):
             model = self.translator.model
             with self.translator.weights():
                 if model.aligns:
-                    weights = model.align(shift_right(target), self.translator.encode(rows)) * token_mask(target)[:, :, None]
+                    weights = (
+                        model.align(shift_right(target), self.translator.encode(rows)) * token_mask(target)[:, :, None]
+                    )
                 else:
                     weights = tf.zeros([*tf.unstack(tf.shape(target)), tf.shape(source)[1]])
             missing = [[0, 0]] + [[0, most - tf.shape(weights)[axis]] for axis, most in enumerate(widths, 1)]
@@ -237,7 +279,9 @@ class Signatures(tf.Module):
             outputs=[tf.TensorSpec([None], tf.float32)],
         )
         weights = tf.reshape(weights, [tf.size(order), max_targets, max_sources])
-        names, source_names = (tf.constant(side.pieces) for side in (self.translator.tokenizer, self.translator.source_tokenizer))
+        names, source_names = (
+            tf.constant(side.pieces) for side in (self.translator.tokenizer, self.translator.source_tokenizer)
+        )
         places = [batch, beam_size, max_targets]
         shown = alignment & ~absent[:, 0]
         source_pieces = tf.gather(source_names, tf.ragged.boolean_mask(source, shown)).to_tensor("")
@@ -249,12 +293,19 @@ class Signatures(tf.Module):
 
     @tf.function(
         input_signature=_inputs(
-            text=tf.string, seed=tf.int64, draws=tf.int32, temperature=tf.float32, top_k=tf.int32, top_p=tf.float32, max_length=tf.int32
+            text=tf.string,
+            seed=tf.int64,
+            draws=tf.int32,
+            temperature=tf.float32,
+            top_k=tf.int32,
+            top_p=tf.float32,
+            max_length=tf.int32,
         ),
         autograph=False,
     )
     def sample(self, text, seed, draws, temperature, top_k, top_p, max_length):
-        """Draws translations at random, with the probabilities of the model. A sentence with an invalid option gets an `error` and none.
+        """Draws translations at random, with the probabilities of the model. A sentence with an invalid option gets an
+        `error` and none.
 
         Args:
             text: [B] string.
@@ -262,12 +313,13 @@ class Signatures(tf.Module):
             draws: [B] int32, number of translations, 1 to 1,000. Further ones do not change those before.
             temperature: [B] float32, τ, 0.01 to 100: sub-words are drawn with probabilities proportional to P^(1 / τ).
             top_k: [B] int32, number of most likely sub-words to draw from; 0 for all.
-            top_p: [B] float32, draws from the fewest most likely sub-words that have this probability together; 1 for all.
+            top_p: [B] float32, draws from the fewest most likely sub-words that have this probability together; 1 for
+                all.
             max_length: [B] int32, maximum number of sub-words, including the end token; 0 for source + `extra_length`.
 
         Returns:
-            text: [B, W] string, in the order of their numbers, where W is the largest of the valid `draws`; empty after its own.
-            score: [B, W] float32, log P of the model; 0 for a blank sentence and after its own draws.
+            text: [B, W] string, in the order of their numbers, where W is the largest of the valid `draws`; empty after
+            its own. score: [B, W] float32, log P of the model; 0 for a blank sentence and after its own draws.
             truncated: [B] boolean, whether the source was cut to `max_input` sub-words.
             error: [B] string, the error in the options; empty if there is none.
 
@@ -287,7 +339,9 @@ class Signatures(tf.Module):
             _error_where(~possible, f"temperature: expected {TEMPERATURES}.", temperature),
             _error_where(top_k < 0, "top_k: expected 1 or more, or 0 for all sub-words.", top_k),
             _error_where(~((top_p > 0) & (top_p <= 1)), "top_p: expected a probability in (0, 1].", top_p),
-            _error_where(max_length < 0, "max_length: expected 1 or more, or 0 for the default of the model.", max_length),
+            _error_where(
+                max_length < 0, "max_length: expected 1 or more, or 0 for the default of the model.", max_length
+            ),
         ])  # fmt: skip
         sequences, scores = self.translator.draw(
             source,
@@ -314,7 +368,8 @@ class Signatures(tf.Module):
             log_prob: [B] float32, log P(target | source), including the end token.
             token_log_probs: [B, T] float32, log P of each sub-word; zeros after the end token.
             length: [B] int32, number of sub-words of the target, including the end token.
-            truncated: [B] boolean, whether the source was cut to `max_input` or the target to `max_input` + `extra_length` sub-words.
+            truncated: [B] boolean, whether the source was cut to `max_input` or the target to `max_input` +
+            `extra_length` sub-words.
 
         Raises:
             InvalidArgumentError: the number of targets is not that of the sources.

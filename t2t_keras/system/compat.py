@@ -1,7 +1,8 @@
-"""Private names of Keras, TensorFlow and TF.Text, which a new version may change without notice. No other module uses one.
+"""Private names of Keras, TensorFlow and TF.Text, which a new version may change without notice. No other module uses
+one.
 
-They were seen in TensorFlow 2.21, TF.Text 2.21 and Keras 3.15.1; `tests/test_compat.py` shows which have changed since. TF.Text is
-imported inside a function, because the network needs Keras only.
+They were seen in TensorFlow 2.21, TF.Text 2.21 and Keras 3.15.1; `tests/test_compat.py` shows which have changed since.
+TF.Text is imported inside a function, because the network needs Keras only.
 """
 
 import collections
@@ -16,8 +17,8 @@ from keras.src.backend.common import global_state
 def keras_mask(x):
     """Returns the mask [B, S] that Keras attaches to a tensor, or `None`.
 
-    Private: `keras.src.backend.get_keras_mask`. `Layer.__call__` attaches the result of `compute_mask` to its outputs as `_keras_mask`,
-    or in a table if the backend's tensors take no attributes.
+    Private: `keras.src.backend.get_keras_mask`. `Layer.__call__` attaches the result of `compute_mask` to its outputs
+    as `_keras_mask`, or in a table if the backend's tensors take no attributes.
     """
     return backend.get_keras_mask(x)
 
@@ -48,8 +49,8 @@ def own_names() -> Iterator[None]:
 def replaced_calls(calls: Iterable[tuple]) -> Iterator[None]:
     """Replaces the function `call` of layers inside a `with` block.
 
-    Private: `Layer.__call__` looks `call` up in the layer's `vars` before its class. Written there, a function does not pass
-    `Layer.__setattr__`, which tracks what it gets as a part of the layer.
+    Private: `Layer.__call__` looks `call` up in the layer's `vars` before its class. Written there, a function does not
+    pass `Layer.__setattr__`, which tracks what it gets as a part of the layer.
 
     Args:
         calls: (layer, function) pairs.
@@ -70,8 +71,8 @@ def replaced_calls(calls: Iterable[tuple]) -> Iterator[None]:
 def adam_averages(optimizer, variable) -> tuple:
     """Returns the averages of a weight's gradient and squared gradient, which are Keras variables.
 
-    Private: `Adam._momentums` and `Adam._velocities`, lists in the order of the weights, and `Optimizer._get_variable_index`, the place
-    of a weight, or of the copy that a device has of it.
+    Private: `Adam._momentums` and `Adam._velocities`, lists in the order of the weights, and
+    `Optimizer._get_variable_index`, the place of a weight, or of the copy that a device has of it.
     """
     index = optimizer._get_variable_index(variable)
     return optimizer._momentums[index], optimizer._velocities[index]
@@ -80,8 +81,8 @@ def adam_averages(optimizer, variable) -> tuple:
 def moving_average(optimizer, variable):
     """Returns the moving average of a weight, a Keras variable.
 
-    Private: `Optimizer._model_variables_moving_average`, a list in the order of the weights, and `_get_variable_index`, as in
-    `adam_averages`.
+    Private: `Optimizer._model_variables_moving_average`, a list in the order of the weights, and `_get_variable_index`,
+    as in `adam_averages`.
     """
     return optimizer._model_variables_moving_average[optimizer._get_variable_index(variable)]
 
@@ -92,24 +93,30 @@ def moving_averages(optimizer) -> dict:
     Private: `Optimizer._model_variables_moving_average` and `_trainable_variables`, the weights.
     """
     weights = optimizer._trainable_variables
-    return {weight.path: average for weight, average in zip(weights, optimizer._model_variables_moving_average, strict=True)}
+    return {
+        weight.path: average for weight, average in zip(weights, optimizer._model_variables_moving_average, strict=True)
+    }
 
 
 def number_collective_keys(strategy, number: int) -> None:
-    """Keeps the collective operations of a `tf.distribute.MirroredStrategy` apart from those of strategies with other numbers.
+    """Keeps the collective operations of a `tf.distribute.MirroredStrategy` apart from those of strategies with other
+    numbers.
 
-    Private: `_collective_key_base`, the first key of a strategy. It is read when the strategy is initialized, so call this before.
+    Private: `_collective_key_base`, the first key of a strategy. It is read when the strategy is initialized, so call
+    this before.
     """
     strategy._collective_key_base = 1_000_000 * number
 
 
 def share_sentencepiece_model(tokenizer, model: bytes) -> None:
-    """Gives the model of a `tensorflow_text.SentencepieceTokenizer` a name, so that it stays valid after `tf.random.set_seed`.
+    """Gives the model of a `tensorflow_text.SentencepieceTokenizer` a name, so that it stays valid after
+    `tf.random.set_seed`.
 
-    TF.Text keeps an unnamed model in a kernel, and setting a seed clears the kernel cache. A model with a shared name is kept.
+    TF.Text keeps an unnamed model in a kernel, and setting a seed clears the kernel cache. A model with a shared name
+    is kept.
 
-    Private: `SentencepieceTokenizer._model_resource`, of the class `_SentencepieceModelResource`, whose `_create_resource` calls the
-    operation `sentencepiece_op` without a name.
+    Private: `SentencepieceTokenizer._model_resource`, of the class `_SentencepieceModelResource`, whose
+    `_create_resource` calls the operation `sentencepiece_op` without a name.
     """
     from tensorflow_text.python.ops import sentencepiece_tokenizer
 

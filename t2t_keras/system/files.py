@@ -32,8 +32,8 @@ class WriteError(OSError):
 
     def __str__(self) -> str:
         return (
-            f"Could not write {self.filename} ({self.strerror}). The earlier content is unchanged: free space, or give permission, and "
-            "run the same command again."
+            f"Could not write {self.filename} ({self.strerror}). The earlier content is unchanged: free space, or give "
+            "permission, and run the same command again."
         )
 
 
@@ -52,8 +52,8 @@ def writing(folder: pathlib.Path, name: pathlib.Path | None = None) -> Iterator[
         if error.errno is None or elsewhere:  # A readable error already, or an error of a file that was read.
             raise
         raise OSError(
-            f"Could not write {name or folder} ({error.strerror}). It is incomplete and is not used: free space, or give permission, and "
-            "run the same command again."
+            f"Could not write {name or folder} ({error.strerror}). It is incomplete and is not used: free space, or "
+            "give permission, and run the same command again."
         ) from error
 
 
@@ -61,8 +61,9 @@ def writing(folder: pathlib.Path, name: pathlib.Path | None = None) -> Iterator[
 def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
     """Opens a new file for writing, which replaces `path` at the end of the `with` block.
 
-    A kill leaves the old file or the new one, never a partial one. Links are not followed: until it is whole, the file has a name beside
-    `path` that nobody can foresee. After an error it is removed; what a kill leaves, `check_no_links` removes.
+    A kill leaves the old file or the new one, never a partial one. Links are not followed: until it is whole, the file
+    has a name beside `path` that nobody can foresee. After an error it is removed; what a kill leaves, `check_no_links`
+    removes.
     """
     unfinished = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     with unfinished.open("xb") as file:  # x: a file or a link of this name is an error.
@@ -92,7 +93,9 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: pathlib.Path) -> Iterator[bool]:
-    """Yields whether this `with` block holds the lock of a folder: not if another one does, or the file system has no locks."""
+    """Yields whether this `with` block holds the lock of a folder: not if another one does, or the file system has no
+    locks.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         try:
@@ -109,8 +112,8 @@ def _locked(folder: pathlib.Path) -> Iterator[bool]:
 def making_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Makes an empty folder, which gets the name `path` at the end of the `with` block.
 
-    Until then its name is hidden and cannot be foreseen. After an error it is removed; what a kill leaves, the next call removes. A lock
-    keeps the folder from calls of other processes.
+    Until then its name is hidden and cannot be foreseen. After an error it is removed; what a kill leaves, the next
+    call removes. A lock keeps the folder from calls of other processes.
     """
     begin = f".unfinished-{path.name}"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,8 +146,8 @@ def check_no_links(*paths: pathlib.Path) -> None:
     """Checks files and folders before a program writes to them; removes what a killed `replacing` left.
 
     Args:
-        paths: the files and folders, which this process has locked; those that do not exist are skipped. All that the folders hold is
-            checked too.
+        paths: the files and folders, which this process has locked; those that do not exist are skipped. All that the
+            folders hold is checked too.
 
     Raises:
         ValueError: there is a link.
@@ -177,7 +180,9 @@ def check_new(path: pathlib.Path, name: str) -> None:
     """Raises `FileExistsError` if a path is not a new or an empty folder, and the errors of `check_folder`."""
     check_folder(path, name)
     if path.exists() and any(path.iterdir()):
-        raise FileExistsError(f"Expected a new or an empty folder as `{name}`. Received: {path}, which holds files. Give another one.")
+        raise FileExistsError(
+            f"Expected a new or an empty folder as `{name}`. Received: {path}, which holds files. Give another one."
+        )
 
 
 def check_ends(path: pathlib.Path) -> None:
@@ -223,7 +228,8 @@ def exclusive(path: pathlib.Path, what: str, wait: bool = False) -> Iterator[Non
     """Holds a lock file inside a `with` block.
 
     Args:
-        path: the lock file. It is created if it does not exist, with its folder, and stays there, empty. Links are not followed.
+        path: the lock file. It is created if it does not exist, with its folder, and stays there, empty. Links are not
+            followed.
         what: name of the locked resource, for messages.
         wait: whether to wait if another process holds the lock.
 
@@ -232,14 +238,19 @@ def exclusive(path: pathlib.Path, what: str, wait: bool = False) -> Iterator[Non
         FileExistsError: the file is not a lock file: it may be the user's.
         OSError: the folder is a file, or is not writable.
     """
-    folder, foreign = path.parent, FileExistsError(f"{path} is not a lock of this program. Move it away, or give another folder.")
+    folder, foreign = (
+        path.parent,
+        FileExistsError(f"{path} is not a lock of this program. Move it away, or give another folder."),
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     except OSError as error:
         if path.is_symlink() or path.is_dir():
             raise foreign from error
-        raise type(error)(f"Expected a folder that can be written to. Received: {folder} ({error.strerror}). Give another one.") from error
+        raise type(error)(
+            f"Expected a folder that can be written to. Received: {folder} ({error.strerror}). Give another one."
+        ) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise foreign

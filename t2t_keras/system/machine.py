@@ -1,4 +1,6 @@
-"""The machine that a process runs on: its processor, and what the process may use of cores and memory. Memory: Linux only."""
+"""The machine that a process runs on: its processor, and what the process may use of cores and memory. Memory: Linux
+only.
+"""
 
 import contextlib
 import math
@@ -18,7 +20,9 @@ def _limit(file: str) -> list[str]:
 
 
 def cores() -> int:
-    """Returns how many cores this process may use: those of its affinity or, in a container, as many as it has time for."""
+    """Returns how many cores this process may use: those of its affinity or, in a container, as many as it has time
+    for.
+    """
     number = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = _limit("cpu.max")  # Microseconds of all cores, in a period of so many microseconds.
     return max(min(number, int(limit[0]) // int(limit[1])), 1) if limit else number
@@ -32,8 +36,8 @@ def memory() -> int:
 
 
 def free_memory(root: pathlib.Path = pathlib.Path("/")) -> float:
-    """Returns the memory in bytes that this process can still take, of the machine and of its control group (as of a container); infinity
-    where the system, unlike Linux, does not say it.
+    """Returns the memory in bytes that this process can still take, of the machine and of its control group (as of a
+    container); infinity where the system, unlike Linux, does not say it.
 
     Args:
         root: the folder that has `proc` and `sys`.
@@ -57,12 +61,18 @@ def free_memory(root: pathlib.Path = pathlib.Path("/")) -> float:
 
 
 def cpu() -> dict:
-    """Returns `cpu`, the name of the processor; `cores`, how many of them this process may use; and `flags`, its vector extensions."""
+    """Returns `cpu`, the name of the processor; `cores`, how many of them this process may use; and `flags`, its vector
+    extensions.
+    """
     lines = _CPU.read_text().splitlines() if _CPU.exists() else []
     fields = {name.strip(): value.strip() for name, colon, value in (line.partition(":") for line in lines) if colon}
     known = set(fields.get("flags", "").split())
     wanted = ("avx", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
-    return {"cpu": fields.get("model name", "unknown"), "cores": cores(), "flags": [name for name in wanted if name in known]}
+    return {
+        "cpu": fields.get("model name", "unknown"),
+        "cores": cores(),
+        "flags": [name for name in wanted if name in known],
+    }
 
 
 def _status(field: str) -> int:

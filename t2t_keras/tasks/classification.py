@@ -1,4 +1,6 @@
-"""The task of a classifier: lines of a label and one sentence or two, with tabs between them (Devlin et al. 2019, section 4.1)."""
+"""The task of a classifier: lines of a label and one sentence or two, with tabs between them (Devlin et al. 2019,
+section 4.1).
+"""
 
 import types
 from collections.abc import Callable, Iterator
@@ -21,14 +23,25 @@ class Classification(Task):
     sums = ("objective", "loss", "right")
     objective = "objective"
     metrics = (
-        LOSS._replace(train="Mean negative log likelihood of the class, in nats.", valid="The same of the validation set."),
-        Metric("accuracy", "Accuracy", train="Share of right classes.", valid="Share of right classes of the validation set."),
+        LOSS._replace(
+            train="Mean negative log likelihood of the class, in nats.", valid="The same of the validation set."
+        ),
+        Metric(
+            "accuracy",
+            "Accuracy",
+            train="Share of right classes.",
+            valid="Share of right classes of the validation set.",
+        ),
     )
     best_metrics = ("accuracy", "loss")
-    defaults = types.MappingProxyType({"label_smoothing": 0.0, "learning_rate": 5e-5, "warmup_steps": 100, "clip_norm": 1.0})
+    defaults = types.MappingProxyType(
+        {"label_smoothing": 0.0, "learning_rate": 5e-5, "warmup_steps": 100, "clip_norm": 1.0}
+    )
 
     def records(self, tokenizer, lines: list[bytes]) -> Iterator[tuple]:
-        """See `Task.records`: [CLS] sentence [SEP], or [CLS] sentence [SEP] sentence [SEP]; and the bytes of the label."""
+        """See `Task.records`: [CLS] sentence [SEP], or [CLS] sentence [SEP] sentence [SEP]; and the bytes of the
+        label.
+        """
         fields = [parse(line) for line in lines]
         sentences = iter(tokenizer.sentences([sentence for _, *own in fields for sentence in own]))
         for label, *own in fields:
@@ -39,7 +52,9 @@ class Classification(Task):
         return parse(line)[1:]
 
     def renewal(self, tokenizer, options, training: bool) -> Renewal:
-        """See `Task.renewal`: a name becomes its position among the names of the model, counted from 1. Another one is an error."""
+        """See `Task.renewal`: a name becomes its position among the names of the model, counted from 1. Another one is
+        an error.
+        """
         import tensorflow as tf  # Here, because options are checked before TensorFlow is imported.
 
         names, characters = tf.constant(list(options.model.names)), tf.constant([bytes([byte]) for byte in range(256)])
@@ -73,7 +88,10 @@ class Classification(Task):
         [lines] = texts
         labels = {label for label, *_ in read(lines, "the validation text")}
         if strange := sorted(labels - set(options.model.names)):
-            raise ValueError(f"Expected `labels` of the text. Received: labels={options.model.labels}, and {strange[0]!r} in the text.")
+            raise ValueError(
+                f"Expected `labels` of the text. Received: labels={options.model.labels}, and {strange[0]!r} in the "
+                "text."
+            )
         return dict
 
 

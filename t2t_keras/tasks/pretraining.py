@@ -1,6 +1,7 @@
 """The task of BERT (Devlin et al. 2019, section 3.1): masked words, and whether a second sentence follows the first.
 
-The special ids of every vocabulary stand for BERT's special symbols: BOS for [CLS], EOS for [SEP], and UNK, which no text has, for [MASK].
+The special ids of every vocabulary stand for BERT's special symbols: BOS for [CLS], EOS for [SEP], and UNK, which no
+text has, for [MASK].
 """
 
 import types
@@ -18,8 +19,8 @@ SPECIALS = 3  # [CLS] and two [SEP] of a text.
 class Pretraining(Task):
     """Masked words and next sentences, on documents with a sentence on each line and a blank line between them.
 
-    A record has as many sentences of a document as fit. Where the first part of a text ends, whether its second part is that of another
-    document, and which words are masked is drawn anew each epoch; see `data.masking`.
+    A record has as many sentences of a document as fit. Where the first part of a text ends, whether its second part is
+    that of another document, and which words are masked is drawn anew each epoch; see `data.masking`.
     """
 
     name = "pretraining"
@@ -33,7 +34,11 @@ class Pretraining(Task):
         Column("target", counted=False),
         Column("following", counted=False, is_text=False),
     )
-    stored = (Column("tokens"), Column("lengths", counted=False, is_text=False), Column("document", counted=False, is_text=False))
+    stored = (
+        Column("tokens"),
+        Column("lengths", counted=False, is_text=False),
+        Column("document", counted=False, is_text=False),
+    )
     sums = ("objective", "loss", "right", "next_loss", "next_right", "texts")
     objective = "objective"
     metrics = (
@@ -50,28 +55,44 @@ class Pretraining(Task):
         Metric(
             "next_loss",
             "Loss of next sentences",
-            train="Mean negative log likelihood of whether the second sentence follows the first, in nats, by masked words.",
-            valid="Mean negative log likelihood of whether the second sentence follows the first, in nats, of the validation set.",
+            train=(
+                "Mean negative log likelihood of whether the second sentence follows the first, in nats, by masked "
+                "words."
+            ),
+            valid=(
+                "Mean negative log likelihood of whether the second sentence follows the first, in nats, of the "
+                "validation set."
+            ),
         ),
         Metric(
             "next_accuracy",
             "Accuracy of next sentences",
-            train="Share of the texts with a correct prediction of whether the second sentence follows the first; chance is about a half.",
-            valid="Share of the texts of the validation set with a correct prediction of whether the second sentence follows the first.",
+            train=(
+                "Share of the texts with a correct prediction of whether the second sentence follows the first; chance "
+                "is about a half."
+            ),
+            valid=(
+                "Share of the texts of the validation set with a correct prediction of whether the second sentence "
+                "follows the first."
+            ),
         ),
     )
     best_metrics = ("loss", "masked_accuracy")
-    defaults = types.MappingProxyType({"label_smoothing": 0.0, "learning_rate": 1e-4, "warmup_steps": 10_000, "clip_norm": 1.0})
+    defaults = types.MappingProxyType(
+        {"label_smoothing": 0.0, "learning_rate": 1e-4, "warmup_steps": 10_000, "clip_norm": 1.0}
+    )
 
     def records(self, tokenizer, lines: list[bytes], max_length: int) -> Iterator[tuple]:
-        """See `Task.records`: sentences of a document, up to `max_length` sub-words with the special ones; their lengths; and a number that
-        stands for the document.
+        """See `Task.records`: sentences of a document, up to `max_length` sub-words with the special ones; their
+        lengths; and a number that stands for the document.
 
         Longer sentences than half of it are divided. A document of one sentence has no pair, and is left out.
         """
         room = max_length - SPECIALS
         if room < 2:
-            raise ValueError(f"Expected room for two sentences and {SPECIALS} special sub-words. Received: max_length={max_length}.")
+            raise ValueError(
+                f"Expected room for two sentences and {SPECIALS} special sub-words. Received: max_length={max_length}."
+            )
         sentences = iter([ids[:-1] for ids in tokenizer.sentences([line for line in lines if line])])
         document, text = [], []
         for line in [*lines, b""]:
@@ -108,7 +129,8 @@ class Pretraining(Task):
 
 
 def _packed(sentences: list, room: int) -> Iterator[list]:
-    """Yields groups of two sentences or more that follow one another and have at most `room` ids, together as many as fit.
+    """Yields groups of two sentences or more that follow one another and have at most `room` ids, together as many as
+    fit.
 
     A last sentence that would be alone comes with the one before it, which then is in two groups.
     """

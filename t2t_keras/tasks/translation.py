@@ -1,4 +1,6 @@
-"""The task of the paper: a source and its translation, sub-words of both; BLEU of greedy translations (sections 5 and 6.1)."""
+"""The task of the paper: a source and its translation, sub-words of both; BLEU of greedy translations (sections 5 and
+6.1).
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -22,13 +24,23 @@ class Translation(Task):
     metrics = (
         LOSS,
         Metric("perplexity", "Perplexity", train="Exponential of train/loss.", valid="Exponential of valid/loss."),
-        Metric("smoothed_loss", "", train="The loss with label smoothing, which training minimises, in nats per target sub-word."),
-        Metric("bleu", "BLEU", valid="sacreBLEU of greedy translations of the first validation sentences by the weights of the moment."),
+        Metric(
+            "smoothed_loss",
+            "",
+            train="The loss with label smoothing, which training minimises, in nats per target sub-word.",
+        ),
+        Metric(
+            "bleu",
+            "BLEU",
+            valid="sacreBLEU of greedy translations of the first validation sentences by the weights of the moment.",
+        ),
     )
     best_metrics = ("bleu", "loss")
 
     def records(self, tokenizer, source: list[bytes], target: list[bytes]) -> Iterator[tuple]:
-        """See `Task.records`: the sub-words of both sides, with end tokens. Placeholders stand for what both sides keep."""
+        """See `Task.records`: the sub-words of both sides, with end tokens. Placeholders stand for what both sides
+        keep.
+        """
         kept = tokenizer.kept(source, target)
         return zip(tokenizer.source.sentences(source, kept), tokenizer.sentences(target, kept), strict=True)
 
@@ -48,7 +60,9 @@ class Translation(Task):
 
     def loss(self, model, batch: dict, *, label_smoothing: float, training: bool) -> dict:
         """See `Task.loss`: the negative log likelihood, and the smoothed cross entropy of section 5.4."""
-        smoothed, negative_log_likelihood = model.cross_entropy(batch["source"], batch["target"], label_smoothing, training=training)
+        smoothed, negative_log_likelihood = model.cross_entropy(
+            batch["source"], batch["target"], label_smoothing, training=training
+        )
         return {"loss": negative_log_likelihood, "smoothed_loss": smoothed}
 
     def measure(self, sums: dict[str, float], training: bool) -> dict[str, float]:
@@ -69,15 +83,19 @@ class Translation(Task):
         words, characters = sum(len(line.split()) for line in references), sum(map(len, references))
         if options.train.best_metric == "bleu" and characters > MAX_WORD * words:
             logger.warning(
-                f"Validation BLEU counts words between spaces. Received references of {characters / words:.0f} characters for each word: "
-                "for a language without spaces, choose `best_metric=loss`."
+                f"Validation BLEU counts words between spaces. Received references of {characters / words:.0f} "
+                "characters for each word: for a language without spaces, choose `best_metric=loss`."
             )
-        draw_attention = pictures.attention_images(greedy, list(zip(sources, references, strict=True)), options.train.attention_images)
+        draw_attention = pictures.attention_images(
+            greedy, list(zip(sources, references, strict=True)), options.train.attention_images
+        )
 
         def validate() -> dict:
             if not sources:
                 return {}
-            hypotheses = [result["text"] for result in translate_lines(greedy, sources, batch_size=greedy.limits.batch_size)]
+            hypotheses = [
+                result["text"] for result in translate_lines(greedy, sources, batch_size=greedy.limits.batch_size)
+            ]
             rows = zip(sources[:SAMPLES], hypotheses, references, strict=False)
             return {
                 "bleu": scores.bleu(hypotheses, references)["bleu"],

@@ -1,6 +1,8 @@
-"""BPE-dropout (Provilkov et al. 2020, https://aclanthology.org/2020.acl-main.170): byte-pair encoding that skips merges at random.
+"""BPE-dropout (Provilkov et al. 2020, https://aclanthology.org/2020.acl-main.170): byte-pair encoding that skips merges
+at random.
 
-SentencePiece can sample, too, but one seed gives other sub-words in each process. So all words of a batch are merged in NumPy.
+SentencePiece can sample, too, but one seed gives other sub-words in each process. So all words of a batch are merged in
+NumPy.
 """
 
 import numpy as np
@@ -28,12 +30,15 @@ class BpeDropout:
     def __init__(self, subwords: BytePairs, rate: float):
         is_kind = type(subwords) is BytePairs  # A vocabulary of words is a kind of byte pairs without merges.
         if not (is_kind and _are_ranks(subwords)):
-            received = "a SentencePiece model without merges, such as a unigram model" if is_kind else type(subwords).__name__
+            received = (
+                "a SentencePiece model without merges, such as a unigram model" if is_kind else type(subwords).__name__
+            )
             raise ValueError(f"Expected byte-pair encoding (`subwords=bpe`) with `bpe_dropout`. Received: {received}.")
         self.rate, self._merges = rate, _Merges(subwords)
 
     def __call__(self, ids: tf.RaggedTensor, seed) -> tf.RaggedTensor:
-        """Divides sentences anew. One that would become longer than the longest of them keeps its sub-words, so that no batch grows.
+        """Divides sentences anew. One that would become longer than the longest of them keeps its sub-words, so that no
+        batch grows.
 
         Args:
             ids: [B, (length)] int32, ragged, each ending in EOS.
@@ -43,7 +48,9 @@ class BpeDropout:
             As `ids`, for the same text.
         """
         values, lengths = tf.numpy_function(self._sample, [ids.values, ids.row_lengths(), seed], [tf.int32, tf.int64])
-        return tf.RaggedTensor.from_row_lengths(tf.ensure_shape(values, [None]), tf.ensure_shape(lengths, [None]), validate=False)
+        return tf.RaggedTensor.from_row_lengths(
+            tf.ensure_shape(values, [None]), tf.ensure_shape(lengths, [None]), validate=False
+        )
 
     def _sample(self, values: np.ndarray, lengths: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed.view(np.uint64).tolist())))
@@ -66,19 +73,26 @@ def _are_ranks(subwords: BytePairs) -> bool:
 
 
 def _normal(subwords: BytePairs) -> dict[str, int]:
-    """Returns the ids of the pieces that merges make, the best score first, and of their characters. Others, such as tags, stay whole."""
+    """Returns the ids of the pieces that merges make, the best score first, and of their characters. Others, such as
+    tags, stay whole.
+    """
     processor = sentencepiece.SentencePieceProcessor(model_proto=subwords.model)
     special = (processor.is_byte, processor.is_control, processor.is_unknown, processor.is_unused)
     found = [index for index in range(len(subwords.pieces)) if not any(kind(index) for kind in special)]
     texts = [subwords.pieces[index].replace(UNDERSCORE, " ") for index in found]
     # With a rate of 1, nothing is merged, and what is still there is not of merges.
     unmerged = processor.encode(texts, enable_sampling=True, alpha=1.0)
-    found = [index for index, left in zip(found, unmerged, strict=True) if len(subwords.pieces[index]) == 1 or index not in left]
+    found = [
+        index
+        for index, left in zip(found, unmerged, strict=True)
+        if len(subwords.pieces[index]) == 1 or index not in left
+    ]
     return {subwords.pieces[index]: index for index in sorted(found, key=processor.get_score, reverse=True)}
 
 
 class _Merges:
-    """The merges of a byte-pair encoding: two neighbours become one piece if there is a piece of this text, best score first.
+    """The merges of a byte-pair encoding: two neighbours become one piece if there is a piece of this text, best score
+    first.
 
     Args:
         subwords: the sub-words.
@@ -104,7 +118,9 @@ class _Merges:
         self._pairs = np.array([*sorted(merges), _NEVER])
         self._ranks, self._merged = np.array([*(merges[pair] for pair in sorted(merges)), (_NEVER, _NEVER)]).T
 
-    def drawn(self, values: np.ndarray, rows: np.ndarray, rate: float, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    def drawn(
+        self, values: np.ndarray, rows: np.ndarray, rate: float, draw: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Divides sentences anew.
 
         Args:
@@ -133,7 +149,8 @@ class _Merges:
         return symbols[kept], rows[kept]
 
     def _merge(self, words: np.ndarray, rate: float, draw: np.random.Generator) -> np.ndarray:
-        """Merges as algorithm 1 of the paper: each time, the best of the possible merges that are not skipped; ends where there is none.
+        """Merges as algorithm 1 of the paper: each time, the best of the possible merges that are not skipped; ends
+        where there is none.
 
         Args:
             words: ids of characters, with PAD after the end, [words, length > 1].

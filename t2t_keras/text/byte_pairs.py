@@ -35,7 +35,9 @@ class BytePairs(Subwords):
         try:
             processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
-            raise ValueError(f"Expected a SentencePiece model. Received: {len(model):,} bytes that are not one.") from error
+            raise ValueError(
+                f"Expected a SentencePiece model. Received: {len(model):,} bytes that are not one."
+            ) from error
         received = {
             "pad": processor.pad_id(), "unk": processor.unk_id(), "bos": processor.bos_id(), "eos": processor.eos_id()
         }  # fmt: skip
@@ -84,7 +86,8 @@ def learn(
         seed: seed of the sample.
         normalization: name of a SentencePiece normalization rule; `identity` does not change the text.
         character_coverage: share of the text's characters that get an id of their own.
-        pattern: matches text to keep: the sub-words have placeholders for it, and are learned from the rest of the text.
+        pattern: matches text to keep: the sub-words have placeholders for it, and are learned from the rest of the
+            text.
         tags: words that are sub-words in any case.
         model_type: SentencePiece's name of the kind of sub-words.
 
@@ -131,11 +134,15 @@ def learn(
             characters = int(fewest[1]) - _SPECIAL_AND_BYTES - len(symbols)
             of_symbols = f", {len(symbols)} placeholders and tags" if symbols else ""
             reason = (
-                f"`vocab_size={vocab_size}` is too small for this text, which needs {fewest[1]} or more: {EOS + 1} special ids, 256 bytes"
-                f"{of_symbols} and {characters} characters. Raise it, or lower `character_coverage`."
+                f"`vocab_size={vocab_size}` is too small for this text, which needs {fewest[1]} or more: {EOS + 1} "
+                f"special ids, 256 bytes{of_symbols} and {characters} characters. Raise it, or lower "
+                "`character_coverage`."
             )
         elif most := re.search(r"size too high .* <= (\d+)", reason):
-            reason = f"`vocab_size={vocab_size}` is too large for this text, which gives {most[1]} at most. Lower it, or give more text."
+            reason = (
+                f"`vocab_size={vocab_size}` is too large for this text, which gives {most[1]} at most. Lower it, or "
+                "give more text."
+            )
         else:
             reason = f"SentencePiece cannot learn {vocab_size} sub-words from this text. Its message: {reason}"
         raise ValueError(reason) from error

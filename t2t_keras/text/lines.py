@@ -1,4 +1,6 @@
-"""Reads and writes text in lines. All programs use this, so that line n of their output belongs to line n of their input."""
+"""Reads and writes text in lines. All programs use this, so that line n of their output belongs to line n of their
+input.
+"""
 
 import codecs
 import contextlib
@@ -18,13 +20,15 @@ _GZIP = b"\x1f\x8b"
 _NOT_TEXT = {
     b"\xff\xfe": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
     b"\xfe\xff": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
-    _GZIP: ("compressed with gzip", "gzip -d"),  # `opened` unpacks files. This is standard input, a pipe, or a file compressed twice.
+    # `opened` unpacks files. This is standard input, a pipe, or a file compressed twice.
+    _GZIP: ("compressed with gzip", "gzip -d"),
     b"\xfd7zXZ\x00": ("compressed with xz", "xz -d"),
     b"\x28\xb5\x2f\xfd": ("compressed with zstd", "zstd -d"),
     b"PK\x03\x04": ("a zip archive", "unzip"),
     **{b"BZh%d1AY&SY" % level: ("compressed with bzip2", "bunzip2") for level in range(1, 10)},
 }
-MAX_LINE = 2**20  # Bytes: 30 for each of 32,768 sub-words. A file without line ends would be one line, and take all memory.
+# Bytes: 30 for each of 32,768 sub-words. A file without line ends would be one line, and take all memory.
+MAX_LINE = 2**20
 
 
 def uncompressed(file: io.BufferedReader) -> BinaryIO:
@@ -55,7 +59,8 @@ def bounded(stream: BinaryIO, name: str = "", cut: bool = False, first: int = 1)
     Args:
         stream: the text.
         name: its name for messages; by default the one that it was opened with.
-        cut: whether to yield the beginning of a line that is too long, one byte more than `MAX_LINE`, in place of the error.
+        cut: whether to yield the beginning of a line that is too long, one byte more than `MAX_LINE`, in place of the
+            error.
         first: the number of the next line. Only line 1 shows that a file is not text.
 
     Raises:
@@ -78,7 +83,9 @@ def bounded(stream: BinaryIO, name: str = "", cut: bool = False, first: int = 1)
                 )
             yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{name} is a broken gzip file: it could be read up to line {number} ({error}). Download it again.") from error
+        raise ValueError(
+            f"{name} is a broken gzip file: it could be read up to line {number} ({error}). Download it again."
+        ) from error
 
 
 def read_lines(stream: BinaryIO) -> Iterator[str]:
@@ -97,12 +104,16 @@ def read_lines(stream: BinaryIO) -> Iterator[str]:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
                 warned = True
-                logger.warning(f"{not_utf8(_name(stream), number, error)}. Until then, U+FFFD takes the place of such bytes.")
+                logger.warning(
+                    f"{not_utf8(_name(stream), number, error)}. Until then, U+FFFD takes the place of such bytes."
+                )
         yield text
 
 
 def decoded(line: bytes, number: int) -> str:
-    """Returns the text of a line of a file, where `number` is 1 for the first, which may begin with a byte order mark."""
+    """Returns the text of a line of a file, where `number` is 1 for the first, which may begin with a byte order
+    mark.
+    """
     line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
     return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
 
@@ -131,7 +142,8 @@ def count(file: BinaryIO) -> int | None:
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[BinaryIO]:
-    """Opens a file of text, plain or gzip, for reading. An empty path is standard input, which must be plain text, as must pipes.
+    """Opens a file of text, plain or gzip, for reading. An empty path is standard input, which must be plain text, as
+    must pipes.
 
     Raises:
         OSError: the file cannot be read.
@@ -143,7 +155,8 @@ def opened(path: str) -> Iterator[BinaryIO]:
         file = pathlib.Path(path).expanduser().open("rb")
     except OSError as error:
         raise OSError(
-            f"Expected a file of text. Received: {path}, which cannot be read: {error.strerror} (working directory: {pathlib.Path.cwd()})."
+            f"Expected a file of text. Received: {path}, which cannot be read: {error.strerror} (working directory: "
+            f"{pathlib.Path.cwd()})."
         ) from error
     with file:
         yield uncompressed(file) if file.seekable() else file  # Looking into a pipe would wait for its first line.
@@ -153,8 +166,9 @@ def opened(path: str) -> Iterator[BinaryIO]:
 def written_whole(path: str | pathlib.Path) -> Iterator[BinaryIO]:
     """Opens a file for writing under the name PATH.partial, and renames it when the `with` block ends without an error.
 
-    If PATH is a link, its target is replaced and the link stays; PATH.partial must not be one. After an error, PATH.partial stays and
-    stderr names it, unless it is empty. Anything but a regular file, such as /dev/null or a pipe, is written directly.
+    If PATH is a link, its target is replaced and the link stays; PATH.partial must not be one. After an error,
+    PATH.partial stays and stderr names it, unless it is empty. Anything but a regular file, such as /dev/null or a
+    pipe, is written directly.
 
     Raises:
         OSError: the file cannot be written.
@@ -164,7 +178,9 @@ def written_whole(path: str | pathlib.Path) -> Iterator[BinaryIO]:
     target = path if direct else pathlib.Path(os.path.realpath(path))
     partial = path if direct else target.with_name(target.name + ".partial")
     try:
-        file = open(partial, "wb", opener=lambda name, mode: os.open(name, mode if direct else mode | os.O_NOFOLLOW, 0o666))
+        file = open(
+            partial, "wb", opener=lambda name, mode: os.open(name, mode if direct else mode | os.O_NOFOLLOW, 0o666)
+        )
     except OSError as error:
         raise OSError(f"{path} cannot be written: {error.strerror}.") from error
     try:

@@ -31,7 +31,9 @@ def joined(phrases: Sequence[str], name: str) -> str:
         raise ValueError(f"{name}: expected a list of phrases. Received: {phrases!r:.80}.")
     for phrase in phrases:
         if not phrase.removeprefix(JOINER).strip() or re.search(r"[\t\n]", phrase):
-            raise ValueError(f"{name}: expected phrases of one or more words, without tabs and line ends. Received: {phrase!r:.80}.")
+            raise ValueError(
+                f"{name}: expected phrases of one or more words, without tabs and line ends. Received: {phrase!r:.80}."
+            )
     if len(phrases) > MAX_PHRASES:
         raise ValueError(f"{name}: expected at most {MAX_PHRASES} phrases for a sentence. Received: {len(phrases)}.")
     return SEPARATOR.join(phrases)
@@ -73,7 +75,8 @@ class Request:
 
 
 def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
-    """Yields the request of each JSON line: {"text": …, "constraints": […], "avoid": […], "ordered": …}. Only "text" is required.
+    """Yields the request of each JSON line: {"text": …, "constraints": […], "avoid": […], "ordered": …}. Only "text" is
+    required.
 
     Args:
         texts: the lines.
@@ -88,7 +91,9 @@ def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
         try:
             given = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{expected} Received: line {number:,}, which is not JSON: {line[:80]!r} ({error}).") from error
+            raise ValueError(
+                f"{expected} Received: line {number:,}, which is not JSON: {line[:80]!r} ({error})."
+            ) from error
         if not isinstance(given, dict) or "text" not in given or set(given) - set(names):
             raise ValueError(f"{expected} Received: line {number:,}, {line[:80]!r}.")
         if isinstance(given["text"], str):  # A line end is a space, as between lines.
@@ -100,7 +105,8 @@ def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
 
 
 class Terms:
-    """A terminology: the translation of each term is a phrase that must appear where the term is in the source as whole words.
+    """A terminology: the translation of each term is a phrase that must appear where the term is in the source as whole
+    words.
 
     Where terms overlap, the one that begins first is found, and of those the longest.
 
@@ -127,7 +133,9 @@ class Terms:
                 continue
             if len(fields) != 2 or not all(fields):
                 received = f"line {number:,} of {name}, {line[:80]!r}"
-                raise ValueError(f"Expected a term, a tab and its translation in each line of the terms. Received: {received}.")
+                raise ValueError(
+                    f"Expected a term, a tab and its translation in each line of the terms. Received: {received}."
+                )
             term, translation = fields
             if translations.setdefault(term, translation) != translation:
                 received = f"line {number:,} of {name}, {translation!r} for {term!r}, which has {translations[term]!r}"
@@ -159,7 +167,8 @@ def with_constraints(
     Args:
         requests: the sentences.
         find: finds the phrases of the text of a sentence.
-        warn: is called with the number of a sentence and the phrases that are left out, because it has `MAX_PHRASES` or they are too long.
+        warn: is called with the number of a sentence and the phrases that are left out, because it has `MAX_PHRASES` or
+            they are too long.
         fits: returns whether a phrase has at most `MAX_SUBWORDS` in the translation of the text of a sentence.
         first: the number of the first sentence.
     """
@@ -173,7 +182,10 @@ def with_constraints(
                 (constraints if short and len(constraints) < MAX_PHRASES else left_out).append(phrase)
         if left_out:
             shown = ", ".join(phrase.removeprefix(JOINER) for phrase in left_out)
-            warn(f"Line {number}: expected at most {MAX_PHRASES} phrases of at most {MAX_SUBWORDS} sub-words. Left out: {shown:.200}")
+            warn(
+                f"Line {number}: expected at most {MAX_PHRASES} phrases of at most {MAX_SUBWORDS} sub-words. Left out: "
+                f"{shown:.200}"
+            )
         yield dataclasses.replace(request, constraints=constraints)
 
 
@@ -193,7 +205,10 @@ class Kept:
 
     def shared(self, source: str, target: str) -> bool:
         """Returns whether a pair has text to keep on both sides."""
-        found, others = ({match[0] for match in self._pattern.finditer(side)} if self._pattern else set() for side in (source, target))
+        found, others = (
+            {match[0] for match in self._pattern.finditer(side)} if self._pattern else set()
+            for side in (source, target)
+        )
         return not found.isdisjoint(others)
 
     def of(self, text: str) -> list[str]:

@@ -1,7 +1,8 @@
 """The file of `sentence_pieces`: the line `HEAD`, a line of JSON, and a SentencePiece model.
 
-The line of JSON is the list of the pieces from id 4 on. For a multilingual model it is an object: "pieces" has the list, with a piece
-such as `>>deu_Latn<<` for each language, and "language" the code of the language of all lines that do not begin with such a tag.
+The line of JSON is the list of the pieces from id 4 on. For a multilingual model it is an object: "pieces" has the
+list, with a piece such as `>>deu_Latn<<` for each language, and "language" the code of the language of all lines that
+do not begin with such a tag.
 """
 
 import difflib
@@ -63,7 +64,9 @@ def unpack(content: bytes) -> Pieces:
         pieces, language = json.loads(line), None
         sentencepiece.SentencePieceProcessor().LoadFromSerializedProto(processor)  # The constructor takes an empty one.
     except (ValueError, RecursionError, RuntimeError) as error:
-        raise ValueError(f"Expected a list of sub-words and a SentencePiece model. Received: {len(content):,} other bytes.") from error
+        raise ValueError(
+            f"Expected a list of sub-words and a SentencePiece model. Received: {len(content):,} other bytes."
+        ) from error
     if isinstance(pieces, dict) and pieces.keys() == {"language", "pieces"} and isinstance(pieces["language"], str):
         pieces, language = pieces["pieces"], pieces["language"]
     if not isinstance(pieces, list) or not all(isinstance(piece, str) and _is_text(piece) for piece in pieces):
@@ -84,7 +87,10 @@ def with_language(content: bytes, language: str) -> bytes:
     """
     found = unpack(content) if content.startswith(HEAD) else None
     if found is None or found.language is None:
-        raise ValueError(f"Expected a multilingual model with the language {language!r:.80}. Received: one whose sub-words have none.")
+        raise ValueError(
+            f"Expected a multilingual model with the language {language!r:.80}. Received: one whose sub-words have "
+            "none."
+        )
     check_language(language, found.languages)
     line = json.dumps({"language": language, "pieces": found.pieces[len(SPECIAL) :]})
     return HEAD + line.encode() + b"\n" + found.processor
@@ -120,7 +126,9 @@ def with_chosen(content: bytes, option: str, language: str = "") -> bytes:
 
 
 def with_languages(contents: Sequence[bytes], source_language: str = "", target_language: str = "") -> list[bytes]:
-    """Returns the contents of the files of the target and, if it has its own, of the source, with given languages; see `with_chosen`."""
+    """Returns the contents of the files of the target and, if it has its own, of the source, with given languages; see
+    `with_chosen`.
+    """
     chosen = (("target_language", target_language), ("source_language", source_language))
     if source_language and len(contents) < 2:  # Multilingual models have both.
         with_chosen(contents[0], *chosen[1])

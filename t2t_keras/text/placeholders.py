@@ -1,8 +1,9 @@
-"""Numbered placeholders for text to keep: URLs, tags and the like become ｟1｠, ｟2｠, … before text is divided into sub-words.
+"""Numbered placeholders for text to keep: URLs, tags and the like become ｟1｠, ｟2｠, … before text is divided into
+sub-words.
 
-A model that is trained on placeholders that both sides of a pair share learns to copy them. Each is one sub-word, so none is broken, and
-what they stand for is put back from the source of a translation. Core operations do this in the graph. OpenNMT's Tokenizer has the same
-brackets.
+A model that is trained on placeholders that both sides of a pair share learns to copy them. Each is one sub-word, so
+none is broken, and what they stand for is put back from the source of a translation. Core operations do this in the
+graph. OpenNMT's Tokenizer has the same brackets.
 """
 
 import tensorflow as tf
@@ -11,7 +12,8 @@ NUMBER = 16  # Of different placeholders in a sentence. What further matches hav
 NAMES = tuple(f"｟{number}｠" for number in range(1, NUMBER + 1))
 _MATCHES = 64  # Of a sentence, in which different ones are looked for.
 _NAME = r"｟\d+｠"
-# A bracket in the text itself is followed by a character of the private use area. NFKC turns the first bracket into the second.
+# A bracket in the text itself is followed by a character of the private use area. NFKC turns the first bracket into the
+# second.
 _BRACKET, _MARK = "([｟⦅])", "\ue0f3"
 _SEPARATOR = b"\xff"  # Is in no valid UTF-8.
 
@@ -33,10 +35,14 @@ class Placeholders(tf.Module):
             tf.strings.regex_replace("", pattern, "").numpy()
         except tf.errors.InvalidArgumentError as error:
             reason = error.message.partition("error: ")[2].partition(" [Op")[0]
-            raise ValueError(f"`keep_patterns`: expected regular expressions of RE2. Received: {pattern!r:.200} ({reason}).") from error
+            raise ValueError(
+                f"`keep_patterns`: expected regular expressions of RE2. Received: {pattern!r:.200} ({reason})."
+            ) from error
 
     def find(self, text):
-        """Returns the different matches in each sentence, in their order: [B] string → [B, N] string, padded with ""."""
+        """Returns the different matches in each sentence, in their order: [B] string → [B, N] string, padded with
+        "".
+        """
         matches = _parts(text, self.pattern)[:, 1::2][:, :_MATCHES].to_tensor("")
         same = tf.cast(matches[:, :, None] == matches[:, None], tf.int32)
         first = tf.linalg.diag_part(tf.cumsum(same, axis=2)) == 1
@@ -53,16 +59,25 @@ class Placeholders(tf.Module):
             [B] string.
         """
         names = tf.broadcast_to(tf.constant(NAMES), tf.shape(kept))
-        return _exchanged(_parts(text, self.pattern), kept, names, lambda text: tf.strings.regex_replace(text, _BRACKET, r"\1" + _MARK))
+        return _exchanged(
+            _parts(text, self.pattern),
+            kept,
+            names,
+            lambda text: tf.strings.regex_replace(text, _BRACKET, r"\1" + _MARK),
+        )
 
     def restore(self, text, kept):
         """Puts back what placeholders stand for; see `replace`. Those that stand for nothing are left out."""
         names = tf.broadcast_to(tf.constant(NAMES), tf.shape(kept))
-        return _exchanged(_parts(text, _NAME), names, kept, lambda text: tf.strings.regex_replace(text, _BRACKET + _MARK, r"\1"))
+        return _exchanged(
+            _parts(text, _NAME), names, kept, lambda text: tf.strings.regex_replace(text, _BRACKET + _MARK, r"\1")
+        )
 
 
 def common(kept, other):
-    """Returns what two sides share, in the order of the first: [B, N] string of each → [B, N] string, padded with ""."""
+    """Returns what two sides share, in the order of the first: [B, N] string of each → [B, N] string, padded with
+    "".
+    """
     shared = tf.reduce_any(kept[:, :, None] == other[:, None], axis=2) & (kept != "")
     return tf.ragged.boolean_mask(kept, shared).to_tensor("", shape=[None, NUMBER])
 
@@ -74,10 +89,13 @@ def _parts(text, pattern: str) -> tf.RaggedTensor:
 
 
 def _exchanged(parts: tf.RaggedTensor, old, new, otherwise):
-    """Joins parts with each `old` at an odd place exchanged for the `new` at its place: [B, (P)] and twice [B, N] string → [B] string."""
+    """Joins parts with each `old` at an odd place exchanged for the `new` at its place: [B, (P)] and twice [B, N]
+    string → [B] string.
+    """
     flat, row = parts.values, parts.value_rowids()
     odd = tf.ragged.range(parts.row_lengths()).values % 2 == 1
-    same = (flat[:, None] == tf.gather(old, row)) & (flat != "")[:, None] & odd[:, None]  # A pattern may match empty text.
+    # A pattern may match empty text.
+    same = (flat[:, None] == tf.gather(old, row)) & (flat != "")[:, None] & odd[:, None]
     place = tf.argmax(tf.cast(same, tf.int32), axis=1)
     chosen = tf.where(tf.reduce_any(same, axis=1), tf.gather(tf.gather(new, row), place, batch_dims=1), otherwise(flat))
     return tf.strings.reduce_join(parts.with_values(chosen), axis=1)

@@ -1,10 +1,12 @@
-"""Sub-words of an imported model: a SentencePiece model divides the text, and a list of its own gives the pieces their ids.
+"""Sub-words of an imported model: a SentencePiece model divides the text, and a list of its own gives the pieces their
+ids.
 
-Marian keeps the two apart, because both sides may share one list and each has a SentencePiece model of its own. A line has the same
-sub-words as with transformers' `MarianTokenizer(split_special_tokens=True)`: text that spells a special token is text.
+Marian keeps the two apart, because both sides may share one list and each has a SentencePiece model of its own. A line
+has the same sub-words as with transformers' `MarianTokenizer(split_special_tokens=True)`: text that spells a special
+token is text.
 
-In a multilingual model, such as NLLB-200, a sentence of either side begins with the sub-word of its language: that of the tag at the
-beginning of the line, or else `language`.
+In a multilingual model, such as NLLB-200, a sentence of either side begins with the sub-word of its language: that of
+the tag at the beginning of the line, or else `language`.
 """
 
 import re
@@ -24,7 +26,8 @@ _SPACES = r"[\s\v\x1c-\x1f\x{85}\p{Z}]+"  # As Python's `str.strip`.
 class SentencePieces(Subwords):
     """Pieces of a SentencePiece model with ids from a list. A piece that is not in the list is unknown.
 
-    A tag such as `>>de<<` at the beginning of a line is one sub-word. In a multilingual model, only that of a language is.
+    A tag such as `>>de<<` at the beginning of a line is one sub-word. In a multilingual model, only that of a language
+    is.
 
     Args:
         model: bytes that `piece_file.pack` returned.
@@ -64,7 +67,9 @@ class SentencePieces(Subwords):
             return ids
         tagged = tf.gather(self._is_tag, ids[:, :1].to_tensor(PAD, shape=[None, 1])[:, 0])
         own = tf.fill([tf.reduce_sum(tf.cast(~tagged, tf.int32))], self.pieces.index(piece_file.tag_of(self.language)))
-        return tf.concat([tf.RaggedTensor.from_row_lengths(own, tf.cast(~tagged, tf.int64), validate=False), ids], axis=1)
+        return tf.concat(
+            [tf.RaggedTensor.from_row_lengths(own, tf.cast(~tagged, tf.int64), validate=False), ids], axis=1
+        )
 
     def _decode(self, ids: tf.RaggedTensor):
         text = tf.strings.reduce_join(tf.gather(self._surfaces, ids), axis=1)

@@ -1,6 +1,8 @@
-"""What the file of a byte-pair encoding, a SentencePiece model, says besides its pieces: how ▁ is escaped, and what text is kept.
+"""What the file of a byte-pair encoding, a SentencePiece model, says besides its pieces: how ▁ is escaped, and what
+text is kept.
 
-The file is a message of protocol buffers. Fields that are appended are merged with those before them, so the message need not be parsed.
+The file is a message of protocol buffers. Fields that are appended are merged with those before them, so the message
+need not be parsed.
 """
 
 import sentencepiece
@@ -9,7 +11,8 @@ import sentencepiece
 _ESCAPE, UNDERSCORE = "\ue0f0", "▁"
 ESCAPED = ((_ESCAPE, _ESCAPE + "0"), (UNDERSCORE, _ESCAPE + "1"))
 _NORMALIZER, _DENORMALIZER = 3, 5  # Numbers of fields.
-# The field with the pattern of text to keep is one of SentencePiece's extensions (from number 200 on), at the end of the model.
+# The field with the pattern of text to keep is one of SentencePiece's extensions (from number 200 on), at the end of
+# the model.
 _PATTERN, _MARK = 1000, b"t2t_keras.keep_patterns="
 
 
@@ -37,7 +40,9 @@ def pattern_of(model: bytes) -> str:
 
 
 def escaping(model: bytes) -> bytes:
-    """Returns a model that escapes text by its own rules of normalization, and restores it, for programs that know nothing of it."""
+    """Returns a model that escapes text by its own rules of normalization, and restores it, for programs that know
+    nothing of it.
+    """
     sentencepiece.set_min_log_level(2)
     try:
         own = sentencepiece.SentencePieceNormalizer(model_proto=model).Decompile()
@@ -50,4 +55,8 @@ def escaping(model: bytes) -> bytes:
         escape_whitespaces=False,
         remove_extra_whitespaces=False,
     )
-    return model + _field(_NORMALIZER, rules.serialized_normalizer_spec()) + _field(_DENORMALIZER, restoring.serialized_normalizer_spec())
+    return (
+        model
+        + _field(_NORMALIZER, rules.serialized_normalizer_spec())
+        + _field(_DENORMALIZER, restoring.serialized_normalizer_spec())
+    )

@@ -20,14 +20,15 @@ BYTES_PER_PIECE = 64  # Maximum: pieces have up to 16 characters.
 # Their words are not separated by spaces.
 _UNSPACED = re.compile("(CJK|HIRAGANA|KATAKANA|THAI|LAO|KHMER|MYANMAR|TIBETAN) ")
 _NOT_IN_PIECE = "\ue0f2"  # Is spelled in bytes, so that what follows it does not begin a word.
-BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))  # Names of the ids after the special ids. They spell characters without an id.
+# Names of the ids after the special ids. They spell characters without an id.
+BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 
 class Subwords(tf.Module, abc.ABC):
     """Converts text to ids and back, in the graph.
 
-    `detokenize(tokenize(x)) == x` for every line of valid UTF-8 without leading, trailing or repeated spaces, unless the sub-words were
-    learned with normalization.
+    `detokenize(tokenize(x)) == x` for every line of valid UTF-8 without leading, trailing or repeated spaces, unless
+    the sub-words were learned with normalization.
 
     Args:
         model: the content of the file with the sub-words.
@@ -37,7 +38,8 @@ class Subwords(tf.Module, abc.ABC):
     Attributes:
         own_source: the sub-words of sources, if these are those of targets only; otherwise `None`.
         languages: the codes of the languages, in a multilingual model; otherwise empty.
-        language: the code of the language whose sub-word each sentence begins with, in a multilingual model; otherwise empty.
+        language: the code of the language whose sub-word each sentence begins with, in a multilingual model; otherwise
+            empty.
     """
 
     languages: tuple[str, ...] = ()
@@ -56,7 +58,9 @@ class Subwords(tf.Module, abc.ABC):
 
     @property
     def models(self) -> tuple[bytes, ...]:
-        """The contents of the file and, if the source has sub-words of its own, of their file; see `vocabulary.load_sides`."""
+        """The contents of the file and, if the source has sub-words of its own, of their file; see
+        `vocabulary.load_sides`.
+        """
         return (self.model, self.own_source.model) if self.own_source else (self.model,)
 
     @property
@@ -72,10 +76,11 @@ class Subwords(tf.Module, abc.ABC):
 
     @functools.cached_property
     def word_parts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Which sub-words continue the word before them, and after which ones a word may continue: two arrays [V] boolean.
+        """Which sub-words continue the word before them, and after which ones a word may continue: two arrays [V]
+        boolean.
 
-        A word consists of letters, marks and digits, of a script that has spaces between words. Bytes of other characters count as
-        letters.
+        A word consists of letters, marks and digits, of a script that has spaces between words. Bytes of other
+        characters count as letters.
         """
         spelled = dict(zip(BYTES, [chr(byte) if byte < 0x80 else "a" for byte in range(256)], strict=True))
         pieces = ["" if index <= EOS else spelled.get(piece, piece) for index, piece in enumerate(self.pieces)]
@@ -137,7 +142,9 @@ class Subwords(tf.Module, abc.ABC):
         return ids.row_lengths() == (2 if self.language else 1)
 
     def joined(self, text, max_length: int, kept=None) -> tf.RaggedTensor:
-        """Converts text that follows other text without a space to ids, at most `max_length` and without EOS: [B] string → ragged int32."""
+        """Converts text that follows other text without a space to ids, at most `max_length` and without EOS: [B]
+        string → ragged int32.
+        """
         if kept is not None:
             text = self.placeholders.replace(text, kept)
         before = self._encode([_NOT_IN_PIECE]).row_lengths()[0]
@@ -170,7 +177,9 @@ class Subwords(tf.Module, abc.ABC):
         return cut, (ids.row_lengths() > longest) | unread
 
     def detokenize(self, ids: tf.RaggedTensor, kept=None):
-        """Converts ids to text: [B, (length)] int32, ragged → [B] string. Special ids are left out; placeholders stand for `kept`."""
+        """Converts ids to text: [B, (length)] int32, ragged → [B] string. Special ids are left out; placeholders stand
+        for `kept`.
+        """
         text = self._decode(tf.ragged.boolean_mask(ids, ids > EOS))
         return text if kept is None else self.placeholders.restore(text, kept)
 

@@ -28,14 +28,16 @@ def learn(kind: str, *args, **options) -> bytes:
     """
     if kind not in _LEARN:
         raise ValueError(
-            f"Expected subwords={' or '.join(_LEARN)}, or a `subwords_file`. Received: subwords={kind} without one. To train an imported "
-            "model, give it as the `parent` of a new run."
+            f"Expected subwords={' or '.join(_LEARN)}, or a `subwords_file`. Received: subwords={kind} without one. To "
+            "train an imported model, give it as the `parent` of a new run."
         )
     return _LEARN[kind](*args, **options)
 
 
 def kind(model: bytes) -> str:
-    """Returns the kind of sub-words that a file has: `bpe`, `wordpiece`, `word`, or `sentencepiece` of a Marian model."""
+    """Returns the kind of sub-words that a file has: `bpe`, `wordpiece`, `word`, or `sentencepiece` of a Marian
+    model.
+    """
     return next((name for name, head in _HEADS.items() if model.startswith(head)), "bpe")
 
 
@@ -43,8 +45,8 @@ def load(model: bytes) -> Subwords:
     """Loads sub-words from the content of their file.
 
     Raises:
-        ValueError: the content is neither a SentencePiece model with the ids of `config.py`, nor a list of word pieces, nor a
-            `piece_file`, nor a vocabulary of words.
+        ValueError: the content is neither a SentencePiece model with the ids of `config.py`, nor a list of word pieces,
+            nor a `piece_file`, nor a vocabulary of words.
     """
     return _LOAD[kind(model)](model)
 

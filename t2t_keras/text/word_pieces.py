@@ -1,11 +1,12 @@
-"""Word pieces (section 5.1, English-French; Schuster & Nakajima, 2012; Wu et al., 2016), applied by an operation of TF.Text.
+"""Word pieces (section 5.1, English-French; Schuster & Nakajima, 2012; Wu et al., 2016), applied by an operation of
+TF.Text.
 
-As in Wu et al. (2016), a piece that begins a word is marked with ▁, and other pieces have no mark. A line is segmented from left to right;
-each time, the longest piece that fits is taken. Byte-pair encoding repeats the merges of its training instead. Characters without a piece
-are spelled in bytes, so no text is lost and no word is unknown.
+As in Wu et al. (2016), a piece that begins a word is marked with ▁, and other pieces have no mark. A line is segmented
+from left to right; each time, the longest piece that fits is taken. Byte-pair encoding repeats the merges of its
+training instead. Characters without a piece are spelled in bytes, so no text is lost and no word is unknown.
 
-The file is UTF-8 text. Line n is the piece with id n: the special symbols, the 256 bytes, single characters, and then longer pieces, the
-most frequent first.
+The file is UTF-8 text. Line n is the piece with id n: the special symbols, the 256 bytes, single characters, and then
+longer pieces, the most frequent first.
 """
 
 import collections
@@ -25,11 +26,12 @@ from t2t_keras.text.subwords import BYTES, BYTES_PER_PIECE, Subwords, draw_sampl
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # In the order of their ids in `config.py`.
 HEAD = "".join(f"{piece}\n" for piece in (*SPECIAL, *BYTES)).encode()  # The beginning of every file.
 CHARACTERS_PER_PIECE = 16  # Maximum. A character has up to 4 bytes.
-WORDS = 200_000  # Number of different words to learn from, the most frequent ones. The time and memory of learning depend on it.
+# Number of different words to learn from, the most frequent ones. The time and memory of learning depend on it.
+WORDS = 200_000
 EXCESS = 0.05  # Learning stops if at most this share of the pieces found is not needed.
 _SPACE = "▁"
-# Bytes that UTF-8 does not use: the first begins pieces that must match no text, the others replace bytes in the graph. The operation
-# cannot match the byte 0, and crashes at the byte 0x11 (TF.Text 2.21).
+# Bytes that UTF-8 does not use: the first begins pieces that must match no text, the others replace bytes in the graph.
+# The operation cannot match the byte 0, and crashes at the byte 0x11 (TF.Text 2.21).
 _NOT_IN_TEXT = b"\xff"
 _REPLACED = {0x00: b"\xfe", 0x11: b"\xfd"}
 _ITERATIONS = 4  # As TF.Text does by default.
@@ -87,7 +89,10 @@ def _pieces_of(model: bytes) -> tuple[str, ...]:
         ValueError: the file is not a list of word pieces.
     """
     if not model.startswith(HEAD):
-        raise ValueError(f"Expected a list of word pieces. Received: {len(model):,} bytes that do not begin with the special symbols.")
+        raise ValueError(
+            f"Expected a list of word pieces. Received: {len(model):,} bytes that do not begin with the special "
+            "symbols."
+        )
     try:
         *pieces, rest = model.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
@@ -95,13 +100,21 @@ def _pieces_of(model: bytes) -> tuple[str, ...]:
     wrong = {piece for piece, count in collections.Counter(pieces).items() if count > 1 or not _is_piece(piece)}
     if wrong or rest:
         received = f"{min(wrong)!r}" if wrong else "no line end after the last piece"
-        raise ValueError(f"Expected different word pieces of 1 to {BYTES_PER_PIECE} bytes, one a line. Received: {received}.")
+        raise ValueError(
+            f"Expected different word pieces of 1 to {BYTES_PER_PIECE} bytes, one a line. Received: {received}."
+        )
     return tuple(pieces)
 
 
 def _is_piece(piece: str) -> bool:
-    """Returns whether text is a valid piece: not too long, with no mark after its first character, and no spaces or control characters."""
-    return 0 < len(piece.encode()) <= BYTES_PER_PIECE and _SPACE not in piece[1:] and not any(map(_is_excluded, piece.replace(_SPACE, "")))
+    """Returns whether text is a valid piece: not too long, with no mark after its first character, and no spaces or
+    control characters.
+    """
+    return (
+        0 < len(piece.encode()) <= BYTES_PER_PIECE
+        and _SPACE not in piece[1:]
+        and not any(map(_is_excluded, piece.replace(_SPACE, "")))
+    )
 
 
 @functools.cache
@@ -125,7 +138,9 @@ def _parts(word: str, alphabet: set[str]) -> Iterable[str]:
     part = ""
     for index, character in enumerate(word):
         known = character in alphabet and (index == 0 or character != _SPACE)
-        same = known and len(part) < CHARACTERS_PER_PIECE and (part in ("", _SPACE) or _kind(part[-1]) == _kind(character))
+        same = (
+            known and len(part) < CHARACTERS_PER_PIECE and (part in ("", _SPACE) or _kind(part[-1]) == _kind(character))
+        )
         if not same:
             yield part
             part = ""
@@ -140,7 +155,9 @@ def _count(lines: list[str]) -> collections.Counter:
 
 
 def _alphabet(words: collections.Counter, coverage: float) -> set[str]:
-    """Returns the most frequent characters that make up a share of the text. Control characters and ▁ are not among them."""
+    """Returns the most frequent characters that make up a share of the text. Control characters and ▁ are not among
+    them.
+    """
     counts = collections.Counter()
     for word, count in words.items():
         for character in word[1:]:
@@ -155,11 +172,13 @@ def _alphabet(words: collections.Counter, coverage: float) -> set[str]:
     return alphabet
 
 
-def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, normalization: str, character_coverage: float) -> bytes:
+def learn(
+    lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, normalization: str, character_coverage: float
+) -> bytes:
     """Learns word pieces shared by both languages with the learner of TF.Text.
 
-    The learner takes pieces by their number of occurrences in the text. It finds about the requested number; the rarest ones are then
-    left out.
+    The learner takes pieces by their number of occurrences in the text. It finds about the requested number; the rarest
+    ones are then left out.
 
     Args:
         lines: sentences of both sides, UTF-8.
@@ -173,17 +192,21 @@ def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, no
         The content of the file.
 
     Raises:
-        ValueError: the vocabulary is too large for the text, or too small for its characters; or another normalization is given.
+        ValueError: the vocabulary is too large for the text, or too small for its characters; or another normalization
+            is given.
     """
     if normalization != "identity":
-        raise ValueError(f"Expected `normalization=identity` with word pieces. Received: normalization={normalization}.")
+        raise ValueError(
+            f"Expected `normalization=identity` with word pieces. Received: normalization={normalization}."
+        )
     words = _count(draw_sample(lines, sample, seed))
     alphabet = _alphabet(words, character_coverage)
     wanted = vocab_size - len(SPECIAL) - len(BYTES)
     if wanted < len(alphabet):
         raise ValueError(
-            f"`vocab_size={vocab_size}` is too small for this text, which needs {vocab_size - wanted + len(alphabet)} or more: "
-            f"{len(SPECIAL)} special ids, {len(BYTES)} bytes and {len(alphabet)} characters. Raise it, or lower `character_coverage`."
+            f"`vocab_size={vocab_size}` is too small for this text, which needs {vocab_size - wanted + len(alphabet)} "
+            f"or more: {len(SPECIAL)} special ids, {len(BYTES)} bytes and {len(alphabet)} characters. Raise it, or "
+            "lower `character_coverage`."
         )
     counts = collections.Counter(dict.fromkeys(alphabet, 0))
     for word, count in words.items():
@@ -195,8 +218,8 @@ def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, no
     pieces = _learn_pieces(ranked[:WORDS] + [item for item in ranked[WORDS:] if len(item[0]) == 1], wanted)
     if len(pieces) < wanted:
         raise ValueError(
-            f"`vocab_size={vocab_size}` is too large for this text, which gives {vocab_size - wanted + len(pieces)} at most. Lower it, or "
-            "give more text."
+            f"`vocab_size={vocab_size}` is too large for this text, which gives {vocab_size - wanted + len(pieces)} at "
+            "most. Lower it, or give more text."
         )
     return HEAD + "".join(f"{piece}\n" for piece in pieces[:wanted]).encode()
 
@@ -212,8 +235,9 @@ def _learn_pieces(counts: list[tuple[str, int]], wanted: int) -> list[str]:
         At least `wanted` pieces, or as many as were found.
     """
     params = learner.Params(
-        upper_thresh=None, lower_thresh=None, num_iterations=_ITERATIONS, max_input_tokens=-1, max_token_length=CHARACTERS_PER_PIECE,
-        max_unique_chars=-1, vocab_size=wanted, slack_ratio=0, include_joiner_token=False, joiner="", reserved_tokens=[],
+        upper_thresh=None, lower_thresh=None, num_iterations=_ITERATIONS, max_input_tokens=-1,
+        max_token_length=CHARACTERS_PER_PIECE, max_unique_chars=-1, vocab_size=wanted, slack_ratio=0,
+        include_joiner_token=False, joiner="", reserved_tokens=[],
     )  # fmt: skip
     # The more occurrences a piece must have, the fewer pieces there are.
     least, most, best = 1, max((count for _, count in counts), default=1), []

@@ -1,7 +1,8 @@
-"""A vocabulary of whole words: the most frequent ones have an id each, and all others are spelled in bytes, so no text is lost.
+"""A vocabulary of whole words: the most frequent ones have an id each, and all others are spelled in bytes, so no text
+is lost.
 
-It is that of systems before sub-words (Bahdanau et al. 2015 kept the 30,000 most frequent words and made all others unknown). SentencePiece
-learns it, and its file is the line `HEAD` and then a SentencePiece model of words.
+It is that of systems before sub-words (Bahdanau et al. 2015 kept the 30,000 most frequent words and made all others
+unknown). SentencePiece learns it, and its file is the line `HEAD` and then a SentencePiece model of words.
 """
 
 from collections.abc import Iterable, Iterator
@@ -55,8 +56,8 @@ def learn(lines: Iterable[bytes], vocab_size: int, **options) -> bytes:
     smallest = EOS + 1 + len(BYTES) + 1
     if vocab_size < smallest:
         raise ValueError(
-            f"`vocab_size={vocab_size}` is too small for a vocabulary of words, which needs {smallest} or more: {EOS + 1} special ids, 256 "
-            "bytes and a word. Raise it."
+            f"`vocab_size={vocab_size}` is too small for a vocabulary of words, which needs {smallest} or more: "
+            f"{EOS + 1} special ids, 256 bytes and a word. Raise it."
         )
     return HEAD + byte_pairs.learn(_without_long_words(lines), vocab_size, model_type="word", **options)
 

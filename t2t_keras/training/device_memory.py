@@ -13,11 +13,13 @@ from t2t_keras.system.log import logger
 from t2t_keras.training import devices
 from t2t_keras.training.train_step import LossScale
 
-MemoryCost = Callable[..., float]  # (rows, length of each counted column) → memory in arbitrary units; see `SequenceModel.memory_cost`.
+# (rows, length of each counted column) → memory in arbitrary units; see `SequenceModel.memory_cost`.
+MemoryCost = Callable[..., float]
 
 
 def largest_shapes(info: dict, config: TrainConfig, replicas: int, cost: MemoryCost) -> dict[int, tuple[int, ...]]:
-    """Finds the micro-batch shape of highest cost for each range of lengths: up to 8, 16, 32, … and the longest sentence.
+    """Finds the micro-batch shape of highest cost for each range of lengths: up to 8, 16, 32, … and the longest
+    sentence.
 
     Args:
         info: about the shards; see `shards.write`.
@@ -45,7 +47,9 @@ def largest_shapes(info: dict, config: TrainConfig, replicas: int, cost: MemoryC
 def halve_micro_batches(strategy, batch: dict) -> dict:
     """Returns the same update with twice as many micro-batches of half the rows."""
     shares = {name: strategy.experimental_local_results(value) for name, value in batch.items()}
-    halved = [batching.cut_rows(dict(zip(shares, share, strict=True)), 2) for share in zip(*shares.values(), strict=True)]
+    halved = [
+        batching.cut_rows(dict(zip(shares, share, strict=True)), 2) for share in zip(*shares.values(), strict=True)
+    ]
     joined = {name: [tf.concat(tf.unstack(share[name]), axis=0) for share in halved] for name in batch}
     # Unlike `strategy.run`, this keeps the only share of a worker wrapped.
     return {
@@ -55,12 +59,17 @@ def halve_micro_batches(strategy, batch: dict) -> dict:
 
 
 def _ones(strategy, shapes: dict[str, tuple[int, ...]]) -> dict:
-    """Returns a batch of ones, in the host's memory as those of `devices.distribute`, with these shapes on every device."""
+    """Returns a batch of ones, in the host's memory as those of `devices.distribute`, with these shapes on every
+    device.
+    """
     with tf.device("CPU:0"):
         share = {name: tf.ones(shape, tf.int32) for name, shape in shapes.items()}
     if strategy.num_replicas_in_sync == 1:
         return share
-    return {name: strategy.experimental_distribute_values_from_function(lambda _, ids=ids: ids) for name, ids in share.items()}
+    return {
+        name: strategy.experimental_distribute_values_from_function(lambda _, ids=ids: ids)
+        for name, ids in share.items()
+    }
 
 
 def _peak_memory(devices_in_use: list) -> float:
@@ -77,11 +86,12 @@ def _shown(rows: int, lengths: Sequence[int]) -> str:
 
 
 class SplittingTrainStep:
-    """A train step that splits micro-batches when a device runs out of memory. The update stays the same, but for the dropout masks.
+    """A train step that splits micro-batches when a device runs out of memory. The update stays the same, but for the
+    dropout masks.
 
-    It remembers the cost of what did not fit, and splits micro-batches of that cost from then on. Trying an update again is safe:
-    memory runs out in forward and backward passes, before the optimizer changes any weight. The optimizer itself takes less memory,
-    as the activations are freed by then.
+    It remembers the cost of what did not fit, and splits micro-batches of that cost from then on. Trying an update
+    again is safe: memory runs out in forward and backward passes, before the optimizer changes any weight. The
+    optimizer itself takes less memory, as the activations are freed by then.
 
     Args:
         strategy: the strategy of `train_step`.
@@ -99,7 +109,9 @@ class SplittingTrainStep:
         logger.info("Building the graph of the training step …")
         started = time.monotonic()
         self._train_step.get_concrete_function()
-        logger.info(f"Built in {time.monotonic() - started:.1f} s. TensorFlow optimizes it before the first micro-batch …")
+        logger.info(
+            f"Built in {time.monotonic() - started:.1f} s. TensorFlow optimizes it before the first micro-batch …"
+        )
 
     def __call__(self, batch: dict, loss_scale: LossScale, apply: bool = True) -> tuple[dict, LossScale]:
         """Makes an update; see `make_train_step` for the arguments and the result.
@@ -116,20 +128,31 @@ class SplittingTrainStep:
                 rows, *lengths = self._largest(batch)
                 problem = f"A device is out of memory for a micro-batch of {_shown(rows, lengths)} tokens."
                 if rows == 1 or devices.several_workers(self._strategy):
-                    smaller = "Compute one at a time (`micro_batches_at_once=1`)" if rows == 1 else "Lower `micro_batch_tokens`"
-                    raise ValueError(f"{problem} {smaller}, or lower `max_length` and prepare the data again.") from error
+                    smaller = (
+                        "Compute one at a time (`micro_batches_at_once=1`)"
+                        if rows == 1
+                        else "Lower `micro_batch_tokens`"
+                    )
+                    raise ValueError(
+                        f"{problem} {smaller}, or lower `max_length` and prepare the data again."
+                    ) from error
                 self._cost_limit = self.cost(rows, *lengths)
                 logger.warning(
-                    f"{problem} Micro-batches of this size are split in two from now on; the updates stay the same, except for their "
-                    "dropout masks."
+                    f"{problem} Micro-batches of this size are split in two from now on; the updates stay the same, "
+                    "except for their dropout masks."
                 )
 
     def _largest(self, batch: dict) -> tuple[int, ...]:
-        """Returns (rows, length of each counted column) of the costliest micro-batch; one of several rows if there is any."""
+        """Returns (rows, length of each counted column) of the costliest micro-batch; one of several rows if there is
+        any.
+        """
         replicas = zip(*map(self._strategy.experimental_local_results, batch.values()), strict=True)
         micro_batches = (columns for replica in replicas for columns in zip(*map(tf.unstack, replica), strict=True))
         trimmed = [batching.trimmed(dict(zip(batch, columns, strict=True))) for columns in micro_batches]
-        shapes = [(columns[self._counted[0]].shape[0], *(columns[name].shape[1] for name in self._counted)) for columns in trimmed]
+        shapes = [
+            (columns[self._counted[0]].shape[0], *(columns[name].shape[1] for name in self._counted))
+            for columns in trimmed
+        ]
         return max(shapes, key=lambda shape: (shape[0] > 1, self.cost(*shape)))
 
     def fits(self, rows: int, *lengths: int) -> bool:
@@ -152,10 +175,11 @@ def run_largest_micro_batches(
     longest: Callable = lambda length: {},
     every_range: bool = False,
 ) -> None:
-    """Builds the graph, and runs dummy micro-batches of the costliest of the `largest_shapes` on every device. No weight changes.
+    """Builds the graph, and runs dummy micro-batches of the costliest of the `largest_shapes` on every device. No
+    weight changes.
 
-    There are as many of a shape as a device computes at a time. If they do not fit, they are split, and those of the next shape run, until
-    some fit. Logs the time, and the peak memory so far: of a GPU or, on a CPU, of this process.
+    There are as many of a shape as a device computes at a time. If they do not fit, they are split, and those of the
+    next shape run, until some fit. Logs the time, and the peak memory so far: of a GPU or, on a CPU, of this process.
 
     Args:
         strategy: the strategy of `train_step`.
@@ -181,6 +205,9 @@ def run_largest_micro_batches(
         float(metrics["target_tokens"])  # Waits for the devices.
         seconds = time.monotonic() - started
         shown = f"{_shown(rows, lengths)} tokens{f', {at_once} at a time' if at_once > 1 else ''}"
-        logger.info(f"Largest micro-batch of lengths up to {bound}: {shown}, {seconds:.2f} s, peak memory {_peak_memory(gpus):.2f} GiB.")
+        logger.info(
+            f"Largest micro-batch of lengths up to {bound}: {shown}, {seconds:.2f} s, peak memory "
+            f"{_peak_memory(gpus):.2f} GiB."
+        )
         if not every_range and train_step.fits(rows, *lengths):
             break

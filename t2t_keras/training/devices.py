@@ -2,8 +2,9 @@
 
 All of them make the same updates.
 
-Several machines or processes find each other through the environment variable TF_CONFIG, which launchers of TensorFlow jobs set:
-{"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}. The first worker, the chief, writes all files.
+Several machines or processes find each other through the environment variable TF_CONFIG, which launchers of TensorFlow
+jobs set: {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}. The first worker, the
+chief, writes all files.
 """
 
 import contextlib
@@ -23,20 +24,26 @@ from t2t_keras.system.compat import number_collective_keys
 from t2t_keras.training.interruption import OtherWorkerError
 
 MICRO_BATCHES_AT_ONCE = 2  # How many a CPU computes at a time at least: many operations are too small for all cores.
-BYTES_OF_TOKEN = 2**20  # Memory to have for each token of a micro-batch; the big model takes 0.65 MB in sentences of 30 sub-words.
+# Memory to have for each token of a micro-batch; the big model takes 0.65 MB in sentences of 30 sub-words.
+BYTES_OF_TOKEN = 2**20
 EXIT_SECONDS = 0.5  # How long a worker stays for the answers it owes to the others in the last sum over the workers.
-CHIEF_EXIT_SECONDS = 3.0  # How long the chief stays, to exit after the others. After 10 s TensorFlow reports them as crashed.
+# How long the chief stays, to exit after the others. After 10 s TensorFlow reports them as crashed.
+CHIEF_EXIT_SECONDS = 3.0
 
 
 def _cluster() -> dict[str, list[str]]:
-    """Returns the addresses of the training tasks in TF_CONFIG by job, "chief" or "worker"; empty if TF_CONFIG is not set."""
+    """Returns the addresses of the training tasks in TF_CONFIG by job, "chief" or "worker"; empty if TF_CONFIG is not
+    set.
+    """
     text = os.environ.get("TF_CONFIG", "{}")
     try:
         cluster = json.loads(text).get("cluster", {})
     except (json.JSONDecodeError, AttributeError) as error:
         raise ValueError(f"Expected TF_CONFIG to be a JSON object. Received: {text} ({error}).") from error
     if "ps" in cluster:
-        raise ValueError(f"Expected TF_CONFIG without parameter servers: every worker holds all weights. Received: {text}.")
+        raise ValueError(
+            f"Expected TF_CONFIG without parameter servers: every worker holds all weights. Received: {text}."
+        )
     return {job: cluster[job] for job in ("chief", "worker") if job in cluster}
 
 
@@ -48,7 +55,8 @@ def _cluster_size() -> int:
 class MirroredStrategy(tf.distribute.MirroredStrategy):
     """`tf.distribute.MirroredStrategy` whose collective operations have keys of their own.
 
-    Those of two strategies in one process otherwise have the same keys, and fail: "Shape mismatch in the collective instance".
+    Those of two strategies in one process otherwise have the same keys, and fail: "Shape mismatch in the collective
+    instance".
 
     Args:
         devices: names of devices.
@@ -64,13 +72,13 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
 def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf.distribute.Strategy:
     """Makes a strategy over all GPUs of this machine or, without a GPU, over virtual CPU devices.
 
-    If TF_CONFIG names more than one worker, the strategy spans all workers. Call it before TensorFlow is first used if there are
-    several workers or several virtual CPU devices.
+    If TF_CONFIG names more than one worker, the strategy spans all workers. Call it before TensorFlow is first used if
+    there are several workers or several virtual CPU devices.
 
     Args:
         cpu_devices: number of virtual CPU devices.
-        config: training options. With them, and without a GPU, the strategy sets the number of threads of an operation; see
-            `threads_of_an_operation`. It stays as it is once TensorFlow has been used, or if you have set it.
+        config: training options. With them, and without a GPU, the strategy sets the number of threads of an operation;
+            see `threads_of_an_operation`. It stays as it is once TensorFlow has been used, or if you have set it.
 
     Raises:
         ValueError: TF_CONFIG is invalid, or it is too late to make virtual CPU devices.
@@ -107,8 +115,8 @@ def of_update(config: TrainConfig, replicas: int) -> int:
 def micro_batches_at_once(config: TrainConfig, cpu_devices: int) -> int:
     """Returns how many micro-batches a device computes at a time.
 
-    It is the option if it is set. A GPU computes one, so that memory holds the activations of one. A CPU computes one on each core, if it
-    has memory for the activations of all, but two at least.
+    It is the option if it is set. A GPU computes one, so that memory holds the activations of one. A CPU computes one
+    on each core, if it has memory for the activations of all, but two at least.
 
     Args:
         config: training options.
@@ -139,7 +147,8 @@ def virtual_cpu_devices(number: int) -> None:
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * number)
     except RuntimeError as error:
         raise ValueError(
-            f"Expected `cpu_devices` to be set before TensorFlow is first used. Received: cpu_devices={number}. Start a new process."
+            f"Expected `cpu_devices` to be set before TensorFlow is first used. Received: cpu_devices={number}. Start "
+            "a new process."
         ) from error
 
 
@@ -222,7 +231,12 @@ def plain_errors(strategy) -> Iterator[None]:
     """Turns TensorFlow's errors in one worker after another one has ended into an `interruption.OtherWorkerError`."""
     try:
         yield
-    except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError) as error:
+    except (
+        tf.errors.UnavailableError,
+        tf.errors.AbortedError,
+        tf.errors.CancelledError,
+        tf.errors.InternalError,
+    ) as error:
         if not several_workers(strategy):
             raise
         raise OtherWorkerError(
@@ -233,9 +247,10 @@ def plain_errors(strategy) -> Iterator[None]:
 def exit_worker(code: int) -> None:
     """Ends this process at once if TF_CONFIG names several workers; otherwise does nothing.
 
-    It skips the interpreter's clean-up, which can take seconds longer in one worker than in another: TensorFlow 2.21 has no way to
-    sign off, and reports a worker that has exited as crashed. The chief, which receives the others' heartbeats, exits last. The others
-    wait for a moment too: a worker has its sum before the rest of the ring has read from it, and their sums fail if it is gone.
+    It skips the interpreter's clean-up, which can take seconds longer in one worker than in another: TensorFlow 2.21
+    has no way to sign off, and reports a worker that has exited as crashed. The chief, which receives the others'
+    heartbeats, exits last. The others wait for a moment too: a worker has its sum before the rest of the ring has read
+    from it, and their sums fail if it is gone.
     """
     if _cluster_size() > 1:
         sys.stdout.flush()
@@ -254,12 +269,12 @@ def distribute(strategy, dataset: tf.data.Dataset, micro_batch_tokens: int, buck
         dataset: batches; see `batching.batches`.
         micro_batch_tokens: see `batching.split`.
         buckets: batches per update.
-        shared: True if every process reads all updates and takes the shares of its own replicas; False if every process reads
-            a part of each update, as from a data service.
+        shared: True if every process reads all updates and takes the shares of its own replicas; False if every process
+            reads a part of each update, as from a data service.
 
     Returns:
-        A distributed dataset. Its elements are one replica's share of an update: {"source": [micro-batches, rows, S], "target":
-        [micro-batches, rows, T], …}. They stay in the host's memory.
+        A distributed dataset. Its elements are one replica's share of an update: {"source": [micro-batches, rows, S],
+        "target": [micro-batches, rows, T], …}. They stay in the host's memory.
     """
 
     @tf.autograph.experimental.do_not_convert
@@ -273,6 +288,8 @@ def distribute(strategy, dataset: tf.data.Dataset, micro_batch_tokens: int, buck
 
         return batching.grouped(dataset, buckets).map(shares).unbatch().prefetch(2 * own)
 
-    # From a GPU, the position could only be read after the update that runs there. TensorFlow also keeps int32 arguments of a function on
-    # the host, so ids that were fetched to a GPU would be copied back.
-    return strategy.distribute_datasets_from_function(of_process, tf.distribute.InputOptions(experimental_fetch_to_device=False))
+    # From a GPU, the position could only be read after the update that runs there. TensorFlow also keeps int32
+    # arguments of a function on the host, so ids that were fetched to a GPU would be copied back.
+    return strategy.distribute_datasets_from_function(
+        of_process, tf.distribute.InputOptions(experimental_fetch_to_device=False)
+    )

@@ -1,4 +1,6 @@
-"""Diagnosis of an update whose loss or gradient is not finite: its sentence pairs, and where in the network it starts."""
+"""Diagnosis of an update whose loss or gradient is not finite: its sentence pairs, and where in the network it
+starts.
+"""
 
 import contextlib
 import json
@@ -119,8 +121,15 @@ def write_report(
                 found = "unknown: out of memory while repeating the micro-batch"
             if found:
                 findings.append(
-                    {**place, "first": found, "pairs": list(zip(*(text_of(name, columns[name].numpy()) for name in texts), strict=True))}
+                    {
+                        **place,
+                        "first": found,
+                        "pairs": list(zip(*(text_of(name, columns[name].numpy()) for name in texts), strict=True)),
+                    }
                 )
     write_whole(path.with_suffix(".json"), (json.dumps(findings, indent=2, ensure_ascii=False) + "\n").encode())
     first = findings[0]["first"] if findings else "none when the update was repeated in this process"
-    return f"First value that is not finite: {first}. The sentence pairs are in {path}, the diagnosis in {path.with_suffix('.json').name}."
+    return (
+        f"First value that is not finite: {first}. The sentence pairs are in {path}, the diagnosis in "
+        f"{path.with_suffix('.json').name}."
+    )

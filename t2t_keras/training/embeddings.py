@@ -21,13 +21,15 @@ def check(options: run_options.Options) -> None:
     """
     if options.source_vocab_size:
         raise ValueError(
-            f"Expected one vocabulary of both sides with `embeddings`. Received: source_vocab_size={options.source_vocab_size}."
+            "Expected one vocabulary of both sides with `embeddings`. Received: "
+            f"source_vocab_size={options.source_vocab_size}."
         )
     word_vectors.check(pathlib.Path(options.train.embeddings), getattr(options.model, "width", options.model.d_model))
 
 
 def start(path: pathlib.Path, matrix, pieces: Iterable[str]) -> list[str]:
-    """Sets the rows of sub-words that are whole words to their vectors, times one factor that gives them the variance of the matrix.
+    """Sets the rows of sub-words that are whole words to their vectors, times one factor that gives them the variance
+    of the matrix.
 
     Args:
         path: the file of word vectors.
@@ -38,10 +40,13 @@ def start(path: pathlib.Path, matrix, pieces: Iterable[str]) -> list[str]:
         The sub-words that have a vector.
 
     Raises:
-        FileNotFoundError, ValueError: see `word_vectors.read`; or no sub-word has a vector, or all are 0; or the model has no matrix.
+        FileNotFoundError, ValueError: see `word_vectors.read`; or no sub-word has a vector, or all are 0; or the model
+            has no matrix.
     """
     if matrix is None:
-        raise ValueError("Expected a model with an embedding matrix for word vectors. Received: one without. Leave `embeddings` out.")
+        raise ValueError(
+            "Expected a model with an embedding matrix for word vectors. Received: one without. Leave `embeddings` out."
+        )
     logger.info(f"Reading word vectors from {path} …")
     rows = {piece[1:]: row for row, piece in enumerate(pieces) if piece.startswith(_MARK) and len(piece) > 1}
     values = np.array(matrix)
@@ -49,10 +54,17 @@ def start(path: pathlib.Path, matrix, pieces: Iterable[str]) -> list[str]:
     vectors = np.array(list(found.values()), "float32").reshape(-1, values.shape[1])
     if not vectors.any():
         some = ", ".join(sorted(rows)[:5])
-        raise ValueError(f"Expected vectors of words in the vocabulary, such as {some}. Received: none in {path}, or all 0.")
-    values[[rows[word] for word in found]] = vectors * np.sqrt(np.mean(values**2) / np.mean(vectors.astype("float64") ** 2))
+        raise ValueError(
+            f"Expected vectors of words in the vocabulary, such as {some}. Received: none in {path}, or all 0."
+        )
+    values[[rows[word] for word in found]] = vectors * np.sqrt(
+        np.mean(values**2) / np.mean(vectors.astype("float64") ** 2)
+    )
     matrix.assign(values)
-    logger.info(f"{len(found):,} of the {len(rows):,} sub-words that begin a word have a vector in {path}; the others start at random.")
+    logger.info(
+        f"{len(found):,} of the {len(rows):,} sub-words that begin a word have a vector in {path}; the others start at "
+        "random."
+    )
     return sorted(_MARK + word for word in found)
 
 
@@ -73,8 +85,12 @@ def read(model_dir: pathlib.Path, pieces: Collection[str]) -> list[str]:
     """
     path = model_dir / run_folder.EMBEDDINGS
     if not path.is_file():
-        raise FileNotFoundError(f"Expected {path}, which names the embeddings to freeze. Received none. Restore it from a copy.")
+        raise FileNotFoundError(
+            f"Expected {path}, which names the embeddings to freeze. Received none. Restore it from a copy."
+        )
     *started, rest = path.read_text(encoding="utf-8", errors="replace").split("\n")
     if rest or not started or not set(started) <= set(pieces):
-        raise ValueError(f"Expected sub-words of the run in {path}, one a line. Received: something else. Restore it from a copy.")
+        raise ValueError(
+            f"Expected sub-words of the run in {path}, one a line. Received: something else. Restore it from a copy."
+        )
     return started

@@ -8,8 +8,9 @@ def freeze(model, parts: str) -> None:
 
     Args:
         model: the model, built.
-        parts: names in the paths of weights, separated by commas, such as "embedding,encoder" or "decoder_0/self_attention". A name stands
-            for numbered ones too: "encoder" for "encoder_0", "encoder_1" and so on.
+        parts: names in the paths of weights, separated by commas, such as "embedding,encoder" or
+            "decoder_0/self_attention". A name stands for numbered ones too: "encoder" for "encoder_0", "encoder_1" and
+            so on.
 
     Raises:
         ValueError: the model has no such part, or nothing is left to train.
@@ -21,8 +22,12 @@ def freeze(model, parts: str) -> None:
         pattern = re.compile("".join(rf"/{re.escape(name)}(_\d+)?" for name in part.split("/")) + "/")
         chosen = [variable for variable, path in zip(variables, paths, strict=True) if pattern.search(path)]
         if not chosen:
-            raise ValueError(f"Expected parts of the model as `freeze`: {known}, or names of their layers. Received: {part}.")
+            raise ValueError(
+                f"Expected parts of the model as `freeze`: {known}, or names of their layers. Received: {part}."
+            )
         for variable in chosen:
             variable.trainable = False
     if not model.trainable_variables:
-        raise ValueError(f"Expected a part of the model to train: one of {known}. Received: freeze={parts}, which is all of it.")
+        raise ValueError(
+            f"Expected a part of the model to train: one of {known}. Received: freeze={parts}, which is all of it."
+        )

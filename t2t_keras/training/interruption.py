@@ -23,14 +23,16 @@ class OtherWorkerError(Exception):
 
 
 class _Discarded(BaseException):
-    """Raised by the signal handler inside `unless_stopped`. A `BaseException`, so that no `except Exception` catches it."""
+    """Raised by the signal handler inside `unless_stopped`. A `BaseException`, so that no `except Exception` catches
+    it.
+    """
 
 
 class Interruption:
     """Turns the first signal into a request to stop, as a context manager. A second signal ends the process at once.
 
-    Python runs signal handlers in its main thread, between two byte codes. A call of TensorFlow can block the main thread for long
-    or for good, so another thread waits for the second signal through `signal.set_wakeup_fd`.
+    Python runs signal handlers in its main thread, between two byte codes. A call of TensorFlow can block the main
+    thread for long or for good, so another thread waits for the second signal through `signal.set_wakeup_fd`.
 
     In a thread other than the main one, where Python does not allow signal handlers, only the time limit applies.
 

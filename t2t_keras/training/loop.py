@@ -1,10 +1,11 @@
 """The training loop (section 5). A run may be killed at any time, and resumes as if it had not been.
 
-A checkpoint holds all that determines the rest of a run: the weights, the optimizer's variables and `TrainState`. All random numbers
-follow from the seed and the step.
+A checkpoint holds all that determines the rest of a run: the weights, the optimizer's variables and `TrainState`. All
+random numbers follow from the seed and the step.
 
-A thread makes the updates. The next one starts before the figures of the last are read, so that devices need not wait for the host. Before
-a validation, a checkpoint or histograms no update runs ahead, so weights and state are those of the same update.
+A thread makes the updates. The next one starts before the figures of the last are read, so that devices need not wait
+for the host. Before a validation, a checkpoint or histograms no update runs ahead, so weights and state are those of
+the same update.
 """
 
 import contextlib
@@ -38,7 +39,8 @@ from t2t_keras.training.interruption import Interruption, StoppedError
 from t2t_keras.training.state import TrainState
 from t2t_keras.training.train_step import LossScale, make_train_step
 
-RUN_AHEAD_SECONDS = 1.0  # Updates that take longer do not run ahead: they gain nothing, and a stop would have to wait for one more.
+# Updates that take longer do not run ahead: they gain nothing, and a stop would have to wait for one more.
+RUN_AHEAD_SECONDS = 1.0
 
 
 class NotFiniteError(ValueError):
@@ -48,15 +50,20 @@ class NotFiniteError(ValueError):
 def _per_process(strategy, config: TrainConfig) -> tuple[TrainConfig, int]:
     """Returns the config of the updates that one process reads, and the number of replicas that share one.
 
-    Without a data service every process reads whole updates. With one, every process reads a part of each update, for its own
-    replicas only.
+    Without a data service every process reads whole updates. With one, every process reads a part of each update, for
+    its own replicas only.
     """
     processes = devices.process_count(strategy) if config.data_service else 1
-    own = {"batch_tokens": config.batch_tokens // processes, "buckets_per_update": max(config.buckets_per_update // processes, 1)}
+    own = {
+        "batch_tokens": config.batch_tokens // processes,
+        "buckets_per_update": max(config.buckets_per_update // processes, 1),
+    }
     return dataclasses.replace(config, **own), strategy.num_replicas_in_sync // processes
 
 
-def _make_batches(strategy, config: TrainConfig, folder: pathlib.Path, start: batching.Position, renewal: Renewal | None):
+def _make_batches(
+    strategy, config: TrainConfig, folder: pathlib.Path, start: batching.Position, renewal: Renewal | None
+):
     """Returns the distributed training data from a position on, read here or by a tf.data service."""
     config, _ = _per_process(strategy, config)
     buckets = batching.buckets(shards.read_info(folder), config.batch_tokens, config.buckets_per_update)
@@ -69,19 +76,38 @@ def _make_batches(strategy, config: TrainConfig, folder: pathlib.Path, start: ba
     return devices.distribute(strategy, dataset, config.micro_batch_tokens, buckets, shared=False)
 
 
-def _make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig, element_spec, frozen_rows=None) -> SplittingTrainStep:
-    train_step = make_train_step(strategy, model, optimizer, task, config, batching.columns_of(element_spec), frozen_rows)
-    return SplittingTrainStep(strategy, train_step, model.memory_cost, [column.name for column in task.columns if column.counted])
+def _make_train_step(
+    strategy, model, optimizer, task: Task, config: TrainConfig, element_spec, frozen_rows=None
+) -> SplittingTrainStep:
+    train_step = make_train_step(
+        strategy, model, optimizer, task, config, batching.columns_of(element_spec), frozen_rows
+    )
+    return SplittingTrainStep(
+        strategy, train_step, model.memory_cost, [column.name for column in task.columns if column.counted]
+    )
 
 
 def _run_largest(
-    strategy, train_step: SplittingTrainStep, task: Task, config: TrainConfig, folder: pathlib.Path, renewal: Renewal | None, **options
+    strategy,
+    train_step: SplittingTrainStep,
+    task: Task,
+    config: TrainConfig,
+    folder: pathlib.Path,
+    renewal: Renewal | None,
+    **options,
 ) -> None:
-    info, longest = shards.read_info(folder) | {"columns": task.counted}, {"longest": renewal.longest} if renewal else {}
-    device_memory.run_largest_micro_batches(strategy, train_step, info, *_per_process(strategy, config), **longest, **options)
+    info, longest = (
+        shards.read_info(folder) | {"columns": task.counted},
+        {"longest": renewal.longest} if renewal else {},
+    )
+    device_memory.run_largest_micro_batches(
+        strategy, train_step, info, *_per_process(strategy, config), **longest, **options
+    )
 
 
-def dry_run(strategy, model, optimizer, task: Task, config: TrainConfig, *, folder: pathlib.Path, renewal: Renewal | None = None) -> None:
+def dry_run(
+    strategy, model, optimizer, task: Task, config: TrainConfig, *, folder: pathlib.Path, renewal: Renewal | None = None
+) -> None:
     """Runs the largest micro-batches of every range of lengths, and nothing else. See `Trainer` for the arguments."""
     batches = _make_batches(strategy, dataclasses.replace(config, data_service=""), folder, batching.START, renewal)
     train_step = _make_train_step(strategy, model, optimizer, task, config, batches.element_spec)
@@ -166,7 +192,9 @@ class Trainer:
                 self._unless_stopped(lambda: _run_largest(*run))
             with (
                 ProgressBar(self.config.train_steps, self.state.step, shown=self.chief) as self.progress_bar,
-                Profiler(self.model_dir / run_folder.LOGS, self.config.profile_steps if self.chief else "") as self.profiler,
+                Profiler(
+                    self.model_dir / run_folder.LOGS, self.config.profile_steps if self.chief else ""
+                ) as self.profiler,
                 ThreadPoolExecutor(1) as self.thread,
             ):
                 batches, running = iter(self.batches), None
@@ -188,7 +216,8 @@ class Trainer:
                     self._log(*self._finish_update(running))
                     running = following
             self._update_pictures()
-        del batches  # TensorFlow can take 10 s to stop reading ahead. Workers that exit meanwhile would be reported as crashed.
+        # TensorFlow can take 10 s to stop reading ahead. Workers that exit meanwhile would be reported as crashed.
+        del batches
         devices.wait_for_workers(self.strategy)  # No worker exits before the chief has written all files.
         self._report_early_stop()
         return self.state
@@ -200,24 +229,33 @@ class Trainer:
             path, saved = restored
             state = self.state = TrainState.read(saved)
             logger.info(f"Resuming from update {state.step:,} ({path}).")
-        # Step of the checkpoint that the next one replaces, so that the average is of the same updates as without the stop.
+        # Step of the checkpoint that the next one replaces, so that the average is of the same updates as without the
+        # stop.
         self.interim = state.step if state.interim else 0
         state.set_dtype(self.config.dtype)
         if state.set_valid_sentences(self.config.valid_sentences if self.config.best_metric == "bleu" else 0):
             logger.info("Validations translate another number of sentences from now on: the best one is chosen anew.")
         if devices.broadcast_from_chief(self.strategy, float(state.step)) != state.step:
             raise ValueError(
-                f"Expected all workers to see the chief's checkpoints. Received: update {state.step:,} from {self.model_dir} on this "
-                "worker. Give a `model_dir` that all workers share."
+                f"Expected all workers to see the chief's checkpoints. Received: update {state.step:,} from "
+                f"{self.model_dir} on this worker. Give a `model_dir` that all workers share."
             )
         if self.chief:
             self.tensorboard.start(state.step, state.validated_step)
             if restored:
                 checkpoint.put_aside(self.model_dir, after=path)
                 self._remove_replaced()  # A kill may have come between writing the one and removing the other.
-        self.batches = _make_batches(self.strategy, self.config, self.folder, batching.Position(*state.position), self.renewal)
+        self.batches = _make_batches(
+            self.strategy, self.config, self.folder, batching.Position(*state.position), self.renewal
+        )
         self.train_step = _make_train_step(
-            self.strategy, self.model, self.optimizer, self.task, self.config, self.batches.element_spec, self.frozen_rows
+            self.strategy,
+            self.model,
+            self.optimizer,
+            self.task,
+            self.config,
+            self.batches.element_spec,
+            self.frozen_rows,
         )
         self.saved_steps, self.saved_at = self._steps(), time.monotonic()
         self.last_good_state = copy.deepcopy(state)
@@ -229,7 +267,9 @@ class Trainer:
         return self.state.step, self.state.validated_step
 
     def _is_every(self, steps: int, after: int = 0) -> bool:
-        """Whether the current step, or the one `after` so many more updates, is a multiple of `steps`, or the last one."""
+        """Whether the current step, or the one `after` so many more updates, is a multiple of `steps`, or the last
+        one.
+        """
         step = self.state.step + after
         return bool(steps) and step % steps == 0 or step == self.config.train_steps
 
@@ -252,7 +292,8 @@ class Trainer:
         return 0 < self.config.checkpoint_minutes <= (time.monotonic() - self.saved_at) / 60
 
     def _may_run_ahead(self) -> bool:
-        """Whether the next update may start before the figures of the running one are read: nothing is due between them.
+        """Whether the next update may start before the figures of the running one are read: nothing is due between
+        them.
 
         Several workers decide after every update whether to stop, so they never run ahead.
         """
@@ -268,7 +309,9 @@ class Trainer:
         )
 
     def _unless_stopped(self, work: Callable):
-        """Returns `work()`, or `None` if a signal stops it. Several workers always finish it, because they wait for one another."""
+        """Returns `work()`, or `None` if a signal stops it. Several workers always finish it, because they wait for one
+        another.
+        """
         return work() if devices.several_workers(self.strategy) else self.interruption.unless_stopped(work)
 
     def _remove_replaced(self) -> None:
@@ -309,7 +352,8 @@ class Trainer:
             raise
 
     def _save_last_good_state(self) -> None:
-        """Saves the state before the updates that were skipped last, which had the same weights, unless a checkpoint has these.
+        """Saves the state before the updates that were skipped last, which had the same weights, unless a checkpoint
+        has these.
 
         A resumed run makes those updates again, perhaps with other options.
         """
@@ -330,7 +374,8 @@ class Trainer:
             score = metrics.get(f"valid/{metric}")
             if not isinstance(score, float | int):
                 raise ValueError(
-                    f"Expected a number as '{metric}' from the validation of the task {self.task.name}. Received: {score!r:.100}."
+                    f"Expected a number as '{metric}' from the validation of the task {self.task.name}. Received: "
+                    f"{score!r:.100}."
                 )
             score = -score if metric == "loss" else score
             self.tensorboard.write(self.state.step, metrics)
@@ -352,7 +397,9 @@ class Trainer:
         with shards.plain_errors():
             batch = next(batches)
         # These are the same on all replicas of a process.
-        position, damaged = (self.strategy.experimental_local_results(batch.pop(name))[0].numpy() for name in ("position", "damaged"))
+        position, damaged = (
+            self.strategy.experimental_local_results(batch.pop(name))[0].numpy() for name in ("position", "damaged")
+        )
 
         initial_scale = LossScale(*self.state.loss_scale)
 
@@ -364,7 +411,9 @@ class Trainer:
         return _Update(batch, tuple(map(int, position)), int(damaged), started, self.thread.submit(update))
 
     def _finish_update(self, update: _Update) -> tuple[dict, tf.Tensor | None]:
-        """Counts an update when it is made. Returns its metrics and, if `histogram_steps` is set, the gradient norm of each weight."""
+        """Counts an update when it is made. Returns its metrics and, if `histogram_steps` is set, the gradient norm of
+        each weight.
+        """
         scale = self.state.loss_scale[0]
         metrics, next_scale = update.result.result()
         norms = metrics.pop("weight_gradient_norms", None)
@@ -380,7 +429,9 @@ class Trainer:
         return metrics, norms
 
     def _report_skipped(self, batch: dict, scale: float) -> None:
-        """Warns that an update was skipped; after `max_skipped` in a row, saves the last good state and raises `NotFiniteError`."""
+        """Warns that an update was skipped; after `max_skipped` in a row, saves the last good state and raises
+        `NotFiniteError`.
+        """
         step, in_a_row = self.state.step, self.state.skipped_in_a_row
         logger.warning(f"Update {step:,} was skipped: the loss or the gradient is not finite (loss scale {scale:g}).")
         if in_a_row >= self.config.max_skipped:
@@ -411,7 +462,7 @@ class Trainer:
                 "epoch": f"{self._epoch()}",
                 "loss": f"{summary.get('train/loss', math.nan):.3f}",
                 "learning rate": f"{summary['train/learning_rate']:.3g}",
-                f"{self.task.unit.removeprefix('target ')}s/s": f"{summary['utilization/target_tokens_per_second']:,.0f}",
+                f"{self.task.unit.removeprefix('target ')}s/s": f"{summary['utilization/target_tokens_per_second']:,.0f}",  # noqa: E501
             }
             self.progress_bar.log(self.state.step, shown)
         if self.chief and self.config.histogram_steps and self._is_every(self.config.histogram_steps):
@@ -423,12 +474,21 @@ class Trainer:
         if not self.config.device_tflops:
             return {}
         replicas = self.strategy.num_replicas_in_sync
-        return {"train/estimated_flops": cost.estimate(time.monotonic() - self.uninterrupted_start, replicas, self.config.device_tflops)}
+        return {
+            "train/estimated_flops": cost.estimate(
+                time.monotonic() - self.uninterrupted_start, replicas, self.config.device_tflops
+            )
+        }
 
     def _report_early_stop(self) -> None:
         state = self.state
         if self._patience_is_over():
-            logger.info(f"Stopped at update {state.step:,}: no improvement in the last {state.validations_since_best} validations.")
+            logger.info(
+                f"Stopped at update {state.step:,}: no improvement in the last {state.validations_since_best} "
+                "validations."
+            )
         elif state.step < self.config.train_steps or self._validation_is_due():
             reason = self.interruption.reason or "another worker was stopped"
-            raise StoppedError(f"Stopped at update {state.step:,}: {reason}. Run the same command to resume." if self.chief else "")
+            raise StoppedError(
+                f"Stopped at update {state.step:,}: {reason}. Run the same command to resume." if self.chief else ""
+            )

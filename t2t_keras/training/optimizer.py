@@ -1,4 +1,6 @@
-"""Adam and its learning rate schedule (section 5.3): lrate = d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5)."""
+"""Adam and its learning rate schedule (section 5.3): lrate = d_model^-0.5 · min(step^-0.5, step ·
+warmup_steps^-1.5).
+"""
 
 import keras
 import tensorflow as tf
@@ -10,7 +12,8 @@ from t2t_keras.system.compat import adam_averages, moving_average, moving_averag
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """The learning rate of equation 3: it grows linearly for `warmup_steps` updates, then decays with the inverse square root of the step.
+    """The learning rate of equation 3: it grows linearly for `warmup_steps` updates, then decays with the inverse
+    square root of the step.
 
     Keras counts finished updates, so `schedule(0)` is the paper's rate at step 1.
 
@@ -40,7 +43,8 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
 class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
     """A learning rate that falls linearly to 0 over the last updates of a run (Zhai et al. 2022, section 3.5).
 
-    The rate of another schedule is multiplied by the number of updates left, this one included, over `cooldown_steps`, at most by 1.
+    The rate of another schedule is multiplied by the number of updates left, this one included, over `cooldown_steps`,
+    at most by 1.
 
     Args:
         schedule: the other schedule.
@@ -51,9 +55,13 @@ class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
         ValueError: `cooldown_steps` is not in [1, `train_steps`].
     """
 
-    def __init__(self, schedule: keras.optimizers.schedules.LearningRateSchedule, train_steps: int, cooldown_steps: int):
+    def __init__(
+        self, schedule: keras.optimizers.schedules.LearningRateSchedule, train_steps: int, cooldown_steps: int
+    ):
         if not 1 <= cooldown_steps <= train_steps:
-            raise ValueError(f"Expected 1 to {train_steps} updates of a cooldown. Received: cooldown_steps={cooldown_steps}.")
+            raise ValueError(
+                f"Expected 1 to {train_steps} updates of a cooldown. Received: cooldown_steps={cooldown_steps}."
+            )
         self.schedule, self.train_steps, self.cooldown_steps = schedule, train_steps, cooldown_steps
 
     def __call__(self, step):
@@ -102,7 +110,9 @@ def schedule_of(d_model: int, config: TrainConfig) -> keras.optimizers.schedules
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class Adam(keras.optimizers.Adam):
-    """`keras.optimizers.Adam` that updates a weight in one operation. On a CPU, Keras's ten take several times as long."""
+    """`keras.optimizers.Adam` that updates a weight in one operation. On a CPU, Keras's ten take several times as
+    long.
+    """
 
     def update_step(self, gradient, variable, learning_rate) -> None:
         """Updates a weight; see `keras.optimizers.Optimizer`."""
@@ -130,7 +140,9 @@ class Adam(keras.optimizers.Adam):
         return moving_averages(self) if self.use_ema else {}
 
     def update_average(self, variable) -> None:
-        """Updates the moving average of a weight after `update_step`. The first update of a run makes it equal to the weight."""
+        """Updates the moving average of a weight after `update_step`. The first update of a run makes it equal to the
+        weight.
+        """
         weight, average = _local(variable), moving_average(self, variable).value
         share = tf.where(tf.convert_to_tensor(self.iterations) > 0, 1 - self.ema_momentum, 1.0)
         before, now = (tf.raw_ops.ReadVariableOp(resource=each.handle, dtype=tf.float32) for each in (average, weight))
@@ -138,7 +150,9 @@ class Adam(keras.optimizers.Adam):
 
 
 def _local(variable):
-    """Returns the TensorFlow variable of a weight. Under a strategy, `variable` is the copy of one device, and so are the handles then."""
+    """Returns the TensorFlow variable of a weight. Under a strategy, `variable` is the copy of one device, and so are
+    the handles then.
+    """
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
@@ -149,4 +163,6 @@ def adam(schedule, ema_decay: float = 0.0) -> Adam:
         schedule: the learning rate schedule.
         ema_decay: decay of the moving average of the weights; 0 keeps none.
     """
-    return Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, use_ema=ema_decay > 0, ema_momentum=ema_decay, name="adam")
+    return Adam(
+        schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, use_ema=ema_decay > 0, ema_momentum=ema_decay, name="adam"
+    )

@@ -23,7 +23,8 @@ def start(parent: pathlib.Path, which: str, model: SequenceModel, tokenizer: Sub
         which: its weights, see `checkpoint.load`.
         model: the model.
         tokenizer: its sub-words.
-        optimizer: its optimizer, if that starts as the parent's, whose sub-words are then the same; see `checkpoint.start_with_optimizer`.
+        optimizer: its optimizer, if that starts as the parent's, whose sub-words are then the same; see
+            `checkpoint.start_with_optimizer`.
 
     Raises:
         FileNotFoundError, ValueError: see `checkpoint.start`.
@@ -39,7 +40,10 @@ def start(parent: pathlib.Path, which: str, model: SequenceModel, tokenizer: Sub
     logger.info(f"Starting from the {description}.")
     if left.unset or left.unused:
         logger.info(f"{len(model.weights) - len(left.unset):,} of {len(model.weights):,} weights are those of the run.")
-    for names, what in ((left.unset, "are not in the parent, and start at random"), (left.unused, "of the parent are not used")):
+    for names, what in (
+        (left.unset, "are not in the parent, and start at random"),
+        (left.unused, "of the parent are not used"),
+    ):
         if names:
             logger.warning(f"{len(names):,} weight(s) {what}: {', '.join(names[:5])}{', …' * (len(names) > 5)}.")
 
@@ -54,7 +58,10 @@ def warn_of_text(parent: pathlib.Path, data: DataConfig, learned_positions: int)
     """
     (before,) = run_folder.groups(parent, "data")
     if learned_positions and data.max_length > before.max_length:
-        logger.warning(f"Positions beyond {before.max_length} were not trained in {parent}. Received: max_length={data.max_length}.")
+        logger.warning(
+            f"Positions beyond {before.max_length} were not trained in {parent}. Received: "
+            f"max_length={data.max_length}."
+        )
     if before.source_tag and not data.source_tag:
         logger.warning(f"{parent} was trained with source_tag={before.source_tag}. Received text without tags.")
 
@@ -62,14 +69,18 @@ def warn_of_text(parent: pathlib.Path, data: DataConfig, learned_positions: int)
 def _start_with_other_subwords(
     parent: pathlib.Path, which: str, model: SequenceModel, tokenizer: Subwords, before: Subwords
 ) -> tuple[str, Left]:
-    """Starts a model whose sub-words are not those of its parent, `before`. Returns a description, and what does not match."""
+    """Starts a model whose sub-words are not those of its parent, `before`. Returns a description, and what does not
+    match.
+    """
     (options,) = run_folder.groups(parent, "model")
     trained = make(registry.architecture(run_folder.architecture_of(parent)), options)
     description, _ = checkpoint.load(parent, which, trained)
     variables = checkpoint.model_variables(model)
     stored = {name: np.array(variable) for name, variable in checkpoint.model_variables(trained).items()}
     arrays = dict(stored)
-    theirs_of_source = trained.embedding_matrix if trained.source_embedding_matrix is None else trained.source_embedding_matrix
+    theirs_of_source = (
+        trained.embedding_matrix if trained.source_embedding_matrix is None else trained.source_embedding_matrix
+    )
     sides = (
         (model.embedding_matrix, tokenizer, trained.embedding_matrix, before),
         (model.source_embedding_matrix, tokenizer.source, theirs_of_source, before.source),
@@ -85,5 +96,8 @@ def _start_with_other_subwords(
                 values = np.array(variables[name])
                 values[rows] = stored[their_name][[known[pieces[row]] for row in rows]]
                 arrays[name] = values
-        logger.info(f"{len(rows):,} of {len(pieces):,} sub-words in {layer.split('/')[-2]} are the parent's; the others start at random.")
+        logger.info(
+            f"{len(rows):,} of {len(pieces):,} sub-words in {layer.split('/')[-2]} are the parent's; the others start "
+            "at random."
+        )
     return description, assign(variables, arrays, source=parent, partial=True)

@@ -41,8 +41,12 @@ def _policy(dtype: str) -> str:
     return dtype if dtype == "float32" else f"mixed_{dtype}"
 
 
-def _validation(strategy, model, tokenizer, folder: pathlib.Path, options: run_options.Options) -> Callable[[int], dict]:
-    """Returns a function step → the metrics of the task on the validation set, and on the chief what else the task shows."""
+def _validation(
+    strategy, model, tokenizer, folder: pathlib.Path, options: run_options.Options
+) -> Callable[[int], dict]:
+    """Returns a function step → the metrics of the task on the validation set, and on the chief what else the task
+    shows.
+    """
     config, task = options.train, options.task
     budget = max(config.micro_batch_tokens, *shards.counted(shards.read_info(folder / "valid")))
     reading = {"batch_tokens": budget, "seed": 0, "epochs": 1, "damaged_records": config.damaged_records}
@@ -90,13 +94,18 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_options.Options, dry_
         outside = ["data_dir", *(["dataset"] if options.data.dataset != "builtin" else []), *FILES]
         run_start.check_given(model_dir, options, outside, f"prepare {folder} again")
     named = data if (folder / data_folder.CORPUS).exists() else options.data
-    prepare.prepare(named, model.vocab_size, train.seed, folder, options.task, source_vocab_size=options.source_vocab_size)
+    prepare.prepare(
+        named, model.vocab_size, train.seed, folder, options.task, source_vocab_size=options.source_vocab_size
+    )
     if not options.data.names_corpus:
         data = data_folder.prepared_with(folder)
         sources = dict.fromkeys(dataclasses.asdict(data), "data folder") | options.sources
         options = dataclasses.replace(options, data=data, sources=sources)
     recorded, written = data_folder.recorded_options(folder), shards.read_info(folder / "train")["vocab_size"]
-    for name, asked, default in (("vocab_size", model.vocab_size, written), ("source_vocab_size", options.source_vocab_size, 0)):
+    for name, asked, default in (
+        ("vocab_size", model.vocab_size, written),
+        ("source_vocab_size", options.source_vocab_size, 0),
+    ):
         if (expected := recorded.get(name, default)) != asked:
             raise ValueError(f"Expected {name}={expected}, which {folder} was prepared with. Received: {name}={asked}.")
     subwords, records = folder / run_folder.SUBWORDS, folder / "train" / shards.RECORDS
@@ -135,7 +144,9 @@ def _make_model(strategy, options: run_options.Options) -> tuple:
 
 
 def _start_embeddings(strategy, model_dir: pathlib.Path, model, tokenizer, config: TrainConfig):
-    """Starts embeddings of a new run from word vectors. Returns the rows to hold, also of a resumed run; `None` if there are none."""
+    """Starts embeddings of a new run from word vectors. Returns the rows to hold, also of a resumed run; `None` if
+    there are none.
+    """
     if checkpoint.kept(model_dir):
         started = embeddings.read(model_dir, tokenizer.pieces) if config.freeze_embeddings else []
     else:
@@ -157,8 +168,9 @@ def _log_model(strategy, model, config: TrainConfig, model_dir: pathlib.Path) ->
     trained = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     only = f", of which {trained:,} are trained" if config.freeze else ""
     logger.info(
-        f"{model.count_params():,} parameters{only}, {config.dtype}, {strategy.num_replicas_in_sync} device(s): {names}; "
-        f"{config.batch_tokens:,} tokens per side and update. TensorBoard: tensorboard --logdir {model_dir / run_folder.LOGS}"
+        f"{model.count_params():,} parameters{only}, {config.dtype}, {strategy.num_replicas_in_sync} device(s): "
+        f"{names}; {config.batch_tokens:,} tokens per side and update. TensorBoard: tensorboard --logdir "
+        f"{model_dir / run_folder.LOGS}"
     )
 
 
@@ -174,7 +186,9 @@ def _make_diagnose(
     def diagnose(batch, step: int, scale: float) -> str:
         path = model_dir / run_folder.NOT_FINITE / f"update-{step:09d}-worker-{devices.process_index(strategy)}.npz"
         iterations = int(adam.iterations.numpy())
-        return diagnosis.write_report(path, strategy, model, task, config, batch, iterations=iterations, scale=scale, text_of=text_of)
+        return diagnosis.write_report(
+            path, strategy, model, task, config, batch, iterations=iterations, scale=scale, text_of=text_of
+        )
 
     return diagnose
 
@@ -192,18 +206,21 @@ def train(
 
     Args:
         model_dir: the run's folder.
-        options: from `run_start.resolve`. If they name no corpus, it is the run's, or the one that the data folder was prepared from.
+        options: from `run_start.resolve`. If they name no corpus, it is the run's, or the one that the data folder was
+            prepared from.
         strategy: from `devices.make_strategy`.
         dry_run: prepare the data, run the largest micro-batches, and return `None`. An existing run keeps its options.
-        quiet: makes a context to prepare the data in and to load the sub-words, in which programs hide what native code says.
+        quiet: makes a context to prepare the data in and to load the sub-words, in which programs hide what native code
+            says.
         started: when the program started to train, of `time.monotonic`, from which `max_hours` counts; by default now.
 
     Returns:
         The state at the end of the run.
 
     Raises:
-        FileNotFoundError, ValueError: the corpus cannot be used; or the data folder holds another corpus; or `model_dir` holds a run
-            whose weights need other options, which the message names, or files that are not a run's.
+        FileNotFoundError, ValueError: the corpus cannot be used; or the data folder holds another corpus; or
+            `model_dir` holds a run whose weights need other options, which the message names, or files that are not a
+            run's.
         BlockingIOError: another process trains in `model_dir`.
         interruption.StoppedError: the run was stopped early and has saved its state.
         interruption.OtherWorkerError: another worker has ended.
@@ -234,7 +251,9 @@ def train(
         model, adam = _make_model(strategy, options)
         frozen_rows = _start_embeddings(strategy, model_dir, model, tokenizer, config) if config.embeddings else None
         if config.starts_from and not checkpoint.kept(model_dir):
-            parent.warn_of_text(pathlib.Path(config.starts_from), options.data, getattr(options.model, "learned_positions", 0))
+            parent.warn_of_text(
+                pathlib.Path(config.starts_from), options.data, getattr(options.model, "learned_positions", 0)
+            )
             which, own_optimizer = config.parent_checkpoint, adam if config.parent_optimizer else None
             parent.start(pathlib.Path(config.starts_from), which, model, tokenizer, own_optimizer)
         logger.info(f"Options:\n{options.table()}")
@@ -269,5 +288,9 @@ def train(
         )
         state = trainer.train()
         logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")
-        logger.info(cost.summary(state, strategy.num_replicas_in_sync, config.device_tflops, task.unit, frozen=bool(config.freeze)))
+        logger.info(
+            cost.summary(
+                state, strategy.num_replicas_in_sync, config.device_tflops, task.unit, frozen=bool(config.freeze)
+            )
+        )
     return state

@@ -35,11 +35,12 @@ class TrainState:
         best: score of the best validation: BLEU, or the loss times -1.
         best_step: step of the best validation.
         validations_since_best: validations after the best one.
-        valid_sentences: number of sentences whose BLEU is compared; 0 if another metric is, or an older version wrote the state.
+        valid_sentences: number of sentences whose BLEU is compared; 0 if another metric is, or an older version wrote
+            the state.
         loss_scale: a `LossScale`.
         target_tokens: target sub-words trained on, without padding.
-        flops: operations of the matrix products of all updates, forward and backward, skipped ones excepted; NaN if the run began with
-            a version that did not count them.
+        flops: operations of the matrix products of all updates, forward and backward, skipped ones excepted; NaN if the
+            run began with a version that did not count them.
         skipped: updates that were skipped because they were not finite.
         skipped_in_a_row: skipped updates since the last one that was made.
         damaged_records: records of the data that were damaged and left out.
@@ -79,18 +80,23 @@ class TrainState:
             if name not in initial or not _has_type_of(value, initial[name]):
                 received = f"{name[:100]}={str(value)[:100]}"
                 raise ValueError(
-                    f"Expected a checkpoint's state to have the fields of {cls.__name__} and their types. Received: {received}."
+                    f"Expected a checkpoint's state to have the fields of {cls.__name__} and their types. Received: "
+                    f"{received}."
                 )
         uncounted = {"flops": math.nan} if state.get("step") and "flops" not in state else {}
         return cls(**state, **uncounted)
 
     def set_dtype(self, dtype: str) -> None:
-        """Sets the compute dtype. A new run, and a run that changes its dtype, starts with the initial loss scale of that dtype."""
+        """Sets the compute dtype. A new run, and a run that changes its dtype, starts with the initial loss scale of
+        that dtype.
+        """
         if self.step == 0 or self.dtype != dtype:
             self.dtype, self.loss_scale = dtype, FLOAT16_START if dtype == "float16" else LossScale()
 
     def set_valid_sentences(self, number: int) -> bool:
-        """Sets the number of sentences whose BLEU is compared, and returns whether that forgets the best, which is of another number."""
+        """Sets the number of sentences whose BLEU is compared, and returns whether that forgets the best, which is of
+        another number.
+        """
         before, self.valid_sentences = self.valid_sentences, number
         if forgets := 0 < before != number and self.best_step > 0:
             self.best, self.best_step, self.validations_since_best = -math.inf, 0, 0
@@ -109,7 +115,10 @@ class TrainState:
         self.damaged_records += damaged
         self.target_tokens += int(metrics["target_tokens"])
         self.flops += 3 * metrics["flops"]  # The backward pass has two products for each product of the forward pass.
-        counted = {name: value for name, value in metrics.items() if name not in _NOT_SUMS} | {"updates": 1.0, "seconds": seconds}
+        counted = {name: value for name, value in metrics.items() if name not in _NOT_SUMS} | {
+            "updates": 1.0,
+            "seconds": seconds,
+        }
         if self.measured.keys() != counted.keys():  # None yet, or from a version that measured something else.
             self.measured = dict.fromkeys(counted, 0.0)
         for name, value in counted.items():
@@ -132,7 +141,8 @@ class TrainState:
     def pop_summary(self, metrics: dict, task: Task) -> dict:
         """Returns the scalars for TensorBoard and starts measuring anew.
 
-        They are means since the last summary, except for the learning rate and the gradient norm, which are the last update's.
+        They are means since the last summary, except for the learning rate and the gradient norm, which are the last
+        update's.
 
         Args:
             metrics: of the last update.
@@ -142,7 +152,9 @@ class TrainState:
         tokens, seconds = measured["target_tokens"], max(measured["seconds"], 1e-9)
         of_finite_updates = {}
         if tokens:
-            of_finite_updates = {f"train/{name}": value for name, value in task.measure(measured, training=True).items()}
+            of_finite_updates = {
+                f"train/{name}": value for name, value in task.measure(measured, training=True).items()
+            }
             real = measured["real_tokens"] / max(measured["positions"], 1)
             of_finite_updates |= {"utilization/padding_share": 1 - real, "utilization/real_token_share": real}
         return {

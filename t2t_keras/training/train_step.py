@@ -1,8 +1,9 @@
 """The train step and the validation step over all devices (section 5).
 
-The loss is the sum over tokens divided by the number of tokens in the whole update, however its rows are distributed over devices.
-Gradients are summed over micro-batches and, by all-reduce, over devices. Each device then has the same sums, which it divides, checks,
-measures, clips and applies to its own copy of the weights. An update whose loss or gradient is not finite is skipped.
+The loss is the sum over tokens divided by the number of tokens in the whole update, however its rows are distributed
+over devices. Gradients are summed over micro-batches and, by all-reduce, over devices. Each device then has the same
+sums, which it divides, checks, measures, clips and applies to its own copy of the weights. An update whose loss or
+gradient is not finite is skipped.
 """
 
 from collections.abc import Callable
@@ -22,10 +23,12 @@ SUMS = ("target_tokens", "real_tokens", "positions", "flops")  # Of every task, 
 
 
 class LossScale(NamedTuple):
-    """Dynamic loss scaling for float16, so that small gradients do not underflow (Micikevicius et al. 2018, section 3.2).
+    """Dynamic loss scaling for float16, so that small gradients do not underflow (Micikevicius et al. 2018, section
+    3.2).
 
-    The scale halves when a gradient overflows on any device, and doubles after 2,000 updates without an overflow. The loss here is
-    a sum over tokens, not a mean, so the scale can start below the usual 2^15. For other dtypes it stays 1.
+    The scale halves when a gradient overflows on any device, and doubles after 2,000 updates without an overflow. The
+    loss here is a sum over tokens, not a mean, so the scale can start below the usual 2^15. For other dtypes it
+    stays 1.
 
     Attributes:
         scale: factor on the loss.
@@ -52,7 +55,8 @@ FLOAT16_START = LossScale(2.0**10)
 
 
 def dropout_seeds(model, seed: int, step, micro_batch, replica) -> list[tuple]:
-    """Derives a seed for each dropout layer from the arguments: all masks differ, and a resumed run draws the same ones.
+    """Derives a seed for each dropout layer from the arguments: all masks differ, and a resumed run draws the same
+    ones.
 
     Args:
         model: the model.
@@ -75,15 +79,18 @@ def _sums(model, task: Task, columns: dict, *, label_smoothing: float, training:
     """Runs the model on a micro-batch.
 
     Returns:
-        The sums of the task, and `SUMS`: tokens of the target column, tokens of the counted columns without and with padding, and the
-        operations of the forward pass.
+        The sums of the task, and `SUMS`: tokens of the target column, tokens of the counted columns without and with
+        padding, and the operations of the forward pass.
     """
     columns = trimmed(columns)
     counted = [columns[column.name] for column in task.columns if column.counted]
     shapes = [tf.cast(tf.shape(ids), tf.float32) for ids in counted]
     sums = task.loss(model, columns, label_smoothing=label_smoothing, training=training)
     if sums.keys() != set(task.sums):
-        raise ValueError(f"Expected the sums {', '.join(task.sums)} from `loss` of the task {task.name}. Received: {', '.join(sums)}.")
+        raise ValueError(
+            f"Expected the sums {', '.join(task.sums)} from `loss` of the task {task.name}. Received: "
+            f"{', '.join(sums)}."
+        )
     return {
         **{name: tf.cast(value, tf.float32) for name, value in sums.items()},
         "target_tokens": tf.reduce_sum(token_mask(columns[task.target])),
@@ -93,7 +100,9 @@ def _sums(model, task: Task, columns: dict, *, label_smoothing: float, training:
     }
 
 
-def micro_batch_gradients(model, task: Task, config: TrainConfig, columns: dict, *, step, micro_batch, replica, scale) -> tuple[list, dict]:
+def micro_batch_gradients(
+    model, task: Task, config: TrainConfig, columns: dict, *, step, micro_batch, replica, scale
+) -> tuple[list, dict]:
     """Computes the gradients of the task's objective, a sum over a micro-batch, times `scale`.
 
     Args:
@@ -120,11 +129,15 @@ def _sum_over_micro_batches(batch, function: Callable, zeros, at_once: int):
     """Sums `function(micro_batch, columns)` over micro-batches, `at_once` at a time."""
 
     def body(index, total):
-        return index + 1, tf.nest.map_structure(tf.add, total, function(index, {name: ids[index] for name, ids in batch.items()}))
+        return index + 1, tf.nest.map_structure(
+            tf.add, total, function(index, {name: ids[index] for name, ids in batch.items()})
+        )
 
     batch = columns_of(batch)
     number = tf.shape(next(iter(batch.values())))[0]
-    return tf.while_loop(lambda index, total: index < number, body, (tf.constant(0), zeros), parallel_iterations=at_once)[1]
+    return tf.while_loop(
+        lambda index, total: index < number, body, (tf.constant(0), zeros), parallel_iterations=at_once
+    )[1]
 
 
 def _zero_sums(task: Task) -> dict:
@@ -141,7 +154,9 @@ def _of_first_replica(strategy, values):
     return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], values)
 
 
-def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig, element_spec, frozen_rows=None) -> Callable:
+def make_train_step(
+    strategy, model, optimizer, task: Task, config: TrainConfig, element_spec, frozen_rows=None
+) -> Callable:
     """Makes the train step, which is traced once for all shapes.
 
     Args:
@@ -151,14 +166,15 @@ def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig,
         task: what is trained.
         config: training options.
         element_spec: of the batches that `devices.distribute` returns.
-        frozen_rows: rows of the embedding matrix that the first `freeze_embeddings` updates do not change, [V] boolean; `None` for none.
+        frozen_rows: rows of the embedding matrix that the first `freeze_embeddings` updates do not change, [V] boolean;
+            `None` for none.
 
     Returns:
-        A function (batch, loss scale, apply) → (metrics, next loss scale). It changes the weights unless `apply` is False, or the
-        loss or the gradient is not finite on some device. Metrics:
+        A function (batch, loss scale, apply) → (metrics, next loss scale). It changes the weights unless `apply` is
+        False, or the loss or the gradient is not finite on some device. Metrics:
 
-        - the sums of the task, "target_tokens", "real_tokens", "positions" and "flops", the operations of the forward passes: sums over the
-          update, or 0 if it is not finite
+        - the sums of the task, "target_tokens", "real_tokens", "positions" and "flops", the operations of the forward
+          passes: sums over the update, or 0 if it is not finite
         - "gradient_norm" and "learning_rate"
         - with `histogram_steps`, "weight_gradient_norms": [weights], not finite if the update is not
         - "finite": whether loss and gradient are finite, boolean
@@ -169,7 +185,9 @@ def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig,
         """Sets the gradients of frozen rows to 0: Adam then leaves the rows as they are, and its averages at 0."""
         if frozen_rows is None:
             return gradients
-        trained = tf.cast(tf.logical_or(step >= config.freeze_embeddings, tf.logical_not(frozen_rows)), tf.float32)[:, None]
+        trained = tf.cast(tf.logical_or(step >= config.freeze_embeddings, tf.logical_not(frozen_rows)), tf.float32)[
+            :, None
+        ]
         of_matrix = [variable is model.embedding_matrix for variable in model.trainable_variables]
         return [gradient * trained if each else gradient for gradient, each in zip(gradients, of_matrix, strict=True)]
 
