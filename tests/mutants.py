@@ -1314,15 +1314,15 @@ MUTANTS = tuple(
 )
 
 
-def copy_repository(folder: pathlib.Path) -> pathlib.Path:
+def copy_repository(folder: pathlib.Path, repository: pathlib.Path = ROOT) -> pathlib.Path:
     """Copies the repository to a folder, without what is installed, built or trained in it. Returns the folder."""
     everywhere = shutil.ignore_patterns("__pycache__", "*.egg-info")
     at_root = shutil.ignore_patterns(".git", ".venv*", ".mutation", ".*_cache", "runs", "build", "dist")
 
     def ignored(path: str, names: list[str]) -> set[str]:
-        return everywhere(path, names) | (at_root(path, names) if pathlib.Path(path) == ROOT else set())
+        return everywhere(path, names) | (at_root(path, names) if pathlib.Path(path) == repository else set())
 
-    return pathlib.Path(shutil.copytree(ROOT, folder, ignore=ignored, symlinks=True, dirs_exist_ok=True))
+    return pathlib.Path(shutil.copytree(repository, folder, ignore=ignored, symlinks=True, dirs_exist_ok=True))
 
 
 def _pytest(root: pathlib.Path, tests, *options: str, timeout: float | None = None) -> tuple[int, str]:

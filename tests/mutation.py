@@ -179,7 +179,7 @@ def sources(root: pathlib.Path = ROOT) -> dict[str, str]:
 def copy(folder: pathlib.Path) -> pathlib.Path:
     """A copy of the repository, as git would have it."""
     shutil.rmtree(folder, ignore_errors=True)
-    return copy_repository(folder)
+    return copy_repository(folder, ROOT)
 
 
 @contextlib.contextmanager
@@ -546,6 +546,23 @@ def reasons() -> dict[tuple[str, str, str], str]:
         return {(each["file"], each["old"], each["new"]): each["why"] for each in tomllib.load(file)["survivor"]}
 
 
+def squeezed(text: str) -> str:
+    """A text without what a formatter may change: white space, and commas before a closing bracket."""
+    return re.sub(r",(?=[)\]}]|$)", "", re.sub(r"\s", "", text))
+
+
+def changed(text: str, old: str, new: str) -> set[str]:
+    """The squeezed texts in which one occurrence of `old` has become `new`."""
+    text, old, new = map(squeezed, (text, old, new))
+    return {text[: at.start()] + new + text[at.end() :] for at in re.finditer(re.escape(old), text)}
+
+
+def has_reason(mutant: Sampled) -> bool:
+    """Whether the file of reasons has this mutant, however its lines are wrapped."""
+    text, mutated = (ROOT / mutant.file).read_text(encoding="utf-8"), squeezed(mutant.text)
+    return any(file == mutant.file and mutated in changed(text, old, new) for file, old, new in reasons())
+
+
 def around_of(mutant: Sampled) -> list[Block]:
     """The blocks around a mutant; none if it is outside functions."""
     return [block for block in blocks(mutant.file, sources()[mutant.file]) if block.head <= mutant.line <= block.last]
@@ -629,11 +646,11 @@ def _verdict(code: int) -> str:
 
 def run(seed: int, number: int, jobs: int, limit: float, words: list[str], again: bool) -> None:
     """Runs the tests of each mutant of the sample that has no verdict; `again`: also of those that were not caught."""
-    known, before, left = tests(), verdicts(), reasons()
+    known, before = tests(), verdicts()
     waiting = []
     for mutant in sample(seed, number, words):
         verdict = before.get(mutant.key, {}).get("verdict")
-        if (verdict is None or (again and verdict != "caught")) and mutant[1:4] not in left:
+        if (verdict is None or (again and verdict != "caught")) and not has_reason(mutant):
             waiting.append(mutant)
     print(f"{len(waiting)} mutants to run, {len(known)} tests.", flush=True)
     import_packages()
@@ -691,12 +708,12 @@ def _restored(root: pathlib.Path, clean: pathlib.Path, file: str) -> pathlib.Pat
 
 def report(seed: int, number: int, words: list[str]) -> None:
     """Prints a table of the folders, and the mutants that no test has caught."""
-    found, left = verdicts(), reasons()
+    found = verdicts()
     table, missed = collections.defaultdict(collections.Counter), []
     for mutant in sample(seed, number, words):
         kept = found.get(mutant.key, {"verdict": "not run", "tests": 0, "of": 0})
         verdict = kept["verdict"]
-        if verdict != "caught" and mutant[1:4] in left:
+        if verdict != "caught" and has_reason(mutant):
             verdict = "with a reason"
         place = mutant.file.removeprefix(f"{MUTATED[0]}/").partition("/")
         table["".join(place[:2])][verdict] += 1
