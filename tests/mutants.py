@@ -569,11 +569,15 @@ FAULTS = {
          "if name in names and getattr(after, name) != value][1:]",
          "test_classifier.py::test_options_of_the_encoder_are_those_of_its_run"),
     ),
-    "t2t_keras/config/__init__.py": (
-        ("a whole number has no limit", "_require(fields, value <= maximum,", "_require(fields, True,",
+    "t2t_keras/config/options.py": (
+        ("a whole number has no limit", "require(fields, value <= maximum,", "require(fields, True,",
          "test_config.py::test_a_whole_number_that_no_machine_has_room_for_is_refused_in_every_field"),
+    ),
+    "t2t_keras/config/search.py": (
         ("a negative alpha is taken", "0 <= self.alpha <= MAX_ALPHA", "abs(self.alpha) <= MAX_ALPHA",
          "test_config.py::test_an_invalid_option_is_refused_with_its_name_and_value"),
+    ),
+    "t2t_keras/config/training.py": (
         ("word vectors are accepted beside an encoder that replaces them",
          "not (self.embeddings and self.starts_from)", "not (self.embeddings and self.parent)",
          "test_config.py::test_an_invalid_option_is_refused_with_its_name_and_value"),
