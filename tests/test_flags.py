@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 # TensorFlow.
 PROGRAM = """
 import dataclasses, json, sys
-from t2t_keras import run_options
+from t2t_keras.runs import run_options
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 from absl import flags

@@ -477,7 +477,7 @@ def test_weights_that_are_not_numbers_or_are_too_large_are_named_when_they_are_l
 
 SHOWS_A_RUN = """
 import dataclasses, pathlib, sys
-from t2t_keras import run_folder, run_start
+from t2t_keras.runs import run_folder, run_start
 from t2t_keras.cli import program
 from t2t_keras.system.log import logger
 

@@ -16,7 +16,7 @@ HOLDER = """
 import pathlib, sys, time
 from logged import logged
 
-from t2t_keras import files
+from t2t_keras.system import files
 with files.exclusive(pathlib.Path(sys.argv[1]), "runs/x"):
     print("held", flush=True)
     time.sleep(60)

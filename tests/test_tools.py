@@ -685,7 +685,7 @@ def test_intervals_that_need_too_much_memory_are_left_out(tmp_path):
 
 
 SCORING = """
-from t2t_keras import machine
+from t2t_keras.system import machine
 from t2t_keras.evaluation import scores
 def evaluate(translator, sources, *references, translate, **options):
     hypotheses = translate(sources)

@@ -21,6 +21,7 @@ _TAG = re.compile(r"[^\s▁]{2,64}")  # Of a source line.
 _SPECIAL = r"<(pad|unk|s|/s|0x[0-9A-F]{2})>|｟\d+｠"  # Sub-words with a meaning of their own.
 
 
+@dataclasses.dataclass(frozen=True)
 class FilterConfig:
     """Options of filtering parallel text. 0 and the empty text turn a rule off."""
 
