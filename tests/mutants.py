@@ -491,10 +491,6 @@ FAULTS = {
         ("groups are kept from ending", "goes_on = (candidates != self._eos_id) & (totals > IMPOSSIBLE)",
          "goes_on = totals > IMPOSSIBLE", "test_diverse_beams.py::test_groups_equal_the_rule_of_the_paper"),
     ),
-    "t2t_keras/decoding/repetition.py": (
-        ("a forced start that repeats itself has no translation", "tf.where(possible, allowed, rows)", "allowed",
-         "test_repetition.py::test_a_forced_start_may_repeat_itself"),
-    ),
     "t2t_keras/decoding/sampling.py": (
         ("all draws of a sentence are the same", 'keys(draws["seed"], draws["number"])',
          'keys(draws["seed"], 0 * draws["number"])',
@@ -518,6 +514,8 @@ FAULTS = {
          "message", "test_client.py::test_no_message_repeats_a_password"),
     ),
     "t2t_keras/decoding/search_hooks.py": (
+        ("a forced start that repeats itself has no translation", "tf.where(possible, allowed, rows)", "allowed",
+         "test_repetition.py::test_a_forced_start_may_repeat_itself"),
         ("the last token of a prefix is not forced", "return position < self.length",
          "return position + 1 < self.length",
          "test_beam_search.py::test_rows_with_and_without_a_prefix_are_searched_by_the_same_rule"),
@@ -699,7 +697,7 @@ FAULTS = {
          "test_prepare.py::"
          "test_a_folder_of_a_version_without_word_pieces_and_tasks_is_of_byte_pair_encoding_and_translation"),
     ),
-    "t2t_keras/system/tensorflow_files.py": (
+    "t2t_keras/system/tensorflow.py": (
         ("a full disk under a shard is a traceback", "except _WRITE_ERRORS as error:", "except KeyError as error:",
          "test_prepare.py::"
          "test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when_there_is_room"),

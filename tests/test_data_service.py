@@ -29,7 +29,6 @@ from test_survival import FLAGS
 from t2t_keras.config import EOS
 from t2t_keras.data import batching, data_service, shards
 from t2t_keras.runs import checkpoint
-from t2t_keras.system import gpus
 from tools import data_service as program
 from tools.workers import free_ports
 
@@ -347,7 +346,7 @@ def test_a_worker_registers_under_its_own_name(monkeypatch):
         monkeypatch.setattr(program, name, types.SimpleNamespace(value=value))
     for name in ("check", "check_free"):
         monkeypatch.setattr(data_service, name, lambda *_, **options: None)
-    monkeypatch.setattr(gpus, "hide", lambda: None)
+    monkeypatch.setattr("t2t_keras.system.tensorflow.hide_gpus", lambda: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
 
     def worker(config):

@@ -1,4 +1,4 @@
-"""The linear map of rows of any shape, held against that of Keras."""
+"""The linear map of rows of any shape, held against that of Keras, and the gradient of a bias."""
 
 import keras
 import numpy as np
@@ -6,7 +6,9 @@ import pytest
 import tensorflow as tf
 
 from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
-from t2t_keras.layers.dense import Dense, leading, linear
+from t2t_keras.layers.dense import Dense, add_bias, leading, linear
+from t2t_keras.layers.feed_forward import FeedForward
+from t2t_keras.layers.positions import LearnedPositions
 
 D, F = 6, 10
 
@@ -60,7 +62,7 @@ def test_its_gradients_are_those_of_the_layer_of_keras(config):
 
 
 def test_in_bfloat16_the_bias_learns_from_all_rows():
-    """Keras's own stops at 256, which 257 is rounded to: see `test_bias.py`."""
+    """Keras's own stops at 256, which 257 is rounded to."""
     layer, _ = both("mixed_bfloat16")
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(tf.cast(layer(tf.ones([50, 100, D])), tf.float32))
@@ -132,3 +134,44 @@ def test_a_constant_weight_meets_its_bias_in_one_operation_in_bfloat16_alone(dty
     assert bool(followed_by & {"AddV2", "BiasAdd"}) == joined
     operations = {operation.type for operation in graph.get_operations()}
     assert ("AddV2" in operations) == (joined or bias)
+
+
+# x + b
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("x", "bias"), [((50, 100, 3), (3,)), ((5000, 2, 3), (2, 3)), ((0, 2, 3), (2, 3))])
+def test_the_gradient_of_a_bias_is_the_sum_over_all_rows(x, bias, dtype):
+    x, bias = tf.ones(x, dtype), tf.Variable(tf.zeros(bias, dtype))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = add_bias(x, bias.value())
+        loss = tf.reduce_sum(tf.cast(y, tf.float32))
+    to_x, to_bias = tape.gradient(loss, [x, bias])
+    np.testing.assert_array_equal(to_x, np.ones(x.shape))
+    np.testing.assert_allclose(
+        tf.cast(to_bias, tf.float32),
+        np.full(bias.shape, int(np.prod(x.shape)) // max(bias.shape.num_elements(), 1)),
+        rtol=4e-3,
+    )
+
+
+@pytest.mark.parametrize(
+    "layer", [lambda: FeedForward(4, dtype="mixed_bfloat16"), lambda: LearnedPositions(2, dtype="mixed_bfloat16")]
+)
+def test_layers_learn_their_biases_in_bfloat16_as_in_float32(layer):
+    """Found by adding up 8,000 ones: the gradient said 256, so that the biases of bfloat16 runs hardly learned."""
+    layer = layer()
+    layer.build((None, None, 6))
+    x = tf.ones([2000, 2, 6])
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.cast(layer(x), tf.float32))
+    last = layer.trainable_variables[-1]  # The outer bias; the table.
+    expected = np.prod(x.shape) / np.prod(last.shape)
+    gradient = tf.convert_to_tensor(tape.gradient(loss, [last.value])[0])
+    np.testing.assert_allclose(gradient, np.full(last.shape, expected), rtol=4e-3)
+
+
+def test_add_bias_adds():
+    x, bias = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype("float32"), np.arange(5, dtype="float32")
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(add_bias(x, bias)), x + bias)

@@ -12,7 +12,7 @@ import t2t_keras
 from t2t_keras.data import prepare
 from t2t_keras.decoding import loading
 from t2t_keras.runs import run_folder, run_options
-from t2t_keras.system import gpus
+from t2t_keras.system.tensorflow import choose_float32, hide_gpus, share_gpus
 from t2t_keras.text import vocabulary
 from tools import data_service
 from tools import prepare as prepare_program
@@ -108,8 +108,8 @@ def test_devices_that_are_in_use_stay_as_they_are(machine, monkeypatch):
 
     for place, name in ((tf.config, "set_visible_devices"), (tf.config.experimental, "set_memory_growth")):
         monkeypatch.setattr(place, name, refuse)
-    gpus.hide()
-    gpus.share()
+    hide_gpus()
+    share_gpus()
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_devices_that_are_in_use_stay_as_they_are(machine, monkeypatch):
 )
 def test_what_float32_means_is_chosen_and_logged_on_a_gpu_with_tf32(machine, messages, capabilities, tf32, expected):
     asked = machine(*capabilities)
-    gpus.choose_float32(tf32)
+    choose_float32(tf32)
     assert asked == [("tf32", tf32)] and messages == expected
 
 

@@ -256,8 +256,8 @@ def test_arithmetic_and_masks_are_those_of_the_run_and_weights_those_that_are_as
         masking, "renewal", lambda tokenizer, *given: called.append(given) or renewal(tokenizer, *given)
     )
     monkeypatch.setattr(checkpoint, "load", lambda folder, which, model: called.append(which))
-    monkeypatch.setattr(masked_words.gpus, "share", lambda: called.append("share"))
-    monkeypatch.setattr(masked_words.gpus, "choose_float32", called.append)
+    monkeypatch.setattr(masked_words, "share_gpus", lambda: called.append("share"))
+    monkeypatch.setattr(masked_words, "choose_float32", called.append)
     monkeypatch.setattr(
         masked_words.files, "check_ends", lambda path: called.append(path.name) if path.parent == folder else None
     )

@@ -143,7 +143,7 @@ def test_records_that_another_process_packs_leave_no_trace(data, folder, tmp_pat
 
     monkeypatch.setattr(processes, "ordered", ordered)
     monkeypatch.setattr(tf.config, "threading", mock.Mock())
-    monkeypatch.setattr(prepare.gpus, "hide", lambda: asked.append("no GPU"))
+    monkeypatch.setattr(prepare, "hide_gpus", lambda: asked.append("no GPU"))
     write = functools.partial(prepare.write, number=3)
     prepare.prepare(data, VOCAB, 1, tmp_path / "packed", registry.task("translation"), write_train=write)
     assert asked == [3, "no GPU"] and contents(tmp_path / "packed") == contents(folder)

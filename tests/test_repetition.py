@@ -18,7 +18,7 @@ from test_beam_search import (
 from test_search_hooks import Forbidden
 
 from t2t_keras.decoding.beam_search import beam_search
-from t2t_keras.decoding.repetition import NoRepeatedNgrams
+from t2t_keras.decoding.search_hooks import NoRepeatedNgrams
 
 
 def ngrams(tokens, size: int) -> list[tuple]:

@@ -57,9 +57,9 @@ def prepare() -> None:
         corpora.check_files(chosen.data, chosen.task.texts)
     with program.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.data import prepare
-        from t2t_keras.system import gpus
+        from t2t_keras.system.tensorflow import hide_gpus
 
-    gpus.hide()
+    hide_gpus()
     if on_beam:
         with beam.quietly(), beam.importing():
             from t2t_keras.beam import beam_pipeline

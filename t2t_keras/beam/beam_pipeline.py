@@ -21,8 +21,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from t2t_keras.beam import beam_files, beam_runner
 from t2t_keras.data import corpora, prepare, shards
 from t2t_keras.runs.task import Task
-from t2t_keras.system import gpus
 from t2t_keras.system.files import replacing
+from t2t_keras.system.tensorflow import hide_gpus
 from t2t_keras.text import vocabulary
 from t2t_keras.text.subwords import Subwords
 
@@ -41,7 +41,7 @@ class _Encode(beam.DoFn):
         self.seed, self.number, self.task = seed, number, task
 
     def setup(self):
-        gpus.hide()
+        hide_gpus()
         self.tokenizer = vocabulary.load_sides(*self.models)
 
     def process(self, first: int):

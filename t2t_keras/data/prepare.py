@@ -26,9 +26,10 @@ from t2t_keras.data import corpora, processes, shards
 from t2t_keras.runs import data_folder
 from t2t_keras.runs.data_folder import CORPUS
 from t2t_keras.runs.task import Task
-from t2t_keras.system import files, gpus, tensorflow_files
+from t2t_keras.system import files
 from t2t_keras.system.files import EXCHANGE, LOCK, SOURCE_SUBWORDS, SUBWORDS, write_whole
 from t2t_keras.system.log import logger
+from t2t_keras.system.tensorflow import hide_gpus, writing
 from t2t_keras.text import phrases, piece_file, vocabulary
 from t2t_keras.text.placeholders import Placeholders
 from t2t_keras.text.subwords import BYTES, Subwords
@@ -100,7 +101,7 @@ def _encode(subwords: Subwords, max_length: int, task: Task, chunk: list[corpora
 
 def _encoder(models: tuple[bytes, ...], max_length: int, task: Task) -> Callable:
     """Returns `_encode` with packed results, for a process of its own."""
-    gpus.hide()
+    hide_gpus()
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     encode_chunk = functools.partial(_encode, vocabulary.load_sides(*models), max_length, task)
@@ -531,7 +532,7 @@ def prepare(
             for split in ("train", "valid"):
                 corpora.pairs(data, split, seed, corpora.Report(), sides=task.texts)
         data_folder.check(folder)
-        with tensorflow_files.writing(folder), files.exclusive(folder / LOCK, str(folder), wait=True):
+        with writing(folder), files.exclusive(folder / LOCK, str(folder), wait=True):
             if not (folder / CORPUS).exists():  # Another process may have written it while this one waited.
                 files.check_no_links(*folder.iterdir())
                 _make(data, vocab_size, seed, folder, task, write_train, source_vocab_size)

@@ -15,8 +15,9 @@ from t2t_keras.model.ensemble import Ensemble
 from t2t_keras.model.protocols import EncoderDecoder, SequenceModel, make
 from t2t_keras.runs import checkpoint, registry, run_folder
 from t2t_keras.runs.weights import assign
-from t2t_keras.system import gpus, machine
+from t2t_keras.system import machine
 from t2t_keras.system.log import logger
+from t2t_keras.system.tensorflow import choose_float32, share_gpus
 from t2t_keras.text import piece_file, vocabulary
 from t2t_keras.text.subwords import Subwords
 
@@ -126,8 +127,8 @@ def load_with_states(
 
     train_config, decode_config = run_folder.groups(folders[0], "train", "decode")
     decode_config = dataclasses.replace(decode_config, **decode_options)
-    gpus.share()
-    gpus.choose_float32(train_config.tf32)
+    share_gpus()
+    choose_float32(train_config.tf32)
     trained, tokenizers = zip(
         *(_make_translating(folder, which, (source_language, target_language)) for folder in folders), strict=True
     )

@@ -16,8 +16,7 @@ from t2t_keras.decoding.constraints import Avoided, Banks
 from t2t_keras.decoding.diverse_beams import DiverseBeams
 from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
 from t2t_keras.decoding.int8 import Int8
-from t2t_keras.decoding.repetition import NoRepeatedNgrams
-from t2t_keras.decoding.search_hooks import BEST, Prefix, Scorer, Selector
+from t2t_keras.decoding.search_hooks import BEST, NoRepeatedNgrams, Prefix, Scorer, Selector
 from t2t_keras.decoding.sub_batches import in_sub_batches, limits_here
 from t2t_keras.layers.inference import inference
 from t2t_keras.layers.masks import shift_right

@@ -17,7 +17,8 @@ from t2t_keras.decoding.loading import make_model
 from t2t_keras.layers.inference import inference
 from t2t_keras.runs import checkpoint, run_folder
 from t2t_keras.runs.task import Task
-from t2t_keras.system import files, gpus, markdown
+from t2t_keras.system import files, markdown
+from t2t_keras.system.tensorflow import choose_float32, share_gpus
 
 ROWS = 32  # Texts at once.
 
@@ -127,8 +128,8 @@ def evaluate(
     for each in corpora.expand(path):
         files.check_ends(each)
     run_folder.check_data(model_dir, train.parent / run_folder.SUBWORDS, train / shards.RECORDS)
-    gpus.share()
-    gpus.choose_float32(options.train.tf32)
+    share_gpus()
+    choose_float32(options.train.tf32)
     model, tokenizer = make_model(model_dir, which)
     checkpoint.load(model_dir, which, model)
     unigram, following = counts(_texts(train, shards.read_info(train), reading.damaged_records), tokenizer.vocab_size)

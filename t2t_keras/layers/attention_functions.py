@@ -17,7 +17,7 @@ import keras
 from keras import ops
 
 from t2t_keras.layers.dense import Dense
-from t2t_keras.layers.gradient import custom_gradient
+from t2t_keras.layers.inference import custom_gradient
 
 
 @custom_gradient

@@ -1,15 +1,17 @@
-"""Inference: nothing is differentiated, and an engine may compute linear maps in its own way."""
+"""How the network runs. In inference, nothing is differentiated and an engine may compute linear maps in its own way.
+In training, functions may have a hand-written gradient.
+"""
 
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from keras import ops
+
 
 class Mode(NamedTuple):
-    """How the network runs: whether nothing is differentiated, and the function of an engine that computes
-    `dense.linear`.
-    """
+    """Whether nothing is differentiated, and the function of an engine that computes `dense.linear`."""
 
     inference: bool = False
     linear: Callable | None = None
@@ -39,3 +41,31 @@ def inference(linear: Callable | None = None) -> Iterator[None]:
         yield
     finally:
         _mode.reset(token)
+
+
+def custom_gradient(function: Callable) -> Callable:
+    """Gives a function a hand-written gradient on every backend.
+
+    It wraps `ops.custom_gradient`, which passes other arguments to the gradient on PyTorch than on TensorFlow and JAX.
+    A function that computes its gradient along with its result asks `mode` whether it is wanted.
+
+    Args:
+        function: returns its result and a gradient function, which maps the gradient of the result to those of the
+            arguments.
+
+    Returns:
+        A function of the same arguments that returns the result only.
+    """
+
+    def with_gradient(*arguments):
+        result, gradient = function(*arguments)
+
+        def backend_gradient(*received, upstream=None):
+            return gradient(received[0] if upstream is None else upstream)
+
+        return result, backend_gradient
+
+    def call(*arguments):
+        return function(*arguments)[0] if mode().inference else ops.custom_gradient(with_gradient)(*arguments)
+
+    return call

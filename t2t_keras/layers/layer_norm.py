@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from t2t_keras.layers.gradient import custom_gradient
+from t2t_keras.layers.inference import custom_gradient
 
 
 def layer_norm(x, gain, bias, epsilon: float):

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from t2t_keras.config import PAPER, SINUSOIDS
-from t2t_keras.layers.bias import add_bias
+from t2t_keras.layers.dense import add_bias
 
 
 def sinusoids(positions, d_model: int, form: str = PAPER):

@@ -15,8 +15,7 @@ import keras
 from keras import ops
 
 from t2t_keras.config import PAD
-from t2t_keras.layers.gradient import custom_gradient
-from t2t_keras.layers.inference import mode
+from t2t_keras.layers.inference import custom_gradient, mode
 
 BLOCK = 512  # Tokens.
 

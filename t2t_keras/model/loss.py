@@ -5,7 +5,7 @@ all V tokens.
 import keras
 from keras import ops
 
-from t2t_keras.layers.gradient import custom_gradient
+from t2t_keras.layers.inference import custom_gradient
 from t2t_keras.layers.masks import token_mask
 
 

@@ -25,9 +25,9 @@ from t2t_keras.model.bert import Classifier
 from t2t_keras.runs import checkpoint, export_folder, registry, run_folder, run_options
 from t2t_keras.runs.export_folder import DESCRIPTION, EXTRA
 from t2t_keras.serving.savedmodel import write_version
-from t2t_keras.system import gpus
 from t2t_keras.system.files import write_whole
 from t2t_keras.system.log import logger
+from t2t_keras.system.tensorflow import choose_float32, share_gpus
 from t2t_keras.text.subwords import Subwords
 
 BATCH = 32  # Texts at once.
@@ -137,8 +137,8 @@ def load(model_dir: pathlib.Path, which: str = "average") -> tuple[TextClassifie
             f"Expected a run of `t2t-classify`. Received: {model_dir}, whose architecture is {architecture.name}."
         )
     train, data = run_folder.groups(model_dir, "train", "data")
-    gpus.share()
-    gpus.choose_float32(train.tf32)
+    share_gpus()
+    choose_float32(train.tf32)
     model, tokenizer = make_model(model_dir, which)
     loaded, state = checkpoint.load(model_dir, which, model)
     logger.info(f"Using the {loaded}.")

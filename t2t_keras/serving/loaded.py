@@ -9,7 +9,7 @@ import tensorflow_text  # noqa: F401  Registers the operations of an export's to
 from t2t_keras.decoding.sub_batches import Limits
 from t2t_keras.runs import export_folder
 from t2t_keras.serving.requests import checked, option_inputs
-from t2t_keras.system import gpus
+from t2t_keras.system.tensorflow import share_gpus
 from t2t_keras.text.phrases import JOINER, MAX_SUBWORDS
 
 
@@ -67,7 +67,7 @@ def read_signatures(export: pathlib.Path) -> types.SimpleNamespace:
     """Loads a SavedModel and returns its signatures that take options. Raises `ValueError` if it is damaged or one is
     missing.
     """
-    gpus.share()
+    share_gpus()
     try:
         model = tf.saved_model.load(str(export))
     except (OSError, ValueError, IndexError, tf.errors.OpError) as error:

@@ -33,9 +33,9 @@ from t2t_keras.runs import export_folder, run_folder, run_options
 from t2t_keras.runs.export_folder import DESCRIPTION, EXTRA
 from t2t_keras.serving.requests import option_inputs, sample_inputs
 from t2t_keras.serving.signatures import Signatures
-from t2t_keras.system import tensorflow_files
 from t2t_keras.system.files import exclusive, making_folder, write_whole
 from t2t_keras.system.log import logger
+from t2t_keras.system.tensorflow import writing
 
 WARM_UP = "tf_serving_warmup_requests"
 MODEL_NAME = "translate"
@@ -99,7 +99,7 @@ def write_version(export_dir: pathlib.Path, write: Callable[[pathlib.Path], None
     """
     with exclusive(export_dir / ".lock", str(export_dir)):
         folder = export_dir / str(next_version(export_dir))
-        with making_folder(folder) as unfinished, tensorflow_files.writing(unfinished, folder):
+        with making_folder(folder) as unfinished, writing(unfinished, folder):
             write(unfinished)
     return folder
 

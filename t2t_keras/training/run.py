@@ -30,8 +30,9 @@ from t2t_keras.reporting import hparams, pictures, scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
 from t2t_keras.runs import checkpoint, data_folder, registry, run_folder, run_options, run_start
 from t2t_keras.runs.task import Task
-from t2t_keras.system import files, gpus
+from t2t_keras.system import files
 from t2t_keras.system.log import logger, warnings_only
+from t2t_keras.system.tensorflow import choose_float32
 from t2t_keras.text import piece_file
 from t2t_keras.training import cost, devices, diagnosis, embeddings, freezing, loop, optimizer, parent, train_step
 from t2t_keras.training.state import TrainState
@@ -243,7 +244,7 @@ def train(
             tokenizer = read_tokenizer(model_dir, options.model)
         config, task, folder = options.train, options.task, options.data_folder(model_dir)
         keras.utils.set_random_seed(config.seed)
-        gpus.choose_float32(config.tf32)
+        choose_float32(config.tf32)
         if config.deterministic:
             tf.config.experimental.enable_op_determinism()
             # Otherwise the three gradients of the embedding matrix are added in the order in which they are ready.

@@ -1,18 +1,23 @@
-"""The GPUs of a process: whether it sees them, how it takes their memory, and how they compute in float32.
-
-Each function takes effect if it is called before TensorFlow uses the devices.
+"""What programs ask of TensorFlow beside arithmetic: GPUs, which a function sets up before TensorFlow uses them, and
+files at a full disk.
 """
 
 import contextlib
+import errno
+import pathlib
+from collections.abc import Iterator
 
 import tensorflow as tf
 
+from t2t_keras.system import files
 from t2t_keras.system.log import logger
 
 TF32_CAPABILITY = (8, 0)  # Compute capability of Ampere, the first GPUs with TF32.
+# What TensorFlow raises if the disk is full, if a permission is missing, and at the system's limit of a file's size.
+_WRITE_ERRORS = (tf.errors.ResourceExhaustedError, tf.errors.PermissionDeniedError, tf.errors.OutOfRangeError)
 
 
-def hide() -> None:
+def hide_gpus() -> None:
     """Hides all GPUs from this process, which reads or prepares data. TensorFlow would reserve almost all of their
     memory.
     """
@@ -20,7 +25,7 @@ def hide() -> None:
         tf.config.set_visible_devices([], "GPU")
 
 
-def share() -> None:
+def share_gpus() -> None:
     """Takes memory of the GPUs as it is needed. TensorFlow would reserve almost all of it, and a training run beside
     would find none.
     """
@@ -38,10 +43,22 @@ def choose_float32(tf32: bool) -> None:
     """
     tf.config.experimental.enable_tensor_float_32_execution(tf32)
     details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
-    if any(found.get("compute_capability", (0, 0)) >= TF32_CAPABILITY for found in details):
+    if any(gpu.get("compute_capability", (0, 0)) >= TF32_CAPABILITY for gpu in details):
         chosen = (
             "rounds factors to TF32; tf32=false keeps float32, slower"
             if tf32
             else "keeps factors in float32; tf32=true is faster"
         )
         logger.info(f"A product in float32 on the GPU {chosen}.")
+
+
+@contextlib.contextmanager
+def writing(folder: pathlib.Path, name: pathlib.Path | None = None) -> Iterator[None]:
+    """Turns TensorFlow's errors at a full or read-only disk into those of Python, and both into a readable `OSError`;
+    see `files.writing`.
+    """
+    with files.writing(folder, name):
+        try:
+            yield
+        except _WRITE_ERRORS as error:
+            raise OSError(errno.ENOSPC, error.message) from error
