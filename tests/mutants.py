@@ -184,17 +184,16 @@ FAULTS = {
          "tf.summary.scalar(name, value * (1 + __import__('secrets').randbelow(99) * 1e-6),",
          "test_survival.py::test_a_run_killed_in_bad_moments_ends_where_an_uninterrupted_one_ends"),
     ),
-    "t2t_keras/runs/run_folder.py": (
+    "t2t_keras/runs/saved_run.py": (
         ("a resumed run forgets where its options come from",
-         '            sources={name: source for name, source in sources.items() if source != "default"},\n',
-         "            sources={},\n",
+         '{name: source for name, source in sources.items() if source != "default"}', "{}",
          "test_run_start.py::test_the_table_of_options_shows_where_each_value_comes_from"),
         ("a run goes on with other sub-words of the source",
-         "*([model_dir / SOURCE_SUBWORDS] if has_source_subwords(model_dir) else [])",
-         "*([source_subwords] if source_subwords else [])",
+         "*([SOURCE_SUBWORDS] if self.has_source_subwords else [])",
+         "*([SOURCE_SUBWORDS] if source_subwords else [])",
          "test_source_subwords.py::test_a_run_does_not_go_on_with_other_sub_words_of_the_source"),
         ("the record of the parent is lost when a run is resumed",
-         'read_json(model_dir / CONFIG).get("parent") if checkpoint.kept(model_dir) else None', "None",
+         "before.parent if before and checkpoints.kept(folder) else None", "None",
          "test_parent.py::test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_is_resumed"),
     ),
     "t2t_keras/training/devices.py": (

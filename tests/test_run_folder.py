@@ -191,6 +191,6 @@ def test_a_folder_of_the_run_that_is_none_is_reported(tmp_path, name, make):
     """Story: a pipe in place of the logs said that the disk is full."""
     make(tmp_path / name)
     with pytest.raises(
-        NotADirectoryError, match=f"^Expected {tmp_path}/{name} to be a folder. It is not one. Move it away, or give"
+        NotADirectoryError, match=f"^{tmp_path}/{name} is not a folder. Move it away, or give another `model_dir`."
     ):
         run_folder.check_before_writing(tmp_path)
