@@ -1,18 +1,14 @@
 """What `SavedRun` gives, from the path of a run."""
 
+# ruff: noqa: F401
 import dataclasses
 import json
 import pathlib
 
 from t2t_keras.runs import checkpoint
 from t2t_keras.runs.run_options import Options, groups_of
-from t2t_keras.runs.saved_run import SavedRun
-
-__all__ = [
-    *("CONFIG", "CURVES", "EMBEDDINGS", "LOGS", "NOT_FINITE", "SOURCE_SUBWORDS", "SUBWORDS", "VERSION"),
-    *("architecture_of", "check_before_writing", "check_checkpoint", "check_data", "groups", "has_source_subwords"),
-    *("is_run", "read", "read_subwords", "write", "to_json", "from_json"),
-]
+from t2t_keras.runs.saved_run import CURVES, EMBEDDINGS, LOGS, NOT_FINITE, VERSION, SavedRun, check_before_writing
+from t2t_keras.system.files import CONFIG, SOURCE_SUBWORDS, SUBWORDS
 
 
 def is_run(model_dir: pathlib.Path) -> bool:
