@@ -21,8 +21,8 @@ def report(comparison: Comparison) -> str:
     """
     baseline, *others = comparison.systems
     parts = [
-        f"{comparison.sentences:,} sentences. p is the probability of a difference from {baseline.name} as large as "
-        "this one, if both are equally good.",
+        f"{comparison.sentences:,} sentences. p is the probability of a difference from {baseline.name} at least as "
+        "large as this one, if both are equally good.",
         f"{_scores('BLEU', 'bleu', comparison.systems)}\n{comparison.signature}",
         f"{_scores('chrF2', 'chrf', comparison.systems)}\n{comparison.chrf_signature}",
     ]

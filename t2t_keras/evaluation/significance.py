@@ -1,22 +1,20 @@
-"""How sure a corpus score is, by sacreBLEU's own tests: bootstrap resampling (Koehn, 2004) and approximate
-randomization (Riezler and Maxwell, 2005).
+"""How sure a corpus score is: bootstrap resampling (Koehn, 2004) and approximate randomization (Riezler and Maxwell,
+2005), on the statistics that sacreBLEU counts for each sentence.
 """
 
-import contextlib
 import dataclasses
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+import numpy as np
 from sacrebleu.metrics.base import Metric
-from sacrebleu.significance import PairedTest
+from sacrebleu.significance import estimate_ci
 
 from t2t_keras.system import machine
 from t2t_keras.system.log import logger
 
 SEED = 12345  # sacreBLEU's.
-_SEED = "SACREBLEU_SEED"  # The environment variable that sacreBLEU reads it from.
-# Bytes that sacreBLEU's arrays take for a sentence in a sample, and in a trial.
-_BYTES_OF_SAMPLE, _BYTES_OF_TRIAL = 80, 12
+_BYTES_OF_SAMPLE, _BYTES_OF_TRIAL = 8, 1  # What a test keeps of a sentence in a sample, and in a trial.
+_TIE = 1e-9  # Differences of scores, 0 to 100, that round-off alone tells apart.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,9 +48,12 @@ def check_memory(sentences: int, samples: int, trials: int = 0) -> None:
 
 
 def affordable(sentences: int, samples: int, trials: int = 0, systems: int = 1) -> tuple[int, int]:
-    """Returns the numbers of samples and trials, or 0 of both, with a warning, if the tests take more memory than is
-    free.
+    """Returns the numbers of samples and trials, or 0 with a warning: of both if the tests take more memory than is
+    free, of samples if there is one sentence, of which all samples are alike.
     """
+    if sentences == 1 and samples:
+        samples = 0
+        logger.warning("Leaving out confidence intervals and the bootstrap test, which need two sentences or more.")
     try:
         check_memory(sentences, samples, trials)
     except ValueError as error:
@@ -72,18 +73,22 @@ def estimates(
 ) -> tuple[list[Estimate], str]:
     """Computes scores of systems, with confidence intervals and p-values against the first system.
 
+    Both p-values are two-sided, and count differences that are as large as the observed one with those that are larger:
+    systems of the same score have p = 1. sacreBLEU counts larger ones only (jhclark/multeval issue 5), so that its p of
+    few differing sentences is too small, and its paired bootstrap centres the absolute differences, which finds 12% of
+    equally good systems to differ at 5%.
+
     Args:
         metric: of sacreBLEU.
         systems: the translations of each system, the baseline first.
         references: one or more lists of references.
-        samples: number of bootstrap samples; 0: no confidence intervals, and no bootstrap test.
+        samples: number of bootstrap samples; 0, and for one sentence: no confidence intervals, and no bootstrap test.
+            The samples are sacreBLEU's, and so are mean and margin.
         trials: number of trials of approximate randomization; 0: none.
         seed: of both, at least 1: sacreBLEU takes 0 for another seed at each call.
 
     Returns:
-        An estimate for each system, and sacreBLEU's signature. Where a score equals the baseline's, p is 1, the
-        probability of a difference of at least 0; sacreBLEU counts larger differences only, and would find such systems
-        to differ (jhclark/multeval issue 5).
+        An estimate for each system, and sacreBLEU's signature.
 
     Raises:
         ValueError: a number is too small.
@@ -93,47 +98,44 @@ def estimates(
             f"Expected 0 or more samples and trials, and a seed of at least 1. Received: {samples} samples, {trials} "
             f"trials, seed={seed}."
         )
-    trials = trials if len(systems) > 1 else 0
-    if not (samples or trials):
-        scores = [metric.corpus_score(system, references).score for system in systems]
-        return [Estimate(score) for score in scores], str(metric.get_signature())
-    found, numbers = {}, {test: number for test, number in (("bs", samples), ("ar", trials)) if number}
-    with _seeded(seed):
-        for test, number in numbers.items():
-            found[test], signature = _paired(metric, systems, references, test, number)
-    for test, number in numbers.items():
-        signature.update(test, number)
+    sentences = len(systems[0])
+    samples, trials = samples if sentences > 1 else 0, trials if len(systems) > 1 else 0
+    # [sentences, statistics]: whole numbers, whose sums are exact.
+    statistics = [np.array(metric._extract_corpus_statistics(system, references), float) for system in systems]
 
-    def p_value(test: str, system: int) -> float | None:
-        if test not in found or system == 0:
-            return None
-        return 1.0 if found[test][system].score == found[test][0].score else found[test][system].p_value
+    def score(sums: np.ndarray) -> float:
+        return metric._compute_score_from_stats(sums.tolist()).score
 
-    def estimate(system: int, result) -> Estimate:
-        # sacreBLEU computes in float32.
-        interval = (None, None) if result.ci is None else (float(result.mean), float(result.ci))
-        return Estimate(float(result.score), *interval, p_value("bs", system), p_value("ar", system))
+    totals = [counted.sum(0) for counted in statistics]
+    found = [Estimate(score(total)) for total in totals]
+    differences = [estimate.score - found[0].score for estimate in found]
+    if samples:
+        drawn = np.random.default_rng(seed).choice(sentences, size=(samples, sentences))
+        sampled = [
+            np.array([score(np.bincount(rows, minlength=sentences) @ counted) for rows in drawn])
+            for counted in statistics
+        ]
+        for system, scores in enumerate(sampled):
+            mean, margin = map(float, estimate_ci(scores))
+            # Under the null hypothesis, differences vary around 0 as the drawn ones do around the observed one.
+            p_value = _p_value(scores - sampled[0] - differences[system], differences[system]) if system else None
+            found[system] = dataclasses.replace(found[system], mean=mean, margin=margin, p_value=p_value)
+    if trials:
+        swaps = np.random.default_rng(seed).integers(2, size=(trials, sentences), dtype=bool)
+        for system in range(1, len(systems)):
+            gains = statistics[0] - statistics[system]
+            moved = [swap @ gains for swap in swaps]
+            swapped = np.array([score(totals[system] + move) - score(totals[0] - move) for move in moved])
+            p_value = _p_value(swapped, differences[system])
+            found[system] = dataclasses.replace(found[system], randomization_p_value=p_value)
+    signature = metric.get_signature()
+    for name, number in (("bs", samples), ("ar", trials), ("seed", seed if samples or trials else 0)):
+        signature.update(name, number or None)
+    return found, str(signature)
 
-    return [estimate(*each) for each in enumerate(next(iter(found.values())))], str(signature)
 
-
-def _paired(metric: Metric, systems, references, test: str, number: int) -> tuple:
-    """Runs one of sacreBLEU's tests: its results in the order of the systems, and its signature."""
-    named = [(str(index), system) for index, system in enumerate(systems)]
-    signatures, results = PairedTest(named, {"": metric}, references, test, number)()
-    [(name, signature)] = signatures.items()
-    return results[name], signature
-
-
-@contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Sets the seed of sacreBLEU's tests."""
-    before = os.environ.get(_SEED)
-    os.environ[_SEED] = str(seed)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_SEED]
-        else:
-            os.environ[_SEED] = before
+def _p_value(differences: np.ndarray, observed: float) -> float:
+    """Returns the share of differences that are at least as large as the observed one, which counts as one of them: so
+    the test is no surer than it may be (Phipson and Smyth, 2010).
+    """
+    return (int(np.sum(np.abs(differences) >= abs(observed) - _TIE)) + 1) / (len(differences) + 1)
