@@ -3,13 +3,12 @@
 import dataclasses
 import os
 import pathlib
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.config import FORMER_NAMES, MAX_ALPHA, SampleConfig, with_current_names
+from t2t_keras.config import MAX_ALPHA, SampleConfig
 from t2t_keras.decoding import loading, sampling
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.runs import export_folder, registry, run_folder, run_options, run_start
@@ -480,14 +479,6 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
     """
     from t2t_keras.training import devices, run
 
-    if former := sorted(FORMER_NAMES.keys() & options.keys()):
-        renamed = ", ".join(f"{name} is now {FORMER_NAMES[name]}" for name in former)
-        warnings.warn(
-            f"Options were renamed: {renamed}. The former names will be removed in version 0.2.",
-            FutureWarning,
-            stacklevel=2,
-        )
-        options = with_current_names(options)
     named = options.get(run_options.ARCHITECTURE, run_options.TRANSFORMER)
     unknown = options.keys() - run_options.option_names(named) - {run_options.ARCHITECTURE}
     # Those of other architectures, whose plugins are imported, may be of the run.

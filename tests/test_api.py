@@ -22,7 +22,7 @@ from logged import logged
 
 import t2t_keras
 from t2t_keras import api
-from t2t_keras.config import DataConfig, TrainConfig
+from t2t_keras.config import DataConfig
 from t2t_keras.decoding import loading
 from t2t_keras.runs import registry
 from t2t_keras.serving import loaded
@@ -697,14 +697,6 @@ def test_the_smoothed_loss_makes_fit_the_papers(tiny):
     model.compile(keras.optimizers.Adam(0.01), loss)
     history = model.fit((words, np.array(t2t_keras.shift_right(words))), words, epochs=4, verbose=0).history["loss"]
     assert history[-1] < history[0]
-
-
-def test_an_option_s_former_name_is_accepted_with_a_warning(monkeypatch, tmp_path):
-    started = []
-    monkeypatch.setattr(training_run, "train", lambda folder, options, strategy: started.append(options.train))
-    with pytest.warns(FutureWarning, match="rate_factor is now learning_rate_factor"):
-        t2t_keras.train(tmp_path, rate_factor=0.5)
-    assert started == [TrainConfig(learning_rate_factor=0.5)]
 
 
 def test_paths_may_be_objects_and_begin_with_the_home_folder(monkeypatch, tmp_path):

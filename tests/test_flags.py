@@ -139,7 +139,7 @@ def test_what_was_given_differs_from_what_was_left_also_where_it_equals_the_defa
 def test_where_a_value_was_set_last_is_known(tmp_path):
     (tmp_path / "inner.flags").write_text("--d_model=16\n--nodeterministic\n")
     (tmp_path / "outer.flags").write_text(
-        f"# comment\n--flagfile={tmp_path}/inner.flags\n\n// too\n  --d_ff=32\n--rate_factor=2\n"
+        f"# comment\n--flagfile={tmp_path}/inner.flags\n\n// too\n  --d_ff=32\n--learning_rate_factor=2\n"
     )
     arguments = [
         "--d_ff",
@@ -230,20 +230,6 @@ def test_messages_of_the_library_name_options_as_flags():
     logger.info({text.format("logged")!r})
     raise ValueError({text.format("raised")!r})"""
     assert program(main=main).stderr.splitlines() == [shown.format("logged"), f"Error: {shown.format('raised')}"]
-
-
-@pytest.mark.parametrize("old", list(config.FORMER_NAMES))
-def test_a_former_name_sets_its_option_and_is_pointed_out(old):
-    new = config.FORMER_NAMES[old]
-    value = {"best_metric": "loss"}.get(new, 3)
-    result = program(f"--{old}={value}")
-    assert result.stderr == f"--{old} is now --{new}. The former name will be removed in version 0.2.\n"
-    found = json.loads(result.stdout)
-    assert (
-        found["given"][1] == {new: value}
-        and found["read"][1][new] == value
-        and found["sources"] == {new: "command line"}
-    )
 
 
 def test_a_flagfile_and_the_command_line_are_one_and_the_later_wins(tmp_path):

@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from t2t_keras.config import FORMER_NAMES, DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.runs import checkpoint, data_folder, export_folder, run_folder, run_options
 from t2t_keras.system import files
 
@@ -144,15 +144,6 @@ def test_sources_that_are_no_plain_text_are_refused(tmp_path, sources):
     rewrite(tmp_path, lambda written: written.update(sources=sources))
     with pytest.raises(ValueError, match="Expected 'sources' in .*config.json"):
         run_folder.read(tmp_path)
-
-
-def test_a_run_of_options_under_their_former_names_is_read(tmp_path):
-    """`tests/data/run_1` was written before four options were renamed."""
-    path = pathlib.Path(__file__).parent / "data" / "run_1"
-    written = json.loads((path / "config.json").read_text())["train"]
-    assert written.keys() >= FORMER_NAMES.keys()
-    train = run_folder.read(path).train
-    assert [getattr(train, new) for new in FORMER_NAMES.values()] == [written[old] for old in FORMER_NAMES]
 
 
 def test_a_folder_that_holds_something_else_is_reported(tmp_path):

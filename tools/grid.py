@@ -17,7 +17,7 @@ from absl import flags
 
 from t2t_keras.cli import flagfiles, program, training
 from t2t_keras.cli import flags as options
-from t2t_keras.config import DataConfig, DecodeConfig, with_current_names
+from t2t_keras.config import DataConfig, DecodeConfig
 from t2t_keras.data import corpora
 from t2t_keras.experiments.grid_report import BASE, FILES, VALID
 from t2t_keras.runs import registry, run_options, run_start
@@ -93,7 +93,7 @@ def _changes(row: str, changes: str) -> dict:
         operands = own([row, *flagfiles.expand(shlex.split(changes))])[1:]
     except (flags.Error, ValueError) as error:
         raise ValueError(f"--row={row}: {' '.join(str(error).split())}") from error
-    given = with_current_names({name: own[name].value for name in own if own[name].present})
+    given = {name: own[name].value for name in own if own[name].present}
     of_runs = (
         run_options.option_names(options.chosen_architecture())
         - {field.name for field in dataclasses.fields(DecodeConfig)}

@@ -16,7 +16,6 @@ from t2t_keras.cli import flagfiles, messages
 from t2t_keras.config import (
     CHECKPOINTS,
     ENSEMBLE_MEANS,
-    FORMER_NAMES,
     RERANK_DIRECTIONS,
     TRANSLATING_DTYPES,
     DecodeConfig,
@@ -24,7 +23,6 @@ from t2t_keras.config import (
     check_ensemble,
     is_checkpoint,
     paper,
-    with_current_names,
 )
 from t2t_keras.decoding import process_environment
 from t2t_keras.runs import export_folder, registry, run_folder, run_options
@@ -47,8 +45,7 @@ _DIVISORS = ("divide_widths", "divide_layers")  # Flags.
 
 
 def define(*groups) -> None:
-    """Defines a flag for each field of the given dataclasses, and for its former name."""
-    former = {new: old for old, new in FORMER_NAMES.items()}
+    """Defines a flag for each field of the given dataclasses."""
     define_flag = {
         bool: flags.DEFINE_boolean,
         int: flags.DEFINE_integer,
@@ -58,9 +55,6 @@ def define(*groups) -> None:
     for group in groups:
         for field in dataclasses.fields(group):
             define_flag[field.type](field.name, field.default, field.metadata["help"])
-            if field.name in former:
-                flags.DEFINE_alias(former[field.name], field.name)
-                flags.FLAGS[former[field.name]].help = f"Former name of --{field.name}; version 0.2 removes it."
 
 
 def define_run(architecture: str = run_options.TRANSFORMER) -> None:
@@ -397,7 +391,7 @@ def sources() -> dict[str, str]:
     for source, argument in flagfiles.with_sources(sys.argv[1:]):
         name = argument.lstrip("-").partition("=")[0]
         found[name if name in flags.FLAGS else name.removeprefix("no")] = source
-    return with_current_names(found)
+    return found
 
 
 def positive_numbers(flag) -> list[int]:

@@ -16,7 +16,6 @@ from absl import app, flags, logging
 from t2t_keras import __version__
 from t2t_keras.cli import flagfiles, messages
 from t2t_keras.cli.flags import chosen_architecture
-from t2t_keras.config import FORMER_NAMES
 from t2t_keras.runs import registry, run_options
 from t2t_keras.system.log import logger
 from t2t_keras.training.interruption import EXIT_CODE, OTHER_WORKER_EXIT_CODE, OtherWorkerError, StoppedError
@@ -69,12 +68,6 @@ def at_keyboard(stream: IO) -> bool:
         print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
         return True
     return False
-
-
-def _warn_of_former_names() -> None:
-    for old, new in FORMER_NAMES.items():
-        if old in flags.FLAGS and flags.FLAGS[old].present:
-            logger.warning(f"--{old} is now --{new}. The former name will be removed in version 0.2.")
 
 
 def _parse(arguments: list[str]) -> list[str]:
@@ -133,7 +126,6 @@ def run(main, operands: str = "") -> None:
         handler.setFormatter(_MessageFormatter())
         logger.addHandler(handler)
         logger.propagate = False
-        _warn_of_former_names()
         try:
             return (main(arguments[1:]) if operands else main()) or 0
         except StoppedError as stopped:

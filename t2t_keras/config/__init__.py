@@ -25,7 +25,7 @@ from t2t_keras.config.networks import (
     ModelConfig,
     RnnConfig,
 )
-from t2t_keras.config.options import FORMER_NAMES, check_types, option, with_current_names
+from t2t_keras.config.options import check_types, option
 from t2t_keras.config.search import (
     ENSEMBLE_MEANS,
     MAX_ALPHA,

@@ -8,18 +8,6 @@ MAX_INT = 2**31 - 1  # Largest value of an integer option that sets no smaller l
 _TYPES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
 _SHORTENED = reprlib.Repr()  # For messages: values may have any size.
 _SHORTENED.maxstring = _SHORTENED.maxother = _SHORTENED.maxlong = 200
-# Former names of options, which version 0.1 still accepts.
-FORMER_NAMES = {
-    "device_tokens": "micro_batch_tokens",
-    "rate_factor": "learning_rate_factor",
-    "early_stopping": "best_metric",
-    "batch_parts": "buckets_per_update",
-}
-
-
-def with_current_names(options: dict) -> dict:
-    """Returns options with former names replaced by current ones."""
-    return {FORMER_NAMES.get(name, name): value for name, value in options.items()}
 
 
 def option(default, text: str, maximum: int = MAX_INT):

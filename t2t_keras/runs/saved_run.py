@@ -12,7 +12,7 @@ import json
 import pathlib
 import reprlib
 
-from t2t_keras.config import EMA, DataConfig, DecodeConfig, TrainConfig, check_types, with_current_names
+from t2t_keras.config import EMA, DataConfig, DecodeConfig, TrainConfig, check_types
 from t2t_keras.runs import checkpoint as checkpoints
 from t2t_keras.runs import registry
 from t2t_keras.runs.export_folder import SAVED_MODEL, export_in
@@ -278,7 +278,6 @@ class SavedRun:
         group, options = groups_of(self.architecture)[name], self.written.get(name, {})
         if not isinstance(options, dict):
             raise ValueError(f"Expected '{name}' in {self.path} to be options. Received: {reprlib.repr(options)}.")
-        options = with_current_names(options)
         if unknown := sorted(set(options) - {field.name for field in dataclasses.fields(group)}):
             raise ValueError(
                 f"Expected the '{name}' options of this version in {self.path}. Unknown: {reprlib.repr(unknown)}. "
