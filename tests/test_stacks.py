@@ -107,7 +107,7 @@ def test_the_last_thing_a_layer_does_is_to_normalise(layer_class):
 @pytest.mark.parametrize("layer", [EncoderLayer, DecoderLayer])
 def test_a_place_of_layer_normalization_that_does_not_exist_is_refused(layer):
     """Story: a misspelt one was "post"."""
-    with pytest.raises(ValueError, match="^Expected `norm` to be one of post, pre. Received: norm=Pre.$"):
+    with pytest.raises(ValueError, match="^`norm` must be one of post, pre. Received: norm=Pre.$"):
         layer(**SIZES, norm="Pre")
 
 

@@ -24,6 +24,15 @@ class AddAndNorm(keras.layers.Layer):
         dropout: P_drop.
         epsilon: what layer normalization adds to the variance.
         pre: whether the sub-layer reads LayerNorm(x) instead, and the result is x + Dropout(y).
+
+    Example:
+
+    ```python
+    x = np.ones((2, 5, 8), "float32")
+    feed_forward, norm = t2t_keras.FeedForward(d_ff=32), t2t_keras.AddAndNorm(dropout=0.1)
+    y = feed_forward(norm.sublayer_input(x))
+    norm(x, y, training=True).shape  # (2, 5, 8)
+    ```
     """
 
     def __init__(self, dropout: float, epsilon: float = 1e-6, pre: bool = False, **kwargs):
@@ -36,8 +45,8 @@ class AddAndNorm(keras.layers.Layer):
     def build(self, x_shape, y_shape):
         self.norm.build(x_shape)
 
-    def read(self, x):
-        """Returns what the sub-layer reads of x [B, T, D], whose result is the y of a call."""
+    def sublayer_input(self, x):
+        """Returns what the sub-layer reads, [B, T, D] → [B, T, D]: LayerNorm(x) with pre-norm, else x itself."""
         return self.norm(x) if self.pre else x
 
     def call(self, x, y, training=False):
@@ -74,11 +83,21 @@ class _StackLayer(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         if norm not in NORMS:
-            raise ValueError(f"Expected `norm` to be one of {', '.join(NORMS)}. Received: norm={norm}.")
-        self.options = {"num_heads": num_heads, "d_k": d_k, "d_v": d_v, "d_ff": d_ff, "dropout": dropout}
-        self.options |= {"attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
-        self.options |= {"attention_bias": attention_bias, "attention": attention}
-        self.options |= {"activation": activation, "norm": norm, "norm_epsilon": norm_epsilon}
+            raise ValueError(f"`norm` must be one of {', '.join(NORMS)}. Received: norm={norm}.")
+        self.options = {
+            "num_heads": num_heads,
+            "d_k": d_k,
+            "d_v": d_v,
+            "d_ff": d_ff,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "activation_dropout": activation_dropout,
+            "attention_bias": attention_bias,
+            "attention": attention,
+            "activation": activation,
+            "norm": norm,
+            "norm_epsilon": norm_epsilon,
+        }
         self.self_attention = self._attention("self_attention", attention_window)
         self.self_attention_norm = self._add_and_norm("self_attention_norm")
         self.feed_forward = FeedForward(
@@ -88,31 +107,25 @@ class _StackLayer(keras.layers.Layer):
         self.supports_masking = True
 
     def _attention(self, name: str, window: int = 0) -> MultiHeadAttention:
-        options = {key: self.options[key] for key in ("num_heads", "d_k", "d_v")} | {
-            "use_bias": self.options["attention_bias"]
+        options = {
+            **{key: self.options[key] for key in ("num_heads", "d_k", "d_v")},
+            "use_bias": self.options["attention_bias"],
+            "function": self.options["attention"],
+            "dropout": self.options["attention_dropout"],
+            "name": name,
+            "dtype": self.dtype_policy,
         }
-        options |= {"function": self.options["attention"], "dropout": self.options["attention_dropout"]}
-        options |= {"name": name, "dtype": self.dtype_policy}
         return RestrictedSelfAttention(**options, window=window) if window else MultiHeadAttention(**options)
 
     def _add_and_norm(self, name: str) -> AddAndNorm:
-        pre = self.options["norm"] == PRE
-        return AddAndNorm(
-            self.options["dropout"], self.options["norm_epsilon"], pre, name=name, dtype=self.dtype_policy
-        )
+        dropout, epsilon, pre = self.options["dropout"], self.options["norm_epsilon"], self.options["norm"] == PRE
+        return AddAndNorm(dropout, epsilon, pre, name=name, dtype=self.dtype_policy)
 
-    def _build_attention(self, attention, norm, x_shape, memory_shape):
-        attention.build(x_shape, memory_shape)
-        norm.build(x_shape, x_shape)
-
-    def _build_shared(self, x_shape):
-        self._build_attention(self.self_attention, self.self_attention_norm, x_shape, x_shape)
+    def build(self, x_shape):
+        self.self_attention.build(x_shape, x_shape)
+        self.self_attention_norm.build(x_shape, x_shape)
         self.feed_forward.build(x_shape)
         self.feed_forward_norm.build(x_shape, x_shape)
-
-    def _feed_forward(self, x, training):
-        y = self.feed_forward(self.feed_forward_norm.read(x), training=training)
-        return self.feed_forward_norm(x, y, training=training)
 
     def get_config(self):
         return {**super().get_config(), **self.options}
@@ -142,14 +155,21 @@ class EncoderLayer(_StackLayer):
     Call arguments:
         x: [B, S, D]. A mask that Keras attaches to it is a padding mask.
         attention_mask: boolean, [B, S, S] or a shape that broadcasts to [B, H, S, S]; True where a query may attend.
-        With an
-            `attention_window`, its size must be 1 along the queries.
+            With an `attention_window`, its size must be 1 along the queries.
 
     Returns:
         [B, S, D].
 
     Raises:
         ValueError: an option has a value that it cannot have.
+
+    Example:
+
+    ```python
+    ids = np.array([[5, 6, 7, 3], [8, 3, 0, 0]])
+    layer = t2t_keras.EncoderLayer(num_heads=2, d_k=4, d_v=4, d_ff=32, dropout=0.1)
+    layer(np.ones((2, 4, 8), "float32"), attention_mask=t2t_keras.padding_mask(ids)).shape  # (2, 4, 8)
+    ```
     """
 
     def __init__(
@@ -158,12 +178,12 @@ class EncoderLayer(_StackLayer):
         super().__init__(num_heads, d_k, d_v, d_ff, dropout, attention_window=attention_window, **kwargs)
         self.attention_window = attention_window
 
-    def build(self, x_shape):
-        self._build_shared(x_shape)
-
     def call(self, x, attention_mask=None, training=False):
-        y = self.self_attention(self.self_attention_norm.read(x), attention_mask=attention_mask, training=training)
-        return self._feed_forward(self.self_attention_norm(x, y, training=training), training)
+        query = self.self_attention_norm.sublayer_input(x)
+        y = self.self_attention(query, attention_mask=attention_mask, training=training)
+        x = self.self_attention_norm(x, y, training=training)
+        y = self.feed_forward(self.feed_forward_norm.sublayer_input(x), training=training)
+        return self.feed_forward_norm(x, y, training=training)
 
     def compute_output_shape(self, x_shape):
         return x_shape
@@ -176,25 +196,32 @@ class EncoderLayer(_StackLayer):
 class DecoderLayer(_StackLayer):
     """Decoder layer: self-attention, attention to the encoder output, then the feed-forward network.
 
-    Args:
-        num_heads, d_k, d_v, d_ff, dropout, attention_dropout, activation_dropout, attention_bias, attention,
-            activation, norm, norm_epsilon: see `EncoderLayer`.
+    The arguments are those of `EncoderLayer`, without an `attention_window`.
 
     Call arguments:
         x: [B, T, D].
         memory: the encoder output [B, S, D], or its keys and values from `cross_attention.keys_values`. A mask that
-        Keras attaches to it
-            is a padding mask.
+            Keras attaches to it is a padding mask.
         attention_mask: boolean, [B, T, T] or a shape that broadcasts to [B, H, T, T]; True where a target position may
-        attend. `None` is
-            causal: no position attends to a later one (section 3.2.3).
+            attend. `None` is causal: no position attends to a later one (section 3.2.3).
         cross_attention_mask: boolean, [B, T, S] or a shape that broadcasts to [B, H, T, S]; True where a target
-        position may attend to a
-            source position.
+            position may attend to a source position.
         cache: keys and values of the positions before x, or `()` if there are none; see `MultiHeadAttention`.
 
     Returns:
         [B, T, D]. With a `cache`, also the next cache.
+
+    Example:
+
+    ```python
+    x, memory = np.ones((2, 3, 8), "float32"), np.ones((2, 5, 8), "float32")
+    layer = t2t_keras.DecoderLayer(num_heads=2, d_k=4, d_v=4, d_ff=32, dropout=0.1)
+    whole = layer(x, memory)
+    whole.shape  # (2, 3, 8)
+    before, cache = layer(x[:, :2], memory, cache=())
+    last, cache = layer(x[:, 2:], memory, cache=cache)
+    np.allclose(last, whole[:, 2:], atol=1e-5)  # True
+    ```
     """
 
     def __init__(self, *args, **kwargs):
@@ -203,21 +230,21 @@ class DecoderLayer(_StackLayer):
         self.cross_attention_norm = self._add_and_norm("cross_attention_norm")
 
     def build(self, x_shape, memory_shape):
-        self._build_shared(x_shape)
-        self._build_attention(self.cross_attention, self.cross_attention_norm, x_shape, memory_shape)
-
-    def self_attend(self, x, attention_mask=None, cache=(), training=False):
-        """Applies the first sub-layer. Takes the arguments of a call and returns [B, T, D] and the next cache."""
-        if attention_mask is None:
-            attention_mask = causal_mask(ops.shape(cache[0])[2] if cache else 0, ops.shape(x)[1])
-        query = self.self_attention_norm.read(x)
-        y, cache = self.self_attention(query, attention_mask=attention_mask, cache=cache, training=training)
-        return self.self_attention_norm(x, y, training=training), cache
+        super().build(x_shape)
+        self.cross_attention.build(x_shape, memory_shape)
+        self.cross_attention_norm.build(x_shape, x_shape)
 
     def call(self, x, memory, attention_mask=None, cross_attention_mask=None, cache=None, training=False):
-        x, grown = self.self_attend(x, attention_mask, () if cache is None else cache, training)
-        y = self.cross_attention(
-            self.cross_attention_norm.read(x), memory, attention_mask=cross_attention_mask, training=training
-        )
-        x = self._feed_forward(self.cross_attention_norm(x, y, training=training), training)
-        return x if cache is None else (x, grown)
+        if attention_mask is None:
+            attention_mask = causal_mask(ops.shape(cache[0])[2] if cache else 0, ops.shape(x)[1])
+        query = self.self_attention_norm.sublayer_input(x)
+        y = self.self_attention(query, attention_mask=attention_mask, cache=cache, training=training)
+        if cache is not None:
+            y, cache = y
+        x = self.self_attention_norm(x, y, training=training)
+        query = self.cross_attention_norm.sublayer_input(x)
+        y = self.cross_attention(query, memory, attention_mask=cross_attention_mask, training=training)
+        x = self.cross_attention_norm(x, y, training=training)
+        y = self.feed_forward(self.feed_forward_norm.sublayer_input(x), training=training)
+        x = self.feed_forward_norm(x, y, training=training)
+        return x if cache is None else (x, cache)

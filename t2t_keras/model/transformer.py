@@ -169,8 +169,8 @@ class Transformer(EncoderDecoder):
         *before, layer = self.decoder[:-1] or self.decoder
         mask = causal_mask(0, ops.shape(target)[1])
         x, _ = self._decoder_layers(before, self.positions(self.embedding(target)), memory, mask)
-        x, _ = layer.self_attend(x, mask)
-        x = layer.cross_attention_norm.read(x)
+        y = layer.self_attention(layer.self_attention_norm.sublayer_input(x), attention_mask=mask)
+        x = layer.cross_attention_norm.sublayer_input(layer.self_attention_norm(x, y))
         return ops.mean(layer.cross_attention.weights_of(x, memory.keys_values[len(before)], memory.mask), axis=1)
 
     def flops(self, rows, source, target):
