@@ -19,6 +19,7 @@ from t2t_keras.serving.signatures import OWN_ALPHA, Signatures
 from t2t_keras.system.log import logger
 from t2t_keras.text import piece_file
 from t2t_keras.text.phrases import SEPARATOR, Kept, Request, check_unicode, untagged, with_constraints
+from t2t_keras.text.placeholders import find_all
 
 Text = str | Sequence[str]
 Phrases = Sequence[str] | Sequence[Sequence[str]]  # Of a sentence, or of each sentence of a list.
@@ -165,7 +166,7 @@ class TextTranslator:
         texts, found = _listed(text), []
         number = None if isinstance(text, str) else len(texts)
         rows = zip(texts, _phrases(number, constraints, "constraints"), _phrases(number, avoid, "avoid"), strict=True)
-        kept = Kept(keep_patterns)
+        kept = Kept(keep_patterns, find_all)
         requests = (Request(*row) for row in rows)
         found_in = lambda line: kept.of(untagged(line, self._tags))  # noqa: E731
         requests = list(

@@ -193,7 +193,6 @@ INVALID = [
         (DataConfig, {"source_tag": tag})
         for tag in ("a b", "<", "▁x", "x" * 65, "<pad>", "</s>", "<0xA0>", "｟7｠", "<2de>,<unk>")
     ),
-    (DataConfig, {"source_tag": "<news>", "keep_patterns": "urls,tags"}),
     (DataConfig, {"source_tag": "<2de>,<2fr>", "dataset": "builtin"}),
     (TrainConfig, {"parent_subwords": False}),
     (TrainConfig, {"freeze_embeddings": -1}),

@@ -1,12 +1,20 @@
-"""Patterns of text to keep: what they find, and what is said of those that are none."""
+"""Patterns of text to keep: what they find, how long that takes, and what is said of those that are none."""
+
+import inspect
+import sys
+import time
 
 import pytest
 
+from t2t_keras.config import DataConfig
 from t2t_keras.text.phrases import Kept
+from t2t_keras.text.placeholders import find_all
 
 KEPT = "braces,printf,tags,urls,emails"
+both_engines = pytest.mark.parametrize("engine", [None, find_all], ids=["python", "re2"])
 
 
+@both_engines
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -23,11 +31,12 @@ KEPT = "braces,printf,tags,urls,emails"
         ("", []),
     ],
 )
-def test_what_is_kept_is_found_where_it_is_and_follows_text_as_there(text, expected):
-    assert Kept(KEPT).of(text) == expected
-    assert Kept("").of(text) == Kept("/ +/").of(text) == []
+def test_what_is_kept_is_found_where_it_is_and_follows_text_as_there(text, expected, engine):
+    assert Kept(KEPT, engine).of(text) == expected
+    assert Kept("", engine).of(text) == Kept("/ +/", engine).of(text) == []
 
 
+@both_engines
 @pytest.mark.parametrize(
     ("own", "text", "expected"),
     [
@@ -37,8 +46,8 @@ def test_what_is_kept_is_found_where_it_is_and_follows_text_as_there(text, expec
         (r"[]:a:]+", ":a]", ":a]"),
     ],
 )
-def test_escaped_characters_and_classes_are_not_taken_for_assertions_and_references(own, text, expected):
-    assert Kept(f"/{own}/").of(text) == [expected]
+def test_escaped_characters_and_classes_are_not_taken_for_assertions_and_references(own, text, expected, engine):
+    assert Kept(f"/{own}/", engine).of(text) == [expected]
 
 
 def test_the_first_pattern_counts_and_own_expressions_may_hold_commas_and_slashes():
@@ -70,9 +79,56 @@ def test_the_first_pattern_counts_and_own_expressions_may_hold_commas_and_slashe
         (r"/\$\w{,8}x{,}/", r"RE2 has no \{,8\}: write \{0,8\}\.$"),
         ("/[[:upper:]]{2,}x/", r"Python has no \[:upper:\]: list the characters, as in \[A-Z\]\.$"),
         (r"/a[^\].[:^digit:]]/", r"Python has no \[:\^digit:\]"),
+        (r"/\b/", "It matches empty text.$"),
+        ("/(?:(?:|){25})x*/", "It matches empty text.$"),
+        (
+            "/a{99999999999999}/",
+            r"/a\{9+\}/. It is invalid: the repetition number is too large.$",
+        ),
+        (f"/{'(' * 20_000}a{')' * 20_000}/", r"expected at most 1,000 characters. Received: '/\(*, which has 40,003.$"),
+        (f"/{'[' * 20_000}/", r"expected at most 1,000 characters. Received: '/\[*, which has 20,002.$"),
         (r"/\p{Lu}+/", "expected regular expressions of both Python and RE2 .* It is invalid: bad escape"),
     ],
 )
 def test_what_is_no_pattern_is_refused(option, message):
-    with pytest.raises(ValueError, match=f"^`keep_patterns`: .*{message}"):
+    begin = time.perf_counter()
+    with pytest.raises(ValueError, match=f"^`keep_patterns`: .*{message}") as error:
         Kept(option)
+    assert time.perf_counter() - begin < 0.5 and len(f"{error.value}".splitlines()) == 1
+
+
+def test_groups_that_are_nested_deeper_than_the_stack_allows_are_refused():
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 200)
+    try:
+        with pytest.raises(ValueError, match="Its groups are nested too deeply.$"):
+            Kept(f"/{'(' * 400}a{')' * 400}/")
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_options_from_a_folder_are_checked_without_matching_their_patterns():
+    """Story: `/(a+)+b/` with a long tag, in the folder of a stranger, took exponential time wherever it was read."""
+    begin = time.perf_counter()
+    DataConfig(keep_patterns="/(a+)+b/", source_tag="a" * 28)
+    assert time.perf_counter() - begin < 0.5
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [("/(a+)+b/", "a" * 28), ("emails", "a" * 100_000), ("printf", "%" + "0" * 100_000), ("tags", "<b>" * 20_000)],
+)
+def test_what_is_kept_is_found_in_linear_time(option, text):
+    """Story: each match looked through the text before it, 4.9 s for 64 KB of tags."""
+    begin = time.perf_counter()
+    kept = Kept(option, find_all).of(text)
+    assert kept == (["<b>", *["￭<b>"] * 19_999] if option == "tags" else [])
+    assert Kept(option, find_all).shared([text, "x"], [text, text]) == bool(kept)
+    if not option.startswith("/"):
+        assert Kept(option).of(text) == kept
+    assert time.perf_counter() - begin < 2
+
+
+def test_an_expression_that_re2_refuses_is_told_where_it_is_used():
+    with pytest.raises(ValueError, match=r"^`keep_patterns`: expected regular expressions of RE2. Received: '.*a.1001"):
+        Kept("/a{1001}/", find_all).of("a")

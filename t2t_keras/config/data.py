@@ -219,8 +219,6 @@ class DataConfig:
             require(
                 self, not re.fullmatch(_SPECIAL, tag), "source_tag", "tags that are not the name of a special sub-word"
             )
-            kept = self.keep_patterns and re.search(patterns.parse(self.keep_patterns), tag, re.ASCII)
-            require(self, not kept, "source_tag keep_patterns", "tags that are not text to keep")
         require(self, not self.dataset or len(self.tags) == 1, "dataset source_tag", "one tag for a dataset")
         for name in ("train_source", "valid_source"):
             if files := getattr(self, name):

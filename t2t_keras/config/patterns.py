@@ -1,19 +1,21 @@
 """Patterns of text to keep, such as {0}, %s, <b> and URLs: what the option `keep_patterns` means.
 
 They are regular expressions in the syntax that Python (with `re.ASCII`) and RE2 (which TensorFlow uses in a graph) have
-in common.
+in common. Nothing is matched here: the expressions of a folder may be anyone's, and Python's engine takes exponential
+time for some. `text.placeholders` matches by RE2, in linear time.
 """
 
 import re
 
 NAMED = {
     "braces": r"\{\{[^{}]+\}\}|\$?\{[^{}\s]*\}",  # {0}, {}, {name}, ${name}, {{ name }}.
-    # %s, %1$d, %(n)s.
-    "printf": r"%(?:\d+\$|\(\w+\))?[-+0#]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:(?:hh?|ll?|[jtzL])?[cdeEfgGiosSuxX]\b|[@%])",
+    "printf": r"%(?:\d+\$|\(\w+\))?[-+0#]*(?:[1-9]\d*|\*)?(?:\.(?:\d+|\*))?"  # %s, %1$d, %(n)s.
+    r"(?:(?:hh?|ll?|[jtzL])?[cdeEfgGiosSuxX]\b|[@%])",
     "tags": r"</?[A-Za-z][^<>]*>",
     "urls": r"(?:(?:https?|ftp)://|www\.)[^\s<>\"]*[^\s<>\"'.,;:!?()\[\]]",
-    "emails": r"[\w.%+\-]+@[\w\-]+(?:\.[\w\-]+)*\.[A-Za-z]{2,}",
+    "emails": r"[\w.%+\-]{1,64}@[\w\-]+(?:\.[\w\-]+)*\.[A-Za-z]{2,}",  # RFC 5321 allows 64.
 }
+MAX_LENGTH = 1000  # Characters of an option.
 _ENTRY = re.compile(r"\s*(?:(?P<name>\w+)|/(?P<own>(?:[^/\\]|\\.)+)/)\s*(?:,|\Z)")
 _LITERAL = re.compile(r"\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*\]")  # Escaped characters, and classes.
 _NOT_RE2 = re.compile(r"\(\?(?!:|P<|[ims]+:).?|\\[1-9]")
@@ -33,8 +35,13 @@ def parse(option: str) -> str:
         option.
 
     Raises:
-        ValueError: a name is unknown, or an expression is invalid.
+        ValueError: a name is unknown, or an expression is invalid or too long.
     """
+    if len(option) > MAX_LENGTH:
+        raise ValueError(
+            f"`keep_patterns`: expected at most {MAX_LENGTH:,} characters. Received: {option!r:.200}, which has "
+            f"{len(option):,}."
+        )
     found, place = [], 0
     while place < len(option):
         entry = _ENTRY.match(option, place)
@@ -68,9 +75,13 @@ def _checked(own: str) -> str:
             f"`keep_patterns`: {expected}. Received: /{own}/. RE2 has no {count[0]}: write {{0,{count[1]}}}."
         )
     try:
-        wrong = "It matches empty text." if re.search(own, "") else ""
-    except re.error as error:
+        re.compile(own, re.ASCII)
+        shortest, _ = re._parser.parse(own, re.ASCII).getwidth()  # Matching empty text may take exponential time.
+        wrong = "" if shortest else "It matches empty text."
+    except (re.error, OverflowError) as error:
         wrong = f"It is invalid: {error}."
+    except RecursionError:
+        wrong = "Its groups are nested too deeply."
     if not wrong and (unknown := _NOT_RE2.search(_LITERAL.sub("", own))):
         wrong = f"Assertions, references and flags are not supported: {unknown[0]}."
     if wrong:

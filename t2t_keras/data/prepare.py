@@ -31,7 +31,7 @@ from t2t_keras.system.files import EXCHANGE, LOCK, SOURCE_SUBWORDS, SUBWORDS, wr
 from t2t_keras.system.log import logger
 from t2t_keras.system.tensorflow import hide_gpus, writing
 from t2t_keras.text import phrases, piece_file, vocabulary
-from t2t_keras.text.placeholders import Placeholders
+from t2t_keras.text.placeholders import Placeholders, find_all
 from t2t_keras.text.subwords import BYTES, Subwords
 
 # In one call of the tokenizer: about as much text as reaches the first of both limits.
@@ -279,7 +279,8 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
     logger.info("Reading and checking the text …")
     text.valid_pairs = list(valid_pairs)
     held_out, repeated, identical = {pair for pair in text.valid_pairs if not corpora.ends_document(pair)}, set(), 0
-    kept, sharing, blanks, compared, draw = phrases.Kept(data.keep_patterns), 0, 0, [], random.Random(0).random
+    kept, unseen, sharing = phrases.Kept(data.keep_patterns, find_all), [], 0
+    blanks, compared, draw = 0, [], random.Random(0).random
     for number, pair in enumerate(_with_progress(train_pairs)):
         blanks += corpora.ends_document(pair)
         if number < COMPARED_PAIRS:
@@ -291,7 +292,12 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
         identical += len(set(pair)) < len(pair)
         text.train_size += corpora.size(pair)
         if data.keep_patterns:
-            sharing += kept.shared(*(side.decode() for side in (pair[0], pair[-1])))
+            unseen.append((pair[0].decode(), pair[-1].decode()))
+            if len(unseen) == COMPARED_PAIRS:
+                sharing += kept.shared(*zip(*unseen, strict=True))
+                unseen.clear()
+    if unseen:
+        sharing += kept.shared(*zip(*unseen, strict=True))
     logger.info(f"Training text: {text.train}.")
     if sharing:
         logger.info(f"{sharing:,} training pairs have text to keep on both sides.")
@@ -448,6 +454,17 @@ def _remove_unfinished(folder: pathlib.Path) -> None:
             shard.unlink()
 
 
+def _check_patterns(data: DataConfig) -> None:
+    """Raises `ValueError` for patterns that RE2 refuses, and for tags that are text to keep, before text is read."""
+    pattern = Placeholders(patterns.parse(data.keep_patterns)).pattern
+    for tag in data.tags:
+        if any(find_all([tag], pattern)):
+            raise ValueError(
+                f"Expected tags that are not text to keep. Received: source_tag={tag}, keep_patterns="
+                f"{data.keep_patterns}."
+            )
+
+
 def _make(
     data: DataConfig,
     vocab_size: int,
@@ -462,7 +479,7 @@ def _make(
     given = _given_subwords(data, "subwords_file", vocab_size, "vocab_size")
     given_source = _given_subwords(data, "source_subwords_file", *of_source)
     if data.keep_patterns:
-        Placeholders(patterns.parse(data.keep_patterns))  # Before the text is read: may refuse a pattern.
+        _check_patterns(data)
     text = _read_text(data, seed, task)
     separate = bool(source_vocab_size or given_source)
     subwords = given or _learn_subwords(data, vocab_size, seed, task, "target" if separate else "")

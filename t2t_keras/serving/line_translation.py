@@ -206,8 +206,10 @@ class LineTranslator:
     """
 
     def __init__(self, asked: LineTranslation, terms: phrases.Terms, translator, by_text: bool = False):
+        from t2t_keras.text.placeholders import find_all
+
         self.asked, self.terms, self.translator, self.by_text = asked, terms, translator, by_text
-        self.kept = phrases.Kept(asked.keep_patterns)
+        self.kept = phrases.Kept(asked.keep_patterns, find_all)
         self._signatures = translator
         if (asked.with_phrases or asked.sample) and not self._is_export:
             from t2t_keras.serving.signatures import Signatures

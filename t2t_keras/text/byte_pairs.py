@@ -10,7 +10,7 @@ import tensorflow_text as tf_text
 
 from t2t_keras.config import BOS, EOS, PAD, UNK
 from t2t_keras.system.compat import share_sentencepiece_model
-from t2t_keras.text.placeholders import NAMES
+from t2t_keras.text.placeholders import NAMES, replace_all
 from t2t_keras.text.sentencepiece_model import ESCAPED, UNDERSCORE, pattern_of, with_pattern
 from t2t_keras.text.subwords import BYTES, Subwords, draw_sample
 
@@ -102,10 +102,10 @@ def learn(
     drawn = draw_sample(lines, sample, seed)
 
     symbols = [*(NAMES if pattern else ()), *(UNDERSCORE + tag for tag in tags)]
-    kept = re.compile(pattern, re.ASCII)
+    if pattern:
+        drawn = (text.decode() for text in replace_all(drawn, pattern, " "))
 
     def escaped(text: str) -> str:
-        text = kept.sub(" ", text) if pattern else text
         for old, new in ESCAPED:
             text = text.replace(old, new)
         return text

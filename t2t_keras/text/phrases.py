@@ -194,31 +194,39 @@ class Kept:
 
     Args:
         option: its patterns, see `patterns.parse`.
+        find_all: finds the matches of an expression in texts, such as `placeholders.find_all`, which takes linear time
+            for any expression and needs TensorFlow; the default is Python's engine.
 
     Raises:
         ValueError: the option is invalid.
     """
 
-    def __init__(self, option: str):
-        expression = patterns.parse(option)
-        self._pattern = re.compile(expression, re.ASCII) if expression else None
+    def __init__(self, option: str, find_all: Callable[[Sequence[str], str], Iterable] | None = None):
+        self._expression, self._find_all = patterns.parse(option), find_all or _find_all
 
-    def shared(self, source: str, target: str) -> bool:
-        """Returns whether a pair has text to keep on both sides."""
-        found, others = (
-            {match[0] for match in self._pattern.finditer(side)} if self._pattern else set()
-            for side in (source, target)
+    def shared(self, sources: Sequence[str], targets: Sequence[str]) -> int:
+        """Returns how many pairs have text to keep on both sides."""
+        in_sources, in_targets = (self._find_all(side, self._expression) for side in (sources, targets))
+        return sum(
+            not {match for _, match in in_source}.isdisjoint(match for _, match in in_target)
+            for in_source, in_target in zip(in_sources, in_targets, strict=True)
         )
-        return not found.isdisjoint(others)
 
     def of(self, text: str) -> list[str]:
         """Returns what a sentence has to keep, one phrase for each place; with the `JOINER` if no space is before it.
 
         Spaces alone are not kept, and neither is what has a tab or a line end.
         """
-        found = self._pattern.finditer(text) if self._pattern else ()
+        if not self._expression:
+            return []
+        [matches] = self._find_all([text], self._expression)
         return [
-            JOINER * bool(re.search(r"\S\Z", text[: match.start()])) + match[0]
-            for match in found
-            if match[0].strip() and not re.search(r"[\t\n]", match[0])
+            JOINER * (start > 0 and not text[start - 1].isspace()) + match
+            for start, match in matches
+            if match.strip() and not re.search(r"[\t\n]", match)
         ]
+
+
+def _find_all(texts: Sequence[str], expression: str) -> Iterator[list[tuple[int, str]]]:
+    for text in texts:
+        yield [(match.start(), match[0]) for match in re.finditer(expression, text, re.ASCII)]

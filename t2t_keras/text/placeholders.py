@@ -6,6 +6,9 @@ none is broken, and what they stand for is put back from the source of a transla
 graph. OpenNMT's Tokenizer has the same brackets.
 """
 
+import itertools
+from collections.abc import Iterator, Sequence
+
 import tensorflow as tf
 
 NUMBER = 16  # Of different placeholders in a sentence. What further matches have is divided into sub-words.
@@ -15,7 +18,9 @@ _NAME = r"｟\d+｠"
 # A bracket in the text itself is followed by a character of the private use area. NFKC turns the first bracket into the
 # second.
 _BRACKET, _MARK = "([｟⦅])", "\ue0f3"
+_AT_ONCE = 1000  # Texts of one operation, which alone would take longer than the matching.
 _SEPARATOR = b"\xff"  # Is in no valid UTF-8.
+_SEPARATED = _SEPARATOR + b"\\0" + _SEPARATOR  # What replaces a match: the match between separators.
 
 
 class Placeholders(tf.Module):
@@ -31,13 +36,7 @@ class Placeholders(tf.Module):
     def __init__(self, pattern: str):
         super().__init__(name="placeholders")
         self.pattern = pattern
-        try:
-            tf.strings.regex_replace("", pattern, "").numpy()
-        except tf.errors.InvalidArgumentError as error:
-            reason = error.message.partition("error: ")[2].partition(" [Op")[0]
-            raise ValueError(
-                f"`keep_patterns`: expected regular expressions of RE2. Received: {pattern!r:.200} ({reason})."
-            ) from error
+        list(replace_all([""], pattern, ""))
 
     def find(self, text):
         """Returns the different matches in each sentence, in their order: [B] string → [B, N] string, padded with
@@ -74,6 +73,30 @@ class Placeholders(tf.Module):
         )
 
 
+def find_all(texts: Sequence[str], pattern: str) -> Iterator[list[tuple[int, str]]]:
+    """Yields for each text where the matches of a regular expression begin, and the matches, in linear time.
+
+    Raises:
+        ValueError: it is not a regular expression of RE2.
+    """
+    for separated in replace_all(texts, pattern, _SEPARATED):
+        parts = [part.decode() for part in separated.split(_SEPARATOR)]
+        starts = itertools.accumulate(map(len, parts), initial=0)
+        yield list(zip(starts, parts, strict=False))[1::2]
+
+
+def replace_all(texts: Sequence[str], pattern: str, new: str | bytes) -> Iterator[bytes]:
+    """Yields each text with its matches replaced. Raises `ValueError` as `find_all` does."""
+    for first in range(0, len(texts), _AT_ONCE):
+        try:
+            yield from tf.strings.regex_replace(texts[first : first + _AT_ONCE], pattern, new).numpy()
+        except tf.errors.InvalidArgumentError as error:
+            reason = error.message.partition("error: ")[2].partition(" [Op")[0]
+            raise ValueError(
+                f"`keep_patterns`: expected regular expressions of RE2. Received: {pattern!r:.200} ({reason:.200})."
+            ) from error
+
+
 def common(kept, other):
     """Returns what two sides share, in the order of the first: [B, N] string of each → [B, N] string, padded with
     "".
@@ -85,7 +108,7 @@ def common(kept, other):
 def _parts(text, pattern: str) -> tf.RaggedTensor:
     """Divides text at the matches of a pattern, which have the odd places: [B] string → [B, (P)] string."""
     text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
-    return tf.strings.split(tf.strings.regex_replace(text, pattern, _SEPARATOR + b"\\0" + _SEPARATOR), _SEPARATOR)
+    return tf.strings.split(tf.strings.regex_replace(text, pattern, _SEPARATED), _SEPARATOR)
 
 
 def _exchanged(parts: tf.RaggedTensor, old, new, otherwise):
