@@ -123,7 +123,7 @@ def test_a_layer_can_be_written_and_read(function):
     read = Attention.from_config(layer(function).get_config())
     assert (read.units, read.function) == (K, function)
     with pytest.raises(
-        ValueError, match="Expected `function` to be one of additive, scaled, unscaled. Received: function=dot."
+        ValueError, match="`function` must be one of additive, scaled, unscaled. Received: function=dot."
     ):
         Attention(K, "dot")
 

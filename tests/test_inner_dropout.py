@@ -100,6 +100,6 @@ def test_configurations_keep_the_rates():
 
 def test_restricted_self_attention_refuses_it():
     with pytest.raises(
-        ValueError, match="Expected no dropout of the weights in restricted self-attention. Received: dropout=0.3"
+        ValueError, match="Restricted self-attention has no dropout of the weights. Received: dropout=0.3"
     ):
         RestrictedSelfAttention(2, 4, 5, 3, dropout=RATE)

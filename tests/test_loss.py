@@ -148,7 +148,7 @@ def test_the_loss_of_fit_takes_weights_of_tokens_and_is_zero_without_any(logits)
 def test_the_loss_of_fit_refuses_another_reduction_and_survives_serialization():
     """Story: `reduction="sum"` had no effect."""
     with pytest.raises(
-        ValueError, match="^Expected no `reduction`: the loss is the mean over tokens. Received: reduction=sum.$"
+        ValueError, match="^The loss is the mean over tokens: leave `reduction` out. Received: reduction=sum.$"
     ):
         LabelSmoothedCrossEntropy(0.1, reduction="sum")
     loss = LabelSmoothedCrossEntropy.from_config(LabelSmoothedCrossEntropy(0.3).get_config())

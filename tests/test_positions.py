@@ -56,7 +56,7 @@ def test_the_encoding_of_pos_plus_k_is_one_linear_map_of_the_encoding_of_pos(k):
 
 def test_a_form_that_does_not_exist_is_refused():
     """Story: a misspelt one was tensor2tensor's."""
-    with pytest.raises(ValueError, match="^Expected `form` to be one of paper, tensor2tensor. Received: form=papr.$"):
+    with pytest.raises(ValueError, match="^`form` must be one of paper, tensor2tensor. Received: form=papr.$"):
         SinusoidalPositions("papr")
 
 

@@ -496,7 +496,7 @@ def test_the_weights_of_a_layer_are_those_that_its_output_is_made_with():
 def test_another_attention_function_is_refused(function):
     """It would be computed as the scaled one."""
     with pytest.raises(
-        ValueError, match=f"Expected `function` to be scaled in restricted .* Received: function={function}"
+        ValueError, match=f"Restricted self-attention has `function=scaled` only. Received: function={function}"
     ):
         RestrictedSelfAttention(1, K, D, window=5, function=function)
     with pytest.raises(ValueError, match=f"Received: function={function}"):

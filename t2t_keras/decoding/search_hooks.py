@@ -32,6 +32,21 @@ class Scorer:
 
     Attributes:
         state: its state before the first token, a nest of tensors [B, …]. An axis of static size 0 may grow.
+
+    Example:
+
+    ```python
+    class Forbidden(t2t_keras.Scorer):  # Never writes one token of each sentence, [B] int32.
+        def __init__(self, tokens):
+            self.state = tokens
+
+        def __call__(self, log_probs, hypotheses, tokens):
+            forbidden = tokens[:, None, None] == np.arange(log_probs.shape[-1])
+            return ops.where(forbidden, -np.inf, log_probs), tokens
+
+    log_probs, _ = Forbidden(np.array([1]))(np.zeros((1, 2, 3)), None, np.array([1]))
+    log_probs.numpy().tolist()  # [[[0.0, -inf, 0.0], [0.0, -inf, 0.0]]]
+    ```
     """
 
     state = ()
@@ -63,6 +78,23 @@ class Selector:
 
     Attributes:
         state: its state before the first token, a nest of tensors [B, …]. An axis of static size 0 may grow.
+
+    Example:
+
+    ```python
+    class Likeliest(t2t_keras.Selector):  # Continues each beam by its most likely token.
+        def number(self, beam_size):
+            return beam_size
+
+        def __call__(self, log_probs, hypotheses, state):
+            tokens = ops.argmax(log_probs, axis=-1)
+            parents = ops.zeros_like(tokens) + np.arange(tokens.shape[1])
+            return (hypotheses.log_probs + ops.max(log_probs, axis=-1), parents, tokens), state
+
+    hypotheses = Hypotheses(0, np.zeros((1, 2)), None, None, None)  # Of decoding/search_hooks.py.
+    (_, parents, tokens), _ = Likeliest()(np.log([[[0.2, 0.8], [0.6, 0.4]]]), hypotheses, ())
+    tokens.numpy().tolist(), parents.numpy().tolist()  # ([[1, 0]], [[0, 1]])
+    ```
     """
 
     state = ()

@@ -37,10 +37,19 @@ def scaled_dot_product_attention(q, k, v, mask=None):
         q: queries [B, H, T, K].
         k: keys [B, H, S, K].
         v: values [B, H, S, E].
-        mask: see `attention_weights`.
+        mask: boolean, broadcast to [B, H, T, S]; True where a query may attend.
 
     Returns:
         [B, H, T, E].
+
+    Example:
+
+    ```python
+    q, k, v = np.ones((1, 1, 2, 4)), np.ones((1, 1, 3, 4)), np.array([[[[1.0], [2.0], [6.0]]]])
+    ops.squeeze(t2t_keras.scaled_dot_product_attention(q, k, v)).numpy().round(2).tolist()  # [3.0, 3.0]
+    mask = t2t_keras.padding_mask(np.array([[5, 7, 0]]))
+    ops.squeeze(t2t_keras.scaled_dot_product_attention(q, k, v, mask)).numpy().round(2).tolist()  # [1.5, 1.5]
+    ```
     """
     return ops.matmul(attention_weights(q, k, mask), v)
 
@@ -61,9 +70,6 @@ def _check_masks_cover_cache(attention_mask, query, cached: int | None, keys: in
         query: the query, which may carry a Keras mask [B, T].
         cached: number of keys in the cache; `None` if a graph does not know it.
         keys: number of keys in the cache and in the query; `None` if a graph does not know it.
-
-    Raises:
-        ValueError: `attention_mask` has another length, or the query carries a mask and the cache is not empty.
     """
     expected = "With a `cache`, masks must cover the keys of the cache and of the query. "
     if keras_mask(query) is not None and cached != 0:
@@ -79,13 +85,8 @@ def _check_masks_cover_cache(attention_mask, query, cached: int | None, keys: in
 
 
 def _combine_masks(attention_mask, memory):
-    """Combines an explicit mask with the mask [B, S] that Keras attaches to `memory`.
-
-    Returns:
-        A boolean mask that broadcasts to [B, H, T, S], or `None` if there is no mask.
-
-    Raises:
-        ValueError: the explicit mask is not boolean, or does not have three or four axes.
+    """Combines an explicit mask with the mask [B, S] that Keras attaches to `memory`. Returns a boolean mask that
+    broadcasts to [B, H, T, S], or `None` if there is no mask.
     """
     implicit = keras_mask(memory)
     implicit = None if implicit is None else implicit[:, None, None, :]
@@ -118,14 +119,13 @@ class MultiHeadAttention(keras.layers.Layer):
     Call arguments:
         query: [B, T, D].
         memory: the sequence to attend to, [B, S, D], or its keys and values from `keys_values`. `None` is
-        self-attention: the memory is
-            the query.
+            self-attention: the memory is the query.
         attention_mask: boolean, [B, T, S] or a shape that broadcasts to [B, H, T, S]; True where a query may attend.
-        The layer combines
-            it with a mask that Keras attaches to the memory, such as that of `keras.layers.Embedding(mask_zero=True)`.
+            The layer combines it with a mask that Keras attaches to the memory, such as that of
+            `keras.layers.Embedding(mask_zero=True)`.
         cache: for self-attention, the keys and values of the positions before `query`, or `()` if there are none. A
-        mask must then
-            cover the cached positions too: a query with a Keras mask is refused unless the cache is empty.
+            mask must then cover the cached positions too: a query with a Keras mask is refused unless the cache is
+            empty.
 
     Returns:
         [B, T, D]. With a `cache`, also the next cache: the keys [B, H, S, K] and values [B, H, S, E] of all positions
@@ -134,6 +134,15 @@ class MultiHeadAttention(keras.layers.Layer):
     Raises:
         ValueError: there is no such function, `attention_mask` has a wrong dtype or shape, or a mask does not cover the
             cached positions.
+
+    Example:
+
+    ```python
+    query, memory = np.ones((2, 3, 8), "float32"), np.ones((2, 5, 8), "float32")
+    layer = t2t_keras.MultiHeadAttention(num_heads=2, d_k=4, d_v=4)
+    layer(query, memory).shape  # (2, 3, 8)
+    layer(query, attention_mask=t2t_keras.causal_mask(0, 3)).shape  # (2, 3, 8)
+    ```
     """
 
     def __init__(
@@ -176,8 +185,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """Applies several projections to x [B, T, D]; each result has its heads: [B, H, T, K] or [B, H, T, E]."""
         if len({projection.units for projection in projections}) > 1:
             return [self._project(x, projection)[0] for projection in projections]
-        # One matrix product and one exchange of axes for all. This also runs outside `call`, where Keras does not cast
-        # weights.
+        # One matrix product and one swap of axes for all. This also runs outside `call`, where Keras casts no weights.
         kernel = ops.concatenate(
             [ops.cast(projection.kernel, self.compute_dtype) for projection in projections], axis=1
         )
@@ -204,15 +212,13 @@ class MultiHeadAttention(keras.layers.Layer):
         return *self._project(query, self.query_projection), *keys_values
 
     def weights_of(self, query, memory, attention_mask=None):
-        """Returns the attention weights of each head, [B, H, T, S] float32; rows sum to 1. Takes the arguments of a
-        call.
-        """
+        """Returns the attention weights of each head in a call with these arguments, [B, H, T, S] float32."""
         q, k, _ = self._queries_keys_values(query, memory)
         memory = query if memory is None else memory
         return ops.cast(self._weights(q, k, _combine_masks(attention_mask, memory)), "float32")
 
     def scores_of(self, query, memory):
-        """Returns what the softmax is of before masks apply, [B, H, T, S]. Takes the arguments of a call."""
+        """Returns the scores of each head before masks and softmax for the arguments of a call, [B, H, T, S]."""
         q, k, _ = self._queries_keys_values(query, memory)
         return self._scores(q, k)
 
@@ -241,5 +247,5 @@ class MultiHeadAttention(keras.layers.Layer):
         return output if cache is None else (output, [k, v])
 
     def get_config(self):
-        own = {name: getattr(self, name) for name in ("num_heads", "d_k", "d_v", "use_bias", "function")}
-        return {**super().get_config(), **own, "dropout": self.dropout.rate if self.dropout else 0.0}
+        options = {name: getattr(self, name) for name in ("num_heads", "d_k", "d_v", "use_bias", "function")}
+        return {**super().get_config(), **options, "dropout": self.dropout.rate if self.dropout else 0.0}

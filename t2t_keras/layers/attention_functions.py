@@ -1,5 +1,4 @@
-"""How well a query fits a key: the attention functions that section 3.2.1 compares, as one interface, and a layer that
-attends with one.
+"""The attention functions that section 3.2.1 compares, and a layer of one head that attends with any of them.
 
     additive    v · tanh(q + k)    Bahdanau et al. 2015, appendix A.1.2; q and k are W s and U h
     scaled      q · k / √d_k       section 3.2.1
@@ -40,13 +39,13 @@ def additive_scores(q, k, v):
         return ops.tanh(ops.expand_dims(q, -2) + ops.expand_dims(k, -3))
 
     def gradient(upstream):
-        again = hidden()
-        slope = 1 - ops.square(again)
-        of_q = ops.squeeze(ops.matmul(ops.expand_dims(upstream, -2), slope), -2) * v
-        of_k = _sum(ops.expand_dims(upstream, -1) * slope, -3) * v
-        before, width = ops.shape(q)[:-2], q.shape[-1]
-        of_v = ops.matmul(ops.reshape(upstream, (*before, 1, -1)), ops.reshape(again, (*before, -1, width)))
-        return of_q, of_k, ops.reshape(_sum(of_v, 0), v.shape)
+        tanh = hidden()
+        slope = 1 - ops.square(tanh)
+        grad_q = ops.squeeze(ops.matmul(ops.expand_dims(upstream, -2), slope), -2) * v
+        grad_k = _sum(ops.expand_dims(upstream, -1) * slope, -3) * v
+        batch_axes, width = ops.shape(q)[:-2], q.shape[-1]
+        grad_v = ops.matmul(ops.reshape(upstream, (*batch_axes, 1, -1)), ops.reshape(tanh, (*batch_axes, -1, width)))
+        return grad_q, grad_k, ops.reshape(_sum(grad_v, 0), v.shape)
 
     return ops.squeeze(ops.matmul(hidden(), ops.expand_dims(v, -1)), -1), gradient
 
@@ -75,16 +74,15 @@ FUNCTIONS: dict[str, Callable] = {"additive": additive_scores, "scaled": scaled_
 def check_function(name: str) -> None:
     """Raises `ValueError` if there is no attention function of this name."""
     if name not in FUNCTIONS:
-        raise ValueError(f"Expected `function` to be one of {', '.join(FUNCTIONS)}. Received: function={name}.")
+        raise ValueError(f"`function` must be one of {', '.join(FUNCTIONS)}. Received: function={name}.")
 
 
 def masked_softmax(scores, mask=None):
-    """Returns the softmax of scores [..., S] over the keys that a mask allows, in float32; over all of them if it
-    allows none.
+    """Returns the softmax of scores in float32 over the keys that a mask allows, or over all if it allows none.
 
     Args:
-        scores: of queries and keys.
-        mask: boolean, broadcast to the shape of `scores`; `None` allows all.
+        scores: [..., S].
+        mask: boolean, broadcast to the shape of `scores`; `None` allows all keys.
     """
     scores = ops.cast(scores, "float32")
     if mask is not None:
@@ -94,9 +92,7 @@ def masked_softmax(scores, mask=None):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class Attention(keras.layers.Layer):
-    """Attention of the states of a decoder to a memory, with one head.
-
-    Queries and keys are projections of states and memory, and the values are the memory itself.
+    """Attention with one head, whose queries and keys are projections, and whose values are the memory itself.
 
     Args:
         units: width of the projections, K.
@@ -108,7 +104,7 @@ class Attention(keras.layers.Layer):
         mask: boolean [B, S], True where a query may attend; `None` for everywhere.
 
     Returns:
-        The mean of the memory by the weights, [B, T, C].
+        The mean of the memory, weighted by attention, [B, T, C].
 
     Raises:
         ValueError: there is no such function.
@@ -138,7 +134,7 @@ class Attention(keras.layers.Layer):
         Args:
             query: [B, T, D].
             keys: the result of `keys`, [B, S, K].
-            mask: see a call.
+            mask: boolean [B, S], True where a query may attend; `None` for everywhere.
         """
         vector = () if self.vector is None else (ops.ravel(ops.cast(self.vector, self.compute_dtype)),)
         scores = FUNCTIONS[self.function](self.query_projection(query), keys, *vector)

@@ -52,8 +52,8 @@ def _linear(rows, kernel, bias):
 
 
 def leading(x) -> tuple:
-    """Returns all axes of x but the last, for a reshape. The first is -1 if the others are static, so a graph need not
-    compute it.
+    """Returns all axes of x but the last, for a reshape. The first is -1 if the others are static, which saves a graph
+    its computation.
     """
     others = x.shape[1:-1]
     return (-1, *others) if others and all(others) else ops.shape(x)[:-1]
@@ -61,8 +61,13 @@ def leading(x) -> tuple:
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class Dense(keras.layers.Dense):
-    """`keras.layers.Dense` that computes [B, T, D] as one matrix product and has an accurate bias gradient in bfloat16
-    (see `add_bias`).
+    """`keras.layers.Dense` that computes [B, T, D] as one matrix product and has an accurate bias gradient in bfloat16.
+
+    Example:
+
+    ```python
+    t2t_keras.Dense(16, activation="relu")(np.ones((2, 5, 8), "float32")).shape  # (2, 5, 16)
+    ```
     """
 
     def call(self, inputs):

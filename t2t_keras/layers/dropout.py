@@ -21,6 +21,14 @@ class Dropout(keras.layers.Layer):
 
     Raises:
         ValueError: `rate` is not in [0, 1).
+
+    Example:
+
+    ```python
+    x, layer = np.ones((100, 100), "float32"), t2t_keras.Dropout(rate=0.5, seed=1)
+    np.unique(layer(x, training=True)).tolist()  # [0.0, 2.0]
+    np.unique(layer(x)).tolist()  # [1.0]
+    ```
     """
 
     def __init__(self, rate: float, seed: int | None = None, **kwargs):
@@ -51,15 +59,15 @@ class Dropout(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class WordDropout(Dropout):
-    """Replaces whole vectors by zeros: a network then reads a text that lacks words. The others are not scaled.
+    """Replaces whole vectors by zeros, so that a network reads a text that lacks words. The others are not scaled.
 
     Sennrich et al. 2016, https://aclanthology.org/W16-2323, section 4.2; the token cut-off of Shen et al. 2020,
     https://arxiv.org/abs/2009.13818, section 3.2.
 
     Args:
-        rate: share of the vectors.
-        second_half: whether the first half of the rows of a batch keeps all of its vectors.
-        seed: see `Dropout`.
+        rate: share of the vectors that become zeros.
+        second_half: whether only the second half of the rows of a batch loses vectors.
+        seed: seed of the generator, as of `Dropout`.
 
     Call arguments:
         x: [B, T, D].
@@ -72,11 +80,11 @@ class WordDropout(Dropout):
     def call(self, x, training=False):
         if not training or self.rate == 0:
             return x
-        kept = super().call(ops.ones_like(x[..., :1]), training=True) > 0
+        stays = super().call(ops.ones_like(x[..., :1]), training=True) > 0
         if self.second_half:
             rows = ops.shape(x)[0]
-            kept = ops.logical_or(kept, (ops.arange(rows) < rows // 2)[:, None, None])
-        return ops.where(kept, x, ops.zeros((), x.dtype))
+            stays = ops.logical_or(stays, (ops.arange(rows) < rows // 2)[:, None, None])
+        return ops.where(stays, x, ops.zeros((), x.dtype))
 
     def get_config(self):
         return {**super().get_config(), "second_half": self.second_half}

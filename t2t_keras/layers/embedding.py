@@ -24,8 +24,17 @@ class SharedEmbedding(keras.layers.Layer):
 
     Attributes:
         matrix: E, [V, D].
-        logits_matrix: that of the logits, [V, D].
-        bias: of the logits, [V], or `None`.
+        logits_matrix: the matrix of the logits, [V, D]: E, or one of their own.
+        bias: bias of the logits, [V], or `None`.
+
+    Example:
+
+    ```python
+    layer = t2t_keras.SharedEmbedding(vocab_size=100, d_model=8)
+    hidden = layer(np.array([[5, 6, 7], [8, 3, 0]]))
+    hidden.shape  # (2, 3, 8)
+    layer.logits(hidden).shape  # (2, 3, 100)
+    ```
     """
 
     def __init__(self, vocab_size: int, d_model: int, tie_logits: bool = True, logits_bias: bool = False, **kwargs):
@@ -60,5 +69,5 @@ class SharedEmbedding(keras.layers.Layer):
         return (*input_shape, self.d_model)
 
     def get_config(self):
-        own = {name: getattr(self, name) for name in ("vocab_size", "d_model", "tie_logits", "logits_bias")}
-        return {**super().get_config(), **own}
+        options = {name: getattr(self, name) for name in ("vocab_size", "d_model", "tie_logits", "logits_bias")}
+        return {**super().get_config(), **options}

@@ -17,15 +17,22 @@ class FeedForward(keras.layers.Layer):
 
     Args:
         d_ff: width between the two maps.
-        activation: between the two maps, by the name that Keras gives it.
+        activation: Keras's name of the activation between the two maps.
         dropout: dropout rate of the result of the activation; not in the paper.
+
+    Example:
+
+    ```python
+    layer = t2t_keras.FeedForward(d_ff=32)
+    layer(np.ones((2, 5, 8), "float32")).shape  # (2, 5, 8)
+    ```
     """
 
     def __init__(self, d_ff: int, activation: str = "relu", dropout: float = 0.0, **kwargs):
         super().__init__(**kwargs)
         self.d_ff, self.activation = d_ff, activation
         self.inner = Dense(d_ff, activation=activation, name="inner", dtype=self.dtype_policy)
-        # As in `MultiHeadAttention`.
+        # None at all without a rate, as in `MultiHeadAttention`.
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy) if dropout else None
         self.supports_masking = True
 

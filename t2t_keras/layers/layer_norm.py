@@ -28,12 +28,10 @@ def layer_norm(x, gain, bias, epsilon: float):
         x_hat = centred * scale
 
         def gradient(upstream):
-            """Returns the gradients of x, γ and β. ∂x = (g - mean(g) - x̂ · mean(g · x̂)) / √(variance + ε), where g =
-            upstream · γ.
-            """
+            # With g = upstream · γ, the gradient of x is (g - mean(g) - x̂ · mean(g · x̂)) / √(variance + ε).
             g, rows = upstream * gain, tuple(range(len(x.shape) - 1))
-            of_x = g - ops.mean(g, axis=-1, keepdims=True) - x_hat * ops.mean(g * x_hat, axis=-1, keepdims=True)
-            return of_x * scale, ops.sum(upstream * x_hat, axis=rows), ops.sum(upstream, axis=rows)
+            grad_x = g - ops.mean(g, axis=-1, keepdims=True) - x_hat * ops.mean(g * x_hat, axis=-1, keepdims=True)
+            return grad_x * scale, ops.sum(upstream * x_hat, axis=rows), ops.sum(upstream, axis=rows)
 
         return x_hat * gain + bias, gradient
 
@@ -46,6 +44,13 @@ class LayerNorm(keras.layers.LayerNormalization):
 
     Raises:
         ValueError: an argument asks for another axis, for no gain or bias, or for RMS scaling.
+
+    Example:
+
+    ```python
+    y = t2t_keras.LayerNorm(epsilon=1e-6)(np.array([[1.0, 3.0, 5.0, 7.0]]))  # Their variance is 5.
+    np.allclose(y, np.array([[-3, -1, 1, 3]]) / 5**0.5)  # True
+    ```
     """
 
     def __init__(self, **kwargs):

@@ -9,7 +9,14 @@ from t2t_keras.config import BOS, PAD
 
 
 def padding_mask(ids):
-    """Returns an attention mask that hides padding: ids [B, S] int → boolean [B, 1, 1, S], True at tokens."""
+    """Returns an attention mask that hides padding: ids [B, S] int → boolean [B, 1, 1, S], True at tokens.
+
+    Example:
+
+    ```python
+    t2t_keras.padding_mask(np.array([[5, 7, 0]])).numpy().tolist()  # [[[[True, True, False]]]]
+    ```
+    """
     return ops.not_equal(ids, PAD)[:, None, None, :]
 
 
@@ -22,6 +29,13 @@ def causal_mask(position, length):
 
     Returns:
         Boolean [1, 1, T, position + T], True if the position of the key is at most that of the query.
+
+    Example:
+
+    ```python
+    t2t_keras.causal_mask(0, 3).numpy().astype(int)[0, 0].tolist()  # [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    t2t_keras.causal_mask(2, 1).numpy().astype(int)[0, 0].tolist()  # [[1, 1, 1]]
+    ```
     """
     return (ops.arange(position + length)[None, :] <= position + ops.arange(length)[:, None])[None, None]
 
@@ -41,7 +55,14 @@ def ancestry_mask(ancestors):
 
 
 def shift_right(target):
-    """Returns the decoder input for `target`: BOS, then all columns but the last. [B, T] int → [B, T]."""
+    """Returns the decoder input for `target`: BOS, then all columns but the last. [B, T] int → [B, T].
+
+    Example:
+
+    ```python
+    t2t_keras.shift_right(np.array([[5, 7, 3]])).numpy().tolist()  # [[2, 5, 7]]
+    ```
+    """
     return ops.concatenate([ops.full_like(target[:, :1], BOS), target[:, :-1]], axis=1)
 
 

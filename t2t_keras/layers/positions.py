@@ -1,5 +1,7 @@
-"""Positional encoding (section 3.5): PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(pos /
-10000^(2i/d_model)).
+"""Positional encoding (section 3.5):
+
+    PE(pos, 2i)   = sin(pos / 10000^(2i/d_model))
+    PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model))
 
 Tensor2tensor, and after it Marian and fairseq, divide by 10000^(i/(d_model/2 - 1)) instead, so that the last frequency
 is 1 / 10000.
@@ -20,7 +22,7 @@ def sinusoids(positions, d_model: int, form: str = PAPER):
     Args:
         positions: [T], counted from 0.
         d_model: width, D; must be even.
-        form: of the frequencies, "paper" or "tensor2tensor".
+        form: whose frequencies: "paper" or "tensor2tensor".
 
     Returns:
         [T, D] float32.
@@ -41,8 +43,8 @@ class SinusoidalPositions(keras.layers.Layer):
     """Adds the sinusoids of section 3.5: [B, T, D] → [B, T, D].
 
     Args:
-        form: of the frequencies, see `sinusoids`.
-        first: what the positions are counted from; the paper's from 0.
+        form: whose frequencies: "paper" or "tensor2tensor".
+        first: number of the first position; 0 in the paper.
 
     Call arguments:
         x: [B, T, D].
@@ -51,12 +53,20 @@ class SinusoidalPositions(keras.layers.Layer):
 
     Raises:
         ValueError: there is no such form.
+
+    Example:
+
+    ```python
+    layer = t2t_keras.SinusoidalPositions()
+    expected = [[[0, 1, 0, 1], [np.sin(1), np.cos(1), np.sin(0.01), np.cos(0.01)]]]
+    np.allclose(layer(np.zeros((1, 2, 4), "float32")), expected)  # True
+    ```
     """
 
     def __init__(self, form: str = PAPER, first: int = 0, **kwargs):
         super().__init__(**kwargs)
         if form not in SINUSOIDS:
-            raise ValueError(f"Expected `form` to be one of {', '.join(SINUSOIDS)}. Received: form={form}.")
+            raise ValueError(f"`form` must be one of {', '.join(SINUSOIDS)}. Received: form={form}.")
         self.form, self.first = form, first
         self.supports_masking = True
 
@@ -80,7 +90,18 @@ class LearnedPositions(keras.layers.Layer):
         rows: number of positions in the table.
 
     Call arguments:
-        x, position, step: see `SinusoidalPositions`.
+        x: [B, T, D].
+        position: position of the first column.
+        step: difference between the positions of two columns; 0 if all columns are at the same position.
+
+    Example:
+
+    ```python
+    layer = t2t_keras.LearnedPositions(rows=100)
+    layer(np.zeros((2, 5, 8), "float32")).shape  # (2, 5, 8)
+    last = layer(np.zeros((2, 1, 8), "float32"), position=99)
+    np.array_equal(last, layer(np.zeros((2, 1, 8), "float32"), position=1000))  # True
+    ```
     """
 
     def __init__(self, rows: int, **kwargs):

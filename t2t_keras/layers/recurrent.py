@@ -40,8 +40,8 @@ class _Cell:
             norm.build((None, self.kernel.shape[-1]))
 
     def _product(self, x, kernel, bias, place: int):
-        """Computes x W + b, [..., G D], layer normalisation included. This also runs outside `call`, where Keras does
-        not cast weights.
+        """Computes x W + b, [..., G D], with layer normalisation. It also runs outside `call`, where Keras casts no
+        weights.
         """
         kernel, bias = (None if weight is None else ops.cast(weight, self.compute_dtype) for weight in (kernel, bias))
         product = ops.reshape(linear(ops.cast(x, self.compute_dtype), kernel, bias), (*leading(x), kernel.shape[-1]))
@@ -75,7 +75,7 @@ class GRUCell(_Cell, keras.layers.GRUCell):
 
     Args:
         units: width of the state, D.
-        layer_norm: whether to normalise W x and U h, the sums of all gates together.
+        layer_norm: whether to normalise W x and U h, each over all gates together.
     """
 
     def _biases(self) -> list:
@@ -123,14 +123,14 @@ class LSTM(_Portable, keras.layers.LSTM):
 
 
 def bidirectional(cell: str, units: int, layer_norm: bool, **kwargs) -> keras.layers.Bidirectional:
-    """Makes a layer that reads a sequence in both directions, [B, S, X] → [B, S, 2 D]: Keras's own, which a GPU trains
-    in one kernel.
+    """Makes Keras's layer that reads a sequence in both directions, [B, S, X] → [B, S, 2 D]; a GPU trains it in one
+    kernel.
 
     Args:
         cell: name of a cell, one of `CELLS`.
         units: width of a direction, D.
-        layer_norm: see `GRUCell`. Keras's kernel cannot, so each position is a step of a loop.
-        kwargs: of the layer.
+        layer_norm: whether the cell normalises. Keras's kernel cannot, so each position is then a step of a loop.
+        kwargs: arguments of every Keras layer.
     """
     options = {"return_sequences": True, "name": cell, "dtype": kwargs["dtype"]}
     if layer_norm:
@@ -143,8 +143,8 @@ def bidirectional(cell: str, units: int, layer_norm: bool, **kwargs) -> keras.la
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class ConditionalRecurrence(keras.layers.Layer):
-    """One step of a decoder: a transition, attention to the source by the new state, and a transition that reads what
-    was attended to.
+    """One step of a decoder: a transition, attention to the source from the new state, and a transition that reads its
+    result.
 
     With a GRU it is the conditional GRU of Nematus (Sennrich et al. 2017, https://arxiv.org/abs/1703.04357):
 
@@ -153,14 +153,14 @@ class ConditionalRecurrence(keras.layers.Layer):
     Args:
         cell: name of a cell, one of `CELLS`.
         units: width of the state, D, and of the attention.
-        attention: name of an attention function; see `Attention`.
-        layer_norm: see `GRUCell`.
+        attention: name of an attention function, one of `attention_functions.FUNCTIONS`.
+        layer_norm: whether the cells normalise.
 
     Call arguments:
-        projected: a token, from `first.project`, [B, W, G D].
+        projected: a token, projected by `first.project`, [B, W, G D].
         states: [B, W, D] each.
         memory: [B, S, C].
-        keys: the memory, from `attention.keys`, [B, S, D].
+        keys: the memory, projected by `attention.keys`, [B, S, D].
         mask: boolean [B, S], True where the decoder may attend.
 
     Returns:

@@ -28,8 +28,8 @@ def _sizes(window: int, length) -> tuple:
 
 
 def computed_scores(window: int, length):
-    """Returns how many attention scores a head computes for a sequence: N · L · C, or with window 0, full
-    self-attention, S · S.
+    """Returns how many attention scores a head computes for a sequence: N · L · C, or S · S in full self-attention,
+    window 0.
     """
     if not window:
         return length * length
@@ -38,9 +38,7 @@ def computed_scores(window: int, length):
 
 
 def _cut(x, block, around: int = 0):
-    """Cuts x [B, H, S, K] into blocks [B, H, N, L, K]. Zeros complete the last block, and fill `around` more blocks at
-    both ends.
-    """
+    """Cuts x [B, H, S, K] into blocks [B, H, N, L, K]. Zeros fill the last one and `around` more blocks at each end."""
     batch, heads, length, width = ops.shape(x)
     number = -(-length // block)
     x = ops.pad(x, [[0, 0], [0, 0], [around * block, (number + around) * block - length], [0, 0]])
@@ -74,8 +72,7 @@ def _mask(mask, length, block, reach):
 
 
 def restricted_attention(q, k, v, window: int, mask=None):
-    """Returns softmax(Q Kᵀ / √d_k) V, equation 1, where position i attends to the positions j with |i - j| <=
-    window // 2.
+    """Returns softmax(Q Kᵀ / √d_k) V, equation 1, where position i attends only to j with |i - j| <= window // 2.
 
     Args:
         q: queries [B, H, S, K].
@@ -91,9 +88,16 @@ def restricted_attention(q, k, v, window: int, mask=None):
 
     Raises:
         ValueError: `window` is not positive, the mask differs between queries, or it does not have four axes.
+
+    Example:
+
+    ```python
+    q, k, v = np.ones((1, 1, 4, 2), "float32"), np.ones((1, 1, 4, 2), "float32"), np.array([[[[0.0], [2], [4], [9]]]])
+    ops.squeeze(t2t_keras.restricted_attention(q, k, v, window=3)).numpy().round(2).tolist()  # [1.0, 2.0, 5.0, 6.5]
+    ```
     """
     if window < 1:
-        raise ValueError(f"Expected a window of at least one position. Received: window={window}.")
+        raise ValueError(f"`window` must be at least 1. Received: window={window}.")
     if mask is not None and (len(mask.shape) != 4 or mask.shape[2] != 1):
         raise ValueError(
             "Expected a mask that is the same for all queries, [B, 1, 1, S] or [B, H, 1, S]: restricted attention has "
@@ -108,8 +112,7 @@ def restricted_attention(q, k, v, window: int, mask=None):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class RestrictedSelfAttention(MultiHeadAttention):
-    """Multi-head self-attention in which each position attends to a neighborhood around it. It has the weights of
-    `MultiHeadAttention`.
+    """Multi-head self-attention in which each position attends to a neighborhood, with `MultiHeadAttention`'s weights.
 
     Args:
         num_heads: number of heads, h.
@@ -123,8 +126,7 @@ class RestrictedSelfAttention(MultiHeadAttention):
     Call arguments:
         query: [B, S, D].
         attention_mask: boolean, a shape that broadcasts to [B, H, 1, S]; True at positions that may be attended to. The
-        layer combines
-            it with a mask that Keras attaches to the query.
+            layer combines it with a mask that Keras attaches to the query.
 
     Returns:
         [B, S, D].
@@ -132,6 +134,13 @@ class RestrictedSelfAttention(MultiHeadAttention):
     Raises:
         ValueError: `window` is not positive, the function or the dropout rate is another one, the mask differs between
             queries, or the call has a `memory` or a `cache`.
+
+    Example:
+
+    ```python
+    layer = t2t_keras.RestrictedSelfAttention(num_heads=2, d_k=4, d_v=4, window=16)
+    layer(np.ones((1, 1000, 8), "float32")).shape  # (1, 1000, 8)
+    ```
     """
 
     def __init__(
@@ -147,15 +156,11 @@ class RestrictedSelfAttention(MultiHeadAttention):
     ):
         super().__init__(num_heads, d_k, d_v, use_bias, function, dropout, **kwargs)
         if window < 1:
-            raise ValueError(f"Expected a window of at least one position. Received: window={window}.")
+            raise ValueError(f"`window` must be at least 1. Received: window={window}.")
         if function != "scaled":
-            raise ValueError(
-                f"Expected `function` to be scaled in restricted self-attention. Received: function={function}."
-            )
+            raise ValueError(f"Restricted self-attention has `function=scaled` only. Received: function={function}.")
         if dropout:
-            raise ValueError(
-                f"Expected no dropout of the weights in restricted self-attention. Received: dropout={dropout}."
-            )
+            raise ValueError(f"Restricted self-attention has no dropout of the weights. Received: dropout={dropout}.")
         self.window = window
 
     def _attend(self, q, k, v, mask, training=False):
@@ -168,9 +173,7 @@ class RestrictedSelfAttention(MultiHeadAttention):
 
     def call(self, query, memory=None, attention_mask=None, cache=None, training=False):
         if memory is not None or cache is not None:
-            raise ValueError(
-                "Expected a `query` alone, because restricted self-attention takes no `memory` and no `cache`."
-            )
+            raise ValueError("Restricted self-attention takes no `memory` and no `cache`: give a `query` alone.")
         return super().call(query, attention_mask=attention_mask)
 
     def get_config(self):

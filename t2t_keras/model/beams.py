@@ -32,11 +32,18 @@ def follow(state, ancestors):
 
     Returns:
         A nest like `state`, whose beam w is beam `parents(ancestors)[:, w]` of `state`.
+
+    Example:
+
+    ```python
+    state, ancestors = np.array([[[10], [20]]]), np.array([[[0, 1, 0], [0, 1, 1]]])  # Both beams continue beam 1.
+    t2t_keras.follow(state, ancestors).numpy().tolist()  # [[[20], [20]]]
+    ```
     """
     batch, beams, _ = ops.shape(ancestors)
     rows = ops.arange(batch, dtype="int32")[:, None] * beams + ops.cast(parents(ancestors), "int32")
 
-    def gathered(x):
+    def reorder(x):
         return ops.take(ops.reshape(x, (batch * beams, *ops.shape(x)[2:])), rows, axis=0)
 
-    return keras.tree.map_structure(gathered, state)
+    return keras.tree.map_structure(reorder, state)

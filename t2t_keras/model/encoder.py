@@ -22,7 +22,7 @@ LAYER_OPTIONS = (
 
 
 def word_dropout(config: ModelConfig, side: str, policy: dict) -> list[WordDropout]:
-    """Returns the layer that drops words of a side, "source" or "target", if there is one."""
+    """Returns the layer that drops words of a side, "source" or "target", in a list; none without such dropout."""
     if not config.word_dropout:  # The layer would change the random numbers of the others.
         return []
     return [WordDropout(config.word_dropout, second_half=config.simcut > 0, name=f"{side}_word_dropout", **policy)]
@@ -40,6 +40,13 @@ class TransformerEncoder(SequenceModel):
         config: options of the network, a `ModelConfig` or a dictionary of its fields. Those of the decoder do not
             matter.
         embedding: the embedding, if it is shared with a decoder.
+
+    Example:
+
+    ```python
+    config = t2t_keras.ModelConfig(vocab_size=100, encoder_layers=2, d_model=16, d_ff=32, num_heads=2)
+    t2t_keras.TransformerEncoder(config)(np.array([[5, 6, 7, 3], [8, 3, 0, 0]])).shape  # (2, 4, 16)
+    ```
     """
 
     def __init__(
@@ -48,12 +55,12 @@ class TransformerEncoder(SequenceModel):
         super().__init__(ModelConfig(**config) if isinstance(config, dict) else config, name=name, **kwargs)
         config, policy = self.config, {"dtype": self.dtype_policy}
         options = {key: getattr(config, key) for key in (*LAYER_OPTIONS, "attention_window")}
-        rows, of_side = (
-            (config.source_vocab_size, "source_embedding")
-            if config.source_vocab_size
-            else (config.vocab_size, "embedding")
+        self.embedding = embedding or SharedEmbedding(
+            config.source_vocab_size or config.vocab_size,
+            config.d_model,
+            name="source_embedding" if config.source_vocab_size else "embedding",
+            **policy,
         )
-        self.embedding = embedding or SharedEmbedding(rows, config.d_model, name=of_side, **policy)
         self.positions = (
             LearnedPositions(config.learned_positions, name="positions", **policy)
             if config.learned_positions
@@ -99,7 +106,7 @@ class TransformerEncoder(SequenceModel):
 
     @property
     def embedding_matrix(self):
-        """That of the source, [V, D]."""
+        """The matrix of the source's embedding, [V, D]."""
         return self.embedding.matrix
 
     def get_config(self):

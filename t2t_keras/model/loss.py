@@ -65,13 +65,21 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
     Raises:
         ValueError: `label_smoothing` is not in [0, 1), or another `reduction` is given.
+
+    Example:
+
+    ```python
+    loss = t2t_keras.LabelSmoothedCrossEntropy(label_smoothing=0.0)
+    target, logits = np.array([[5, 3, 0]]), np.zeros((1, 3, 8), "float32")
+    round(float(loss(target, logits)), 3)  # 2.079
+    ```
     """
 
     def __init__(self, label_smoothing: float = 0.1, name: str = "label_smoothed_cross_entropy", **kwargs):
         super().__init__(name=name, **kwargs)
         if self.reduction != "sum_over_batch_size":
             raise ValueError(
-                f"Expected no `reduction`: the loss is the mean over tokens. Received: reduction={self.reduction}."
+                f"The loss is the mean over tokens: leave `reduction` out. Received: reduction={self.reduction}."
             )
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing must be in [0, 1). Received: label_smoothing={label_smoothing}.")

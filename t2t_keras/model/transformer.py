@@ -31,8 +31,8 @@ class EncodedSource(NamedTuple):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class Transformer(EncoderDecoder):
-    """The Transformer. A call maps a source and a shifted target to logits; for search, `encode` once and `decode` step
-    by step.
+    """The Transformer. A call maps a source and a shifted target to logits. A search calls `encode` once and `decode`
+    step by step.
 
     Args:
         config: options of the network, a `ModelConfig` or a dictionary of its fields.
@@ -42,6 +42,16 @@ class Transformer(EncoderDecoder):
 
     Returns:
         Logits [B, T, V] float32 of the token after each target position.
+
+    Example:
+
+    ```python
+    config = t2t_keras.ModelConfig(vocab_size=100, encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, num_heads=2)
+    model = t2t_keras.Transformer(config)
+    source, target = np.array([[5, 6, 7, 3], [8, 3, 0, 0]]), np.array([[9, 4, 3], [9, 3, 0]])
+    model((source, t2t_keras.shift_right(target))).shape  # (2, 3, 100)
+    smoothed, negative_log_likelihood = model.cross_entropy(source, target, label_smoothing=0.1)
+    ```
     """
 
     def __init__(self, config: ModelConfig, name: str = "transformer", **kwargs):
@@ -119,8 +129,8 @@ class Transformer(EncoderDecoder):
 
         With R-Drop or SimCut, training adds the divergence of a second pass, whose rows are the second half of a batch.
         """
-        rows = [ops.concatenate([ids] * (self.passes if training else 1)) for ids in (source, target)]
-        x, _ = self._decode(shift_right(rows[1]), self.encode(rows[0], training=training), training=training)
+        sources, targets = (ops.concatenate([ids] * (self.passes if training else 1)) for ids in (source, target))
+        x, _ = self._decode(shift_right(targets), self.encode(sources, training=training), training=training)
         # Tensors, because a custom gradient does not take variables.
         matrix = ops.cast(self.embedding.logits_matrix, "float32")
         bias = None if self.embedding.bias is None else ops.cast(self.embedding.bias, "float32")
@@ -139,8 +149,8 @@ class Transformer(EncoderDecoder):
         return 2 if self._consistency() else 1
 
     def _decoder_layers(self, layers: list, x, memory: EncodedSource, mask, cache=None, training=False):
-        """Applies the first layers of the decoder to x [B, T, D]. Returns [B, T, D] and the next cache."""
-        grown = []
+        """Applies some first layers of the decoder to x [B, T, D]. Returns [B, T, D] and the next cache."""
+        next_cache = []
         for index, layer in enumerate(layers):
             x, keys_values = layer(
                 x,
@@ -150,8 +160,8 @@ class Transformer(EncoderDecoder):
                 cache=() if cache is None else cache[index],
                 training=training,
             )
-            grown.append(keys_values)
-        return x, grown
+            next_cache.append(keys_values)
+        return x, next_cache
 
     def align(self, target, memory: EncodedSource):
         """Aligns a target with its source: the attention to the source in the last decoder layer but one, averaged over
@@ -174,9 +184,7 @@ class Transformer(EncoderDecoder):
         return ops.mean(layer.cross_attention.weights_of(x, memory.keys_values[len(before)], memory.mask), axis=1)
 
     def flops(self, rows, source, target):
-        """Counts the operations of a forward pass over B rows of S source and T target tokens; see
-        `model.flops.forward`.
-        """
+        """Counts the operations of a forward pass over B rows of S source and T target tokens; see `flops.forward`."""
         return flops.forward(self.config, rows, source, target)
 
     def memory_cost(self, rows: int, source: int, target: int) -> float:
@@ -189,12 +197,12 @@ class Transformer(EncoderDecoder):
 
     @property
     def embedding_matrix(self):
-        """That of the target, [V, D]."""
+        """The matrix of the target's embedding, [V, D]."""
         return self.embedding.matrix
 
     @property
     def source_embedding_matrix(self):
-        """That of the source, [V, D], if it is not the same."""
+        """The matrix of the source's embedding, [V, D], if it has one of its own."""
         return self.encoder.embedding.matrix if self.config.source_vocab_size else None
 
     def get_config(self):

@@ -24,6 +24,13 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     Raises:
         ValueError: `d_model` or `warmup_steps` is not positive.
+
+    Example:
+
+    ```python
+    schedule = t2t_keras.TransformerSchedule(d_model=512)
+    [round(float(schedule(step)), 6) for step in (0, 3999, 99_999)]  # [0.0, 0.000699, 0.00014]
+    ```
     """
 
     def __init__(self, d_model: int, warmup_steps: int = 4000, factor: float = 1.0):
