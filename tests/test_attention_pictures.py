@@ -134,6 +134,7 @@ def test_observing_changes_no_result(translator):
     ("source", "target", "named"),
     [
         ("  ", None, "Expected a source sentence"),
+        ("\u200b", None, "Expected a source sentence"),
         ("one", " ", "Expected a target sentence"),
         ("one " * 300, None, "at most 256"),
         ("one", "ein " * 300, "at most 256"),

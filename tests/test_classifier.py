@@ -98,7 +98,7 @@ def test_sub_words_are_learned_from_the_sentences_alone(tmp_path):
     assert "▁The" in pieces and not any("pos" in piece or "neg" in piece or "\t" in piece for piece in pieces)
 
 
-@pytest.mark.parametrize("line", ["only text", "yes\t", "yes\t ", "\ttext", "yes\ta\tb\tc", "yes\ta\t"])
+@pytest.mark.parametrize("line", ["only text", "yes\t", "yes\t ", "\ttext", "yes\ta\tb\tc", "yes\ta\t", "yes\t\u200b"])
 def test_a_line_of_other_fields_is_refused_with_its_number(line):
     with pytest.raises(
         ValueError,
@@ -108,7 +108,10 @@ def test_a_line_of_other_fields_is_refused_with_its_number(line):
 
 
 def test_spaces_around_labels_and_sentences_do_not_count_and_blank_lines_are_none():
-    assert classification.read([" no \t b c ", "  ", "yes\ta\t b"], "train.tsv") == [("no", "b c"), ("yes", "a", "b")]
+    assert classification.read([" no \t b c ", "  ", "\u3000", "yes\ta\t b"], "train.tsv") == [
+        ("no", "b c"),
+        ("yes", "a", "b"),
+    ]
     with pytest.raises(ValueError, match="Expected labels and sentences in train.tsv. Received: blank lines."):
         classification.read(["", " "], "train.tsv")
 

@@ -62,7 +62,7 @@ def test_line_n_of_one_file_is_paired_with_line_n_of_the_other(file):
 
 
 def test_documents_end_at_blank_lines_and_where_files_do(file):
-    names = ",".join([file("one\n\ntwo\n"), file("three\n"), file("four\n \n")])
+    names = ",".join([file("one\n\ntwo\n"), file("three\n"), file("four\n \u200b\xa0\n")])
     for documents, expected in (
         (True, [b"one", b"", b"two", b"", b"three", b"", b"four", b""]),
         (False, [b"one", b"two", b"three", b"four"]),
@@ -199,6 +199,8 @@ def test_pairs_with_an_empty_side_are_left_out_and_counted(file):
     pairs, report = read(file("one\n\n \t\nfour\n\nsix\n"), file("eins\nzwei\ndrei\n\r\n\nsechs\n"))
     assert pairs == [(b"one", b"eins"), (b"six", b"sechs")]
     assert report == corpora.Report(pairs=2, empty=4, carriage_returns=1)
+    pairs, report = read(file("one\n\u200b\n\xa0\nfour\n"), file("\u3000\t\nzwei\n\xad\nvier\n"))
+    assert pairs == [(b"four", b"vier")] and report == corpora.Report(pairs=1, empty=3)
 
 
 def test_text_that_is_scored_keeps_its_blank_lines(file):

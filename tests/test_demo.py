@@ -32,9 +32,9 @@ SIXTY_WORDS = " ".join(f"word{number}" for number in range(60))
 
 def echo(text: str, prefix: str, n: int) -> list[Translation]:
     """Each word backwards, after the prefix; word i of the translation attends to word i of the source."""
-    source = [f"▁{word}" for word in text.split()] + ["</s>"]
+    source = [f"▁{word}" for word in text.split(" ")] + ["</s>"]
     forced = prefix.split()
-    words = [*forced, *(word[::-1] for word in text.split()[len(forced) :])]
+    words = [*forced, *(word[::-1] for word in text.split(" ")[len(forced) :])]
     pieces = [f"▁{word}" for word in words]
     alignment = np.eye(len(pieces) + 1, len(source)).tolist()
     marks = ["!" * beam for beam in range(n)]
@@ -71,7 +71,8 @@ def test_a_sentence_is_answered_with_its_translations_and_their_alignment(app):
     assert first["pieces"] == ["▁eno", "▁owt", "</s>"] and first["source_pieces"] == ["▁one", "▁two", "</s>"]
     assert first["alignment"] == np.eye(3).tolist()
     assert ask(app, "one two", prefix="x")[1]["translations"][0]["text"] == "x owt"
-    assert ask(app, "  \n ")[1]["translations"] == []
+    assert ask(app, "  \n ")[1]["translations"] == ask(app, "\u200b\xa0")[1]["translations"] == []
+    assert ask(app, "5\xa0km  a")[1]["translations"][0]["text"] == "mk\xa05 a", "NBSP is no space between words"
 
 
 def test_phrases_are_passed_on_one_a_line():
@@ -82,11 +83,11 @@ def test_phrases_are_passed_on_one_a_line():
         return [dataclasses.replace(each, constraints_met=False) for each in echo(text, prefix, n)]
 
     app = Demo(translate, title="", n_best=1)
-    status, answer = ask(app, phrases={"constraints": " x \n\n y  z\n", "avoid": "\n"})
+    status, answer = ask(app, phrases={"constraints": " x \n\n y  z\n5\u202f%\n", "avoid": "\n\u200b\n"})
     assert status == 200 and answer["translations"][0]["constraints_met"] is False
     ask(app, phrases={"constraints": "", "avoid": "v, w\r\nu"}, number=2)
     ask(app, number=3)
-    assert given == [{"constraints": ["x", "y z"]}, {"avoid": ["v, w", "u"]}, {}]
+    assert given == [{"constraints": ["x", "y z", "5\u202f%"]}, {"avoid": ["v, w", "u"]}, {}]
     assert ask(app, phrases={"avoid": ["x"]}, number=4)[0] == 400
 
 

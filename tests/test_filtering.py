@@ -32,6 +32,7 @@ PAIRS = [
     (GOOD, {}, ""),
     (("", "Gut."), {}, "empty"),
     (("Good.", " \t\u3000"), {}, "empty"),
+    (("\u200b\xad", "Gut."), {}, "empty"),
     ((GOOD[0], "x" * 1001), {"max_length_ratio": 0.0}, "characters"),
     ((GOOD[0], "x" * 1000), {"max_length_ratio": 0.0}, ""),
     ((GOOD[0], "x" * 1001), {"max_length_ratio": 0.0, "max_characters": 0}, ""),

@@ -7,10 +7,40 @@ import pathlib
 import sys
 import threading
 import types
+import unicodedata
 
 import pytest
+import tensorflow as tf
 
 from t2t_keras.text import lines
+
+
+def test_blank_is_what_unicode_calls_whitespace_or_format_in_python_and_in_a_graph():
+    """Every character; a later Unicode than Python's may have given a category to one that has none yet."""
+    characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    expected = {each for each in characters if each.isspace() or unicodedata.category(each) in ("Zs", "Zl", "Zp", "Cf")}
+    found = {each for each in characters if lines.is_blank(each)}
+    assert expected <= found and {unicodedata.category(each) for each in found - expected} <= {"Cn", "Mn"}
+    blank = tf.strings.regex_full_match(characters, lines.BLANK).numpy()
+    assert found == {each for each, is_blank in zip(characters, blank, strict=True) if is_blank}
+
+
+@pytest.mark.parametrize(
+    ("text", "blank"),
+    [("", True), (" \t\u200b\xa0\r", True), ("\u3000a", False), ("\x00", False), ("\u0301", False), ("￭", False)],
+    ids=ascii,
+)
+def test_a_line_is_blank_as_a_whole(text, blank):
+    assert lines.is_blank(text) == lines.is_blank(text.encode()) == blank
+    assert tf.strings.regex_full_match(text, lines.BLANK) == blank
+
+
+def test_bytes_that_are_not_utf8_are_not_blank():
+    assert not lines.is_blank(b" \xff") and not tf.strings.regex_full_match(b" \xff", lines.BLANK)
+
+
+def test_words_are_joined_by_single_spaces_and_other_spaces_are_part_of_them():
+    assert lines.single_spaced(" 5\xa0km \t\r\n in\u202f\u3000x\u2028 ") == "5\xa0km in\u202f\u3000x\u2028"
 
 
 def test_only_a_line_feed_ends_a_line_and_a_byte_order_mark_is_dropped():

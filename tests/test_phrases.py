@@ -142,6 +142,12 @@ def test_a_file_of_terms_has_a_term_and_its_translation_in_each_line():
     assert Terms.read(lines, "terms.tsv").translations == {"house": "Haus", "house boat": "Hausboot"}
 
 
+def test_spaces_of_unicode_in_a_term_and_its_translation_are_kept():
+    """Story: NBSP in a term became a space, and the term was in no text."""
+    terms = Terms.read(["10\xa0km\t10\u202fkm", "\u200b", "\xa0\t\u3000"], "terms.tsv")
+    assert terms.of("a 10\xa0km b") == ["10\u202fkm"] and terms.of("a 10 km b") == []
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -168,6 +174,7 @@ def test_a_tag_at_the_beginning_is_no_text(text, expected):
         ),
         ("house\t", "line 2 of terms.tsv, 'house.t'"),
         ("\tHaus", "line 2 of terms.tsv"),
+        ("\u200b\tHaus", "line 2 of terms.tsv"),
         ("house\tHaus\tn.", "line 2 of terms.tsv"),
         (
             "boat\tKahn",

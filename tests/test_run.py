@@ -312,7 +312,7 @@ def test_perplexity_is_of_all_references_and_leaves_out_pairs_with_a_blank_side(
     expected = perplexity(translator, *map(list, zip(*pairs, strict=True)))
     lines = [sources[0], sources[1], sources[3]], [references[0], "", references[3]], [references[2], references[3], ""]
     assert perplexity(translator, *lines) == pytest.approx(expected, rel=1e-5)
-    assert math.isnan(perplexity(translator, ["", "one"], ["eins", "\t"]))
+    assert math.isnan(perplexity(translator, ["", "one", "\u200b"], ["eins", "\t", "zwei"]))
 
 
 @pytest.mark.parametrize("which", ["average", "best", "latest"])

@@ -381,7 +381,7 @@ def test_no_sentences_give_nothing(service):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("blank", ["", " ", "    "])
+@pytest.mark.parametrize("blank", ["", "    ", "\t\xa0", "\u200b\u3000"], ids=ascii)
 def test_a_blank_line_gives_an_empty_line_of_score_0(service, blank):
     found = translated(
         service, [{"text": "one", "alignment": True}, {"text": blank, "n_best": 3, "prefix": "zwei", "alignment": True}]

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from t2t_keras.config import BOS, EOS, PAD, UNK, DataConfig
 from t2t_keras.text import byte_pairs, vocabulary
+from t2t_keras.text.lines import is_blank
 from t2t_keras.text.subwords import draw_sample
 from t2t_keras.text.word_pieces import WordPieces
 
@@ -70,7 +71,7 @@ def round_trip(subwords, lines: list[str]) -> list[str]:
 
 
 def single_spaced(line: str) -> str:
-    return re.sub(" +", " ", line).strip(" ")
+    return "" if is_blank(line) else re.sub(" +", " ", line).strip(" ")
 
 
 def nasty_lines(count: int, seed: int) -> list[str]:
@@ -104,6 +105,15 @@ def test_every_sequence_of_four_characters_around_the_escape_comes_back_as_it_wa
 
 def test_doubled_and_edge_spaces_are_what_is_lost(subwords):
     assert round_trip(subwords, ["  the  fox ", " ", "a \u00a0 b"]) == ["the fox", "", "a \u00a0 b"]
+
+
+@pytest.mark.parametrize("line", ["", "  ", "\t", "\xa0", "\u3000", "\u200b", "\u2028 \xad", "\u200f" * 400], ids=ascii)
+def test_a_blank_line_has_an_end_token_only(subwords, line):
+    """Story: a line of a tab or of U+200B was translated, and trained on."""
+    ids, truncated = subwords.cut(tf.constant([line, "the", line + "the"]), 9)
+    assert subwords.is_blank(ids).numpy().tolist() == [True, False, False] and ids[0].numpy().tolist() == [EOS]
+    assert not truncated[0] and subwords.words([line]).row_lengths()[0] == 0
+    assert subwords.sentences([line.encode()])[0].tolist() == [EOS]
 
 
 def test_special_ids_are_those_of_the_config(subwords):

@@ -21,7 +21,7 @@ from t2t_keras.serving.signatures import Signatures
 from t2t_keras.text.byte_pairs import BytePairs, learn
 
 VOCAB_SIZE = 330
-BLANKS = ["", " ", "   "]
+BLANKS = ["", "   ", "\t", "\xa0\u200b"]
 
 
 def english(number: int) -> list[str]:

@@ -84,13 +84,16 @@ def _sentences() -> list[tuple[int, str, str | None]]:
     Raises:
         ValueError: there is no sentence, or not a target for each source.
     """
+    from t2t_keras.text import lines
+
     sources = _read(_INPUT.value)
     targets = _read(_TARGET.value) if _TARGET.value else [None] * len(sources)
     if len(sources) != len(targets):
         raise ValueError(
             f"Expected as many lines in --target as sentences. Received: {len(targets):,} and {len(sources):,}."
         )
-    found = [(number, *pair) for number, pair in enumerate(zip(sources, targets, strict=True), 1) if pair[0].strip()]
+    pairs = enumerate(zip(sources, targets, strict=True), 1)
+    found = [(number, *pair) for number, pair in pairs if not lines.is_blank(pair[0])]
     if not found:
         raise ValueError("Expected one sentence or more. Received none.")
     return found

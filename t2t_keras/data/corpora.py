@@ -24,7 +24,7 @@ from t2t_keras.config import TEXTS, DataConfig
 from t2t_keras.data import builtin_corpus
 from t2t_keras.system.files import describe
 from t2t_keras.system.log import logger
-from t2t_keras.text.lines import bounded, check_is_text, not_utf8, uncompressed
+from t2t_keras.text.lines import bounded, check_is_text, is_blank, not_utf8, uncompressed
 
 Pair = tuple[bytes, ...]  # A line of each side; most often two.
 Hashes = dict[pathlib.Path, str]  # SHA-256 by file.
@@ -431,9 +431,9 @@ def _aligned(
                 good = False
         if not good:
             report.not_utf8 += 1
-        elif documents and not any(line.strip() for _, _, line in lines):
+        elif documents and all(is_blank(line) for _, _, line in lines):
             yield (b"",) * len(lines)
-        elif not all(line.strip() for _, _, line in lines):
+        elif any(is_blank(line) for _, _, line in lines):
             report.empty += 1
         else:
             report.pairs += 1
@@ -496,11 +496,11 @@ def tfds_pairs(data: DataConfig, split: str, report: Report) -> Iterator[Pair]:
         pair = tuple(
             b" ".join(example[language].split(b"\n")) for language in (data.source_language, data.target_language)
         )
-        if all(side.strip() for side in pair):
+        if any(map(is_blank, pair)):
+            report.empty += 1
+        else:
             report.pairs += 1
             yield pair
-        else:
-            report.empty += 1
 
 
 def _names(data: DataConfig, split: str, sides: tuple[str, ...]) -> tuple[str, ...]:

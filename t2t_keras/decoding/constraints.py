@@ -20,6 +20,7 @@ import tensorflow as tf
 from t2t_keras.config import PAD
 from t2t_keras.decoding.search_hooks import IMPOSSIBLE, Scorer, Selector, largest
 from t2t_keras.model.beams import follow
+from t2t_keras.text.lines import BLANK
 from t2t_keras.text.phrases import JOINER, MAX_PHRASES, MAX_SUBWORDS, SEPARATOR
 from t2t_keras.text.subwords import Subwords
 
@@ -60,7 +61,7 @@ def read(tokenizer: Subwords, text, kept=None) -> tuple:
         longest: [B] int32, the number of sub-words of its longest phrase, counted up to one more than allowed.
     """
     phrases = tf.strings.split(tf.strings.regex_replace(text, r"\s*[\t\n]\s*", SEPARATOR), SEPARATOR)
-    phrases = tf.ragged.boolean_mask(phrases, tf.strings.strip(phrases) != "")
+    phrases = tf.ragged.boolean_mask(phrases, ~tf.strings.regex_full_match(phrases, f"{JOINER}?{BLANK}"))
     kept = kept if kept is None else tf.gather(kept, phrases.value_rowids())
     words = tokenizer.words(phrases.values, MAX_SUBWORDS + 1, kept)
     follows = tf.strings.regex_full_match(phrases.values, f"{JOINER}.*")

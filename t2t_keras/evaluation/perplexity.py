@@ -5,6 +5,7 @@ import math
 import tensorflow as tf
 
 from t2t_keras.decoding.translator import Translator
+from t2t_keras.text.lines import is_blank
 
 PAIRS = 512  # Pairs to tokenise at once.
 _LONGEST = 2**15  # Longer sentences are cut to this number of sub-words.
@@ -31,9 +32,7 @@ def perplexity(translator: Translator, sources: list[str], *references: list[str
     Returns:
         A number of at least 1. Pairs with a blank side are ignored; NaN if there is no other pair.
     """
-    pairs = [
-        pair for side in references for pair in zip(sources, side, strict=True) if all(line.strip() for line in pair)
-    ]
+    pairs = [pair for side in references for pair in zip(sources, side, strict=True) if not any(map(is_blank, pair))]
     if not pairs:
         return math.nan
     pairs.sort(key=lambda pair: len(pair[1]))  # Similar lengths need little padding.

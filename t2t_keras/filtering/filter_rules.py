@@ -4,6 +4,7 @@ import unicodedata
 from collections.abc import Callable
 
 from t2t_keras.config import FilterConfig
+from t2t_keras.text.lines import is_blank
 
 SIDES = ("source", "target")
 ADDED_CHARACTERS = 10  # To both sides before their ratio is taken: short text varies more.
@@ -101,7 +102,7 @@ class Rules:
     def verdict(self, source: str, target: str) -> Verdict:
         """Returns the first rule that a pair breaks and what it measured, or `None`."""
         config, pair = self._config, (source, target)
-        if not all(side.strip() for side in pair):
+        if any(map(is_blank, pair)):
             return "empty", 0
         longest = max(map(len, pair))
         if config.max_characters and longest > config.max_characters:

@@ -24,6 +24,7 @@ from t2t_keras.filtering.filter_rules import SIDES, Rules, Verdict, normalized
 from t2t_keras.runs import run_folder
 from t2t_keras.system import files
 from t2t_keras.system.log import logger
+from t2t_keras.text.lines import is_blank
 
 RULES = (
     *("not_utf8", "empty", "characters", "length_ratio", "letters", "script", "copy", "language"),
@@ -113,9 +114,9 @@ def _median_ratio(pairs: list[corpora.Pair]) -> float:
     ratios = []
     for pair in pairs:
         with contextlib.suppress(UnicodeDecodeError):
-            source, target = (len(side.decode().strip()) for side in pair)
-            if source and target:
-                ratios.append(target / source)
+            source, target = (side.decode().strip() for side in pair)
+            if not (is_blank(source) or is_blank(target)):
+                ratios.append(len(target) / len(source))
     return statistics.median(ratios) if ratios else 1.0
 
 

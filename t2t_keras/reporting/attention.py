@@ -19,7 +19,7 @@ from t2t_keras.layers.masks import shift_right
 from t2t_keras.model.ensemble import Ensemble
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.system.compat import replaced_calls
-from t2t_keras.text.lines import one_line
+from t2t_keras.text.lines import is_blank, one_line
 from t2t_keras.text.subwords import Subwords
 
 KINDS = ("encoder", "decoder", "cross")
@@ -193,7 +193,7 @@ def _aligned(model, source, target) -> list[np.ndarray]:
 
 def _ids(tokenizer: Subwords, name: str, text: str, longest: int, kept) -> list[int]:
     """The sub-words of a sentence with the end token."""
-    if not text.strip():
+    if is_blank(text):
         raise ValueError(f"Expected a {name} sentence. Received a blank one.")
     ids, cut = tokenizer.cut(tf.constant([one_line(text)]), longest, kept)
     if cut[0]:

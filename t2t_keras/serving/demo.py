@@ -10,6 +10,7 @@ import dataclasses
 import io
 import json
 import pathlib
+import re
 import threading
 import time
 import urllib.parse
@@ -20,6 +21,7 @@ from werkzeug.serving import BaseWSGIServer, ThreadedWSGIServer, WSGIRequestHand
 from werkzeug.wrappers import Request, Response
 
 from t2t_keras.system.log import logger
+from t2t_keras.text.lines import is_blank, single_spaced
 from t2t_keras.text.phrases import joined
 
 PAGE = pathlib.Path(__file__).with_name("demo.html")
@@ -203,11 +205,11 @@ class Demo:
                 "Expected text, prefix, constraints, avoid and page as strings and number as a whole number."
             )
         lists = {
-            name: [" ".join(line.split()) for line in lines.splitlines() if line.strip()]
+            name: [single_spaced(line) for line in re.split("[\r\n]+", lines) if not is_blank(line)]
             for name, lines in lists.items()
         }
         phrases = {name: lines for name, lines in lists.items() if lines}
-        text, prefix = (" ".join(each.split()) for each in (text, prefix))
+        text, prefix = map(single_spaced, (text, prefix))
         with self._newest_lock:
             self._newest[page] = max(number, self._newest.pop(page, number))
             while len(self._newest) > 100:  # Pages that were closed.
@@ -216,7 +218,7 @@ class Demo:
             if self._newest.get(page, number) > number:
                 return self._json({"error": "A newer sentence arrived."}, 409)
             try:
-                found = self._translate(text, prefix, self._n_best, **phrases) if text else []
+                found = self._translate(text, prefix, self._n_best, **phrases) if not is_blank(text) else []
             except (ValueError, OSError) as error:
                 return self._json({"error": str(error)}, 422)
         return self._json({"number": number, "translations": [dataclasses.asdict(each) for each in found]})

@@ -13,6 +13,7 @@ from t2t_keras.decoding import process_environment
 from t2t_keras.runs import checkpoint, export_folder, run_folder
 from t2t_keras.system import files
 from t2t_keras.text import phrases, piece_file
+from t2t_keras.text.lines import is_blank
 
 READ_AHEAD = 4096  # Lines that are sorted by length together.
 
@@ -332,7 +333,7 @@ def _with_tags_checked(texts: Iterable[str], tags: list[str], warn: Callable[[st
     """
     begins, warned = tuple(f"{tag} " for tag in tags), not tags or not all(tags)
     for number, text in enumerate(texts, first):
-        if not warned and text.strip() and not text.startswith(begins):
+        if not warned and not is_blank(text) and not text.startswith(begins):
             warned = True
             warn(
                 f"Line {number}: expected a tag at the beginning, {' or '.join(tags)}, as in the text that the model "

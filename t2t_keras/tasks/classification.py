@@ -9,6 +9,7 @@ import numpy as np
 
 from t2t_keras.config import BOS
 from t2t_keras.runs.task import LOSS, Column, Metric, Renewal, Task
+from t2t_keras.text.lines import is_blank
 
 
 class Classification(Task):
@@ -107,7 +108,7 @@ def read(lines: list[str], name: str) -> list[tuple[str, ...]]:
     """
     found = []
     for number, line in enumerate(lines, 1):
-        if line.strip():
+        if not is_blank(line):
             try:
                 found.append(tuple(field.decode() for field in parse(line.encode())))
             except ValueError as error:
@@ -124,7 +125,7 @@ def parse(line: bytes) -> tuple[bytes, ...]:
         ValueError: it has others than two or three fields, or an empty one.
     """
     fields = tuple(field.strip() for field in line.split(b"\t"))
-    if len(fields) not in (2, 3) or not all(fields):
+    if len(fields) not in (2, 3) or any(map(is_blank, fields)):
         expected = "a label and one sentence or two, with tabs between them"
         raise ValueError(f"Expected {expected}, on each line. Received: {line.decode(errors='replace')!r:.100}.")
     return fields

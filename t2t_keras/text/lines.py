@@ -8,6 +8,7 @@ import gzip
 import io
 import os
 import pathlib
+import re
 import sys
 import zlib
 from collections.abc import Iterator
@@ -29,6 +30,22 @@ _NOT_TEXT = {
 }
 # Bytes: 30 for each of 32,768 sub-words. A file without line ends would be one line, and take all memory.
 MAX_LINE = 2**20
+# Matches a blank line, in Python and in a graph: whitespace of Unicode and its format characters, such as U+200B.
+BLANK = (
+    "[\t-\r\x1c-\x20\x85\xa0\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u1680\u180e\u2000-\u200f\u2028-\u202f"
+    "\u205f-\u2064\u2066-\u206f\u3000\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f]*"
+)
+
+
+def is_blank(text: str | bytes) -> bool:
+    """Returns whether a text has nothing but whitespace and format characters."""
+    return bool(re.fullmatch(BLANK, text if isinstance(text, str) else text.decode("utf-8", "replace")))
+
+
+def single_spaced(text: str) -> str:
+    """Returns a text on one line, with one space between words. Other spaces of Unicode, such as NBSP, stay."""
+    return " ".join(re.findall(r"\S+", text, re.ASCII))
 
 
 def uncompressed(file: io.BufferedReader) -> BinaryIO:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from t2t_keras.config import patterns
+from t2t_keras.text.lines import is_blank, single_spaced
 
 SEPARATOR = "\t"
 JOINER = "￭"  # Begins a phrase that must follow the text before it without a space, as in OpenNMT's Tokenizer.
@@ -30,7 +31,7 @@ def joined(phrases: Sequence[str], name: str) -> str:
     if not isinstance(phrases, list | tuple) or not all(isinstance(phrase, str) for phrase in phrases):
         raise ValueError(f"{name}: expected a list of phrases. Received: {phrases!r:.80}.")
     for phrase in phrases:
-        if not phrase.removeprefix(JOINER).strip() or re.search(r"[\t\n]", phrase):
+        if is_blank(phrase.removeprefix(JOINER)) or re.search(r"[\t\n]", phrase):
             raise ValueError(
                 f"{name}: expected phrases of one or more words, without tabs and line ends. Received: {phrase!r:.80}."
             )
@@ -128,10 +129,10 @@ class Terms:
         """
         translations: dict[str, str] = {}
         for number, line in enumerate(lines, 1):
-            fields = [" ".join(field.split()) for field in line.split("\t")]
-            if not any(fields):
+            if is_blank(line):
                 continue
-            if len(fields) != 2 or not all(fields):
+            fields = [single_spaced(field) for field in line.split("\t")]
+            if len(fields) != 2 or any(map(is_blank, fields)):
                 received = f"line {number:,} of {name}, {line[:80]!r}"
                 raise ValueError(
                     f"Expected a term, a tab and its translation in each line of the terms. Received: {received}."
@@ -223,7 +224,7 @@ class Kept:
         return [
             JOINER * (start > 0 and not text[start - 1].isspace()) + match
             for start, match in matches
-            if match.strip() and not re.search(r"[\t\n]", match)
+            if not is_blank(match) and not re.search(r"[\t\n]", match)
         ]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.config import EOS
+from t2t_keras.text.lines import BLANK
 from t2t_keras.text.placeholders import Placeholders, common
 
 BYTES_PER_PIECE = 64  # Maximum: pieces have up to 16 characters.
@@ -28,7 +29,7 @@ class Subwords(tf.Module, abc.ABC):
     """Converts text to ids and back, in the graph.
 
     `detokenize(tokenize(x)) == x` for every line of valid UTF-8 without leading, trailing or repeated spaces, unless
-    the sub-words were learned with normalization.
+    the sub-words were learned with normalization, or the line is blank: then it is empty, see `lines.is_blank`.
 
     Args:
         model: the content of the file with the sub-words.
@@ -130,6 +131,7 @@ class Subwords(tf.Module, abc.ABC):
 
     def words(self, text, max_length: int = 0, kept=None) -> tf.RaggedTensor:
         """Converts text to at most `max_length` ids, without a language and EOS; see `tokenize`."""
+        text = _without_blanks(text)
         if kept is not None:
             text = self.placeholders.replace(text, kept)
         if max_length:
@@ -169,6 +171,7 @@ class Subwords(tf.Module, abc.ABC):
         Returns:
             [B, (length)] int32, ragged; and [B] boolean, whether a sentence was truncated.
         """
+        text = _without_blanks(text)
         if kept is not None:
             text = self.placeholders.replace(text, kept)
         ids = self.tokenize(text, max_length=longest + 1)
@@ -182,6 +185,11 @@ class Subwords(tf.Module, abc.ABC):
         """
         text = self._decode(tf.ragged.boolean_mask(ids, ids > EOS))
         return text if kept is None else self.placeholders.restore(text, kept)
+
+
+def _without_blanks(text):
+    """Replaces blank sentences by empty ones: [B] string → [B] string."""
+    return tf.where(tf.strings.regex_full_match(text, BLANK), "", text)
 
 
 def _in_word(character: str) -> bool:
