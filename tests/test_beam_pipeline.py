@@ -32,7 +32,7 @@ def data(tmp_path, monkeypatch) -> DataConfig:
 
 def run(data: DataConfig, folder: pathlib.Path, seed: int = 1, **beam_options) -> dict[str, bytes]:
     write = beam_pipeline.writer(**beam_options) if beam_options else prepare.write
-    prepare.prepare(data, VOCAB, seed, folder, registry.task("translation"), write_train=write)
+    prepare.Preparation(data, VOCAB, seed, folder, registry.task("translation")).run(write)
     return contents(folder)
 
 

@@ -93,7 +93,7 @@ def test_sub_words_are_learned_from_the_sentences_alone(tmp_path):
     for split in ("train", "valid"):
         (tmp_path / split).write_text("positive\tThe ship\tThe wave\nnegative\tThe barn\n" * 50)
     data = DataConfig(train_source=str(tmp_path / "train"), valid_source=str(tmp_path / "valid"))
-    prepare.prepare(data, 290, 1, tmp_path / "data", classification.Classification())
+    prepare.Preparation(data, 290, 1, tmp_path / "data", classification.Classification()).run()
     pieces = vocabulary.load((tmp_path / "data/subwords.model").read_bytes()).pieces
     assert "▁The" in pieces and not any("pos" in piece or "neg" in piece or "\t" in piece for piece in pieces)
 

@@ -276,7 +276,7 @@ def test_preparing_refuses_a_link_in_the_data_folder(tmp_path, outside, name):
     (folder / name).symlink_to(outside.parent)
     data = t2t_keras.DataConfig(dataset="builtin", builtin_pairs=200)
     with pytest.raises(ValueError, match=f"no links. Received: {folder / name}, a link to {outside.parent}"):
-        prepare.prepare(data, 300, 1, folder, run_options.Options().task)
+        prepare.Preparation(data, 300, 1, folder, run_options.Options().task).run()
     assert [path.name for path in outside.parent.iterdir()] == ["mine"]
 
 

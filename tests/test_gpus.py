@@ -82,7 +82,7 @@ def test_an_export_is_loaded_with_memory_that_grows(machine, monkeypatch, tmp_pa
 @pytest.mark.parametrize("program", ["prepare", "data_service", "a worker of Beam"])
 def test_what_prepares_or_reads_data_sees_no_gpu(machine, monkeypatch, program):
     asked = machine((8, 0))
-    monkeypatch.setattr(prepare, "prepare", used)
+    monkeypatch.setattr(prepare.Preparation, "run", used)
     monkeypatch.setattr(vocabulary, "load", used)
     monkeypatch.setattr(data_service, "_PORT", types.SimpleNamespace(value=1))
     monkeypatch.setattr(data_service, "_HOST", types.SimpleNamespace(value="localhost"))

@@ -20,6 +20,7 @@ import programs
 import pytest
 
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.data import prepare
 from t2t_keras.experiments import grid, grid_report, series
 from t2t_keras.experiments.grid import Scoring
 from t2t_keras.experiments.grid_report import Result
@@ -428,7 +429,7 @@ def test_a_finished_run_of_other_text_is_refused(tmp_path, trained, monkeypatch,
     train(tmp_path, 1, source_vocab_size=source_vocab_size)
     calls = []
     monkeypatch.setattr(series.run_folder, "check_data", lambda *given: calls.append(given))
-    monkeypatch.setattr(series.prepare, "check_folder", lambda *given: calls.append(given))
+    monkeypatch.setattr(series.prepare.Preparation, "check", lambda preparation: calls.append(preparation))
     data = tmp_path / "base/seed1/data"
     data.mkdir()
     (data / "corpus.json").touch()
@@ -439,7 +440,10 @@ def test_a_finished_run_of_other_text_is_refused(tmp_path, trained, monkeypatch,
     options = runs(1, source_vocab_size=source_vocab_size)["base/seed1"]
     folder = tmp_path / "base/seed1"
     expected = [(folder, data / "subwords.model", data / "train/records.tsv", own_source)]
-    assert calls == [*expected, (data, options.data, options.model.vocab_size, 1, options.task, source_vocab_size)]
+    assert calls == [
+        *expected,
+        prepare.Preparation(options.data, options.model.vocab_size, 1, data, options.task, source_vocab_size),
+    ]
     (folder / grid.RESULT).unlink()
     (folder / "checkpoints").mkdir()
     (folder / "checkpoints/step-000000010.json").touch()

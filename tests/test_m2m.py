@@ -368,24 +368,24 @@ def test_languages_of_a_data_folder_are_those_that_it_was_prepared_with(run, tmp
     }
     size = loading.load(run).tokenizer.vocab_size
     data = DataConfig(**text, **files, subwords="sentencepiece", source_language="fra_Latn")
-    prepare.prepare(data, size, 1, tmp_path / "data", run_options.Options().task)
+    prepare.Preparation(data, size, 1, tmp_path / "data", run_options.Options().task).run()
     found = [
         piece_file.unpack((tmp_path / "data" / name).read_bytes()).language
         for name in (run_folder.SOURCE_SUBWORDS, run_folder.SUBWORDS)
     ]
     assert found == ["fra_Latn", "deu_Latn"]
     with pytest.raises(ValueError, match="`source_language` was fra_Latn, and is now ace_Latn"):
-        prepare.prepare(
+        prepare.Preparation(
             dataclasses.replace(data, source_language="ace_Latn"),
             size,
             1,
             tmp_path / "data",
             run_options.Options().task,
-        )
+        ).run()
     with pytest.raises(ValueError, match="`target_language`: Expected one of the 5 languages.*Did you mean deu_Latn"):
-        prepare.prepare(
+        prepare.Preparation(
             dataclasses.replace(data, target_language="deu"), size, 1, tmp_path / "other", run_options.Options().task
-        )
+        ).run()
 
 
 # The program.

@@ -661,7 +661,7 @@ def steps_beyond_source(lab, config) -> int:
 def prepares(lab, config) -> types.SimpleNamespace:
     folder = lab.fresh()
     try:
-        prepare.prepare(config, 320, 1, folder, toy.TASK)
+        prepare.Preparation(config, 320, 1, folder, toy.TASK).run()
     except ValueError as error:
         return types.SimpleNamespace(
             error=str(error), pieces=(), train=[], valid=[], report={}, subwords=b"", source_subwords=b"", longest=0

@@ -470,24 +470,26 @@ def test_a_parent_is_not_added_to_a_run_that_has_started(folder, tmp_path):
 def test_given_sub_words_are_a_part_of_what_a_folder_was_prepared_with(folder, tmp_path):
     file = folder / "parent/subwords.model"
     data = DataConfig(dataset="builtin", builtin_pairs=300, subwords_file=str(file))
-    prepare.prepare(data, 340, 1, tmp_path / "data", registry.task("translation"))
+    prepare.Preparation(data, 340, 1, tmp_path / "data", registry.task("translation")).run()
     assert (tmp_path / "data/subwords.model").read_bytes() == file.read_bytes()
-    prepare.prepare(data, 340, 1, tmp_path / "data", registry.task("translation"))
+    prepare.Preparation(data, 340, 1, tmp_path / "data", registry.task("translation")).run()
     with pytest.raises(ValueError, match=re.escape("`subwords_file` was subwords.model")):
-        prepare.prepare(
+        prepare.Preparation(
             DataConfig(dataset="builtin", builtin_pairs=300), 340, 1, tmp_path / "data", registry.task("translation")
-        )
+        ).run()
     gone = dataclasses.replace(data, subwords_file=str(tmp_path / "gone" / file.name))
-    prepare.prepare(gone, 340, 1, tmp_path / "data", registry.task("translation"))  # The folder has its sub-words.
+    prepare.Preparation(
+        gone, 340, 1, tmp_path / "data", registry.task("translation")
+    ).run()  # The folder has its sub-words.
     with pytest.raises(FileNotFoundError, match="other.model"):
         other = dataclasses.replace(data, subwords_file=str(tmp_path / "other.model"))
-        prepare.prepare(other, 340, 1, tmp_path / "data", registry.task("translation"))
+        prepare.Preparation(other, 340, 1, tmp_path / "data", registry.task("translation")).run()
     (tmp_path / "damaged").write_bytes(b"not sub-words")
     with pytest.raises(ValueError, match="Expected a file of sub-words as `subwords_file`"):
-        prepare.prepare(
+        prepare.Preparation(
             DataConfig(dataset="builtin", subwords_file=str(tmp_path / "damaged")),
             340,
             1,
             tmp_path / "other",
             registry.task("translation"),
-        )
+        ).run()

@@ -328,7 +328,7 @@ def data(tmp_path) -> DataConfig:
 
 
 def prepared(data: DataConfig, folder) -> None:
-    prepare.prepare(data, VOCAB_SIZE, 1, folder, registry.task("translation"))
+    prepare.Preparation(data, VOCAB_SIZE, 1, folder, registry.task("translation")).run()
 
 
 def test_prepared_data_have_placeholders_and_say_in_how_many_pairs(data, tmp_path):
@@ -364,7 +364,7 @@ def test_sub_words_that_are_learned_for_the_source_alone_do_not_fit_a_file_with_
     with pytest.raises(
         ValueError, match="^Expected source and target sub-words with the same placeholders .* Give `subwords_file` and"
     ):
-        prepare.prepare(given, VOCAB_SIZE, 1, tmp_path / "data", task, source_vocab_size=320)
+        prepare.Preparation(given, VOCAB_SIZE, 1, tmp_path / "data", task, source_vocab_size=320).run()
 
 
 def test_patterns_that_no_pair_shares_and_that_re2_does_not_know_are_reported(data, tmp_path):

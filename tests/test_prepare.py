@@ -72,7 +72,7 @@ def folder(tmp_path) -> pathlib.Path:
 
 def run(data: DataConfig, folder: pathlib.Path, vocab_size: int = VOCAB, seed: int = 1) -> list[str]:
     with logged() as said:
-        prepare.prepare(data, vocab_size, seed, folder, registry.task("translation"))
+        prepare.Preparation(data, vocab_size, seed, folder, registry.task("translation")).run()
     return said
 
 
@@ -145,7 +145,7 @@ def test_records_that_another_process_packs_leave_no_trace(data, folder, tmp_pat
     monkeypatch.setattr(tf.config, "threading", mock.Mock())
     monkeypatch.setattr(prepare, "hide_gpus", lambda: asked.append("no GPU"))
     write = functools.partial(prepare.write, number=3)
-    prepare.prepare(data, VOCAB, 1, tmp_path / "packed", registry.task("translation"), write_train=write)
+    prepare.Preparation(data, VOCAB, 1, tmp_path / "packed", registry.task("translation")).run(write)
     assert asked == [3, "no GPU"] and contents(tmp_path / "packed") == contents(folder)
     called = [mock.call.set_intra_op_parallelism_threads(1), mock.call.set_inter_op_parallelism_threads(1)]
     assert tf.config.threading.mock_calls == called, "processes do not take each other's cores"
@@ -165,7 +165,7 @@ def test_every_number_of_processes_writes_the_same_bytes(data, folder, tmp_path,
     run(data, folder)
     monkeypatch.setattr(prepare, "PAIRS_AT_ONCE", 7)
     write = functools.partial(prepare.write, number=number)
-    prepare.prepare(data, VOCAB, 1, tmp_path / "again", registry.task("translation"), write_train=write)
+    prepare.Preparation(data, VOCAB, 1, tmp_path / "again", registry.task("translation")).run(write)
     assert contents(tmp_path / "again") == contents(folder)
 
 
@@ -184,7 +184,7 @@ def test_a_folder_whose_worker_was_killed_is_made_again(data, folder, tmp_path, 
         return prepare.write(arguments[0], pairs(), *arguments[2:], number=2, **options)
 
     with pytest.raises(OSError, match="^Expected 2 processes that share the work.*Give fewer `processes`"):
-        prepare.prepare(data, VOCAB, 1, folder, registry.task("translation"), write_train=write)
+        prepare.Preparation(data, VOCAB, 1, folder, registry.task("translation")).run(write)
     assert not (folder / prepare.CORPUS).exists()
     run(data, folder)
     run(data, tmp_path / "whole")
@@ -717,9 +717,9 @@ def test_a_folder_that_was_killed_half_way_is_made_again(data, folder, tmp_path,
         elif killed_at.endswith("shards"):
             patch.setattr(shards, "write", kill_split(killed_at.split()[0], shards.write))
         elif killed_at == "valid text":
-            patch.setattr(prepare, "_write_text", kill)
+            patch.setattr(prepare.Preparation, "_write_text", kill)
         elif killed_at == "corpus.json":
-            patch.setattr(prepare, "_options", kill)
+            patch.setattr(prepare.Preparation, "_options", kill)
         else:
             patch.setattr(os, "fsync", kill)  # Written under another name, and not yet on disk.
         run(data, folder)
@@ -814,7 +814,7 @@ def test_text_that_cannot_be_read_is_not_taken_for_a_folder_that_cannot_be_writt
         raise OSError(f"Could not read line 7 of {data.train_source} (Input/output error).")
 
     with pytest.raises(OSError, match=r"^Could not read line 7"):
-        prepare.prepare(data, VOCAB, 1, folder, registry.task("translation"), write_train=write_from_a_broken_disk)
+        prepare.Preparation(data, VOCAB, 1, folder, registry.task("translation")).run(write_from_a_broken_disk)
 
 
 def test_an_error_of_the_system_is_of_the_folder_only_if_it_names_a_file_in_it(data, folder):
@@ -827,7 +827,7 @@ def test_an_error_of_the_system_is_of_the_folder_only_if_it_names_a_file_in_it(d
             raise PermissionError(13, "Permission denied", name)
 
         with pytest.raises(OSError, match=told):
-            prepare.prepare(data, VOCAB, 1, folder, registry.task("translation"), write_train=write)
+            prepare.Preparation(data, VOCAB, 1, folder, registry.task("translation")).run(write)
 
 
 # Two at a time.
@@ -860,7 +860,7 @@ def run_beside(holder, data: DataConfig, folder: pathlib.Path, end) -> list[str]
             threading.Timer(0.5, finish).start()
 
     with logged(act) as said:
-        prepare.prepare(data, VOCAB, 1, folder, registry.task("translation"))
+        prepare.Preparation(data, VOCAB, 1, folder, registry.task("translation")).run()
     assert said[0].startswith(f"{folder} is in use by process {holder.pid} on ")
     return said[1:]
 

@@ -415,7 +415,7 @@ def test_text_without_documents_is_refused(tmp_path, split):
     names = {"train": "training", "valid": "validation"}
     expected = f"Expected documents with a blank line between them. Received: {names[split]} text without one."
     with pytest.raises(ValueError, match=re.escape(expected)):
-        prepare.prepare(data, 300, 1, tmp_path / "data", TASK)
+        prepare.Preparation(data, 300, 1, tmp_path / "data", TASK).run()
 
 
 @pytest.mark.parametrize(
@@ -441,9 +441,9 @@ def test_text_without_two_documents_is_refused(tmp_path, split, text, received):
         "text. "
     )
     with pytest.raises(ValueError, match=re.escape(f"{expected}Received: {received}.")):
-        prepare.prepare(
+        prepare.Preparation(
             dataclasses.replace(data, subwords_file=str(tmp_path / "subwords.model")), size, 1, tmp_path / "data", TASK
-        )
+        ).run()
 
 
 def test_messages_count_sentences_and_records_but_no_blank_lines(tmp_path, messages, monkeypatch):
@@ -456,7 +456,7 @@ def test_messages_count_sentences_and_records_but_no_blank_lines(tmp_path, messa
     data = DataConfig(
         train_source=str(tmp_path / "train"), valid_source=str(tmp_path / "valid"), subwords_file=str(file)
     )
-    prepare.prepare(data, vocabulary.load(file.read_bytes()).vocab_size, 1, tmp_path / "data", TASK)
+    prepare.Preparation(data, vocabulary.load(file.read_bytes()).vocab_size, 1, tmp_path / "data", TASK).run()
     sentences = len(list(filter(None, lines["train"])))
     info = shards.read_info(tmp_path / "data/train")
     each = f"{info['tokens_tokens'] / info['pairs']:.1f}"

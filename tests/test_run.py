@@ -147,7 +147,7 @@ def prepared(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("prepared")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "PAIRS_PER_RECORD", 100)
-        prepare.prepare(DATA, MODEL.vocab_size, TRAIN.seed, folder, registry.task("translation"))
+        prepare.Preparation(DATA, MODEL.vocab_size, TRAIN.seed, folder, registry.task("translation")).run()
     return folder
 
 
@@ -480,9 +480,9 @@ def test_sub_words_of_other_data_are_refused(run, tmp_path):
     """The same number of them, learned from other text: every id would mean something else."""
     model_dir, _, _ = run
     before = contents(model_dir)
-    prepare.prepare(
+    prepare.Preparation(
         DataConfig(dataset="builtin", builtin_pairs=200), MODEL.vocab_size, 1, tmp_path, registry.task("translation")
-    )
+    ).run()
     with pytest.raises(ValueError, match="other sub-words"):
         train(model_dir, data=DataConfig(), data_dir=tmp_path)
     assert contents(model_dir) == before

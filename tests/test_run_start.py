@@ -203,7 +203,7 @@ def test_where_there_are_no_weights_anything_may_change_and_is_announced(tmp_pat
 
 
 def test_text_under_another_name_is_left_to_those_who_read_it(tmp_path):
-    """The same file may be elsewhere now; `prepare.check_folder` compares what is in it."""
+    """The same file may be elsewhere now; `Preparation.check` compares what is in it."""
     write(tmp_path)
     assert changes(tmp_path, {"train_source": "/abs/a.en"}) == "`train_source` a.en → /abs/a.en"
 

@@ -43,8 +43,8 @@ def data(tmp_path) -> DataConfig:
     )
 
 
-def prepared(data: DataConfig, folder: pathlib.Path, **options) -> pathlib.Path:
-    prepare.prepare(data, seed=1, folder=folder, task=TASK, **{**SIZES, **options})
+def prepared(data: DataConfig, folder: pathlib.Path, write_train=prepare.write, **options) -> pathlib.Path:
+    prepare.Preparation(data, seed=1, folder=folder, task=TASK, **{**SIZES, **options}).run(write_train)
     return folder
 
 
@@ -184,7 +184,7 @@ def test_a_new_run_has_the_sizes_that_its_data_was_prepared_with(folder, tmp_pat
 
 def test_data_without_sub_words_of_the_source_are_not_for_a_run_that_has_some(tmp_path):
     data = DataConfig(dataset="builtin", builtin_pairs=300)
-    prepare.prepare(data, 330, 1, tmp_path / "data", TASK)
+    prepare.Preparation(data, 330, 1, tmp_path / "data", TASK).run()
     with pytest.raises(ValueError, match="Expected source_vocab_size=0, with which .* Received: source_vocab_size=330"):
         resolved(tmp_path / "new", tmp_path / "data", source_vocab_size=330)
     assert resolved(tmp_path / "new", tmp_path / "data").model.source_vocab_size == 0

@@ -39,7 +39,7 @@ def read(split: str, **options) -> list[tuple[str, str]]:
 def prepared(folder, **options):
     options = {"vocab_size": VOCAB_SIZE} | options
     sizes = {name: options.pop(name) for name in ("vocab_size", "source_vocab_size") if name in options}
-    prepare.prepare(DataConfig(**options), seed=1, folder=folder, task=registry.task("translation"), **sizes)
+    prepare.Preparation(DataConfig(**options), seed=1, folder=folder, task=registry.task("translation"), **sizes).run()
     return vocabulary.load_sides(*(path.read_bytes() for path in sorted(folder.glob("subwords*.model"))))
 
 

@@ -130,7 +130,7 @@ def test_accuracy_is_that_of_the_model_on_the_validation_set(folder):
 def test_beam_writes_the_same_files(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     data = DataConfig(train_source="train.txt", valid_source="valid.txt", max_length=60)
-    prepare.prepare(data, 300, 1, tmp_path / "beam", Tagging(), beam_pipeline.writer("DirectRunner"))
+    prepare.Preparation(data, 300, 1, tmp_path / "beam", Tagging()).run(beam_pipeline.writer("DirectRunner"))
     for path in (folder / "data/train").iterdir():
         assert (tmp_path / "beam/train" / path.name).read_bytes() == path.read_bytes(), path.name
 
@@ -139,7 +139,7 @@ def test_beam_writes_the_same_files(folder, tmp_path, monkeypatch):
 def test_data_of_another_task_is_refused(folder, monkeypatch):
     monkeypatch.chdir(folder)
     with pytest.raises(ValueError, match=re.escape("`task` was case_tagging, and is now translation")):
-        prepare.prepare(DataConfig(), 300, 1, folder / "data", registry.task("translation"))
+        prepare.Preparation(DataConfig(), 300, 1, folder / "data", registry.task("translation")).run()
 
 
 def test_a_second_side_is_refused(tmp_path):

@@ -1527,6 +1527,10 @@ def module(name, **members):
     vars(made).update(members)
     sys.modules[made.__name__] = made
 
+def preparing(prepare, write=None):
+    preparation = lambda *given: SimpleNamespace(run=lambda write: prepare(*given, write))
+    module("data.prepare", Preparation=SimpleNamespace(of=preparation), write=write)
+
 model = SimpleNamespace(config=SimpleNamespace(beam_size=9), model=None)
 loading.load = lambda **options: told("load", **options) or model
 """
@@ -1686,10 +1690,10 @@ CALLS = {
         [[["two"], {}]],
     ),
     "prepare": (
-        "module('gpus', hide=lambda: told('no GPU'))\n"
-        "module('data.prepare', write='write', prepare=lambda data, *others, **options: told(data.builtin_pairs, "
-        "*others[:3], **options))\n"
-        "module('data.beam_pipeline', writer=lambda **options: options)",
+        "module('system.tensorflow', hide_gpus=lambda: told('no GPU'))\n"
+        "preparing(lambda chosen, folder, write: told(chosen.data.builtin_pairs, chosen.model.vocab_size, "
+        "chosen.source_vocab_size, chosen.train.seed, folder, write))\n"
+        "module('beam.beam_pipeline', writer=lambda **options: options)",
         [
             "--data_dir={0}/data", "--dataset=builtin", "--builtin_pairs=50", "--vocab_size=321",
             "--source_vocab_size=322", "--seed=9"
@@ -1697,20 +1701,19 @@ CALLS = {
         + ["--beam_runner=FlinkRunner", "--beam_options=--a --b", "--beam_exchange=gs://x"],
         [
             ["no GPU", {}],
-            [50, 321, 9, "{0}/data", {"write_train": BEAM, "source_vocab_size": 322}],
+            [50, 321, 322, 9, "{0}/data", BEAM, {}],
         ],
     ),
     "prepare ": (
-        "module('gpus', hide=lambda: None)\n"
-        "module('data.prepare', write=lambda **options: told('write', **options), prepare=lambda *given, write_train, "
-        "**_: write_train())",
+        "module('system.tensorflow', hide_gpus=lambda: None)\n"
+        "preparing(lambda chosen, folder, write: write(), write=lambda **options: told('write', **options))",
         ["--data_dir={0}/data", "--dataset=builtin", "--processes=3"],
         [["write", {"number": 3}]],
     ),
     **{
         f"prepare{' ' * number}": (
-            "module('gpus', hide=lambda: None)\n"
-            "module('data.prepare', write=print, prepare=lambda data, *others, **options: told(data.subwords_file))",
+            "module('system.tensorflow', hide_gpus=lambda: None)\n"
+            "preparing(lambda chosen, folder, write: told(chosen.data.subwords_file), write=print)",
             ["--data_dir={0}/data", "--dataset=builtin", "--parent=runs/a", flag],
             [[subwords, {}]],
         )
@@ -1719,8 +1722,8 @@ CALLS = {
         )
     },
     "prepare  ": (
-        "module('gpus', hide=lambda: None)\n"
-        "module('data.prepare', write=print, prepare=lambda data, *others, **options: told(others[3].name))",
+        "module('system.tensorflow', hide_gpus=lambda: None)\n"
+        "preparing(lambda chosen, folder, write: told(chosen.task.name), write=print)",
         ["--data_dir=~/data", "--architecture=bert", "--train_source={0}/text", "--valid_source={0}/text"],
         [["pretraining", {}]],
     ),

@@ -217,7 +217,7 @@ def test_beam_and_this_process_write_the_same(tmp_path):
 
     contents = []
     for name, write in (("local", prepare.write), ("beam", beam_pipeline.writer("DirectRunner"))):
-        prepare.prepare(DATA, MODEL.vocab_size, 1, tmp_path / name, registry.task("translation"), write_train=write)
+        prepare.Preparation(DATA, MODEL.vocab_size, 1, tmp_path / name, registry.task("translation")).run(write)
         contents.append(
             {
                 path.relative_to(tmp_path / name): path.read_bytes()

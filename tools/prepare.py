@@ -69,8 +69,7 @@ def prepare() -> None:
         # Lives as long as this program, which would wait for it if it wrote to `without_noise`.
         resource_tracker.ensure_running()
     with beam.quietly() if on_beam else program.without_noise():
-        asked = chosen.data, chosen.model.vocab_size, chosen.train.seed, folder, chosen.task
-        prepare.prepare(*asked, write_train=write, source_vocab_size=chosen.source_vocab_size)
+        prepare.Preparation.of(chosen, folder).run(write)
 
 
 def main() -> None:

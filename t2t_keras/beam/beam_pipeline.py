@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -32,8 +31,7 @@ PAIRS_PER_CHUNK, BYTES_PER_CHUNK = 2**16, 2**26  # A chunk ends at the first of 
 class _Encode(beam.DoFn):
     """Tokenizes a chunk and groups its pairs by shard.
 
-    Maps the first index to (shard, (first index, [(ids, lengths) of each side])) for each shard. `ids` are concatenated
-    sentences, in the order of the text.
+    Maps the first index to (shard, (first index, `prepare.pack` of its pairs in the order of the text)) for each shard.
     """
 
     def __init__(self, exchange: str, models: tuple[bytes, ...], max_length: int, seed: int, number: int, task: Task):
@@ -52,17 +50,7 @@ class _Encode(beam.DoFn):
             if pair is not None:
                 by_shard[shard].append(pair)
         for shard, chosen in enumerate(by_shard):
-            # Concatenated, because runners are slow with many small arrays.
-            yield (
-                shard,
-                (
-                    first,
-                    [
-                        (np.concatenate(sentences), [len(ids) for ids in sentences])
-                        for sentences in zip(*chosen, strict=True)
-                    ],
-                ),
-            )
+            yield shard, (first, prepare.pack(chosen))
 
 
 class _WriteShard(beam.DoFn):
@@ -78,8 +66,8 @@ class _WriteShard(beam.DoFn):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / self.names[number]
             shard = shards.Shard(path, self.vocab_size, self.columns)
-            for _, sides in sorted(chunks, key=lambda chunk: chunk[0]):
-                for pair in zip(*(np.split(ids, np.cumsum(lengths)[:-1]) for ids, lengths in sides), strict=True):
+            for _, columns in sorted(chunks, key=lambda chunk: chunk[0]):
+                for pair in prepare.unpack(columns):
                     shard.add(pair)
             described = shard.close()
             to = FileSystems.join(self.exchange, self.names[number])
@@ -138,7 +126,7 @@ def write(
 
 
 def writer(runner: str, options: str = "", exchange: str = "") -> Callable:
-    """Returns a `write_train` function for `prepare.prepare`. Checks the options of the pipeline before any text is
+    """Returns a `write_train` function for `Preparation.run`. Checks the options of the pipeline before any text is
     read.
 
     Args:

@@ -25,6 +25,7 @@ from t2t_keras.config import TEXT_OPTIONS, DataConfig, patterns
 from t2t_keras.data import corpora, processes, shards
 from t2t_keras.runs import data_folder
 from t2t_keras.runs.data_folder import CORPUS
+from t2t_keras.runs.run_options import Options
 from t2t_keras.runs.task import Task
 from t2t_keras.system import files
 from t2t_keras.system.files import EXCHANGE, LOCK, SOURCE_SUBWORDS, SUBWORDS, write_whole
@@ -37,6 +38,7 @@ from t2t_keras.text.subwords import BYTES, Subwords
 # In one call of the tokenizer: about as much text as reaches the first of both limits.
 PAIRS_AT_ONCE, BYTES_AT_ONCE = 8192, 2**22
 PROGRESS_SECONDS = 30  # Between two messages.
+SIZES = ("vocab_size", "source_vocab_size")  # Options of the model that a data folder fixes.
 COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared with, to find swapped files.
 
 
@@ -57,33 +59,6 @@ class _Text:
     valid_pairs: list[corpora.Pair] = dataclasses.field(default_factory=list)
     train_size: int = 0
     hashes: corpora.Hashes = dataclasses.field(default_factory=dict)
-
-
-def _options(
-    data: DataConfig,
-    vocab_size: int,
-    seed: int,
-    task: Task,
-    source_vocab_size: int,
-    hashes: corpora.Hashes | None = None,
-    recorded: Mapping[str, str] = types.MappingProxyType({}),
-) -> dict:
-    """The options that determine the pairs and sub-words of a folder. Runs with different seeds may share a folder of
-    text files.
-
-    A file of sub-words that is gone counts as the one of its name in `recorded`: the folder has its sub-words.
-    """
-    own = {"task": task.name, "vocab_size": vocab_size}
-    if source_vocab_size:
-        own["source_vocab_size"] = source_vocab_size
-    for name in ("subwords_file", "source_subwords_file"):
-        if file := getattr(data, name):
-            path = pathlib.Path(file).expanduser()
-            gone = not path.exists() and str(recorded.get(name, "")).startswith(f"{path.name} ")
-            own[name] = recorded[name] if gone else f"{path.name} {files.describe(path)}"
-    if data.subwords == "sentencepiece" and not data.dataset:
-        own |= {name: code for name in ("source_language", "target_language") if (code := getattr(data, name))}
-    return {**corpora.identity(data, seed, hashes), **own, **{name: getattr(data, name) for name in TEXT_OPTIONS}}
 
 
 def _encode(subwords: Subwords, max_length: int, task: Task, chunk: list[corpora.Pair]) -> list[tuple | None]:
@@ -108,22 +83,31 @@ def _encoder(models: tuple[bytes, ...], max_length: int, task: Task) -> Callable
     return lambda chunk: _packed(encode_chunk(chunk))
 
 
-def _packed(records: list[tuple | None]) -> tuple[list[bool], list[tuple]]:
+def pack(records: Iterable[tuple]) -> list[tuple[np.ndarray, list[int]]]:
     """Concatenates the arrays of each column, because many small ones take long to send.
 
     Returns:
-        Whether each record is there; and of each column the numbers of those that are, and the length of each.
+        For each column all of its numbers, and how many are of each record.
     """
-    there = [record is not None for record in records]
-    columns = zip(*itertools.compress(records, there), strict=True)
-    return there, [(np.concatenate(column), [len(numbers) for numbers in column]) for column in columns]
+    columns = zip(*records, strict=True)
+    return [(np.concatenate(column), [len(numbers) for numbers in column]) for column in columns]
+
+
+def unpack(columns: list[tuple[np.ndarray, list[int]]]) -> Iterator[tuple]:
+    """Returns the records that `pack` concatenated."""
+    return zip(*(np.split(numbers, np.cumsum(lengths)[:-1]) for numbers, lengths in columns), strict=True)
+
+
+def _packed(records: list[tuple | None]) -> tuple[list[bool], list[tuple]]:
+    """Returns whether each record is there, and those that are, packed."""
+    is_there = [record is not None for record in records]
+    return is_there, pack(itertools.compress(records, is_there))
 
 
 def _unpacked(packed: tuple[list[bool], list[tuple]]) -> Iterator[tuple | None]:
-    """Yields the records that `_packed` concatenated."""
-    there, columns = packed
-    records = zip(*(np.split(numbers, np.cumsum(lengths)[:-1]) for numbers, lengths in columns), strict=True)
-    return (next(records) if kept else None for kept in there)
+    is_there, columns = packed
+    records = unpack(columns)
+    return (next(records) if there else None for there in is_there)
 
 
 def encode(
@@ -215,12 +199,6 @@ def _with_progress(items: Iterable, total: int = 0) -> Iterator:
         yield item
 
 
-def _write_text(folder: pathlib.Path, split: str, pairs: list[corpora.Pair], sides: tuple[str, ...]) -> None:
-    """Writes the text of a held-out split, one sentence per line."""
-    for side, lines in zip(sides, zip(*pairs, strict=True), strict=True):
-        write_whole(folder / f"{split}.{side}.txt", b"".join(line + b"\n" for line in lines))
-
-
 def read_text(folder: pathlib.Path, split: str, sides: tuple[str, ...] = ("source", "target")) -> tuple[list[str], ...]:
     """Returns the lines of each side of a held-out split."""
     paths = [folder / f"{split}.{side}.txt" for side in sides]
@@ -229,95 +207,10 @@ def read_text(folder: pathlib.Path, split: str, sides: tuple[str, ...] = ("sourc
     return tuple(path.read_bytes().decode("utf-8").split("\n")[:-1] for path in paths)
 
 
-def check_folder(
-    folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: int, task: Task, source_vocab_size: int = 0
-) -> None:
-    """Checks that a prepared folder is what the options ask for.
-
-    If the options name no corpus, only the task and those that differ from their defaults are compared. Text files are
-    compared by the hash of all their bytes.
-
-    Raises:
-        ValueError: options differ, and the message names each of them; or `corpus.json` is damaged.
-    """
-    recorded = data_folder.recorded_options(folder)
-    asked = _options(data, vocab_size, seed, task, source_vocab_size, recorded=recorded)
-    names = [*asked, *sorted(set(recorded) - set(asked))]
-    if not data.names_corpus:
-        names = [
-            "task",
-            *(field.name for field in dataclasses.fields(DataConfig) if getattr(data, field.name) != field.default),
-        ]
-        asked = vars(data) | asked
-    differ = [name for name in names if recorded.get(name) != asked.get(name)]
-    changes = [f"`{name}` was {_shown(recorded.get(name))}, and is now {_shown(asked.get(name))}" for name in differ]
-    if changes:
-        raise ValueError(
-            f"{folder} was prepared from another corpus or with other options: {'; '.join(changes)}. "
-            "Give another `model_dir` or `data_dir`, or the options it was prepared with."
-        )
-
-
 def _shown(value) -> str:
     """Returns the value of an option as messages show it; `None` stands for an option that is not given."""
     text = "not given" if value is None else str(value)
     return text if len(text) <= 2000 else f"{text[:2000]}…"
-
-
-def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
-    """Reads and checks all of the text.
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        OSError: a file cannot be read.
-        ValueError: the text is not usable.
-    """
-    text = _Text()
-    # Before any text is read, these calls find missing options and files.
-    train_pairs = corpora.pairs(data, "train", seed, text.train, text.hashes, task.texts, task.documents)
-    valid_pairs = corpora.pairs(data, "valid", seed, text.valid, text.hashes, task.texts, task.documents)
-    logger.info("Reading and checking the text …")
-    text.valid_pairs = list(valid_pairs)
-    held_out, repeated, identical = {pair for pair in text.valid_pairs if not corpora.ends_document(pair)}, set(), 0
-    kept, unseen, sharing = phrases.Kept(data.keep_patterns, find_all), [], 0
-    blanks, compared, draw = 0, [], random.Random(0).random
-    for number, pair in enumerate(_with_progress(train_pairs)):
-        blanks += corpora.ends_document(pair)
-        if number < COMPARED_PAIRS:
-            compared.append(pair)
-        elif (place := int(draw() * (number + 1))) < COMPARED_PAIRS:  # All pairs are equally likely to be compared.
-            compared[place] = pair
-        if pair in held_out:
-            repeated.add(pair)
-        identical += len(set(pair)) < len(pair)
-        text.train_size += corpora.size(pair)
-        if data.keep_patterns:
-            unseen.append((pair[0].decode(), pair[-1].decode()))
-            if len(unseen) == COMPARED_PAIRS:
-                sharing += kept.shared(*zip(*unseen, strict=True))
-                unseen.clear()
-    if unseen:
-        sharing += kept.shared(*zip(*unseen, strict=True))
-    logger.info(f"Training text: {text.train}.")
-    if sharing:
-        logger.info(f"{sharing:,} training pairs have text to keep on both sides.")
-    elif data.keep_patterns:
-        logger.warning(
-            f"No training pair has text to keep on both sides (keep_patterns={data.keep_patterns}): a model cannot "
-            "learn to copy it."
-        )
-    for name, report in (("training", text.train), ("validation", text.valid)):
-        if not report.pairs:
-            raise ValueError(f"The {name} text has no usable pair: {report}.")
-    if len(task.texts) == 2:
-        corpora.check_sides(compared, text.valid_pairs)
-    if task.documents:
-        ends = {"training": blanks, "validation": any(map(corpora.ends_document, text.valid_pairs))}
-        if without := [name for name, there in ends.items() if not there]:
-            received = f"{' and '.join(without)} text without one"
-            raise ValueError(f"Expected documents with a blank line between them. Received: {received}.")
-    _warn_of_copies(text, repeated, identical)
-    return text
 
 
 def _warn_of_copies(text: _Text, repeated: set[corpora.Pair], identical: int) -> None:
@@ -332,128 +225,6 @@ def _warn_of_copies(text: _Text, repeated: set[corpora.Pair], identical: int) ->
         )
 
 
-def _given_subwords(data: DataConfig, option: str, size: int, size_option: str) -> Subwords | None:
-    """Reads the sub-words of a given file; without one, returns `None`.
-
-    Args:
-        data: the options.
-        option: the one that names the file.
-        size: the expected number of sub-words.
-        size_option: the option that says it.
-
-    Raises:
-        FileNotFoundError: the file is missing.
-        ValueError: it is no file of sub-words, or has others than the options say.
-    """
-    if not getattr(data, option):
-        return None
-    path = pathlib.Path(getattr(data, option)).expanduser()
-    if not path.is_file():
-        raise FileNotFoundError(f"No such file of sub-words: '{path}'.")
-    model = path.read_bytes()
-    try:
-        subwords = vocabulary.load(model)
-    except ValueError as error:
-        raise ValueError(f"Expected a file of sub-words as `{option}`. Received: {path} ({error})") from error
-    if subwords.languages and not data.dataset:
-        side = "source_language" if option.startswith("source") else "target_language"
-        model = piece_file.with_chosen(model, side, getattr(data, side))
-        subwords = vocabulary.load(model)
-    if data.keep_patterns and subwords.pattern != patterns.parse(data.keep_patterns):
-        has = f"has those of {subwords.pattern}" if subwords.pattern else "has none"
-        advice = "Leave `keep_patterns` out, or do not use this file: with a `parent`, give `parent_subwords=false`"
-        raise ValueError(f"Expected placeholders of keep_patterns={data.keep_patterns} in {path}. It {has}. {advice}.")
-    found = {size_option: subwords.vocab_size, "subwords": vocabulary.kind(model)}
-    for name, wanted in ((size_option, size), ("subwords", data.subwords)):
-        if found[name] != wanted:
-            raise ValueError(f"Expected {name}={found[name]}, that of {path}. Received: {name}={wanted}.")
-    if data.subwords == "bpe" and BYTES[0] not in subwords.pieces:
-        logger.warning(
-            f"{path} was trained without `byte_fallback`: characters that it lacks become <unk>, which translations "
-            "leave out."
-        )
-    return subwords
-
-
-def _learn_subwords(data: DataConfig, vocab_size: int, seed: int, task: Task, side: str = "") -> Subwords:
-    """Learns sub-words from one side of the training text, or from all."""
-    logger.info(f"Learning {vocab_size:,} sub-words{f' of the {side}' if side else ''} …")
-    sides = [number for number, name in enumerate(task.texts) if side in ("", name)]
-    pairs = corpora.pairs(data, "train", seed, corpora.Report(), sides=task.texts)
-    lines = (
-        sentence for pair in _with_progress(pairs) for number in sides for sentence in task.sentences(pair[number])
-    )
-    of_pairs = {"pattern": pattern} if (pattern := patterns.parse(data.keep_patterns)) else {}
-    if side != "target" and data.subwords == "bpe":
-        of_pairs["tags"] = sorted({tag for tag in data.tags if tag})
-    try:
-        model = vocabulary.learn(
-            data.subwords,
-            lines,
-            vocab_size,
-            sample=data.vocab_sample,
-            seed=seed,
-            normalization=data.normalization,
-            character_coverage=data.character_coverage,
-            **of_pairs,
-        )
-    except ValueError as error:
-        raise ValueError(
-            str(error).replace("`vocab_size=", f"`{'source_' if side == 'source' else ''}vocab_size=")
-        ) from error
-    return vocabulary.load(model)
-
-
-def _write_shards(
-    folder: pathlib.Path,
-    data: DataConfig,
-    seed: int,
-    text: _Text,
-    subwords: Subwords,
-    task: Task,
-    write_train: Callable,
-) -> None:
-    """Writes the training and validation shards and counts in `text` the pairs that are too long.
-
-    Raises:
-        ValueError: all pairs of a split are too long, or a text file changed after it was first read.
-    """
-    logger.info("Writing token ids …")
-    hashes = {}
-    read = corpora.pairs(data, "train", seed, corpora.Report(), hashes, task.texts, task.documents)
-    # The lines of documents include blank ones.
-    train_pairs = _with_progress(read, 0 if task.documents else text.train.pairs)
-    for split, write_split, pairs, report, size in (
-        # Validation first: its text may be found unusable, and takes less time.
-        ("valid", write, iter(text.valid_pairs), text.valid, sum(map(corpora.size, text.valid_pairs))),
-        ("train", write_train, train_pairs, text.train, text.train_size),
-    ):
-        started = time.monotonic()
-        info = write_split(
-            folder / split, pairs, subwords, data.max_length, report, task, count=report.pairs, size=size, seed=seed
-        )
-        if not info["pairs"]:
-            raise ValueError(f"Every pair of the {split} text is longer than `max_length={data.max_length}`: {report}.")
-        speed = info["pairs"] / (time.monotonic() - started)
-        lengths = " + ".join(f"{tokens / info['pairs']:.1f}" for tokens in shards.counted(info, "tokens"))
-        unit, number = ("record", f"{info['pairs']:,} records; ") if task.documents else ("pair", "")
-        logger.info(f"{split}: {report}; {number}{lengths} sub-words a {unit}; {speed:,.0f} {unit}s/s.")
-    for path, value in hashes.items():
-        if value != text.hashes[path]:
-            raise ValueError(f"{path} was changed while it was being read. Run the same command again.")
-
-
-def _remove_unfinished(folder: pathlib.Path) -> None:
-    """Removes what a preparation that was not finished has left and another one would not replace: shards of other
-    numbers, the text that Beam's workers were given, and sub-words of the source.
-    """
-    (folder / SOURCE_SUBWORDS).unlink(missing_ok=True)
-    for split in ("train", "valid"):
-        shutil.rmtree(folder / split / EXCHANGE, ignore_errors=True)
-        for shard in (folder / split).glob("*-of-*.tfrecord"):
-            shard.unlink()
-
-
 def _check_patterns(data: DataConfig) -> None:
     """Raises `ValueError` for patterns that RE2 refuses, and for tags that are text to keep, before text is read."""
     pattern = Placeholders(patterns.parse(data.keep_patterns)).pattern
@@ -465,94 +236,332 @@ def _check_patterns(data: DataConfig) -> None:
             )
 
 
-def _make(
-    data: DataConfig,
-    vocab_size: int,
-    seed: int,
-    folder: pathlib.Path,
-    task: Task,
-    write_train: Callable,
-    source_vocab_size: int,
-) -> None:
-    """Writes a data folder, with `corpus.json` last."""
-    of_source = (source_vocab_size, "source_vocab_size") if source_vocab_size else (vocab_size, "vocab_size")
-    given = _given_subwords(data, "subwords_file", vocab_size, "vocab_size")
-    given_source = _given_subwords(data, "source_subwords_file", *of_source)
-    if data.keep_patterns:
-        _check_patterns(data)
-    text = _read_text(data, seed, task)
-    separate = bool(source_vocab_size or given_source)
-    subwords = given or _learn_subwords(data, vocab_size, seed, task, "target" if separate else "")
-    if separate:
-        subwords.own_source = given_source or _learn_subwords(data, source_vocab_size, seed, task, "source")
-    if subwords.pattern != subwords.source.pattern:
-        raise ValueError(
-            "Expected source and target sub-words with the same placeholders (`keep_patterns`). Received: sub-words of "
-            "which one side has others, or none. Give `subwords_file` and `source_subwords_file` of one preparation."
-        )
-    if not source_vocab_size and subwords.pieces != subwords.source.pieces:
-        logger.warning(
-            "Source and target have different sub-words and share one embedding matrix, so each row stands for two "
-            "sub-words. Give `source_vocab_size`, the number of sub-words of the source, for a matrix of its own."
-        )
-    for tag in filter(None, dict.fromkeys(data.tags)):
-        if (number := int(subwords.source.words(tf.constant([tag])).row_lengths()[0])) > 1:
-            advice = (
-                "Only byte-pair encoding that was learned with this `source_tag`, and does not normalize it, keeps it "
-                "as one."
-            )
-            logger.warning(f"The tag {tag} is divided into {number} sub-words. {advice}")
-    _remove_unfinished(folder)
-    for name, model in zip((SUBWORDS, SOURCE_SUBWORDS), subwords.models, strict=False):
-        write_whole(folder / name, model)
-    _write_shards(folder, data, seed, text, subwords, task, write_train)
-    _write_text(folder, "valid", text.valid_pairs, task.texts)
-    if data.dataset == "builtin":
-        _write_text(
-            folder, "test", list(corpora.pairs(data, "test", seed, corpora.Report(), sides=task.texts)), task.texts
-        )
-    record = {
-        "options": _options(data, vocab_size, seed, task, source_vocab_size, text.hashes),
-        "report": {"train": dataclasses.asdict(text.train), "valid": dataclasses.asdict(text.valid)},
-    }
-    write_whole(folder / CORPUS, (json.dumps(record, indent=2) + "\n").encode())
+@dataclasses.dataclass(frozen=True)
+class Preparation:
+    """The preparation of a data folder.
 
-
-def prepare(
-    data: DataConfig,
-    vocab_size: int,
-    seed: int,
-    folder: pathlib.Path,
-    task: Task,
-    write_train: Callable = write,
-    source_vocab_size: int = 0,
-) -> None:
-    """Prepares a data folder, unless it already exists and was prepared from the same corpus.
-
-    Args:
+    Attributes:
         data: names the corpus and the options for sub-words.
         vocab_size: number of sub-words, including the special ids.
         seed: seed of the sample that sub-words are learned from, and of the order of the pairs on disk.
-        folder: created if it does not exist. If another process is preparing it, this one waits.
+        folder: created if it does not exist.
         task: what a record holds.
-        write_train: writes the training shards; has the arguments and the result of `write`.
         source_vocab_size: number of sub-words of the source alone; 0 if both sides share a matrix.
-
-    Raises:
-        FileNotFoundError: a file of the corpus is missing.
-        ValueError: the corpus is not usable, or the folder was prepared from another one.
-        FileExistsError: the folder holds other files.
-        OSError: a file cannot be read, or the folder cannot be written.
     """
-    if not (folder / CORPUS).exists():
-        if not (folder / LOCK).exists():  # The folder may be new. Do not create it if options or files are missing.
-            for split in ("train", "valid"):
-                corpora.pairs(data, split, seed, corpora.Report(), sides=task.texts)
-        data_folder.check(folder)
-        with writing(folder), files.exclusive(folder / LOCK, str(folder), wait=True):
-            if not (folder / CORPUS).exists():  # Another process may have written it while this one waited.
-                files.check_no_links(*folder.iterdir())
-                _make(data, vocab_size, seed, folder, task, write_train, source_vocab_size)
-                return
-    check_folder(folder, data, vocab_size, seed, task, source_vocab_size)
-    logger.info(f"Using the data in {folder}.")
+
+    data: DataConfig
+    vocab_size: int
+    seed: int
+    folder: pathlib.Path
+    task: Task
+    source_vocab_size: int = 0
+
+    @classmethod
+    def of(cls, options: Options, folder: pathlib.Path) -> "Preparation":
+        """Returns the preparation of a folder with the options of a run."""
+        return cls(
+            options.data,
+            options.model.vocab_size,
+            options.train.seed,
+            folder,
+            options.task,
+            options.source_vocab_size,
+        )
+
+    def run(self, write_train: Callable = write) -> None:
+        """Prepares the folder, unless it was already prepared from the same corpus. If another process is preparing it,
+        waits for it.
+
+        Args:
+            write_train: writes the training shards; has the arguments and the result of `write`.
+
+        Raises:
+            FileNotFoundError: a file of the corpus is missing.
+            ValueError: the corpus is not usable, or the folder was prepared from another one.
+            FileExistsError: the folder holds other files.
+            OSError: a file cannot be read, or the folder cannot be written.
+        """
+        folder = self.folder
+        if not (folder / CORPUS).exists():
+            if not (folder / LOCK).exists():  # The folder may be new. Do not create it if options or files are missing.
+                for split in ("train", "valid"):
+                    self._pairs(split)
+            data_folder.check(folder)
+            with writing(folder), files.exclusive(folder / LOCK, str(folder), wait=True):
+                if not (folder / CORPUS).exists():  # Another process may have written it while this one waited.
+                    files.check_no_links(*folder.iterdir())
+                    self._write(write_train)
+                    return
+        self.check()
+        logger.info(f"Using the data in {folder}.")
+
+    def check(self) -> None:
+        """Checks that the folder, which is prepared, is what the options ask for.
+
+        If the options name no corpus, only the task, the sizes of the vocabularies and the options that differ from
+        their defaults are compared. Text files are compared by the hash of all their bytes.
+
+        Raises:
+            ValueError: options differ, and the message names each of them; or `corpus.json` is damaged.
+        """
+        recorded = data_folder.recorded_options(self.folder)
+        options = self._options(recorded=recorded)
+        names = [*options, *sorted(set(recorded) - set(options))]
+        if not self.data.names_corpus:
+            fields = dataclasses.fields(DataConfig)
+            names = [
+                "task",
+                *SIZES,
+                *(field.name for field in fields if getattr(self.data, field.name) != field.default),
+            ]
+            options = vars(self.data) | options
+        if differences := [
+            f"`{name}` was {_shown(recorded.get(name))}, and is now {_shown(options.get(name))}"
+            for name in names
+            if recorded.get(name) != options.get(name)
+        ]:
+            raise ValueError(
+                f"{self.folder} was prepared from another corpus or with other options: {'; '.join(differences)}. "
+                "Give another `model_dir` or `data_dir`, or the options it was prepared with."
+            )
+
+    def _options(
+        self, hashes: corpora.Hashes | None = None, recorded: Mapping[str, str] = types.MappingProxyType({})
+    ) -> dict:
+        """Returns the options that determine the pairs and sub-words of the folder. Runs with different seeds may share
+        a folder of text files.
+
+        A file of sub-words that is gone counts as the one of its name in `recorded`: the folder has its sub-words.
+        """
+        data, options = self.data, {"task": self.task.name, "vocab_size": self.vocab_size}
+        if self.source_vocab_size:
+            options["source_vocab_size"] = self.source_vocab_size
+        for name in ("subwords_file", "source_subwords_file"):
+            if file := getattr(data, name):
+                path = pathlib.Path(file).expanduser()
+                is_gone = not path.exists() and str(recorded.get(name, "")).startswith(f"{path.name} ")
+                options[name] = recorded[name] if is_gone else f"{path.name} {files.describe(path)}"
+        if data.subwords == "sentencepiece" and not data.dataset:
+            options |= {name: code for name in ("source_language", "target_language") if (code := getattr(data, name))}
+        text_options = {name: getattr(data, name) for name in TEXT_OPTIONS}
+        return {**corpora.identity(data, self.seed, hashes), **options, **text_options}
+
+    def _pairs(
+        self, split: str, report: corpora.Report | None = None, hashes: corpora.Hashes | None = None
+    ) -> Iterator[corpora.Pair]:
+        """Returns the pairs of a split; see `corpora.pairs`."""
+        report = report or corpora.Report()
+        return corpora.pairs(self.data, split, self.seed, report, hashes, self.task.texts, self.task.documents)
+
+    def _read_text(self) -> _Text:
+        """Reads and checks all of the text.
+
+        Raises:
+            FileNotFoundError: a file is missing.
+            OSError: a file cannot be read.
+            ValueError: the text is not usable.
+        """
+        data, task, text = self.data, self.task, _Text()
+        # Before any text is read, these calls find missing options and files.
+        train_pairs = self._pairs("train", text.train, text.hashes)
+        valid_pairs = self._pairs("valid", text.valid, text.hashes)
+        logger.info("Reading and checking the text …")
+        text.valid_pairs = list(valid_pairs)
+        held_out, repeated, identical = {pair for pair in text.valid_pairs if not corpora.ends_document(pair)}, set(), 0
+        kept, unseen, sharing = phrases.Kept(data.keep_patterns, find_all), [], 0
+        blanks, compared, draw = 0, [], random.Random(0).random
+        for number, pair in enumerate(_with_progress(train_pairs)):
+            blanks += corpora.ends_document(pair)
+            if number < COMPARED_PAIRS:
+                compared.append(pair)
+            elif (place := int(draw() * (number + 1))) < COMPARED_PAIRS:  # All pairs are equally likely to be compared.
+                compared[place] = pair
+            if pair in held_out:
+                repeated.add(pair)
+            identical += len(set(pair)) < len(pair)
+            text.train_size += corpora.size(pair)
+            if data.keep_patterns:
+                unseen.append((pair[0].decode(), pair[-1].decode()))
+                if len(unseen) == COMPARED_PAIRS:
+                    sharing += kept.shared(*zip(*unseen, strict=True))
+                    unseen.clear()
+        if unseen:
+            sharing += kept.shared(*zip(*unseen, strict=True))
+        logger.info(f"Training text: {text.train}.")
+        if sharing:
+            logger.info(f"{sharing:,} training pairs have text to keep on both sides.")
+        elif data.keep_patterns:
+            logger.warning(
+                f"No training pair has text to keep on both sides (keep_patterns={data.keep_patterns}): a model cannot "
+                "learn to copy it."
+            )
+        for name, report in (("training", text.train), ("validation", text.valid)):
+            if not report.pairs:
+                raise ValueError(f"The {name} text has no usable pair: {report}.")
+        if len(task.texts) == 2:
+            corpora.check_sides(compared, text.valid_pairs)
+        if task.documents:
+            ends = {"training": blanks, "validation": any(map(corpora.ends_document, text.valid_pairs))}
+            if without := [name for name, there in ends.items() if not there]:
+                raise ValueError(
+                    f"Documents need a blank line between them. Received: {' and '.join(without)} text without one."
+                )
+        _warn_of_copies(text, repeated, identical)
+        return text
+
+    def _given_subwords(self, option: str, size: int, size_option: str) -> Subwords | None:
+        """Reads the sub-words of the file that an option names; without one, returns `None`.
+
+        Args:
+            option: `subwords_file` or `source_subwords_file`.
+            size: the expected number of sub-words.
+            size_option: the option that says it.
+
+        Raises:
+            FileNotFoundError: the file is missing.
+            ValueError: it is no file of sub-words, or has others than the options say.
+        """
+        data = self.data
+        if not getattr(data, option):
+            return None
+        path = pathlib.Path(getattr(data, option)).expanduser()
+        if not path.is_file():
+            raise FileNotFoundError(f"No such file of sub-words: '{path}'.")
+        model = path.read_bytes()
+        try:
+            subwords = vocabulary.load(model)
+        except ValueError as error:
+            raise ValueError(f"Expected a file of sub-words as `{option}`. Received: {path} ({error})") from error
+        if subwords.languages and not data.dataset:
+            side = "source_language" if option.startswith("source") else "target_language"
+            model = piece_file.with_chosen(model, side, getattr(data, side))
+            subwords = vocabulary.load(model)
+        if data.keep_patterns and subwords.pattern != patterns.parse(data.keep_patterns):
+            has = f"has those of {subwords.pattern}" if subwords.pattern else "has none"
+            advice = "Leave `keep_patterns` out, or do not use this file: with a `parent`, give `parent_subwords=false`"
+            raise ValueError(
+                f"Expected placeholders of keep_patterns={data.keep_patterns} in {path}. It {has}. {advice}."
+            )
+        of_file = {size_option: subwords.vocab_size, "subwords": vocabulary.kind(model)}
+        for name, wanted in ((size_option, size), ("subwords", data.subwords)):
+            if of_file[name] != wanted:
+                raise ValueError(f"Expected {name}={of_file[name]}, that of {path}. Received: {name}={wanted}.")
+        if data.subwords == "bpe" and BYTES[0] not in subwords.pieces:
+            logger.warning(
+                f"{path} was trained without `byte_fallback`: characters that it lacks become <unk>, which "
+                "translations leave out."
+            )
+        return subwords
+
+    def _learn_subwords(self, vocab_size: int, side: str = "") -> Subwords:
+        """Learns sub-words from one side of the training text, or from all."""
+        data, task = self.data, self.task
+        logger.info(f"Learning {vocab_size:,} sub-words{f' of the {side}' if side else ''} …")
+        sides = [number for number, name in enumerate(task.texts) if side in ("", name)]
+        pairs = corpora.pairs(data, "train", self.seed, corpora.Report(), sides=task.texts)  # Without blank lines.
+        lines = (
+            sentence for pair in _with_progress(pairs) for number in sides for sentence in task.sentences(pair[number])
+        )
+        of_pairs = {"pattern": pattern} if (pattern := patterns.parse(data.keep_patterns)) else {}
+        if side != "target" and data.subwords == "bpe":
+            of_pairs["tags"] = sorted({tag for tag in data.tags if tag})
+        try:
+            model = vocabulary.learn(
+                data.subwords,
+                lines,
+                vocab_size,
+                sample=data.vocab_sample,
+                seed=self.seed,
+                normalization=data.normalization,
+                character_coverage=data.character_coverage,
+                **of_pairs,
+            )
+        except ValueError as error:
+            option = "source_vocab_size" if side == "source" else "vocab_size"
+            raise ValueError(str(error).replace("`vocab_size=", f"`{option}=")) from error
+        return vocabulary.load(model)
+
+    def _write_shards(self, text: _Text, subwords: Subwords, write_train: Callable) -> None:
+        """Writes the training and validation shards and counts in `text` the pairs that are too long.
+
+        Raises:
+            ValueError: all pairs of a split are too long, or a text file changed after it was first read.
+        """
+        logger.info("Writing token ids …")
+        max_length, task, hashes = self.data.max_length, self.task, {}
+        # The lines of documents include blank ones.
+        train_pairs = _with_progress(self._pairs("train", hashes=hashes), 0 if task.documents else text.train.pairs)
+        for split, write_split, pairs, report, size in (
+            # Validation first: its text may be found unusable, and takes less time.
+            ("valid", write, iter(text.valid_pairs), text.valid, sum(map(corpora.size, text.valid_pairs))),
+            ("train", write_train, train_pairs, text.train, text.train_size),
+        ):
+            started, sizes = time.monotonic(), {"count": report.pairs, "size": size}
+            info = write_split(self.folder / split, pairs, subwords, max_length, report, task, **sizes, seed=self.seed)
+            if not info["pairs"]:
+                raise ValueError(f"Every pair of the {split} text is longer than `max_length={max_length}`: {report}.")
+            speed = info["pairs"] / (time.monotonic() - started)
+            lengths = " + ".join(f"{tokens / info['pairs']:.1f}" for tokens in shards.counted(info, "tokens"))
+            unit, number = ("record", f"{info['pairs']:,} records; ") if task.documents else ("pair", "")
+            logger.info(f"{split}: {report}; {number}{lengths} sub-words a {unit}; {speed:,.0f} {unit}s/s.")
+        for path, value in hashes.items():
+            if value != text.hashes[path]:
+                raise ValueError(f"{path} was changed while it was being read. Run the same command again.")
+
+    def _write_text(self, split: str, pairs: list[corpora.Pair]) -> None:
+        """Writes the text of a held-out split, one sentence per line."""
+        for side, lines in zip(self.task.texts, zip(*pairs, strict=True), strict=True):
+            write_whole(self.folder / f"{split}.{side}.txt", b"".join(line + b"\n" for line in lines))
+
+    def _remove_unfinished(self) -> None:
+        """Removes what a preparation that was not finished has left and another one would not replace: shards of other
+        numbers, the text that Beam's workers were given, and sub-words of the source.
+        """
+        (self.folder / SOURCE_SUBWORDS).unlink(missing_ok=True)
+        for split in ("train", "valid"):
+            shutil.rmtree(self.folder / split / EXCHANGE, ignore_errors=True)
+            for shard in (self.folder / split).glob("*-of-*.tfrecord"):
+                shard.unlink()
+
+    def _write(self, write_train: Callable) -> None:
+        """Writes the folder, with `corpus.json` last."""
+        data, folder = self.data, self.folder
+        source_size = "source_vocab_size" if self.source_vocab_size else "vocab_size"
+        given = self._given_subwords("subwords_file", self.vocab_size, "vocab_size")
+        given_source = self._given_subwords("source_subwords_file", getattr(self, source_size), source_size)
+        if data.keep_patterns:
+            _check_patterns(data)
+        text = self._read_text()
+        separate = bool(self.source_vocab_size or given_source)
+        subwords = given or self._learn_subwords(self.vocab_size, "target" if separate else "")
+        if separate:
+            subwords.own_source = given_source or self._learn_subwords(self.source_vocab_size, "source")
+        if subwords.pattern != subwords.source.pattern:
+            raise ValueError(
+                "Expected source and target sub-words with the same placeholders (`keep_patterns`). Received: "
+                "sub-words of which one side has others, or none. Give `subwords_file` and `source_subwords_file` of "
+                "one preparation."
+            )
+        if not self.source_vocab_size and subwords.pieces != subwords.source.pieces:
+            logger.warning(
+                "Source and target have different sub-words and share one embedding matrix, so each row stands for two "
+                "sub-words. Give `source_vocab_size`, the number of sub-words of the source, for a matrix of its own."
+            )
+        for tag in filter(None, dict.fromkeys(data.tags)):
+            if (number := int(subwords.source.words(tf.constant([tag])).row_lengths()[0])) > 1:
+                logger.warning(
+                    f"The tag {tag} is divided into {number} sub-words. Only byte-pair encoding that was learned with "
+                    "this `source_tag`, and does not normalize it, keeps it as one."
+                )
+        self._remove_unfinished()
+        for name, model in zip((SUBWORDS, SOURCE_SUBWORDS), subwords.models, strict=False):
+            write_whole(folder / name, model)
+        self._write_shards(text, subwords, write_train)
+        self._write_text("valid", text.valid_pairs)
+        if data.dataset == "builtin":
+            self._write_text("test", list(self._pairs("test")))
+        record = {
+            "options": self._options(text.hashes),
+            "report": {"train": dataclasses.asdict(text.train), "valid": dataclasses.asdict(text.valid)},
+        }
+        write_whole(folder / CORPUS, (json.dumps(record, indent=2) + "\n").encode())

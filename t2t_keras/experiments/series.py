@@ -130,8 +130,7 @@ def check_data(folder: pathlib.Path, options: run_options.Options) -> None:
     if (data / data_folder.CORPUS).exists():
         own_source = data_folder.source_subwords_in(data)
         run_folder.check_data(folder, data / run_folder.SUBWORDS, data / "train" / shards.RECORDS, own_source)
-        model, task = options.model, options.task
-        prepare.check_folder(data, options.data, model.vocab_size, options.train.seed, task, options.source_vocab_size)
+        prepare.Preparation.of(options, data).check()
 
 
 def _is_trained(folder: pathlib.Path, options: run_options.Options) -> bool:

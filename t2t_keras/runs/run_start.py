@@ -32,7 +32,7 @@ _OF_WEIGHTS = (
     "norm_epsilon", "labels"
 )  # fmt: skip
 # Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the
-# metric of the best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
+# metric of the best checkpoint. Text files are compared by their contents, see `prepare.Preparation`.
 _FIXED = {
     *("seed", "batch_tokens", "buckets_per_update", "best_metric", *STARTS),
     *("parent_checkpoint", "parent_subwords", "parent_optimizer", "freeze"),

@@ -95,20 +95,11 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_options.Options, dry_
         outside = ["data_dir", *(["dataset"] if options.data.dataset != "builtin" else []), *FILES]
         run_start.check_given(model_dir, options, outside, f"prepare {folder} again")
     named = data if (folder / data_folder.CORPUS).exists() else options.data
-    prepare.prepare(
-        named, model.vocab_size, train.seed, folder, options.task, source_vocab_size=options.source_vocab_size
-    )
+    prepare.Preparation.of(dataclasses.replace(options, data=named), folder).run()
     if not options.data.names_corpus:
         data = data_folder.prepared_with(folder)
         sources = dict.fromkeys(dataclasses.asdict(data), "data folder") | options.sources
         options = dataclasses.replace(options, data=data, sources=sources)
-    recorded, written = data_folder.recorded_options(folder), shards.read_info(folder / "train")["vocab_size"]
-    for name, asked, default in (
-        ("vocab_size", model.vocab_size, written),
-        ("source_vocab_size", options.source_vocab_size, 0),
-    ):
-        if (expected := recorded.get(name, default)) != asked:
-            raise ValueError(f"Expected {name}={expected}, which {folder} was prepared with. Received: {name}={asked}.")
     subwords, records = folder / run_folder.SUBWORDS, folder / "train" / shards.RECORDS
     source_subwords = data_folder.source_subwords_in(folder)
     if resumed:
