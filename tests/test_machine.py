@@ -20,15 +20,16 @@ from t2t_keras.system import machine
     ],
 )
 def test_cores_are_those_of_the_affinity_and_of_the_time_that_a_container_has(monkeypatch, tmp_path, limit, expected):
-    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    monkeypatch.setattr(machine, "_ROOT", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", {0: set(range(6))}.get)  # 0 is this process.
     if limit:
-        (tmp_path / "cpu.max").write_text(f"{limit}\n")
+        (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+        (tmp_path / "sys/fs/cgroup/cpu.max").write_text(f"{limit}\n")
     assert machine.cores() == expected
 
 
 def test_without_an_affinity_cores_are_those_of_the_machine(monkeypatch, tmp_path):
-    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    monkeypatch.setattr(machine, "_ROOT", tmp_path)
     monkeypatch.delattr(os, "sched_getaffinity")
     for found, expected in ((5, 5), (None, 1)):
         monkeypatch.setattr(os, "cpu_count", lambda found=found: found)
@@ -39,11 +40,57 @@ def test_without_an_affinity_cores_are_those_of_the_machine(monkeypatch, tmp_pat
     ("limit", "expected"), [(None, 2**34), ("max", 2**34), (str(2**31), 2**31), (str(2**40), 2**34)]
 )
 def test_memory_is_that_of_the_machine_or_the_limit_of_a_container(monkeypatch, tmp_path, limit, expected):
-    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    monkeypatch.setattr(machine, "_ROOT", tmp_path)
     monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 2**22, "SC_PAGE_SIZE": 2**12}.get)
     if limit:
-        (tmp_path / "memory.max").write_text(f"{limit}\n")
+        (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+        (tmp_path / "sys/fs/cgroup/memory.max").write_text(f"{limit}\n")
     assert machine.memory() == expected
+
+
+NESTED = {
+    "slurm": ("0::/system.slice/job_7/step_0\n", {
+        "cpu.max": "max 100000", "memory.max": "max",
+        "system.slice/job_7/cpu.max": "300000 100000",
+        "system.slice/job_7/memory.max": "3000", "system.slice/job_7/memory.current": "1200",
+        "system.slice/job_7/memory.stat": "anon 1000\ninactive_file 200",
+        "system.slice/job_7/step_0/cpu.max": "max 100000", "system.slice/job_7/step_0/memory.max": "max",
+        "system.slice/other/cpu.max": "100000 100000", "system.slice/other/memory.max": "1",
+    }),
+    "version 1": ("12:memory:/slurm/job_7\n4:cpu,cpuacct:/slurm/job_7\n1:name=systemd:/cpu\n0::/\n", {
+        "cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000",
+        "cpu/slurm/job_7/cpu.cfs_quota_us": "300000", "cpu/slurm/job_7/cpu.cfs_period_us": "100000",
+        "memory/memory.limit_in_bytes": "9223372036854771712",
+        "memory/slurm/memory.limit_in_bytes": "3000", "memory/slurm/memory.usage_in_bytes": "1200",
+        "memory/slurm/memory.stat": "inactive_file 1\ntotal_inactive_file 200",
+    }),
+    "a container of version 1": ("12:memory:/docker/7\n4:cpu,cpuacct:/docker/7\n", {
+        "cpu,cpuacct/cpu.cfs_quota_us": "300000", "cpu,cpuacct/cpu.cfs_period_us": "100000",
+        "memory/memory.limit_in_bytes": "3000", "memory/memory.usage_in_bytes": "1200",
+        "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 200",
+    }),
+    "both": ("4:cpu:/\n0::/a/b\n", {
+        "unified/a/cpu.max": "350000 100000", "memory/memory.limit_in_bytes": "3000",
+        "memory/memory.usage_in_bytes": "1000", "memory/memory.stat": "total_inactive_file 0",
+    }),
+    "a group outside of the container": ("0::/../other\n", {
+        "cpu.max": "300000 100000", "../other/cpu.max": "100000 100000", "memory.max": "3000", "memory.current": "1200",
+        "memory.stat": "inactive_file 200",
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NESTED)
+def test_limits_are_those_of_the_groups_of_the_process_and_of_all_above_them(case, monkeypatch, tmp_path):
+    """Story: only the root of version 2 was read, so that a job of Slurm took all cores and memory of the machine."""
+    groups, files = NESTED[case]
+    for name, content in {"../../../proc/self/cgroup": groups, **files}.items():
+        path = (tmp_path / "sys/fs/cgroup" / name).resolve()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    monkeypatch.setattr(machine, "_ROOT", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", {0: set(range(6))}.get)
+    assert (machine.cores(), machine.memory(), machine.free_memory(tmp_path)) == (3, 3000, 2000)
 
 
 @pytest.mark.parametrize(
