@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import pathlib
+import pty
 import shutil
 import signal
 import subprocess
@@ -590,6 +591,24 @@ def test_the_program_answers_every_line_by_one_line(servers, scheme):
     )
     expected = [*LINES_THAT_TRY_IT, "\ufffd\ufffd is not UTF-8", "no end"]
     assert result.stdout.decode().split("\n") == [*(line.encode().upper().decode() for line in expected), ""]
+
+
+@pytest.mark.parametrize(
+    ("flags", "stdin", "expected"),
+    [([], b"a\x1b[2Jb\n", b"A\\x1b[2JB\r\n"), (["--jsonl"], b'{"text": "\xc2\x9bx"}\n', b'"text": "\\x9bX"')],
+)
+def test_a_terminal_gets_no_control_characters_of_a_server(servers, flags, stdin, expected):
+    terminal, of_program = pty.openpty()
+    command = [sys.executable, str(ROOT / "tools/client.py"), f"--server={servers['grpc']}", *flags]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, input=stdin, stdout=of_program, env=environment, timeout=60, check=True)
+    assert expected in os.read(terminal, 10_000)
+
+
+def test_warnings_have_their_control_characters_escaped(servers, tmp_path):
+    (tmp_path / "terms").write_text("one\t" + "\x1b[2J" * 99 + "\n")
+    result = program(f"--server={servers['grpc']}", "--keep_patterns=/\x1b.*/", stdin=b"x \x1b[2J" * 33 + b"\n")
+    assert b"\x1b" not in result.stderr
 
 
 def test_the_program_prints_the_n_best_numbered_and_scored(servers):

@@ -530,6 +530,12 @@ def test_a_request_that_arrives_byte_by_byte_ends_too(served, head):
     assert time.monotonic() < started + 4
 
 
+def test_an_origin_that_is_no_address_is_a_wrong_request(app):
+    """Story: it was a failure of the model."""
+    status, found = ask(app, headers={"Origin": "http://["})
+    assert status == 400 and found["error"].startswith("Expected an origin such as http://localhost:8000. Received: ")
+
+
 @pytest.mark.parametrize("origin", ["http://evil.example", "http://localhost:8001", "null", "http://localhost"])
 def test_a_page_of_another_origin_gets_no_translation(app, origin):
     status, found = ask(app, headers={"Origin": origin})

@@ -59,13 +59,20 @@ def test_pairs_of_one_length_are_scored_in_their_order(calls):
 
 def test_long_sentences_are_cut_before_they_are_scored(monkeypatch):
     monkeypatch.setattr(perplexity, "_LONGEST", 7)
-    given = []
+    given, config = [], DecodeConfig(max_input=6, extra_length=3)
     tokenizer = types.SimpleNamespace(
         kept=lambda source: "kept", tokenize=lambda text, **options: given.append((text, options))
     )
-    translator = types.SimpleNamespace(tokenizer=tokenizer, source_tokenizer=tokenizer, log_probs=lambda *sides: sides)
+    translator = types.SimpleNamespace(
+        config=config, tokenizer=tokenizer, source_tokenizer=tokenizer, log_probs=lambda *sides: sides
+    )
     perplexity.log_probs(translator, "source", "target")
-    assert given == [(side, {"max_length": 7, "kept": "kept"}) for side in ("source", "target")]
+    expected = {"source": 7, "target": 9}
+    assert given == [(side, {"max_length": longest, "kept": "kept"}) for side, longest in expected.items()]
+
+
+def test_the_attention_to_a_sentence_of_the_most_that_is_scored_takes_less_than_a_gibibyte():
+    assert 8 * 4 * perplexity._LONGEST**2 < 2**30
 
 
 def test_an_evaluation_has_the_seconds_of_translating_and_passes_on_its_options(monkeypatch):

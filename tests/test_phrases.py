@@ -137,6 +137,16 @@ def test_terms_and_what_is_kept_are_added_to_requests_that_do_not_have_them():
     assert warnings == [f"Line 3: {expected} {{{'y' * 40}}}", f"Line 4: {expected} Haus, <b>"]
 
 
+@pytest.mark.parametrize(("fitting", "asked"), [(True, MAX_PHRASES), (False, 2 * MAX_PHRASES)])
+def test_a_sentence_of_many_long_phrases_is_divided_into_sub_words_a_few_times_only(fitting, asked):
+    """Story: it was divided once for each phrase, also for those beyond the limit."""
+    calls, warnings = [], []
+    many = [f"{number:040}" for number in range(1000)]
+    fits = lambda phrase, text: calls.append(phrase) or fitting  # noqa: E731
+    [extended] = with_constraints([Request("text")], lambda text: many, warnings.append, fits)
+    assert extended.constraints == many[: fitting * MAX_PHRASES] and calls == many[:asked] and len(warnings) == 1
+
+
 def test_a_file_of_terms_has_a_term_and_its_translation_in_each_line():
     lines = ["house\tHaus", "", " house  boat \t Hausboot ", "\t", "house\tHaus"]
     assert Terms.read(lines, "terms.tsv").translations == {"house": "Haus", "house boat": "Hausboot"}

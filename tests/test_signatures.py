@@ -16,7 +16,7 @@ from t2t_keras.decoding.translator import Translator
 from t2t_keras.serving import signatures
 from t2t_keras.serving.requests import translate_requests
 from t2t_keras.serving.signatures import Signatures
-from t2t_keras.text.phrases import Request
+from t2t_keras.text.phrases import MAX_PHRASES, Request
 
 DECODE = DecodeConfig(beam_size=3, max_input=24, extra_length=4)
 DEFAULTS = {"alpha": -1.0, "max_length": 0, "n_best": 1, "prefix": "", "alignment": False}
@@ -732,6 +732,16 @@ def test_phrases_are_in_the_text_or_it_is_said_that_they_could_not_be(service):
     ]
     for number, row in enumerate(free):
         assert_same(row_of(found, 12 + number), row_of(translated(service, [row]), 0))
+
+
+def test_phrases_beyond_the_limit_are_counted_and_not_read(service, monkeypatch):
+    """Story: 200 KB of phrases of one sentence took a gigabyte before the request was refused."""
+    tokenizer, read = service.translator.tokenizer, []
+    words = tokenizer.words
+    monkeypatch.setattr(tokenizer, "words", lambda text, *options: read.append(len(text)) or words(text, *options))
+    tokens, spelled, number, _ = lexical.read(tokenizer, tf.constant(["a\t" * 1000, "", "b"]))
+    assert read == [MAX_PHRASES + 1] and number.numpy().tolist() == [1000, 0, 1]
+    assert tokens.shape[:2] == spelled.shape == (3, MAX_PHRASES)
 
 
 def test_a_joined_phrase_follows_text_without_a_space_and_others_do_not(service):

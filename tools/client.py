@@ -13,6 +13,7 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
+from t2t_keras.system.log import printable
 from t2t_keras.text import phrases
 
 _SERVER = flags.DEFINE_string(
@@ -70,9 +71,10 @@ def translate() -> None:
     predict = client.retrying(predict, _ATTEMPTS.value)
 
     def warn(message: str) -> None:
-        tqdm.tqdm.write(message, file=sys.stderr)
+        tqdm.tqdm.write(printable(message), file=sys.stderr)
 
     at_keyboard = program.at_keyboard(sys.stdin)
+    shown = printable if sys.stdout.isatty() else str  # A terminal obeys what a server sends; a file is exact.
     sizes = (
         {"batch_size": 1, "parallel": 1}
         if at_keyboard
@@ -91,13 +93,13 @@ def translate() -> None:
             warn(f"Line {number}: longer than the model's maximum input. Only the beginning is translated.")
         if _JSONL.value:
             answer = result if _N_BEST.value else {name: values[0] for name, values in result.items()}
-            sys.stdout.buffer.write(f"{json.dumps(answer, ensure_ascii=False)}\n".encode())
+            sys.stdout.buffer.write(f"{shown(json.dumps(answer, ensure_ascii=False))}\n".encode())
             sys.stdout.buffer.flush()
             continue
         if with_phrases and not result["constraints_met"][0]:
             warn(f"Line {number}: the translation lacks a phrase ({with_phrases}).")
         for text, score in zip(result["text"], result["score"], strict=True):
-            line = lines.one_line(text)
+            line = shown(lines.one_line(text))
             sys.stdout.buffer.write((f"{number}\t{score:.4f}\t{line}\n" if numbered else f"{line}\n").encode())
         sys.stdout.buffer.flush()
 

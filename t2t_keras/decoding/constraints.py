@@ -58,24 +58,22 @@ def read(tokenizer: Subwords, text, kept=None) -> tuple:
         tokens: [B, C, L] int32, padded with PAD; at most `MAX_PHRASES` of at most `MAX_SUBWORDS`.
         spelled: [B, C] string, the same phrases.
         number: [B] int32, the number of phrases of each sentence.
-        longest: [B] int32, the number of sub-words of its longest phrase, counted up to one more than allowed.
+        longest: [B] int32, the number of sub-words of the longest of them, counted up to one more than allowed.
     """
     phrases = tf.strings.split(tf.strings.regex_replace(text, r"\s*[\t\n]\s*", SEPARATOR), SEPARATOR)
     phrases = tf.ragged.boolean_mask(phrases, ~tf.strings.regex_full_match(phrases, f"{JOINER}?{BLANK}"))
+    number = tf.cast(phrases.row_lengths(), tf.int32)
+    phrases = phrases[:, :MAX_PHRASES]  # A request may have any number of them, which takes memory for every sentence.
     kept = kept if kept is None else tf.gather(kept, phrases.value_rowids())
     words = tokenizer.words(phrases.values, MAX_SUBWORDS + 1, kept)
     follows = tf.strings.regex_full_match(phrases.values, f"{JOINER}.*")
     phrases = phrases.with_values(tf.strings.regex_replace(phrases.values, f"^{JOINER}", ""))
     following = tokenizer.joined(phrases.values, MAX_SUBWORDS + 1, kept)
-    number = tf.size(follows)
-    tokens = tf.gather(tf.concat([words, following], axis=0), tf.range(number) + tf.where(follows, number, 0))
+    size = tf.size(follows)
+    tokens = tf.gather(tf.concat([words, following], axis=0), tf.range(size) + tf.where(follows, size, 0))
     tokens = phrases.with_values(tokens)
-    number = tf.cast(phrases.row_lengths(), tf.int32)
     longest = tf.reduce_max(phrases.with_values(tf.cast(tokens.values.row_lengths(), tf.int32)), axis=1)
-    tokens, spelled = (
-        tokens.to_tensor(PAD)[:, :MAX_PHRASES, :MAX_SUBWORDS],
-        tf.strings.strip(phrases.to_tensor("")[:, :MAX_PHRASES]),
-    )
+    tokens, spelled = tokens.to_tensor(PAD)[:, :, :MAX_SUBWORDS], tf.strings.strip(phrases.to_tensor(""))
     return tokens, spelled, number, tf.maximum(longest, 0)
 
 

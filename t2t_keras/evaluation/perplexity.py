@@ -8,16 +8,19 @@ from t2t_keras.decoding.translator import Translator
 from t2t_keras.text.lines import is_blank
 
 PAIRS = 512  # Pairs to tokenise at once.
-_LONGEST = 2**15  # Longer sentences are cut to this number of sub-words.
+# Longer sentences are cut to this number of sub-words, or to what the model translates if that is more: attention takes
+# memory with the square of the length.
+_LONGEST = 2**12
 
 
 def log_probs(translator: Translator, source, target) -> tf.RaggedTensor:
     """Returns log P of each sub-word of targets given their sources, end tokens included: [B] string, [B] string → [B,
     (T)] float32.
     """
-    kept = translator.tokenizer.kept(source)
-    sources = translator.source_tokenizer.tokenize(source, max_length=_LONGEST, kept=kept)
-    targets = translator.tokenizer.tokenize(target, max_length=_LONGEST, kept=kept)
+    kept, longest = translator.tokenizer.kept(source), max(_LONGEST, translator.config.max_input)
+    sources = translator.source_tokenizer.tokenize(source, max_length=longest, kept=kept)
+    longest = max(_LONGEST, translator.config.max_input + translator.config.extra_length)
+    targets = translator.tokenizer.tokenize(target, max_length=longest, kept=kept)
     return translator.log_probs(sources, targets)
 
 

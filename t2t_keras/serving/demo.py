@@ -136,6 +136,14 @@ def warm_up(translate: Translate, n: int) -> None:
         translate(" ".join(["a"] * words), "", n)
 
 
+def _host_of(origin: str) -> str:
+    """Returns the host and port of an origin."""
+    try:
+        return urllib.parse.urlsplit(origin.lower()).netloc
+    except ValueError as error:  # As for "http://[".
+        raise BadRequest(f"Expected an origin such as http://localhost:8000. Received: {origin:.80}.") from error
+
+
 class Demo:
     """The web application (WSGI): the page at `/`, translations at `/translate`.
 
@@ -173,7 +181,7 @@ class Demo:
                     f"Expected one of the hosts {', '.join(sorted(self._hosts))}. Received: {request.host}."
                 )
             origin = request.headers.get("Origin")
-            if origin is not None and urllib.parse.urlsplit(origin.lower()).netloc != host:
+            if origin is not None and _host_of(origin) != host:
                 raise Forbidden(f"Expected a request of the page at {request.host}. Received one of {origin}.")
             if request.path == "/" and request.method in ("GET", "HEAD"):
                 return Response(PAGE.read_bytes(), mimetype="text/html", headers=_HEADERS)

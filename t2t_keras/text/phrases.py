@@ -170,17 +170,21 @@ def with_constraints(
         find: finds the phrases of the text of a sentence.
         warn: is called with the number of a sentence and the phrases that are left out, because it has `MAX_PHRASES` or
             they are too long.
-        fits: returns whether a phrase has at most `MAX_SUBWORDS` in the translation of the text of a sentence.
+        fits: returns whether a phrase has at most `MAX_SUBWORDS` in the translation of the text of a sentence, which it
+            divides into sub-words each time: it is asked of at most twice as many phrases as a sentence may have.
         first: the number of the first sentence.
     """
     for number, request in enumerate(requests, first):
         own = {phrase.removeprefix(JOINER) for phrase in (*request.constraints, *request.avoid)}
-        constraints, left_out = list(request.constraints), []
+        constraints, left_out, asked = list(request.constraints), [], 0
         for phrase in find(request.text):
             if phrase.removeprefix(JOINER) not in own:
+                taken = len(constraints) < MAX_PHRASES
                 # Each sub-word has at least one byte, and the mark of a word may be one more.
-                short = len(phrase.encode()) < MAX_SUBWORDS or fits(phrase, request.text)
-                (constraints if short and len(constraints) < MAX_PHRASES else left_out).append(phrase)
+                if taken and len(phrase.encode()) >= MAX_SUBWORDS:
+                    asked += 1
+                    taken = asked <= 2 * MAX_PHRASES and fits(phrase, request.text)
+                (constraints if taken else left_out).append(phrase)
         if left_out:
             shown = ", ".join(phrase.removeprefix(JOINER) for phrase in left_out)
             warn(
