@@ -17,6 +17,7 @@ import keras
 import pytest
 import tensorflow as tf
 import toy
+import transformers_models
 from logged import logged
 
 from t2t_keras import config
@@ -113,3 +114,15 @@ def folder(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("shards")
     toy.write_shards(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def opus(tmp_path_factory) -> pathlib.Path:
+    """A Marian model with the shape of OPUS-MT's, in transformers' format. Tests may copy it."""
+    return transformers_models.make(tmp_path_factory.mktemp("marian") / "model")
+
+
+@pytest.fixture(scope="session")
+def nllb(tmp_path_factory) -> pathlib.Path:
+    """A small NLLB-200, in transformers' format. Tests may copy it."""
+    return transformers_models.make(tmp_path_factory.mktemp("m2m") / "model", "nllb")

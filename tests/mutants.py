@@ -828,14 +828,14 @@ FAULTS = {
     ),
     "t2t_keras/interop/marian_weights.py": (
         ("an import leaves the position encodings in halves", "self._order = alternating(model.d_model)",
-         "self._order = np.arange(model.d_model)", "test_marian.py::test_logits_are_those_of_marian"),
+         "self._order = np.arange(model.d_model)", "test_imports.py::test_logits_are_those_of_the_model"),
         ("an import forgets to scale embeddings back", "scale = 1.0 if config.scaled else model.d_model**-0.5",
-         "scale = 1.0", "test_marian.py::test_logits_are_those_of_marian"),
+         "scale = 1.0", "test_imports.py::test_logits_are_those_of_the_model"),
         ("an import forbids no words", "never = np.isin(target_rows, config.forbidden)",
          "never = np.isin(target_rows, [])", "test_marian.py::test_forbidden_words_are_never_written"),
         ("an import leaves unknown weights out", "if unknown := sorted(tensors.names - self._used):",
          "if unknown := ():",
-         "test_marian.py::test_a_folder_that_does_not_fit_is_refused_in_one_sentence_and_nothing_is_written"),
+         "test_imports.py::test_a_folder_that_does_not_fit_is_refused_in_one_sentence_and_nothing_is_written"),
     ),
     "t2t_keras/serving/ctranslate2_format.py": (
         ("CTranslate2 counts positions from 0", "np.arange(rows) + config.first_position", "np.arange(rows)",
@@ -857,9 +857,9 @@ FAULTS = {
     "t2t_keras/interop/huggingface_folder.py": (
         ("the files of weights may be elsewhere", 're.compile(r"\\w[\\w.-]*\\.safetensors", re.ASCII)',
          're.compile(r".*\\.safetensors", re.ASCII)',
-         "test_m2m.py::test_a_folder_that_does_not_fit_is_refused_in_one_sentence_and_nothing_is_written"),
+         "test_imports.py::test_a_folder_that_does_not_fit_is_refused_in_one_sentence_and_nothing_is_written"),
         ("the files of a model of the hub are of several revisions", "fetch(file, snapshot.name)", "fetch(file)",
-         "test_marian.py::test_all_files_of_a_model_of_the_hub_are_of_one_revision"),
+         "test_imports.py::test_all_files_of_a_model_of_the_hub_are_of_one_revision"),
     ),
     "t2t_keras/decoding/minimum_bayes_risk.py": (
         ("minimum Bayes risk weighs all candidates the same",

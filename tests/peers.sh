@@ -13,4 +13,4 @@ python=${PYTHON:-python3}
 # Of mbrs, its chrF alone is used.
 "$root/.venv-peers/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps mbrs fastchrf >&2
 cd "$root"
-exec .venv-peers/bin/python -m pytest -m "slow or not slow" tests/test_benchmarks.py tests/test_bench_train.py tests/test_marian_peers.py tests/test_m2m_peers.py tests/test_mbrs.py "$@"
+exec .venv-peers/bin/python -m pytest -m "slow or not slow" tests/test_benchmarks.py tests/test_bench_train.py tests/test_import_peers.py tests/test_mbrs.py "$@"

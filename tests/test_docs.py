@@ -12,9 +12,8 @@ import sys
 import tomllib
 import zipfile
 
-import m2m_folder
-import marian_folder
 import pytest
+import transformers_models as models
 from mutants import copy_repository
 
 import t2t_keras
@@ -241,8 +240,8 @@ def user(tmp_path, monkeypatch) -> pathlib.Path:
         monkeypatch.setattr(registry, names, dict(getattr(registry, names)))
     for name in ("mine", "other"):
         shutil.copytree(RUN_1, tmp_path / "runs" / name)
-    marian_folder.make(tmp_path / "models" / "opus")
-    m2m_folder.make(tmp_path / "models" / "nllb")
+    models.make(tmp_path / "models" / "opus")
+    models.make(tmp_path / "models" / "nllb", "nllb")
     for split, pairs in builtin_corpus.splits(2000, seed=1).items():
         for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
             (tmp_path / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -1,6 +1,4 @@
-"""Imported M2M-100 and NLLB-200 models: logits of a NumPy M2M-100, ids and languages, what a run does, and refusals in
-one sentence.
-"""
+"""Imported M2M-100 and NLLB-200 models: their languages, and what a run does. The rest is in `test_imports.py`."""
 
 import dataclasses
 import json
@@ -9,67 +7,26 @@ import shutil
 import subprocess
 import sys
 
-import m2m_folder
-import marian_folder
 import numpy as np
 import programs
 import pytest
-import safetensors.numpy
 import tensorflow as tf
-from test_marian import MEMORY, served
+import transformers_models as models
 from test_shards import read_pairs
 
 import t2t_keras
-from t2t_keras.config import BOS, EOS, PAD, DataConfig
+from t2t_keras.config import DataConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.decoding import loading
 from t2t_keras.interop import huggingface_folder, m2m_vocabulary, marian_config
 from t2t_keras.layers.masks import shift_right
 from t2t_keras.reporting.word_alignment import word_alignment
-from t2t_keras.runs import export_folder, run_folder, run_options
+from t2t_keras.runs import run_folder, run_options
 from t2t_keras.serving.line_translation import LineTranslation
 from t2t_keras.text import piece_file
 
 ROOT = pathlib.Path(__file__).parent.parent
-SHAPES = {
-    "nllb": {},
-    "m2m": {"kind": "m2m", "codes_in": "tokenizer_config.json", "seed": 2},
-    "other sizes": {
-        "sizes": {"d_model": 24, "encoder_layers": 1, "decoder_layers": 3, "heads": 4, "ffn_dim": 40},
-        "seed": 3,
-    },
-    "shards": {"codes_in": "tokenizer.json", "shards": 3, "seed": 4},
-    "not scaled, swish, float16": {
-        "kind": "m2m",
-        "scaled": False,
-        "activation": "swish",
-        "dtype": np.float16,
-        "seed": 5,
-    },
-    "another id of padding": {"options": {"pad_token_id": 1}, "dtype": np.float16, "seed": 6},
-}
-PAIRS = {"nllb": ("eng_Latn", "deu_Latn", "fra_Latn"), "m2m": ("en", "de", "fr")}
 LINES = ["a dog runs", "two men play ball near the house", "猫 1 2024", "don't </s> ½ >>xx<<", "tree"]
-
-
-def kind_of(folder) -> str:
-    return "m2m" if (folder / "vocab.json").exists() else "nllb"
-
-
-@pytest.fixture(scope="module", params=SHAPES)
-def imported(request, tmp_path_factory):
-    """A folder, the run that it becomes, and the model's id for each of ours."""
-    folder = m2m_folder.make(tmp_path_factory.mktemp("m2m") / "model", **SHAPES[request.param])
-    source, target, _ = PAIRS[kind_of(folder)]
-    t2t_keras.import_huggingface(folder, folder.parent / "run", source_language=source, target_language=target)
-    translator = loading.load(folder.parent / "run")
-    return folder, translator, ids_of_ours(folder, translator.tokenizer.pieces)
-
-
-@pytest.fixture(scope="module")
-def nllb(tmp_path_factory):
-    """A folder that tests may copy."""
-    return m2m_folder.make(tmp_path_factory.mktemp("m2m") / "model")
 
 
 @pytest.fixture(scope="module")
@@ -86,75 +43,6 @@ def usual(run):
 @pytest.fixture(scope="module")
 def french(run):
     return t2t_keras.load(run, target_language="fra_Latn")
-
-
-def ids_of_ours(folder, pieces) -> list[int]:
-    """The model's id for each of ours."""
-    kind, ids = kind_of(folder), m2m_folder.pieces(folder)
-    ids |= {f">>{code}<<": len(ids) + index for index, code in enumerate(m2m_folder.LANGUAGES[kind])}
-    others = [ids[piece] if piece in ids else int(piece[1:-1]) for piece in pieces[EOS + 1 :]]
-    return [1, 3, 2, 2, *others]
-
-
-def test_logits_are_those_of_the_model(imported):
-    folder, translator, theirs = imported
-    ours = {index: own for own, index in enumerate(theirs) if own != BOS}
-    draw, (language, *_) = np.random.default_rng(1), PAIRS[kind_of(folder)]
-    for line in LINES:
-        source, target = m2m_folder.ids_of(folder, line, language), draw.integers(2, len(theirs) - 1, 6).tolist()
-        expected = marian_folder.logits(folder, source, [2, *target])
-        own_source, own_target = [ours[index] for index in source], [ours[index] for index in target]
-        found, _ = translator.model.decode(
-            tf.constant([[BOS, *own_target]]), translator.model.encode(tf.constant([own_source]))
-        )
-        kept = [own for own in range(len(theirs)) if own not in (PAD, BOS)]
-        np.testing.assert_allclose(found[0].numpy()[:, kept], expected[:, [theirs[own] for own in kept]], atol=1e-4)
-        assert np.abs(expected).max() > 3 and expected.std() > 0.5
-        assert np.all(found[0].numpy()[:, [PAD, BOS]] < expected.max() - 90)
-
-
-def test_ids_of_nasty_lines_are_those_of_sentencepiece_after_the_language(imported):
-    folder, translator, theirs = imported
-    lines = [line for line in marian_folder.nasty_lines(300) if not line.startswith(">>de<<")]  # A language of M2M-100.
-    ours = {index: own for own, index in enumerate(theirs) if own != BOS}
-    for tokenizer, language in zip(
-        (translator.source_tokenizer, translator.tokenizer), PAIRS[kind_of(folder)], strict=False
-    ):
-        expected = [[ours[index] for index in m2m_folder.ids_of(folder, line, language)] for line in lines]
-        assert tokenizer.tokenize(tf.constant(lines)).to_list() == expected
-
-
-def greedy(folder, line: str, source_language: str, target_language: str, length: int) -> list[int]:
-    """The most likely ids one after another, without padding, after the language of the target."""
-    source = m2m_folder.ids_of(folder, line, source_language)
-    target = [2, m2m_folder.ids_of(folder, "", target_language)[0]]
-    while len(target) <= length and target[-1] != 2:
-        logits = marian_folder.logits(folder, source, target)[-1]
-        logits[1] = -np.inf
-        target.append(int(logits.argmax()))
-    return target[1:]
-
-
-def text_of(folder, ids: list[int]) -> str:
-    names = {index: piece for piece, index in m2m_folder.pieces(folder).items()}
-    return "".join(names.get(index, "") if index > 3 else "" for index in ids).replace("▁", " ").strip()
-
-
-@pytest.mark.medium
-def test_greedy_translations_are_those_of_the_model_in_the_chosen_language(imported):
-    folder, _, theirs = imported
-    source, *targets = PAIRS[kind_of(folder)]
-    options = {"beam_size": 1, "alpha": 0.0, "extra_length": 3}
-    for target in targets:
-        translator = loading.load(folder.parent / "run", target_language=target, **options)
-        rows = translator.source_tokenizer.tokenize(tf.constant(LINES))
-        length = tf.cast(rows.row_lengths(), tf.int32) + 3
-        found, _ = translator.search(rows, tf.zeros(len(LINES)), length, tf.ones(len(LINES), tf.int32))
-        expected = [greedy(folder, line, source, target, int(most)) for line, most in zip(LINES, length, strict=True)]
-        assert [[theirs[own] for own in row] for row in found.to_list()] == expected
-    texts = [text.decode() for text in translator(tf.constant(LINES))["text"].numpy()]
-    unknown = any(piece.startswith("<") for piece in "".join(texts))
-    assert unknown or texts == [text_of(folder, ids) for ids in expected]
 
 
 # What a run does.
@@ -228,14 +116,14 @@ def test_without_a_default_the_languages_must_be_given(nllb, tmp_path):
 
 def test_the_files_may_name_the_languages(nllb, tmp_path):
     folder = shutil.copytree(nllb, tmp_path / "model")
-    changed(folder, "tokenizer_config.json", src_lang="fra_Latn", tgt_lang="ace_Latn")
+    models.rewrite(folder, "tokenizer_config.json", src_lang="fra_Latn", tgt_lang="ace_Latn")
     t2t_keras.import_huggingface(folder, tmp_path / "run")
     assert languages_of(tmp_path / "run") == ("fra_Latn", "ace_Latn")
-    changed(folder, "generation_config.json", forced_bos_token_id=m2m_folder.ids_of(folder, "", "deu_Latn")[0])
+    models.rewrite(folder, "generation_config.json", forced_bos_token_id=models.ids_of(folder, "", "deu_Latn")[0])
     t2t_keras.import_huggingface(folder, tmp_path / "forced", source_language="eng_Latn")
     assert languages_of(tmp_path / "forced") == ("eng_Latn", "deu_Latn")
     # The last two are Marian's.
-    changed(folder, "tokenizer_config.json", src_lang="xx", source_lang="en", target_lang="de")
+    models.rewrite(folder, "tokenizer_config.json", src_lang="xx", source_lang="en", target_lang="de")
     t2t_keras.import_huggingface(folder, tmp_path / "unknown")
     assert languages_of(tmp_path / "unknown") == ("", "deu_Latn")
     assert run_folder.read(tmp_path / "unknown").data.source_language == ""
@@ -243,7 +131,7 @@ def test_the_files_may_name_the_languages(nllb, tmp_path):
 
 def test_what_config_json_does_not_say_is_as_in_transformers(nllb, tmp_path):
     folder = shutil.copytree(nllb, tmp_path / "model")
-    changed(folder, "config.json", scale_embedding=..., attention_dropout=...)
+    models.rewrite(folder, "config.json", scale_embedding=..., attention_dropout=...)
     config = marian_config.read(huggingface_folder.Folder(folder))
     assert config.scaled and config.model.attention_dropout == 0.1
 
@@ -256,10 +144,7 @@ def test_words_align_without_the_languages(run):
     assert [
         [side.pieces[index] for index in ids[0].numpy()][:2]
         for side, ids in zip(tokenizers, (source, target), strict=True)
-    ] == [
-        [">>eng_Latn<<", "▁a"],
-        [">>deu_Latn<<", "▁two"],
-    ]
+    ] == [[">>eng_Latn<<", "▁a"], [">>deu_Latn<<", "▁two"]]
     with translator.weights():
         whole = np.array(
             translator.model.align(shift_right(target.to_tensor()), translator.encode(translator.sources(source)))
@@ -273,50 +158,11 @@ def languages_of(model_dir) -> tuple[str, str]:
     return tuple(piece_file.unpack((model_dir / name).read_bytes()).language for name in names)
 
 
-def changed(folder, name: str, **values) -> None:
-    path = folder / name
-    path.write_text(
-        json.dumps({key: value for key, value in (json.loads(path.read_text()) | values).items() if value is not ...})
-    )
-
-
-LOAD = """
-import sys
-import tensorflow as tf, tensorflow_text
-model = tf.saved_model.load(sys.argv[1])
-lines = tf.constant(sys.argv[3:])
-found = model.signatures["serving_default"](text=lines)["text"]
-inputs = {"alpha": -1.0, "max_length": 0, "n_best": 1, "prefix": sys.argv[2], "alignment": False, "ordered": False}
-inputs |= {"constraints": "", "avoid": ""}
-other = model.signatures["translate_with_options"](text=lines, **{name: tf.fill([len(lines)], value) for name, value in inputs.items()})
-assert "t2t_keras" not in sys.modules
-print("\\n".join(text.decode() for text in [*found.numpy(), *other["text"][:, 0].numpy()]))
-"""  # noqa: E501
-
-
-@pytest.mark.medium
-def test_an_export_translates_alike_in_a_process_without_this_package(run, usual, tmp_path):
-    lines = [*LINES, ">>zho_Hans<<a dog"]
-    expected = usual.translate(lines) + usual.translate(lines, target_language="fra_Latn")
-    export = t2t_keras.Run(run).export(tmp_path / "export")
-    described = export_folder.description(export)
-    assert (described["source_language"], described["target_language"]) == ("eng_Latn", "deu_Latn")
-    command = [sys.executable, "-c", LOAD, str(export), ">>fra_Latn<<", *lines]
-    result = programs.run(
-        command, capture_output=True, text=True, cwd=tmp_path, env=programs.without_this_package(), check=True
-    )
-    assert result.stdout.splitlines() == expected
-    loaded = t2t_keras.load(tmp_path / "export")
-    assert loaded.translate(lines) + loaded.translate(lines, target_language="fra_Latn") == expected
-    with pytest.raises(ValueError, match="Did you mean fra_Latn"):
-        loaded.translate("a dog", target_language="fra")
-
-
 def text_of_pairs(folder: pathlib.Path, tag: str = "") -> dict[str, str]:
     """Files of pairs of words, as options."""
     found = {}
     for split in ("train", "valid"):
-        for side, words in (("source", marian_folder.SOURCE_WORDS), ("target", marian_folder.TARGET_WORDS)):
+        for side, words in (("source", models.SOURCE_WORDS), ("target", models.TARGET_WORDS)):
             path = folder / f"{split}.{side}"
             path.write_text("".join(f"{tag}{first} {second}\n" for first in words[:9] for second in words[:9]))
             found[f"{split}_{side}"] = str(path)
@@ -472,111 +318,6 @@ def test_the_programs_refuse_other_languages_before_tensorflow(nllb, run, tmp_pa
     assert not (tmp_path / "new").exists()
 
 
-def test_a_model_of_the_hub_may_have_its_weights_in_several_files(tmp_path):
-    folder = m2m_folder.make(tmp_path / "model", shards=3)
-    with served(folder, tmp_path / "hf") as (environment, requests):
-        command = [
-            sys.executable,
-            ROOT / "tools/import_huggingface.py",
-            "--from=some/opus",
-            f"--model_dir={tmp_path}/run",
-        ]
-        result = programs.run(
-            command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment
-        )
-    assert result.returncode == 0, result.stderr
-    t2t_keras.import_huggingface(folder, tmp_path / "local")
-    step = "checkpoints/step-000000000.npz"
-    with np.load(tmp_path / "run" / step) as found, np.load(tmp_path / "local" / step) as expected:
-        assert found.files == expected.files and all(
-            np.array_equal(found[name], expected[name]) for name in found.files
-        )
-    assert {path.split("/")[4] for path in requests if "config.json" not in path} == {"c" * 40}
-
-
-# Folders that do not fit.
-
-
-def renamed(folder, old: str, new: str) -> None:
-    (folder / old).rename(folder / new)
-
-
-def with_weights(folder, change) -> None:
-    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
-    change(arrays)
-    safetensors.numpy.save_file(arrays, folder / "model.safetensors")
-
-
-def other_spm(folder) -> None:
-    (folder / "sentencepiece.bpe.model").write_bytes(marian_folder.spm(marian_folder.SOURCE_WORDS))
-
-
-def index_of(folder, places) -> None:
-    (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-
-
-NORM, SHARED = "model.decoder.layer_norm.weight", "model.shared.weight"
-BROKEN = {
-    "experts": (
-        lambda folder: changed(folder, "config.json", model_type="nllb-moe"), "model_type=marian or m2m_100.*'nllb-moe'"
-    ),
-    "no sub-words": (
-        lambda folder: renamed(folder, "sentencepiece.bpe.model", "spm"), "sentencepiece.bpe.model.*missing"
-    ),
-    "sub-words of another toolkit": (
-        other_spm, "Expected <unk>, <s>, </s> as the first pieces.*Received: </s>, <unk>, "
-    ),
-    "sub-words that are cut": (
-        lambda folder: (folder / "sentencepiece.bpe.model").write_bytes(b"\n"),
-        "first pieces|Expected a SentencePiece model"
-    ),
-    "no languages": (
-        lambda folder: renamed(folder, "special_tokens_map.json", "x"), "codes of languages.*Received none"
-    ),
-    "languages without an id": (
-        lambda folder: changed(folder, "config.json", vocab_size=160), "different ids below 160"
-    ),
-    "languages on pieces": (
-        lambda folder: (folder / "added_tokens.json").write_text('{"eng_Latn": 9}'), "an id twice"
-    ),
-    "ids that are text": (
-        lambda folder: (folder / "added_tokens.json").write_text('{"eng_Latn": "9"}'), "ids of added tokens"
-    ),
-    "added tokens are a list": (
-        lambda folder: changed(folder, "tokenizer_config.json", added_tokens_decoder=[1]), "ids of added tokens"
-    ),
-    "the source's language behind": (
-        lambda folder: changed(folder, "tokenizer_config.json", legacy_behaviour=True),
-        "legacy_behaviour=False.*Received: True"
-    ),
-    "untied": (
-        lambda folder: changed(folder, "config.json", tie_word_embeddings=False), "tie_word_embeddings=True.*False"
-    ),
-    "other padding": (lambda folder: changed(folder, "config.json", pad_token_id=4), "ids of padding and end"),
-    "no last norm": (
-        lambda folder: with_weights(folder, lambda arrays: arrays.pop(NORM)),
-        f"Expected the weight {NORM}. It is missing"
-    ),
-    "unknown": (
-        lambda folder: with_weights(folder, lambda arrays: arrays.update(x=np.ones(2))),
-        "m2m_100 with pre-norm.*x besides"
-    ),
-    "an index of no files": (
-        lambda folder: index_of(folder, {SHARED: "../model.safetensors"}), "names of safetensors.*Received: ../model"
-    ),
-    "an index of a file elsewhere too": (
-        lambda folder: index_of(folder, {SHARED: "a.safetensors", NORM: "../b.safetensors"}),
-        "names of safetensors files"
-    ),
-    "an index of nothing": (lambda folder: index_of(folder, {}), "names of safetensors files"),
-    "an index without places": (lambda folder: index_of(folder, []), "names of safetensors files"),
-    "a file that is missing": (
-        lambda folder: index_of(folder, {SHARED: "a.safetensors"}), "Expected a.safetensors in .*missing"
-    ),
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
@@ -638,61 +379,3 @@ def test_runs_that_read_other_languages_by_default_translate_together_only_from_
     ):
         loading.load([run, tmp_path / "other"])
     assert len(loading.load([run, tmp_path / "other"], source_language="ace_Latn").model.models) == 2
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_folder_that_does_not_fit_is_refused_in_one_sentence_and_nothing_is_written(nllb, tmp_path, name):
-    break_it, message = BROKEN[name]
-    folder = shutil.copytree(nllb, tmp_path / "model")
-    break_it(folder)
-    with pytest.raises((ValueError, FileNotFoundError), match=message) as raised:
-        t2t_keras.import_huggingface(folder, tmp_path / "run")
-    assert len(str(raised.value)) < 600 and "\n" not in str(raised.value)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
-
-
-def test_a_weight_in_two_files_is_refused(nllb, tmp_path):
-    folder = shutil.copytree(nllb, tmp_path / "model")
-    for name in ("a", "b"):
-        shutil.copyfile(folder / "model.safetensors", folder / f"{name}.safetensors")
-    index_of(folder, {SHARED: "a.safetensors", NORM: "b.safetensors"})
-    with pytest.raises(ValueError, match="each weight in one of the files.*one of them twice"):
-        t2t_keras.import_huggingface(folder, tmp_path / "run")
-
-
-@pytest.mark.parametrize("name", ["sentencepiece.bpe.model", "special_tokens_map.json"])
-def test_links_are_not_followed(nllb, tmp_path, name):
-    folder = shutil.copytree(nllb, tmp_path / "model")
-    (folder / name).unlink()
-    (folder / name).symlink_to(nllb / name)
-    with pytest.raises(ValueError, match=f"no links.*{name}"):
-        t2t_keras.import_huggingface(folder, tmp_path / "run")
-
-
-def test_position_encodings_in_the_file_are_checked(nllb, tmp_path):
-    """As in files of early versions of transformers."""
-    name = "model.encoder.embed_positions.weights"
-    angles = np.arange(66)[:, None] / 10000 ** (np.arange(8) / 7)
-    table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1, dtype=np.float32)
-    table[1] = 0
-    for place, fits in ((table, True), (table + 0.1, False)):
-        folder = shutil.copytree(nllb, tmp_path / f"model {fits}")
-        with_weights(folder, lambda arrays: arrays.update({name: place}))  # noqa: B023
-        if fits:
-            t2t_keras.import_huggingface(folder, tmp_path / "run")
-        else:
-            with pytest.raises(ValueError, match=f"Expected the sinusoids of transformers as {name}"):
-                t2t_keras.import_huggingface(folder, tmp_path / "other")
-
-
-@pytest.mark.medium
-def test_an_import_takes_less_memory_than_twice_the_model_and_no_tensorflow(tmp_path):
-    """With a vocabulary as large a part of it as in NLLB-200 of 600 million weights."""
-    sizes = {"d_model": 512, "ffn_dim": 2048, "encoder_layers": 6, "decoder_layers": 6}
-    folder = m2m_folder.make(tmp_path / "model", sizes=sizes, options={"vocab_size": 64_000}, dtype=np.float16)
-    size = (folder / "model.safetensors").stat().st_size
-    assert size > 150e6
-    command = [sys.executable, "-c", MEMORY, str(folder), str(tmp_path / "run")]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert result.returncode == 0, result.stderr
-    assert int(result.stdout) < 2 * size

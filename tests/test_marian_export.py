@@ -7,7 +7,6 @@ import pathlib
 import subprocess
 import sys
 
-import marian_folder
 import marian_run
 import numpy as np
 import programs
@@ -16,6 +15,7 @@ import safetensors.numpy
 import sentencepiece
 import stand_in
 import tensorflow as tf
+import transformers_models as models
 
 import t2t_keras
 from t2t_keras.config import BOS, EOS, DataConfig, TrainConfig
@@ -45,11 +45,11 @@ def parsed(path: pathlib.Path) -> dict:
 # In and out again.
 
 
-@pytest.fixture(scope="module", params=marian_folder.SHAPES)
+@pytest.fixture(scope="module", params=models.MARIAN)
 def in_and_out(request, tmp_path_factory):
     """A Marian model, the run that it becomes, what that is exported to, and the run that becomes of it."""
     top = tmp_path_factory.mktemp("in_and_out")
-    folder = marian_folder.make(top / "model", **marian_folder.SHAPES[request.param])
+    folder = models.make(top / "model", **models.MARIAN[request.param])
     t2t_keras.import_marian(folder, top / "run")
     t2t_keras.export_marian(top / "run", top / "out")
     t2t_keras.import_marian(top / "out", top / "again")
@@ -65,7 +65,7 @@ def in_and_out(request, tmp_path_factory):
 )
 def test_two_matrices_of_shared_weights_are_the_same_after_out_and_in(tmp_path, shape):
     """Story: the row of the start token of the source's matrix was another one."""
-    folder = marian_folder.make(tmp_path / "model", **shape)
+    folder = models.make(tmp_path / "model", **shape)
     t2t_keras.import_marian(folder, tmp_path / "run")
     t2t_keras.export_marian(tmp_path / "run", tmp_path / "out")
     t2t_keras.import_marian(tmp_path / "out", tmp_path / "again")
@@ -142,7 +142,7 @@ def test_logits_are_those_of_the_run(exported):
     draw = np.random.default_rng(1)
     for length in (1, 7, 12):
         source, target = (draw.integers(EOS + 1, size, length).tolist() for size in sizes)
-        found = marian_folder.logits(
+        found = models.logits(
             folder, [source_ids[index] for index in [*source, EOS]], [target_ids[index] for index in [BOS, *target]]
         )
         logits, _ = translator.model.decode(
@@ -156,12 +156,12 @@ def test_logits_are_those_of_the_run(exported):
 def test_ids_and_text_are_those_of_the_run(exported):
     """Also of text with ▁, which SentencePiece takes for a space. What looks like a tag is one for Marian."""
     translator, folder = exported
-    lines = [line for line in [*marian_folder.nasty_lines(600), *stand_in.sentences(50)] if not line.startswith(">>")]
+    lines = [line for line in [*models.nasty_lines(600), *stand_in.sentences(50)] if not line.startswith(">>")]
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "target.spm"))
     for side, tokenizer in (("source", translator.source_tokenizer), ("target", translator.tokenizer)):
         ids, own = marian_ids(folder, side), tokenizer.tokenize(tf.constant(lines))
         assert [[ids[index] for index in row] for row in own.to_list()] == [
-            marian_folder.ids_of(folder, line, side) for line in lines
+            models.ids_of(folder, line, side) for line in lines
         ]
     pieces = translator.tokenizer.pieces
     written = [text.decode("utf-8", "replace") for text in translator.tokenizer.detokenize(own).numpy()]
@@ -187,7 +187,7 @@ def test_an_export_that_is_imported_has_the_ids_and_weights_of_the_run(exported,
             )
             assert other or np.array_equal(arrays[f"model/{weight.path}"][first:], weight.numpy()[first:]), weight.path
     again = vocabulary.load_sides(*run_folder.read_subwords(tmp_path / "run"))
-    lines = tf.constant([line for line in marian_folder.nasty_lines(300) if not line.startswith(">>")])
+    lines = tf.constant([line for line in models.nasty_lines(300) if not line.startswith(">>")])
     for before, after in ((translator.tokenizer, again), (translator.source_tokenizer, again.source)):
         assert (
             before.pieces[EOS:] == after.pieces[EOS:]
@@ -246,7 +246,7 @@ def test_one_matrix_may_have_two_lists_of_sub_words(tmp_path):
     for side, model in (("source", own), ("target", (run / "subwords.model").read_bytes())):
         ids, lines = marian_ids(tmp_path / "out", side), ["½ ﬁ", "one"]
         found = [[ids[index] for index in row] for row in vocabulary.load(model).tokenize(tf.constant(lines)).to_list()]
-        assert found == [marian_folder.ids_of(tmp_path / "out", line, side) for line in lines]
+        assert found == [models.ids_of(tmp_path / "out", line, side) for line in lines]
     t2t_keras.import_marian(tmp_path / "out", tmp_path / "again")
     assert run_folder.read(tmp_path / "again").source_vocab_size == 0
 
@@ -327,7 +327,7 @@ def test_the_card_of_a_child_names_its_parent(run, tmp_path, origin):
     ("source", "base"), [("/models/opus", ""), ("the hub's Some/opus-mt", 'base_model: "Some/opus-mt"\n')]
 )
 def test_the_card_of_an_import_names_what_was_imported(tmp_path, source, base):
-    t2t_keras.import_marian(marian_folder.make(tmp_path / "opus"), tmp_path / "run")
+    t2t_keras.import_marian(models.make(tmp_path / "opus"), tmp_path / "run")
     config = parsed(tmp_path / "run" / "config.json")
     config["sources"] = dict.fromkeys(config["sources"], f"import of {source}")
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))

@@ -3,9 +3,9 @@
 import functools
 import json
 
-import marian_folder
 import pytest
 import tensorflow as tf
+import transformers_models as models
 
 from t2t_keras.config import EOS, UNK
 from t2t_keras.text import piece_file, vocabulary
@@ -16,12 +16,8 @@ TAGS = [">>de<<", ">>en US<<"]
 @pytest.fixture(scope="module", params=["unigram", "bpe"])
 def sides(request):
     """The SentencePiece model of the source, and the pieces of both sides in an order of their own."""
-    source, target = (
-        marian_folder.spm(words, request.param) for words in (marian_folder.SOURCE_WORDS, marian_folder.TARGET_WORDS)
-    )
-    listed = [
-        piece for piece in marian_folder.vocabulary(source, target, more=tuple(TAGS)) if piece not in piece_file.SPECIAL
-    ]
+    source, target = (models.spm(words, request.param) for words in (models.SOURCE_WORDS, models.TARGET_WORDS))
+    listed = [piece for piece in models.vocabulary(source, target, more=tuple(TAGS)) if piece not in piece_file.SPECIAL]
     return source, listed
 
 
@@ -37,9 +33,9 @@ def test_ids_are_those_of_the_list_for_the_pieces_of_sentencepiece(sides, subwor
     (tmp_path / "source.spm").write_bytes(source)
     ids = {"</s>": EOS, "<unk>": UNK} | {piece: EOS + 1 + index for index, piece in enumerate(listed)}
     (tmp_path / "vocab.json").write_text(json.dumps(ids))
-    lines = marian_folder.nasty_lines(1000)
+    lines = models.nasty_lines(1000)
     found = subwords.tokenize(tf.constant(lines)).to_list()
-    assert found == [marian_folder.ids_of(tmp_path, line) for line in lines]
+    assert found == [models.ids_of(tmp_path, line) for line in lines]
     assert sum(UNK in ids for ids in found) > 300 and sum(UNK not in ids for ids in found) > 100
 
 
@@ -58,14 +54,14 @@ def test_text_that_spells_a_special_token_is_text(subwords):
 
 def test_pieces_become_text_again():
     listed = ["▁a", "▁dog", ">>de<<", "▁猫", "s"]
-    subwords = vocabulary.load(piece_file.pack(listed, marian_folder.spm(marian_folder.SOURCE_WORDS)))
+    subwords = vocabulary.load(piece_file.pack(listed, models.spm(models.SOURCE_WORDS)))
     rows = [[4, 5, 8, EOS], [6, 7, EOS], [EOS], [UNK, 4]]
     found = subwords.detokenize(tf.ragged.constant(rows, tf.int32)).numpy()
     assert [text.decode() for text in found] == ["a dogs", ">>de<< 猫", "", "a"]
 
 
 def test_bytes_become_characters():
-    model = marian_folder.spm(marian_folder.SOURCE_WORDS)
+    model = models.spm(models.SOURCE_WORDS)
     subwords = vocabulary.load(piece_file.pack(["<0xC3>", "<0xA9>", "\u3000", "▁x"], model))
     found = subwords.detokenize(tf.ragged.constant([[7, 4, 5, 6], [4]], tf.int32)).numpy()
     assert [text.decode() for text in found] == ["xé", "�"]
@@ -96,7 +92,7 @@ def test_such_sub_words_cannot_be_learned():
     ],
 )
 def test_other_files_are_refused(content, message):
-    model = marian_folder.spm(marian_folder.SOURCE_WORDS)
+    model = models.spm(models.SOURCE_WORDS)
     with pytest.raises(ValueError, match=message):
         vocabulary.load(piece_file.HEAD + content.replace(b"MODEL", model))
 
@@ -108,7 +104,7 @@ LISTED = ["▁a", ">>deu_Latn<<", ">>fra_Latn<<", ">>eng_Latn<<"]
 
 @functools.cache
 def processor() -> bytes:
-    return marian_folder.spm(marian_folder.SOURCE_WORDS)
+    return models.spm(models.SOURCE_WORDS)
 
 
 def packed(language: str | None) -> bytes:
