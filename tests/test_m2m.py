@@ -305,7 +305,7 @@ def test_a_phrase_that_the_model_cannot_spell_is_not_met(usual):
             ("--source_language=eng",),
             "Expected one of the 5 languages of the model. Received: 'eng'. Did you mean eng_Latn",
         ),
-        ("import_huggingface", ("--native_positions",), "Expected a Marian model with --native_positions."),
+        ("import_huggingface", ("--native_positions",), "--native_positions is for Marian models."),
         ("translate", ("--target_language=deu",), "--target_language: Expected one of the 5 languages"),
     ],
 )

@@ -2,8 +2,9 @@
 NLLB-200.
 
 python tools/import_huggingface.py --from=Helsinki-NLP/opus-mt-en-de --model_dir=runs/opus
-python tools/import_huggingface.py --from=models/nllb-200 --model_dir=runs/nllb --source_language=eng_Latn
---target_language=deu_Latn python tools/translate.py --model_dir=runs/nllb --target_language=fra_Latn < lines
+python tools/import_huggingface.py --from=models/nllb-200 --model_dir=runs/nllb \\
+    --source_language=eng_Latn --target_language=deu_Latn
+python tools/translate.py --model_dir=runs/nllb --target_language=fra_Latn < lines
 """
 
 from absl import flags

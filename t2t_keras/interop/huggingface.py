@@ -80,15 +80,14 @@ def import_huggingface(
     if config.kind == M2M:
         if native_positions:
             raise ValueError(
-                "Expected a Marian model with `native_positions`. Received: M2M-100, whose position encodings are its "
-                "own."
+                "`native_positions` is for Marian models. Received: M2M-100, which has one kind of position encodings."
             )
         sides = _many_languages(folder, config, source_language, target_language)
     elif source_language or target_language:
-        expected = (
-            "no `source_language` and `target_language` for a Marian model: its lines begin with a tag such as >>deu<<"
+        raise ValueError(
+            "`source_language` and `target_language` do not apply to a Marian model, whose lines begin with a tag such "
+            f"as >>deu<<. Received: {source_language!r} and {target_language!r}."
         )
-        raise ValueError(f"Expected {expected}. Received: {source_language or 'none'} and {target_language or 'none'}.")
     else:
         sides = _marian(folder, config)
     if native_positions:
@@ -114,28 +113,38 @@ def import_huggingface(
     logger.info(f"Imported {source}: {config.model.num_weights:,} weights, {config.model.vocab_size:,} sub-words.")
 
 
+def import_marian(source: str | os.PathLike, model_dir: str | os.PathLike, *, native_positions: bool = False) -> None:
+    """Imports a Marian or OPUS-MT model: `import_huggingface` without languages.
+
+    Args:
+        source, model_dir, native_positions: see `import_huggingface`.
+    """
+    import_huggingface(source, model_dir, native_positions=native_positions)
+
+
 def _marian(folder: Folder, config: MarianConfig) -> _Sides:
     """Reads the vocabularies of a Marian model."""
     separate = is_separate(folder)
     known = folder.json(VOCABULARY).keys() | folder.json(TARGET_VOCABULARY).keys()
     if added := [token for token in m2m_vocabulary.added_tokens(folder) if token not in known]:
         raise ValueError(
-            f"Expected no added tokens beside {VOCABULARY} in {folder.path}. Received: {', '.join(added):.80}."
+            f"Expected no added tokens beside those of {VOCABULARY} in {folder.path}. Received: {', '.join(added):.80}."
         )
-    one = config.shared and config.tied and not separate  # Then both sides have one matrix.
-    source = Vocabulary.read(folder, VOCABULARY, config.source_rows, config.pad, config.start if one else None)
-    of_target = TARGET_VOCABULARY if separate else VOCABULARY
-    target = Vocabulary.read(folder, of_target, config.target_rows, config.pad, config.start)
+    one_matrix = config.shared and config.tied and not separate
+    source = Vocabulary.read(folder, VOCABULARY, config.source_rows, config.pad, config.start if one_matrix else None)
+    target_name = TARGET_VOCABULARY if separate else VOCABULARY
+    target = Vocabulary.read(folder, target_name, config.target_rows, config.pad, config.start)
     _check_ids(folder, config, target)
     return _Sides(source.rows, target.rows, source.packed(folder, SOURCE_MODEL), target.packed(folder, TARGET_MODEL))
 
 
 def _many_languages(folder: Folder, config: MarianConfig, source_language: str, target_language: str) -> _Sides:
     """Reads the vocabulary of a multilingual model, which both sides share."""
-    where, ids = folder.path / m2m_vocabulary.MODEL, m2m_vocabulary.ids_of(folder)
+    ids = m2m_vocabulary.ids_of(folder)
     languages = m2m_vocabulary.languages_of(folder, len(ids))
     pieces = ids | {piece_file.tag_of(code): index for code, index in languages.items()}
-    vocabulary = Vocabulary(where, pieces, config.target_rows, config.pad, config.start)
+    path = folder.path / m2m_vocabulary.MODEL
+    vocabulary = Vocabulary(path, pieces, config.target_rows, config.pad, config.start)
     _check_ids(folder, config, vocabulary)
     options = folder.json(TOKENIZER)
     if options.get("legacy_behaviour"):  # Then the source's language is behind the sentence.
@@ -143,23 +152,23 @@ def _many_languages(folder: Folder, config: MarianConfig, source_language: str, 
             f"Expected legacy_behaviour=False in {folder.path / TOKENIZER}. Received: "
             f"{options['legacy_behaviour']!r:.80}."
         )
-    of_files = options.get("src_lang"), options.get("tgt_lang")
+    defaults = options.get("src_lang"), options.get("tgt_lang")
     if config.forced_first is not None:
-        of_files = of_files[0], next((code for code, index in languages.items() if index == config.forced_first), None)
-    chosen = [
-        given or (code if code in list(languages) else "")
-        for given, code in zip((source_language, target_language), of_files, strict=True)
+        defaults = defaults[0], next((code for code, index in languages.items() if index == config.forced_first), None)
+    codes = [
+        chosen or (default if default in list(languages) else "")
+        for chosen, default in zip((source_language, target_language), defaults, strict=True)
     ]
     content = vocabulary.packed(folder, m2m_vocabulary.MODEL, "")
-    source, target = (piece_file.with_language(content, code) if code else content for code in chosen)
+    source, target = (piece_file.with_language(content, code) if code else content for code in codes)
     return _Sides(vocabulary.rows, vocabulary.rows, source, target)
 
 
 def _check_ids(folder: Folder, config: MarianConfig, target: Vocabulary) -> None:
     if (target.pad, target.eos) != (config.pad, config.eos):
         raise ValueError(
-            f"Expected the ids of padding and end that config.json has, {config.pad} and {config.eos}, in the "
-            f"vocabulary of the target in {folder.path}. Received: {target.pad} and {target.eos}."
+            f"Expected the target vocabulary in {folder.path} to have the ids of padding and end of config.json, "
+            f"{config.pad} and {config.eos}. Received: {target.pad} and {target.eos}."
         )
 
 

@@ -42,11 +42,7 @@ class Folder:
         return self._links_within is not None
 
     def find(self, name: str) -> pathlib.Path | None:
-        """Returns the path of a file, or `None` if it is not there.
-
-        Raises:
-            ValueError: it is a link to another place, or not a file.
-        """
+        """Returns the path of a file, which is no link to another place; `None` if it is not there."""
         path = self.path / name
         if not os.path.lexists(path):
             return None
@@ -54,16 +50,11 @@ class Folder:
             path = path.resolve()
         check_no_link(path)
         if not path.is_file():
-            raise ValueError(f"Expected a file. Received: {path}, which is not one.")
+            raise ValueError(f"Expected a file. Received: {path}, which is something else.")
         return path
 
     def require(self, name: str) -> pathlib.Path:
-        """Returns the path of a file.
-
-        Raises:
-            FileNotFoundError: it is not there.
-            ValueError: see `find`.
-        """
+        """Returns the path of a file that must be there."""
         if (path := self.find(name)) is None:
             raise FileNotFoundError(f"Expected {name} in {self.path}. It is missing.")
         return path
@@ -74,15 +65,11 @@ class Folder:
         return {} if path is None else read_json(path, MAX_TEXT)
 
     def shards(self) -> list[str]:
-        """Returns the names of the files that have the weights, of the index in the folder; none without it.
-
-        Raises:
-            ValueError: the index is damaged.
-        """
+        """Returns the names of the files of weights that the folder's index lists; none without an index."""
         if self.find(INDEX) is None:
             return []
-        places = self.json(INDEX).get("weight_map")
-        names = set(map(str, places.values())) if isinstance(places, dict) else {""}
+        files = self.json(INDEX).get("weight_map")
+        names = set(map(str, files.values())) if isinstance(files, dict) else {""}
         if not names or not all(map(_SHARD.fullmatch, names)):
             raise ValueError(
                 f"Expected the names of safetensors files in {self.path / INDEX}. Received: "
@@ -172,7 +159,7 @@ class Tensors(Protocol):
     names: set[str]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of a tensor, which is not read."""
+        """Returns the shape of a tensor without reading it."""
 
     def read(self, name: str, rows: slice = ALL) -> np.ndarray:
         """Reads rows of a tensor, as float32."""
@@ -205,7 +192,7 @@ class _Shards:
         self._files = {name: file for file in files for name in file.names}
         self.names = set(self._files)
         if len(self.names) < sum(len(file.names) for file in files):
-            raise ValueError(f"Expected each weight in one of the files of {path}. Received: one of them twice.")
+            raise ValueError(f"Expected each weight in one of the files of {path}. Received: a weight in two of them.")
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._files[name].shape(name)
@@ -228,8 +215,8 @@ class _Pickled:
             )
         if tensor.layout is not self._dense or tensor.is_meta:
             raise ValueError(
-                f"Expected {name} in {self._path} to be a dense tensor with its numbers. Received another kind of "
-                "tensor."
+                f"Expected {name} in {self._path} to be a dense tensor with its numbers. Received: {tensor.layout}, on "
+                f"{tensor.device}."
             )
         return tuple(tensor.shape)
 
@@ -298,7 +285,7 @@ def _pickled(path: pathlib.Path) -> Tensors:
             f"Expected a file with tensors alone. Received: {path}, which is damaged or holds more."
         ) from error
     if not isinstance(tensors, dict) or not all(
-        isinstance(name, str) and torch.is_tensor(each) for name, each in tensors.items()
+        isinstance(name, str) and torch.is_tensor(tensor) for name, tensor in tensors.items()
     ):
         raise ValueError(f"Expected tensors by name in {path}. Received: something else.")
     return _Pickled(path, tensors, torch.strided)

@@ -27,20 +27,14 @@ LANGUAGES = {
 
 
 def ids_of(folder: Folder) -> dict[str, int]:
-    """Returns the id of each piece, without the languages.
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: the SentencePiece model is none, or has other special ids.
-    """
+    """Returns the id of each piece, without the languages."""
     if folder.find(VOCABULARY):
         return folder.json(VOCABULARY)
-    where = folder.require(MODEL)
+    path = folder.require(MODEL)
     pieces = piece_file.pieces_of(folder.content(MODEL))
     if pieces[:3] != _OF_SENTENCEPIECE:
         raise ValueError(
-            f"Expected {', '.join(_OF_SENTENCEPIECE)} as the first pieces of {where}. Received: "
-            f"{', '.join(pieces[:3])}."
+            f"Expected {', '.join(_OF_SENTENCEPIECE)} as the first pieces of {path}. Received: {', '.join(pieces[:3])}."
         )
     return {piece: index for index, piece in enumerate(_OF_FAIRSEQ + pieces[3:])}
 
@@ -51,9 +45,6 @@ def languages_of(folder: Folder, first: int) -> dict[str, int]:
     Args:
         folder: the model.
         first: the id of the first one, where no file has their ids.
-
-    Raises:
-        ValueError: there are none, or a file is damaged.
     """
     options = folder.json(TOKENIZER)
     special = folder.json(SPECIAL)
@@ -66,22 +57,18 @@ def languages_of(folder: Folder, first: int) -> dict[str, int]:
     known = added_tokens(folder)
     if not any(map(_LANGUAGE.fullmatch, [*names, *known])) and folder.find(VOCABULARY):
         names = [f"__{code}__" for code in LANGUAGES.get(str(options.get("language_codes", "m2m100")), "").split()]
-    found = {token: known.get(token, first + index) for index, token in enumerate(filter(_LANGUAGE.fullmatch, names))}
-    found |= {token: index for token, index in known.items() if _LANGUAGE.fullmatch(token)}
-    if not found:
+    tokens = {token: known.get(token, first + index) for index, token in enumerate(filter(_LANGUAGE.fullmatch, names))}
+    tokens |= {token: index for token, index in known.items() if _LANGUAGE.fullmatch(token)}
+    if not tokens:
         raise ValueError(
             f"Expected the codes of languages as additional_special_tokens in {folder.path / SPECIAL} or "
             f"{folder.path / TOKENIZER}. Received none."
         )
-    return {next(filter(None, _LANGUAGE.fullmatch(token).groups())): index for token, index in found.items()}
+    return {next(filter(None, _LANGUAGE.fullmatch(token).groups())): index for token, index in tokens.items()}
 
 
 def added_tokens(folder: Folder) -> dict[str, int]:
-    """Returns the ids of tokens that are added to the pieces, where files have them.
-
-    Raises:
-        ValueError: they have no such ids.
-    """
+    """Returns the ids of tokens that are added to the pieces, where files have them."""
     fast, slow = folder.json(FAST).get("added_tokens", []), folder.json(TOKENIZER).get("added_tokens_decoder", {})
     try:
         known = folder.json(ADDED) | {_text(token): int(index) for index, token in slow.items()}
@@ -91,7 +78,8 @@ def added_tokens(folder: Folder) -> dict[str, int]:
     except (AttributeError, KeyError, TypeError, ValueError):
         pass
     raise ValueError(
-        f"Expected ids of added tokens in {TOKENIZER}, {ADDED} and {FAST} of {folder.path}. Received: other values."
+        f"Expected whole numbers as ids of added tokens in {TOKENIZER}, {ADDED} and {FAST} of {folder.path}. Received: "
+        "other values."
     )
 
 

@@ -86,14 +86,10 @@ class _Values:
     """The values of a file, each with its type."""
 
     def __init__(self, folder: Folder, name: str):
-        self.where, self.values = folder.path / name, folder.json(name)
+        self.path, self.values = folder.path / name, folder.json(name)
 
     def get(self, name: str, kind: type, *default):
-        """Returns a value of a type; the default where it is not given.
-
-        Raises:
-            ValueError: the value has another type, or is not given and has no default.
-        """
+        """Returns a value, which must be of a type; the default where it is not given."""
         value = self.values.get(name)
         if value is None and default:
             return default[0]
@@ -101,19 +97,19 @@ class _Values:
             value = float(value)
         if type(value) is not kind:
             raise ValueError(
-                f"Expected {name} of type {kind.__name__} in {self.where}. Received: {reprlib.repr(value)}."
+                f"Expected {name} of type {kind.__name__} in {self.path}. Received: {reprlib.repr(value)}."
             )
         return value
 
     def same(self, name: str, kind: type):
         """Returns a value that encoder and decoder must share, from `encoder_…` and `decoder_…`."""
-        ours, theirs = (self.get(f"{side}_{name}", kind) for side in ("encoder", "decoder"))
-        if ours != theirs:
+        encoder, decoder = (self.get(f"{side}_{name}", kind) for side in ("encoder", "decoder"))
+        if encoder != decoder:
             raise ValueError(
-                f"Expected encoder and decoder with the same {name} in {self.where}. Received: encoder_{name}={ours} "
-                f"and decoder_{name}={theirs}."
+                f"Expected encoder and decoder with the same {name} in {self.path}. Received: encoder_{name}={encoder} "
+                f"and decoder_{name}={decoder}."
             )
-        return ours
+        return encoder
 
     def id_of(self, name: str, rows: int) -> int:
         """Returns an id of a vocabulary."""
@@ -121,7 +117,7 @@ class _Values:
         if isinstance(value, list) and len(value) == 1:
             (value,) = value
         if type(value) is not int or not 0 <= value < rows:
-            raise ValueError(f"Expected {name} of 0 to {rows - 1} in {self.where}. Received: {reprlib.repr(value)}.")
+            raise ValueError(f"Expected {name} of 0 to {rows - 1} in {self.path}. Received: {reprlib.repr(value)}.")
         return value
 
 
@@ -138,22 +134,20 @@ def read(folder: Folder) -> MarianConfig:
     kind = values.values.get("model_type")
     if not isinstance(kind, str) or kind not in _EXPECTED:
         received = f"model_type={reprlib.repr(kind)}" if kind else "no model_type"
-        raise ValueError(f"Expected model_type={' or '.join(_EXPECTED)} in {values.where}. Received: {received}.")
+        raise ValueError(f"Expected model_type={' or '.join(_EXPECTED)} in {values.path}. Received: {received}.")
     for name, expected in _EXPECTED[kind].items():
         if (received := values.values.get(name, expected)) != expected:
-            raise ValueError(
-                f"Expected {name}={expected} in {values.where}. Received: {name}={reprlib.repr(received)}."
-            )
+            raise ValueError(f"Expected {name}={expected} in {values.path}. Received: {name}={reprlib.repr(received)}.")
     activation = values.get("activation_function", str)
     if activation not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
         raise ValueError(
-            f"Expected an activation_function of {known} in {values.where}. Received: {reprlib.repr(activation)}."
+            f"Expected an activation_function of {known} in {values.path}. Received: {reprlib.repr(activation)}."
         )
     d_model, heads = values.get("d_model", int), values.same("attention_heads", int)
     if heads <= 0 or d_model % heads:
         raise ValueError(
-            f"Expected attention heads that divide d_model in {values.where}. Received: {heads} heads and "
+            f"Expected attention heads that divide d_model in {values.path}. Received: {heads} heads and "
             f"d_model={d_model}."
         )
     source_rows = values.get("vocab_size", int)
@@ -164,7 +158,7 @@ def read(folder: Folder) -> MarianConfig:
     scaled = values.get("scale_embedding", bool, kind == M2M)
     ids = {name: values.id_of(f"{name}_token_id", target_rows) for name in ("pad", "eos", "decoder_start")}
     # Fairseq counts positions from the one after the id of padding.
-    own = {"norm": PRE, "sinusoids": TENSOR2TENSOR, "first_position": ids["pad"] + 1} if kind == M2M else {}
+    m2m_options = {"norm": PRE, "sinusoids": TENSOR2TENSOR, "first_position": ids["pad"] + 1} if kind == M2M else {}
     try:
         model = ModelConfig(
             vocab_size=target_rows + 1,
@@ -181,14 +175,14 @@ def read(folder: Folder) -> MarianConfig:
             attention_bias=True,
             activation=_ACTIVATIONS[activation],
             norm_epsilon=EPSILON,
-            **own,
+            **m2m_options,
             source_vocab_size=0 if shared and tied else source_rows + 1,
             # The logits need the embeddings as they are.
             tie_logits=tied and scaled,
             logits_bias=True,
         )
     except ValueError as error:
-        raise ValueError(f"{values.where} is not valid: {error}") from error
+        raise ValueError(f"{values.path} is not valid: {error}") from error
     positions = values.get("max_position_embeddings", int)
     decode, forbidden, forced_first, left = _search(folder, values, positions, ids, target_rows)
     return MarianConfig(
@@ -224,17 +218,19 @@ def _search(
         search.values = {name: value for name, value in values.values.items() if value is not None}
     eos = ids["eos"]
     # `generate` does not forbid the end token either.
-    bad = [each for each in search.get("bad_words_ids", list, []) if each != [eos]]
+    words = [ids for ids in search.get("bad_words_ids", list, []) if ids != [eos]]
     forbidden = [
-        each[0]
-        for each in bad
-        if isinstance(each, list) and len(each) == 1 and type(each[0]) is int and 0 <= each[0] < rows
+        word[0]
+        for word in words
+        if isinstance(word, list) and len(word) == 1 and type(word[0]) is int and 0 <= word[0] < rows
     ]
     left = [name for name, usual in _NO_COUNTERPART.items() if search.values.get(name) not in usual]
     left += [
-        name for key, own in ids.items() if search.values.get(name := f"{key}_token_id", own) not in (own, [own], None)
+        name
+        for key, index in ids.items()
+        if search.values.get(name := f"{key}_token_id", index) not in (index, [index], None)
     ]
-    left += ["bad_words_ids"] * (len(forbidden) < len(bad)) + ["forced_eos_token_id"] * (
+    left += ["bad_words_ids"] * (len(forbidden) < len(words)) + ["forced_eos_token_id"] * (
         search.values.get("forced_eos_token_id", eos) != eos
     )
     try:
@@ -245,7 +241,7 @@ def _search(
             no_repeat_ngram=search.get("no_repeat_ngram_size", int, 0),
         )
     except ValueError as error:
-        raise ValueError(f"{search.where} or {values.where} is not valid: {error}") from error
+        raise ValueError(f"{search.path} or {values.path} is not valid: {error}") from error
     forced_first = search.get("forced_bos_token_id", int, None)
     if forced_first is not None and values.values["model_type"] == MARIAN:
         left.append("forced_bos_token_id")

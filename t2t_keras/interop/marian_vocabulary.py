@@ -25,7 +25,7 @@ class Vocabulary:
     """The list of a side.
 
     Args:
-        where: the file, for messages.
+        path: the file, for messages.
         ids: Marian's id of each piece.
         rows: number of ids in the model.
         pad: Marian's id of the padding, unless the file has another.
@@ -39,21 +39,21 @@ class Vocabulary:
         ValueError: it is not a list of ids that fits the model.
     """
 
-    def __init__(self, where: pathlib.Path, ids: dict, rows: int, pad: int, start: int | None = None):
+    def __init__(self, path: pathlib.Path, ids: dict, rows: int, pad: int, start: int | None = None):
         wrong = {piece: index for piece, index in ids.items() if type(index) is not int or not 0 <= index < rows}
         if wrong or len(set(ids.values())) < len(ids):
             received = reprlib.repr(wrong) if wrong else "an id twice"
             raise ValueError(
-                f"Expected different ids below {rows:,}, the vocabulary size of the model, in {where}. Received: "
+                f"Expected different ids below {rows:,}, the vocabulary size of the model, in {path}. Received: "
                 f"{received}."
             )
         if missing := sorted({_EOS, _UNK} - ids.keys()):
-            raise ValueError(f"Expected {_EOS} and {_UNK} in {where}. Received none of {', '.join(missing)}.")
+            raise ValueError(f"Expected {_EOS} and {_UNK} in {path}. Missing: {', '.join(missing)}.")
         self.pad, unknown, self.eos = ids.get(_PAD, pad), ids[_UNK], ids[_EOS]
         special = {self.pad, unknown, self.eos}
         if len(special) < 3 or self.pad >= rows:
             raise ValueError(
-                f"Expected different ids below {rows:,} of {_PAD}, {_UNK} and {_EOS} in {where}. Received: {self.pad}, "
+                f"Expected different ids below {rows:,} of {_PAD}, {_UNK} and {_EOS} in {path}. Received: {self.pad}, "
                 f"{unknown} and {self.eos}."
             )
         others = [index for index in range(rows) if index not in special]
@@ -65,12 +65,7 @@ class Vocabulary:
 
     @classmethod
     def read(cls, folder: Folder, name: str, *others) -> "Vocabulary":
-        """Reads the list of a file; see the class for the other arguments.
-
-        Raises:
-            FileNotFoundError: the file is missing.
-            ValueError: see the class.
-        """
+        """Reads the list of a file; see the class for the other arguments."""
         return cls(folder.require(name), folder.json(name), *others)
 
     def packed(self, folder: Folder, name: str, language: str | None = None) -> bytes:
@@ -83,7 +78,7 @@ class Vocabulary:
         """
         if folder.find(name) is None:
             raise FileNotFoundError(
-                f"Expected {name} in {folder.path}. It is missing; models with BPE files are not supported."
+                f"{folder.path} has no {name}. Models with BPE files instead of SentencePiece are not supported."
             )
         try:
             return piece_file.pack(self._pieces, folder.content(name), language)
@@ -98,6 +93,7 @@ def is_separate(folder: Folder) -> bool:
 
 def languages_of(folder: Folder) -> dict[str, str]:
     """Returns the languages of a model as options of `DataConfig`; none unless they are two."""
-    found = [folder.json(TOKENIZER).get(name) for name in LANGUAGES]
-    given = all(isinstance(each, str) and _LANGUAGE.fullmatch(each) for each in found) and found[0] != found[1]
-    return dict(zip(("source_language", "target_language"), found, strict=True)) if given else {}
+    codes = [folder.json(TOKENIZER).get(name) for name in LANGUAGES]
+    if codes[0] == codes[1] or not all(isinstance(code, str) and _LANGUAGE.fullmatch(code) for code in codes):
+        return {}
+    return dict(zip(("source_language", "target_language"), codes, strict=True))

@@ -157,13 +157,13 @@ class Model:
 
         def rows(path: str, read: Read, chosen: np.ndarray, factor: float = 1.0) -> Weight:
             def array() -> np.ndarray:
-                found = np.empty((len(chosen), model.d_model), np.float32)
+                matrix = np.empty((len(chosen), model.d_model), np.float32)
                 for first in range(0, max(chosen) + 1, _BLOCK):  # The matrix may be most of the model.
                     block = read(slice(first, first + _BLOCK))
-                    own = np.flatnonzero((chosen >= first) & (chosen < first + _BLOCK))
-                    found[own] = block[np.ix_(chosen[own] - first, self._order)]
-                found *= np.float32(factor)
-                return found
+                    in_block = np.flatnonzero((chosen >= first) & (chosen < first + _BLOCK))
+                    matrix[in_block] = block[np.ix_(chosen[in_block] - first, self._order)]
+                matrix *= np.float32(factor)
+                return matrix
 
             return Weight(path, array)
 
@@ -189,14 +189,14 @@ class Model:
             self._used.add(SHARED)
 
         def one_of(names: tuple[str, ...], number: int) -> Read:
-            there = [name for name in names if name in stored] or names[:1]
-            read, *others = (self._read(name, (number, config.model.d_model)) for name in there)
+            present = [name for name in names if name in stored] or names[:1]
+            read, *others = (self._read(name, (number, config.model.d_model)) for name in present)
 
             def same(rows: slice = ALL) -> np.ndarray:
                 array = read(rows)
                 if any(not np.array_equal(array, other(rows)) for other in others):
                     raise ValueError(
-                        f"Expected equal weights, which config.json ties, of {' and '.join(there)}. They differ."
+                        f"Expected {' and '.join(present)} to be equal, because config.json ties them. They differ."
                     )
                 return array
 
@@ -215,8 +215,8 @@ class Model:
         e| without the bias.
         """
         config = self._config
-        of_layer = f"layers.{config.model.decoder_layers - 1}.final_layer_norm"
-        last = f"model.decoder.{'layer_norm' if config.model.norm == PRE else of_layer}"
+        of_last_layer = f"layers.{config.model.decoder_layers - 1}.final_layer_norm"
+        last = f"model.decoder.{'layer_norm' if config.model.norm == PRE else of_last_layer}"
         gamma, beta = (self._read(f"{last}.{name}", (config.model.d_model,)) for name in ("weight", "bias"))
         stored = LOGITS_BIAS in self._tensors.names
         bias = (
@@ -228,19 +228,16 @@ class Model:
         never[[PAD, BOS]] = True
 
         def read() -> np.ndarray:
-            e, found = (
-                np.concatenate([logits(slice(row, row + 1)) for row in target_rows[never]]),
-                bias().ravel()[target_rows],
-            )
+            e = np.concatenate([logits(slice(row, row + 1)) for row in target_rows[never]])
+            biases = bias().ravel()[target_rows]
             with np.errstate(over="ignore", invalid="ignore"):
-                found[never] = (
-                    FORBIDDEN - config.model.d_model**0.5 * np.linalg.norm(gamma() * e, axis=1) - np.abs(e @ beta())
-                )
-            if not np.isfinite(found).all():
+                largest = config.model.d_model**0.5 * np.linalg.norm(gamma() * e, axis=1) + np.abs(e @ beta())
+                biases[never] = FORBIDDEN - largest
+            if not np.isfinite(biases).all():
                 raise ValueError(
                     f"Expected weights that give finite logits. Received: too large ones of {last} and the embedding."
                 )
-            return found
+            return biases
 
         return read
 
@@ -251,12 +248,12 @@ class Model:
         rows = config.positions + config.model.first_position * is_m2m
         for name in _POSITIONS:
             if name in self._tensors.names:
-                found = self._read(name, (rows, width))()
+                stored = self._read(name, (rows, width))()
                 angles = np.arange(rows)[:, None] / 10000 ** (np.arange(width // 2) / (width / 2 - is_m2m))
                 expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
                 if is_m2m:
                     expected[config.pad] = 0
-                if not np.allclose(found, expected, atol=2e-3):
+                if not np.allclose(stored, expected, atol=2e-3):
                     raise ValueError(f"Expected the sinusoids of transformers as {name}. Received: other values.")
 
 

@@ -55,18 +55,18 @@ def check(path: pathlib.Path, width: int) -> Format:
     fields = first.split()
     header = len(fields) == 2 and all(field.isdigit() and len(field) < 20 for field in fields)
     row = _line(rest)[0] if header else first
-    of_row = _width(row)
-    found = Format(int(fields[1]) if header else of_row, header and of_row == 0, header)
-    if not found.width or (header and of_row not in (0, found.width)):
+    row_width = _width(row)
+    file_format = Format(int(fields[1]) if header else row_width, header and row_width == 0, header)
+    if not file_format.width or (header and row_width not in (0, file_format.width)):
         text = first[:60].decode(errors="replace")
         raise ValueError(f"{_EXPECTED}. Received: {path}, which begins with {text!r}.")
-    if found.width != width:
+    if file_format.width != width:
         raise ValueError(
-            f"Expected word vectors of {width:,} numbers, the width of the embeddings. Received: {found.width:,} in "
-            f"{path}."
+            f"Expected word vectors of {width:,} numbers, the width of the embeddings. "
+            f"Received: {file_format.width:,} in {path}."
         )
     if header:
-        smallest = len(first) + 1 + int(fields[0]) * (2 + found.width * (4 if found.binary else 2))
+        smallest = len(first) + 1 + int(fields[0]) * (2 + file_format.width * (4 if file_format.binary else 2))
         if path.stat().st_size < smallest:
             raise ValueError(
                 f"Expected {int(fields[0]):,} word vectors in {path}, as its header says: {smallest:,} bytes or more. "
@@ -74,11 +74,11 @@ def check(path: pathlib.Path, width: int) -> Format:
             )
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
-        if not found.binary and file.read() != b"\n":
+        if not file_format.binary and file.read() != b"\n":
             raise ValueError(
                 f"Expected word vectors in {path} that end with a line end. Received: a truncated file. Copy it again."
             )
-    return found
+    return file_format
 
 
 def read(path: pathlib.Path, width: int, words: Collection[str]) -> dict[str, np.ndarray]:
@@ -95,7 +95,7 @@ def read(path: pathlib.Path, width: int, words: Collection[str]) -> dict[str, np
     Raises:
         FileNotFoundError, ValueError: see `check`; or the file is damaged, or has numbers that are not finite.
     """
-    found, words = check(path, width), frozenset(words)
+    file_format, words = check(path, width), frozenset(words)
     with _quiet():
         from gensim.models import KeyedVectors
 
@@ -106,7 +106,7 @@ def read(path: pathlib.Path, width: int, words: Collection[str]) -> dict[str, np
                 # A word with an index is not read again.
                 return key not in words or super().has_index_for(key)
 
-        options = {"binary": found.binary, "no_header": not found.header, "unicode_errors": "replace"}
+        options = {"binary": file_format.binary, "no_header": not file_format.header, "unicode_errors": "replace"}
         try:
             vectors = Wanted.load_word2vec_format(str(path.resolve()), **options)
             read = {word: np.array(vectors[word]) for word in words & vectors.key_to_index.keys()}
