@@ -7,14 +7,15 @@ signal; "point": the place in the program where the signal was sent, or null; "s
 of its newest checkpoint}. A kill is null (the run may end by itself), a number of seconds, or the name of one of
 `POINTS`.
 
-    python ../tools/workers.py 2 python killed_runs.py '{"flags": [...], "points": {"0": ..., "1": ...}, "clean_up_seconds": ...}'
+    python ../tools/workers.py 2 python killed_runs.py \\
+        '{"flags": [...], "points": {"0": ..., "1": ...}, "clean_up_seconds": ...}'
 
 trains with several workers, some of which end themselves at a point; the first one takes so long to clean up at its
 end.
 
 TensorFlow is imported once and not used before each run gets a process of its own by fork, which saves most of their
 time.
-"""  # noqa: E501
+"""
 
 import atexit
 import json

@@ -4,8 +4,10 @@ and errors.
 What it does as TensorFlow Serving does is written after `json_tensor.cc`, `http_rest_api_util.cc` and the REST guide of
 that project; `test_serving.py` asks both the same questions where the real server is installed.
 
-    python tests/loopback_server.py EXPORT_DIR [--batching]      # prints its addresses as JSON; ends when its standard input does
-"""  # noqa: E501
+    python tests/loopback_server.py EXPORT_DIR [--batching]
+
+It prints its addresses as JSON, and ends when its standard input does.
+"""
 
 import concurrent.futures
 import contextlib

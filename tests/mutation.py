@@ -2,18 +2,18 @@
 reach it. A test should fail for each.
 
     pip install -e ".[mutation]"
-    python tests/mutation.py reach               # which test reaches which part of the package; once, 25 minutes; resumes where it stopped
-    python tests/mutation.py run --sample=300    # the sample; resumes where it stopped
+    python tests/mutation.py reach               # which test reaches which part of the package; once, 25 minutes
+    python tests/mutation.py run --sample=300    # the sample
     python tests/mutation.py report              # the table, and the mutants that survived
 
-What is found is kept in `.mutation/`, which git ignores. `mutation_reasons.toml` says of mutants that survive why no
-test can see them.
+Both resume where they stopped. What is found is kept in `.mutation/`, which git ignores. `mutation_reasons.toml` says
+of mutants that survive why no test can see them.
 
 The programs fork: a parent has imported what the tests import, but not the package. A child has a copy of the
 repository, with one mutant, and runs pytest. A test reaches a block of statements when it runs it, also in a program
 that it starts, and in a function that TensorFlow converts to a graph, where coverage.py sees nothing.
 `mutation_operators.py` says what a mutant changes.
-"""  # noqa: E501
+"""
 
 import argparse
 import ast

@@ -261,10 +261,12 @@ import test_beam
 from t2t_keras import beam
 beam.folder.LINES_PER_CHUNK = 7
 end = lambda message: os.kill(os.getpid(), signal.SIGKILL)
-load = lambda asked, terms, by_text: test_beam.LineTranslator(asked, terms, test_beam.Shouting(fails_at=b"line 15", end=end))
+load = lambda asked, terms, by_text: test_beam.LineTranslator(
+    asked, terms, test_beam.Shouting(fails_at=b"line 15", end=end)
+)
 test_beam.AskedToShout.load = load
 beam.translate_files(test_beam.ASKED, "{source}/many.txt", "{source.parent}/out")
-"""  # noqa: E501
+"""
     assert (
         programs.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": ""}).returncode == -signal.SIGKILL
     )
@@ -291,8 +293,9 @@ def test_a_worker_that_is_killed_ends_the_job_and_the_same_command_finishes_it(s
     options = "--direct_num_workers=2 --direct_running_mode=multi_processing"
     code = f"""
 import test_beam
-test_beam.beam.translate_files(test_beam.AskedToDie(test_beam.MODEL), "{source}/*", "{source.parent}/out", options="{options}")
-"""  # noqa: E501
+asked = test_beam.AskedToDie(test_beam.MODEL)
+test_beam.beam.translate_files(asked, "{source}/*", "{source.parent}/out", options="{options}")
+"""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests", "DEAD": str(tmp_path / "dead")}
     for code_of_exit, said in ((1, "Received: A worker ended before its work, as when memory is short."), (0, "")):
         with (tmp_path / "said").open("wb") as file:

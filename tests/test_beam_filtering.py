@@ -190,8 +190,9 @@ import os, pathlib, signal, sys
 from t2t_keras.config import FilterConfig
 from t2t_keras.data import beam_filtering
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
-beam_filtering.filter_text(*{text!r}, pathlib.Path({str(tmp_path / "beam")!r}), FilterConfig(), runner="DirectRunner", load_scores=die)
-"""  # noqa: E501
+output = pathlib.Path({str(tmp_path / "beam")!r})
+beam_filtering.filter_text(*{text!r}, output, FilterConfig(), runner="DirectRunner", load_scores=die)
+"""
     killed = programs.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert killed.returncode == -signal.SIGKILL
     assert not (tmp_path / "beam").exists() and list(tmp_path.glob(".unfinished-beam-*"))

@@ -252,11 +252,12 @@ kib = iter(["VmRSS:\\t 3145728 kB", "VmRSS:\\t 1048576 kB"])
 program.pathlib = SimpleNamespace(Path=lambda name: SimpleNamespace(read_text=lambda: next(kib)))
 program.time = SimpleNamespace(sleep=lambda seconds: None, monotonic=lambda: 20.0)
 child._watch()
-child.lines, child.wait = [(10.0, " update 1 of 4: loss 3"), (40.0, " update 4 of 4: loss 2, time left 0")], lambda: 45.0
+child.lines = [(10.0, " update 1 of 4: loss 3"), (40.0, " update 4 of 4: loss 2, time left 0")]
+child.wait = lambda: 45.0
 program.flags.FLAGS(["rehearsal", "--work_dir=x", "--steps=4"])
 program.train = lambda folder, model_dir: child
 print(json.dumps([child.peak(), [seconds for _, seconds, *_ in program.uninterrupted(pathlib.Path("nowhere"))]]))
-"""  # noqa: E501
+"""
     assert json.loads(rehearsal(code)) == [3, [10, 30 / 3, 5]]
 
 

@@ -96,15 +96,17 @@ for row, line in enumerate(lines):
     call("StringCopy", string, line.encode(), NUMBER(len(line.encode())))
 found = (POINTER * 2)()
 outputs = (Output * 2)(*map(output, wanted))
-call("SessionRun", session, None, (Output * 1)(output(given)), (POINTER * 1)(text), 1, outputs, found, 2, None, 0, None, status)
+inputs = (Output * 1)(output(given))
+call("SessionRun", session, None, inputs, (POINTER * 1)(text), 1, outputs, found, 2, None, 0, None, status)
 check()
 texts, scores = (pointer("TensorData", POINTER(tensor)).value for tensor in found)
 strings = [POINTER(texts + STRING_SIZE * row) for row in range(len(lines))]
-read = [c.string_at(pointer("StringGetDataPointer", string), call("StringGetSize", string, result=NUMBER)) for string in strings]
+sizes = [call("StringGetSize", string, result=NUMBER) for string in strings]
+read = [c.string_at(pointer("StringGetDataPointer", string), size) for string, size in zip(strings, sizes)]
 if "tensorflow" in sys.modules:
     raise SystemExit("Python's TensorFlow is here.")
 print(json.dumps([[line.decode() for line in read], list((c.c_float * len(lines)).from_address(scores))]))
-"""  # noqa: E501
+"""
 
 
 @pytest.fixture(scope="module", params=["float32 bpe", "int8 bpe", "float32 wordpiece"])

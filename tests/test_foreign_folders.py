@@ -485,11 +485,12 @@ def main():
     run = pathlib.Path(RUN)
     options = run_folder.read(run)
     logger.info(f"Options:\\n{options.table()}")
-    run_start.check_given(run, dataclasses.replace(options, sources={"data_service": "run: command line"}), ["data_service"], "read")
+    options = dataclasses.replace(options, sources={"data_service": "run: command line"})
+    run_start.check_given(run, options, ["data_service"], "read")
 
 RUN, sys.argv = sys.argv[1], sys.argv[:1]
 program.run(main)
-"""  # noqa: E501
+"""
 
 
 def test_control_characters_are_shown_and_not_obeyed(run):

@@ -57,8 +57,9 @@ def test_programs_choose_before_tensorflow_is_imported(flag, expected):
         options.define_trained_model()
         def main():
             options.trained_model()
-            print(os.environ.get("{process_environment.ONEDNN}"), os.environ["{process_environment.THREADS}"], "tensorflow" in sys.modules)
-        program.run(main)"""  # noqa: E501
+            threads = os.environ["{process_environment.THREADS}"]
+            print(os.environ.get("{process_environment.ONEDNN}"), threads, "tensorflow" in sys.modules)
+        program.run(main)"""
     command = [sys.executable, "-c", code, f"--model_dir={RUN}", flag]
     chosen = (process_environment.ONEDNN, process_environment.THREADS)
     environment = {name: value for name, value in os.environ.items() if name not in chosen}
@@ -75,9 +76,10 @@ def test_the_demo_chooses_too(tmp_path, is_run, onednn):
         import t2t_keras
         from tools import demo
         def load(path):
-            sys.exit(os.environ["{process_environment.THREADS}"] + " " + str(os.environ.get("{process_environment.ONEDNN}")))
+            threads = os.environ["{process_environment.THREADS}"]
+            sys.exit(threads + " " + str(os.environ.get("{process_environment.ONEDNN}")))
         t2t_keras.load = load
-        demo.main()"""  # noqa: E501
+        demo.main()"""
     chosen = (process_environment.ONEDNN, process_environment.THREADS)
     environment = {name: value for name, value in os.environ.items() if name not in chosen}
     result = subprocess.run(

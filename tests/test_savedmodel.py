@@ -43,16 +43,19 @@ signatures = tf.saved_model.load(sys.argv[1]).signatures
 found = signatures["serving_default"](text=tf.constant(lines))
 number = len(lines)
 drawn = signatures["sample"](
-    text=tf.constant(lines), seed=tf.range(number, dtype=tf.int64), draws=tf.fill([number], 3), temperature=tf.fill([number], 0.8),
-    top_k=tf.fill([number], 20), top_p=tf.fill([number], 0.9), max_length=tf.zeros([number], tf.int32),
+    text=tf.constant(lines), seed=tf.range(number, dtype=tf.int64), draws=tf.fill([number], 3),
+    temperature=tf.fill([number], 0.8), top_k=tf.fill([number], 20), top_p=tf.fill([number], 0.9),
+    max_length=tf.zeros([number], tf.int32),
 )
 scores = signatures["score"](source=tf.constant(lines), target=tf.constant(lines))
 assert not [name for name in sys.modules if name.split(".")[0] == "t2t_keras"]
 print(json.dumps([
-    [text.decode() for text in found["text"].numpy()], found["score"].numpy().tolist(), scores["log_prob"].numpy().tolist(),
-    [[text.decode("utf-8", "replace") for text in row] for row in drawn["text"].numpy()], drawn["score"].numpy().tolist(),
+    [text.decode() for text in found["text"].numpy()], found["score"].numpy().tolist(),
+    scores["log_prob"].numpy().tolist(),
+    [[text.decode("utf-8", "replace") for text in row] for row in drawn["text"].numpy()],
+    drawn["score"].numpy().tolist(),
 ]))
-"""  # noqa: E501
+"""
 
 
 @pytest.fixture(scope="module")

@@ -391,8 +391,9 @@ lines = tf.constant(json.load(sys.stdin))
 signatures = tf.saved_model.load(sys.argv[1]).signatures
 found, scores = signatures["serving_default"](text=lines), signatures["score"](source=lines, target=lines)
 assert not [name for name in sys.modules if name.split(".")[0] == "t2t_keras"]
-print(json.dumps([[text.decode("utf-8", "replace") for text in found["text"].numpy()], scores["log_prob"].numpy().tolist()]))
-"""  # noqa: E501
+texts = [text.decode("utf-8", "replace") for text in found["text"].numpy()]
+print(json.dumps([texts, scores["log_prob"].numpy().tolist()]))
+"""
 
 
 @pytest.mark.medium
