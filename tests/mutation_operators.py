@@ -39,22 +39,11 @@ UNSEEN_KEYWORDS = {"strict", "encoding", "frozen"}
 COMMUTATIVE = {"min", "max", "minimum", "maximum", "logical_and", "logical_or", "add", "multiply", "equal", "not_equal"}
 CONVERSIONS = {"list", "tuple", "iter", "int", "float", "str", "len", "dict", "type", "super", "print", "repr"}
 NAMES = {
-    **{
-        "min": "max",
-        "any": "all",
-        "maximum": "minimum",
-        "argmax": "argmin",
-        "floor": "ceil",
-        "zeros": "ones",
-        "first": "last",
-    },
-    **{
-        "reduce_max": "reduce_min",
-        "reduce_sum": "reduce_mean",
-        "logical_and": "logical_or",
-        "reduce_any": "reduce_all",
-    },
-}
+    **{"min": "max", "any": "all", "maximum": "minimum", "argmax": "argmin", "floor": "ceil", "zeros": "ones",
+       "first": "last"},
+    **{"reduce_max": "reduce_min", "reduce_sum": "reduce_mean", "logical_and": "logical_or",
+       "reduce_any": "reduce_all"},
+}  # fmt: skip
 NAMES |= {new: old for old, new in NAMES.items()}
 
 

@@ -29,15 +29,8 @@ import types
 from collections.abc import Callable
 
 WITHOUT_TENSORFLOW = (
-    "absl.app",
-    "absl.flags",
-    "absl.logging",
-    "matplotlib.pyplot",
-    "numpy",
-    "sacrebleu",
-    "sentencepiece",
-    "tqdm",
-)
+    "absl.app", "absl.flags", "absl.logging", "matplotlib.pyplot", "numpy", "sacrebleu", "sentencepiece", "tqdm",
+)  # fmt: skip
 WITH_TENSORFLOW = (*WITHOUT_TENSORFLOW, "tensorflow", "keras", "tensorflow_text", "tensorboard.plugins.hparams.summary")
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER.
 _LIMIT = 2**18  # Bytes of a request.

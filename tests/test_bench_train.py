@@ -245,20 +245,12 @@ def test_the_ceiling_is_the_rate_of_the_best_product():
 # Rounds of (ceiling, our seconds, its seconds): the machine slows down in the second one.
 FOUND = {
     "ours": {"first_step": 9.0, "peak_bytes": 2 * 2**30},
-    "peers": {
-        "quick": {
-            "first_step": 4.0,
-            "peak_bytes": 5 * 2**30,
-            "rounds": [(100.0, 1.0, 2.0), (50.0, 2.0, 6.0), (100.0, 1.0, 2.5)],
-        },
-        "slow": {
-            "first_step": 5.0,
-            "peak_bytes": 2**30,
-            "rounds": [(100.0, 1.0, 4.0), (100.0, 1.0, 3.0), (100.0, 2.0, 8.0)],
-        },
-        "broken": {"error": "no memory"},
-    },
-}
+    "peers": {"quick": {"first_step": 4.0, "peak_bytes": 5 * 2**30,
+                        "rounds": [(100.0, 1.0, 2.0), (50.0, 2.0, 6.0), (100.0, 1.0, 2.5)]},
+              "slow": {"first_step": 5.0, "peak_bytes": 2**30,
+                       "rounds": [(100.0, 1.0, 4.0), (100.0, 1.0, 3.0), (100.0, 2.0, 8.0)]},
+              "broken": {"error": "no memory"}},
+}  # fmt: skip
 
 
 def test_ratios_and_shares_of_the_ceiling_are_medians_over_rounds():
@@ -357,14 +349,9 @@ print(json.dumps(program.compare(pathlib.Path())))
 @pytest.mark.slow
 def test_a_small_comparison_has_all_keys_and_names_peers_that_are_missing():
     small = [
-        "--config=multi30k",
-        "--layers=1",
-        "--batch_tokens=300",
-        "--updates=2",
-        "--rounds=2",
-        "--check_updates=4",
+        "--config=multi30k", "--layers=1", "--batch_tokens=300", "--updates=2", "--rounds=2", "--check_updates=4",
         "--json",
-    ]
+    ]  # fmt: skip
     result = program(*small)
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)

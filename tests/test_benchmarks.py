@@ -80,14 +80,9 @@ def test_all_systems_write_equally_much_and_float32_writes_the_same():
         "ctranslate2", reason="the extra 'ctranslate2' is not installed: pip install -e '.[ctranslate2]'"
     )
     arguments = [
-        "--config=C256",
-        "--vocab_size=100",
-        "--target_length=6",
-        "--sentences=6",
-        "--single_sentences=3",
-        "--rounds=1",
+        "--config=C256", "--vocab_size=100", "--target_length=6", "--sentences=6", "--single_sentences=3", "--rounds=1",
         "--json",
-    ]
+    ]  # fmt: skip
     program = [sys.executable, str(ROOT / "benchmarks/decode.py"), *arguments, "--batch_sizes=4,1", "--beam_sizes=2,1"]
     result = subprocess.run(program, capture_output=True, text=True, cwd=ROOT, check=True)
     measured = json.loads(result.stdout)

@@ -35,29 +35,21 @@ NUMBERS = {
     2_012: ("two thousand and twelve", "zweitausendzwölf"),
     21_000: ("twenty-one thousand", "einundzwanzigtausend"),
     100_001: ("one hundred thousand and one", "einhunderttausendeins"),
-    716_117: (
-        "seven hundred and sixteen thousand one hundred and seventeen",
-        "siebenhundertsechzehntausendeinhundertsiebzehn",
-    ),
-    999_999: (
-        "nine hundred and ninety-nine thousand nine hundred and ninety-nine",
-        "neunhundertneunundneunzigtausendneunhundertneunundneunzig",
-    ),
-}
+    716_117: ("seven hundred and sixteen thousand one hundred and seventeen",
+              "siebenhundertsechzehntausendeinhundertsiebzehn"),
+    999_999: ("nine hundred and ninety-nine thousand nine hundred and ninety-nine",
+              "neunhundertneunundneunzigtausendneunhundertneunundneunzig"),
+}  # fmt: skip
 DATES = {
     (1, 1, 1100): ("the first of january eleven hundred", "der erste Januar elfhundert"),
     (3, 3, 1905): ("the third of march nineteen oh-five", "der dritte März neunzehnhundertfünf"),
     (7, 5, 2000): ("the seventh of may two thousand", "der siebte Mai zweitausend"),
-    (21, 5, 1999): (
-        "the twenty-first of may nineteen ninety-nine",
-        "der einundzwanzigste Mai neunzehnhundertneunundneunzig",
-    ),
+    (21, 5, 1999): ("the twenty-first of may nineteen ninety-nine",
+                    "der einundzwanzigste Mai neunzehnhundertneunundneunzig"),
     (29, 2, 1600): ("the twenty-ninth of february sixteen hundred", "der neunundzwanzigste Februar sechzehnhundert"),
-    (31, 12, 2099): (
-        "the thirty-first of december twenty ninety-nine",
-        "der einunddreißigste Dezember zweitausendneunundneunzig",
-    ),
-}
+    (31, 12, 2099): ("the thirty-first of december twenty ninety-nine",
+                     "der einunddreißigste Dezember zweitausendneunundneunzig"),
+}  # fmt: skip
 MONEY = {
     ("euro", 1, 0): ("one euro", "ein Euro"),
     ("euro", 2, 0): ("two euros", "zwei Euro"),

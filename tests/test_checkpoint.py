@@ -842,30 +842,18 @@ BOMBS = {
     "another shape": ("weight", lambda shape: member(), zipfile.ZIP_STORED, "Expected .* of shape"),
     "the right shape, compressed": ("weight", lambda shape: member(shape), zipfile.ZIP_DEFLATED, "is compressed"),
     "the right shape, and more": ("weight", lambda shape: member(shape), zipfile.ZIP_STORED, "does not have the size"),
-    "the right shape, and less": (
-        "weight",
-        lambda shape: member(shape, zeros=3),
-        zipfile.ZIP_STORED,
-        "does not have the size",
-    ),
-    "a shape without end": (
-        "weight",
-        lambda shape: member((2**62, 2**62), zeros=8),
-        zipfile.ZIP_STORED,
-        "Expected .* of shape",
-    ),
+    "the right shape, and less": ("weight", lambda shape: member(shape, zeros=3), zipfile.ZIP_STORED,
+                                  "does not have the size"),
+    "a shape without end": ("weight", lambda shape: member((2**62, 2**62), zeros=8), zipfile.ZIP_STORED,
+                            "Expected .* of shape"),
     "a negative shape": ("weight", lambda shape: member((-1,), zeros=8), zipfile.ZIP_STORED, "Expected .* of shape"),
     "a long state": ("state", lambda shape: member((), f"<U{BOMB // 4}"), zipfile.ZIP_STORED, "is not a text"),
     "a state that is no text": ("state", lambda shape: member((), "<f4", 4), zipfile.ZIP_STORED, "is not a text"),
-    "a state that is no object": (
-        "state",
-        lambda shape: member((), "<U2", 0) + "[]".encode("utf-32-le"),
-        zipfile.ZIP_STORED,
-        "JSON object",
-    ),
+    "a state that is no object": ("state", lambda shape: member((), "<U2", 0) + "[]".encode("utf-32-le"),
+                                  zipfile.ZIP_STORED, "JSON object"),
     "no array": ("weight", lambda shape: b"#!/bin/sh", zipfile.ZIP_STORED, "is not a valid checkpoint"),
     "one more array": ("model/x", lambda shape: member(), zipfile.ZIP_DEFLATED, "has 'model/x'"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BOMBS)

@@ -18,26 +18,17 @@ from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import Select  # noqa: E402
 
 REFERENCE = [
-    "السلام عليكم يا صديقي",
-    "שני כלבים משחקים",
-    "<script>document.title='broken'</script>",
-    "ein Hund läuft",
+    "السلام عليكم يا صديقي", "שני כלבים משחקים", "<script>document.title='broken'</script>", "ein Hund läuft",
     "die Katze schläft",
-]
+]  # fmt: skip
 BASELINE = [
-    "السلام عليكم صديقي",
-    "שני כלבים רצים",
-    "<script>document.title='x'</script>",
-    "ein Hund läuft",
+    "السلام عليكم صديقي", "שני כלבים רצים", "<script>document.title='x'</script>", "ein Hund läuft",
     "die Katze schläft",
-]
+]  # fmt: skip
 SYSTEM = [
-    "السلام عليكم يا صديقي",
-    "שני כלבים משחקים",
-    "<img/src=x/onerror=document.title='broken'>",
-    "ein Hund rennt",
+    "السلام عليكم يا صديقي", "שני כלבים משחקים", "<img/src=x/onerror=document.title='broken'>", "ein Hund rennt",
     "die Katze schläft",
-]
+]  # fmt: skip
 OTHER = ["lang" * 60, *BASELINE[1:]]
 LONG = "runs/" + "long" * 60
 FOUND = compare(

@@ -137,16 +137,9 @@ def share_sentencepiece_model():
 
 
 CHECKS = (
-    keras_mask,
-    layers_of,
-    own_names,
-    replaced_calls,
-    adam_averages,
-    moving_average,
-    moving_averages,
-    number_collective_keys,
-    share_sentencepiece_model,
-)
+    keras_mask, layers_of, own_names, replaced_calls, adam_averages, moving_average, moving_averages,
+    number_collective_keys, share_sentencepiece_model,
+)  # fmt: skip
 
 
 def verify(check) -> None:
@@ -176,25 +169,17 @@ def test_every_function_of_the_module_has_a_check_and_says_what_is_private():
         assert "Private: `" in function.__doc__
 
 
-@pytest.mark.parametrize(
-    ("check", "owner", "name", "meaning"),
-    [
-        (keras_mask, backend, "get_keras_mask", lambda x: None),
-        (layers_of, keras.Layer, "_flatten_layers", lambda self, include_self: self.layers),
-        (own_names, global_state, "set_global_attribute", lambda name, value: None),
-        (replaced_calls, keras.Layer, "__call__", lambda self, x: type(self).call(self, x)),
-        (adam_averages, keras.optimizers.Adam, "_get_variable_index", lambda self, variable: 0),
-        (moving_average, keras.optimizers.Adam, "_get_variable_index", lambda self, variable: 0),
-        (
-            number_collective_keys,
-            tf.distribute.MirroredStrategy,
-            "_collective_key_base",
-            property(lambda self: 0, lambda self, base: None),
-        ),
-        (share_sentencepiece_model, sentencepiece_tokenizer, "_SentencepieceModelResource", lambda model, name: None),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
+@pytest.mark.parametrize(("check", "owner", "name", "meaning"), [
+    (keras_mask, backend, "get_keras_mask", lambda x: None),
+    (layers_of, keras.Layer, "_flatten_layers", lambda self, include_self: self.layers),
+    (own_names, global_state, "set_global_attribute", lambda name, value: None),
+    (replaced_calls, keras.Layer, "__call__", lambda self, x: type(self).call(self, x)),
+    (adam_averages, keras.optimizers.Adam, "_get_variable_index", lambda self, variable: 0),
+    (moving_average, keras.optimizers.Adam, "_get_variable_index", lambda self, variable: 0),
+    (number_collective_keys, tf.distribute.MirroredStrategy, "_collective_key_base",
+     property(lambda self: 0, lambda self, base: None)),
+    (share_sentencepiece_model, sentencepiece_tokenizer, "_SentencepieceModelResource", lambda model, name: None),
+], ids=lambda value: getattr(value, "__name__", ""))  # fmt: skip
 def test_a_name_that_changes_its_meaning_is_reported(monkeypatch, check, owner, name, meaning):
     monkeypatch.setattr(owner, name, meaning)
     with pytest.raises(
@@ -248,30 +233,20 @@ def test_a_file_uses_no_private_name_of_another_module(path):
     assert private_names(path.read_text(encoding="utf-8")) == [], f"Use them in {COMPAT.relative_to(ROOT)}."
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("x._keras_mask", ["_keras_mask"]),
-        ("x.y()._z = 1", ["_z"]),
-        ("getattr(x, '_keras_mask', None)", ["_keras_mask"]),
-        ("from keras.src import backend", ["_src"]),
-        ("import tensorflow.python.ops", ["_python"]),
-        ("from absl.flags import _flag", ["_flag"]),
-        ("class A(B):\n    def f(self):\n        return self._of_base", ["_of_base"]),
-        ("def _parse(): pass\nclass A(B):\n    def f(self):\n        return self._parse()", ["_parse"]),
-        (
-            "class A(B):\n    def __init__(self):\n        self._x = 1\n    def f(self, other):\n"
-            "        return self._x + other._x",
-            [],
-        ),
-        (
-            "class A(B):\n    _x: int = 1\n    _y, _z = 2, 3\n    def f(self):\n"
-            "        return self._x, self._y, self._z",
-            [],
-        ),
-        ("row._replace(x=1), x.__class__, _helper(), from_module.name", []),
-    ],
-)
+@pytest.mark.parametrize(("code", "expected"), [
+    ("x._keras_mask", ["_keras_mask"]),
+    ("x.y()._z = 1", ["_z"]),
+    ("getattr(x, '_keras_mask', None)", ["_keras_mask"]),
+    ("from keras.src import backend", ["_src"]),
+    ("import tensorflow.python.ops", ["_python"]),
+    ("from absl.flags import _flag", ["_flag"]),
+    ("class A(B):\n    def f(self):\n        return self._of_base", ["_of_base"]),
+    ("def _parse(): pass\nclass A(B):\n    def f(self):\n        return self._parse()", ["_parse"]),
+    ("class A(B):\n    def __init__(self):\n        self._x = 1\n    def f(self, other):\n"
+     "        return self._x + other._x", []),
+    ("class A(B):\n    _x: int = 1\n    _y, _z = 2, 3\n    def f(self):\n        return self._x, self._y, self._z", []),
+    ("row._replace(x=1), x.__class__, _helper(), from_module.name", []),
+])  # fmt: skip
 def test_a_private_name_is_found_wherever_it_stands(code, expected):
     assert private_names(code) == expected
 

@@ -678,20 +678,12 @@ def test_a_disk_that_is_full_while_tfds_downloads_is_not_taken_for_that_of_the_d
         tfds_read("wmt14_translate/de-en", "de", "en")
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (
-            tfds.download.DownloadError("Failed to get url https://x.org/a.gz. HTTP code: 404."),
-            "Failed to get .*/a.gz. HTTP code: 404",
-        ),
-        (
-            AssertionError("Manual directory m does not exist.\nCreate it."),
-            "Manual directory m does not exist. Create it",
-        ),
-        (KeyError(), "KeyError"),
-    ],
-)
+@pytest.mark.parametrize(("error", "reason"), [
+    (tfds.download.DownloadError("Failed to get url https://x.org/a.gz. HTTP code: 404."),
+     "Failed to get .*/a.gz. HTTP code: 404"),
+    (AssertionError("Manual directory m does not exist.\nCreate it."), "Manual directory m does not exist. Create it"),
+    (KeyError(), "KeyError"),
+])  # fmt: skip
 def test_what_tfds_says_of_a_set_that_it_cannot_prepare_is_a_sentence(wmt14, monkeypatch, error, reason):
     """Story: a download that had moved ended the program with a traceback."""
 

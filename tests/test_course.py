@@ -19,37 +19,19 @@ NOTEBOOKS = sorted(COURSE.glob("*.ipynb"))
 LOCAL = re.compile(r"(?<![\w.:/])/(?:content|home|mnt|opt|root|tmp|usr|var|work|Users)/")
 # What the text of each notebook says of the values of its variables.
 CLAIMS = {
-    "1_recurrent_translator": (
-        "bleu > 90",
-        "exact > 0.8",
-        "agree >= 18",
-        "not all(strange_right)",
-        "pieces[0] == '▁der'",
-    ),
-    "2_attention": (
-        "min(bleu['rnn'][:5]) > 90",
-        "max(bleu['without_attention'][2:]) < 20",
-        "bleu['rnn'][-1] < bleu['rnn'][4] - 5",
-        "right_share > 0.5",
-        "accuracy['scaled'][-1] > 0.95",
-        "sum(accuracy['scaled']) > max(sum(accuracy['additive']), sum(accuracy['unscaled']))",
-    ),
+    "1_recurrent_translator": ("bleu > 90", "exact > 0.8", "agree >= 18", "not all(strange_right)",
+                               "pieces[0] == '▁der'"),
+    "2_attention": ("min(bleu['rnn'][:5]) > 90", "max(bleu['without_attention'][2:]) < 20",
+                    "bleu['rnn'][-1] < bleu['rnn'][4] - 5", "right_share > 0.5", "accuracy['scaled'][-1] > 0.95",
+                    "sum(accuracy['scaled']) > max(sum(accuracy['additive']), sum(accuracy['unscaled']))"),
     "3_transformer": ("closed[4] > 0.1 and max(closed_scaled) < 0.01", "bleu > 80", "exact > 0.6"),
-    "4_ablations": (
-        "max(base) / min(base) > 1.05",
-        "perplexity['1 layer'] < min(base)",
-        "perplexity['learned positions'] < min(base)",
-        "idle > 0.75",
-    ),
-    "5_bert": (
-        "figures['masked_words'] > figures['bigram'] > figures['unigram']",
-        "kind_share > 0.9",
-        "same_kind['after'] > 0.9 > same_kind['before']",
-        "accuracy['pretrained', 'new nouns'] > 0.8",
-        "max(accuracy[system, 'new nouns'] for system in ('random weights', 'bag of words')) < 0.6",
-        "min(accuracy[system, 'labelled nouns'] for system in systems) > 0.9",
-    ),
-}
+    "4_ablations": ("max(base) / min(base) > 1.05", "perplexity['1 layer'] < min(base)",
+                    "perplexity['learned positions'] < min(base)", "idle > 0.75"),
+    "5_bert": ("figures['masked_words'] > figures['bigram'] > figures['unigram']", "kind_share > 0.9",
+               "same_kind['after'] > 0.9 > same_kind['before']", "accuracy['pretrained', 'new nouns'] > 0.8",
+               "max(accuracy[system, 'new nouns'] for system in ('random weights', 'bag of words')) < 0.6",
+               "min(accuracy[system, 'labelled nouns'] for system in systems) > 0.9"),
+}  # fmt: skip
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)

@@ -31,16 +31,13 @@ MODELS = {
     "one head": dataclasses.replace(ONE_WIDTH, num_heads=1, d_k=5, d_v=5),
     "learned positions": dataclasses.replace(ONE_WIDTH, learned_positions=64),
     "few learned positions": dataclasses.replace(ONE_WIDTH, learned_positions=4),
-    "biases, gelu, another epsilon": dataclasses.replace(
-        ONE_WIDTH, d_k=6, d_v=10, attention_bias=True, logits_bias=True, activation="gelu", norm_epsilon=0.1
-    ),
-    "pre-norm, other sinusoids": dataclasses.replace(
-        ONE_WIDTH, d_k=6, d_v=10, norm="pre", sinusoids="tensor2tensor", first_position=2, norm_epsilon=0.1
-    ),
-    "swish, three matrices": dataclasses.replace(
-        ONE_WIDTH, activation="swish", source_vocab_size=VOCAB_SIZE, tie_logits=False
-    ),
-}
+    "biases, gelu, another epsilon": dataclasses.replace(ONE_WIDTH, d_k=6, d_v=10, attention_bias=True,
+                                                         logits_bias=True, activation="gelu", norm_epsilon=0.1),
+    "pre-norm, other sinusoids": dataclasses.replace(ONE_WIDTH, d_k=6, d_v=10, norm="pre", sinusoids="tensor2tensor",
+                                                     first_position=2, norm_epsilon=0.1),
+    "swish, three matrices": dataclasses.replace(ONE_WIDTH, activation="swish", source_vocab_size=VOCAB_SIZE,
+                                                 tie_logits=False),
+}  # fmt: skip
 STRANGE = ["", " ", "▁a\ue0f00 \ue0f0", "<s> one </s>", "naïve 😀"]
 
 

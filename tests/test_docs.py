@@ -92,16 +92,9 @@ def test_every_file_that_a_page_names_exists(page):
 
 def test_every_flag_that_a_page_names_is_one():
     groups = (
-        ModelConfig,
-        RnnConfig,
-        BertConfig,
-        ClassifierConfig,
-        TrainConfig,
-        DecodeConfig,
-        SampleConfig,
-        FilterConfig,
+        ModelConfig, RnnConfig, BertConfig, ClassifierConfig, TrainConfig, DecodeConfig, SampleConfig, FilterConfig,
         DataConfig,
-    )
+    )  # fmt: skip
     known = {field.name for group in groups for field in dataclasses.fields(group)}
     for program in [
         *(ROOT / "tools").glob("*.py"),
@@ -332,20 +325,9 @@ def test_everything_imported_is_installed_with_the_package():
     files = [*(ROOT / "t2t_keras").rglob("*.py"), *(ROOT / "tools").glob("*.py")]
     roots = {name.split(".")[0] for file in files for name in imported(file)}
     extras = {
-        "apache-beam",
-        "ctranslate2",
-        "gensim",
-        "grpcio",
-        "py3langid",
-        "huggingface-hub",
-        "requests",
-        "rouge-score",
-        "safetensors",
-        "scikit-learn",
-        "tensorflow-serving-api",
-        "torch",
-        "transformers",
-    }
+        "apache-beam", "ctranslate2", "gensim", "grpcio", "py3langid", "huggingface-hub", "requests", "rouge-score",
+        "safetensors", "scikit-learn", "tensorflow-serving-api", "torch", "transformers",
+    }  # fmt: skip
     # TensorFlow brings them.
     needed = {PACKAGES[root] for root in roots if root in PACKAGES} - extras - {"ml-dtypes", "numpy", "protobuf"}
     assert needed | {"tensorboard"} <= required

@@ -9,11 +9,8 @@ from rouge_score import rouge_scorer
 from t2t_keras.evaluation import scores
 
 REFERENCES = [
-    "The cat sat on the mat.",
-    "He said: “1,000 dollars, then”.",
-    "A well-known state-of-the-art model",
-    "Yes",
-]
+    "The cat sat on the mat.", "He said: “1,000 dollars, then”.", "A well-known state-of-the-art model", "Yes",
+]  # fmt: skip
 HYPOTHESES = ["the cat sat on a mat .", "He said: 1,000 dollars, then.", "A well-known state of the art model", "No"]
 SCORES = (scores.bleu, scores.chrf, scores.rouge, lambda h, r: scores.compound_split_bleu(h, r, language="de"))
 

@@ -21,20 +21,14 @@ def trained_paths(parts: str) -> set[str]:
 ALL = trained_paths("")
 
 
-@pytest.mark.parametrize(
-    ("parts", "frozen"),
-    [
-        ("encoder", lambda path: path.startswith("encoder_")),
-        ("encoder_1", lambda path: path.startswith("encoder_1/")),  # Not encoder_10.
-        ("self_attention", lambda path: "/self_attention/" in path),
-        (
-            "decoder_0/self_attention, embedding",
-            lambda path: path.startswith(("decoder_0/self_attention/", "embedding/")),
-        ),
-        ("decoder/feed_forward/inner", lambda path: path.startswith("decoder_") and "/feed_forward/inner/" in path),
-        ("/embedding/,", lambda path: path.startswith("embedding/")),
-    ],
-)
+@pytest.mark.parametrize(("parts", "frozen"), [
+    ("encoder", lambda path: path.startswith("encoder_")),
+    ("encoder_1", lambda path: path.startswith("encoder_1/")),  # Not encoder_10.
+    ("self_attention", lambda path: "/self_attention/" in path),
+    ("decoder_0/self_attention, embedding", lambda path: path.startswith(("decoder_0/self_attention/", "embedding/"))),
+    ("decoder/feed_forward/inner", lambda path: path.startswith("decoder_") and "/feed_forward/inner/" in path),
+    ("/embedding/,", lambda path: path.startswith("embedding/")),
+])  # fmt: skip
 def test_a_name_stands_for_whole_parts_of_paths(parts, frozen):
     expected = {path for path in ALL if not frozen(path)}
     assert 0 < len(expected) < len(ALL) and trained_paths(parts) == expected

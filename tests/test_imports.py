@@ -668,19 +668,13 @@ def cache(tmp_path, monkeypatch):
     return found
 
 
-@pytest.mark.parametrize(
-    ("there", "torch", "asked"),
-    [
-        (["model.safetensors", "b.json"], True, ["model.safetensors"]),
-        ([], False, ["model.safetensors", "model.safetensors.index.json"]),
-        ([], True, ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"]),
-        (
-            ["model.safetensors.index.json"],
-            True,
-            ["model.safetensors", "model.safetensors.index.json", "1.safetensors", "2.safetensors"],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("there", "torch", "asked"), [
+    (["model.safetensors", "b.json"], True, ["model.safetensors"]),
+    ([], False, ["model.safetensors", "model.safetensors.index.json"]),
+    ([], True, ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"]),
+    (["model.safetensors.index.json"], True,
+     ["model.safetensors", "model.safetensors.index.json", "1.safetensors", "2.safetensors"]),
+])  # fmt: skip
 def test_no_more_files_of_the_hub_are_asked_for_than_can_be_read(cache, monkeypatch, there, torch, asked):
     """The first one tells the revision of the others. PyTorch's file is the last resort."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: torch or None)

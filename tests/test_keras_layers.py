@@ -37,20 +37,10 @@ LAYERS = [
     (RestrictedSelfAttention, {**ATTENTION, "window": 3}, (B, T, D), 4, 0),
     (MultiHeadAttention, ATTENTION, {"query_shape": (B, T, D), "memory_shape": (B, S, D)}, 4, 0),
     (MultiHeadAttention, {**ATTENTION, "use_bias": True}, {"query_shape": (B, T, D), "memory_shape": (B, S, D)}, 8, 0),
-    (
-        MultiHeadAttention,
-        {**ATTENTION, "function": "additive"},
-        {"query_shape": (B, T, D), "memory_shape": (B, S, D)},
-        5,
-        0,
-    ),
-    (
-        MultiHeadAttention,
-        {**ATTENTION, "function": "unscaled"},
-        {"query_shape": (B, T, D), "memory_shape": (B, S, D)},
-        4,
-        0,
-    ),
+    (MultiHeadAttention, {**ATTENTION, "function": "additive"}, {"query_shape": (B, T, D), "memory_shape": (B, S, D)},
+     5, 0),
+    (MultiHeadAttention, {**ATTENTION, "function": "unscaled"}, {"query_shape": (B, T, D), "memory_shape": (B, S, D)},
+     4, 0),
     (EncoderLayer, {**SIZES, "attention": "additive"}, (B, T, D), 5 + 4 + 2 * 2, 2),
     (AddAndNorm, {"dropout": 0.1}, {"x_shape": (B, T, D), "y_shape": (B, T, D)}, 2, 1),
     (AddAndNorm, {"dropout": 0.1, "pre": True}, {"x_shape": (B, T, D), "y_shape": (B, T, D)}, 2, 1),
@@ -58,7 +48,7 @@ LAYERS = [
     (EncoderLayer, {**SIZES, "norm": "pre"}, (B, T, D), 4 + 4 + 2 * 2, 2),
     (DecoderLayer, {**SIZES, "norm": "pre"}, {"x_shape": (B, T, D), "memory_shape": (B, S, D)}, 2 * 4 + 4 + 3 * 2, 3),
     (DecoderLayer, {**SIZES, **OTHERS}, {"x_shape": (B, T, D), "memory_shape": (B, S, D)}, 2 * 8 + 4 + 3 * 2, 3),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

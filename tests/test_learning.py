@@ -78,19 +78,12 @@ def test_copying_is_learned_exactly_however_an_update_is_computed(tmp_path, opti
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "options"),
-    [
-        ({}, {}),
-        ({"cell": "lstm", "attention": "scaled", "layer_norm": False}, {}),
-        (
-            {"attention": "unscaled", "layer_norm": False, "tie_logits": False},
-            {"replicas": 2, "micro_batch_tokens": 200},
-        ),
-        ({"encoder_layers": 2, "d_embedding": 16}, {"dtype": "bfloat16"}),
-    ],
-    ids=["defaults", "lstm, scaled", "unscaled, two devices with micro-batches", "two layers, bfloat16"],
-)
+@pytest.mark.parametrize(("model", "options"), [
+    ({}, {}),
+    ({"cell": "lstm", "attention": "scaled", "layer_norm": False}, {}),
+    ({"attention": "unscaled", "layer_norm": False, "tie_logits": False}, {"replicas": 2, "micro_batch_tokens": 200}),
+    ({"encoder_layers": 2, "d_embedding": 16}, {"dtype": "bfloat16"}),
+], ids=["defaults", "lstm, scaled", "unscaled, two devices with micro-batches", "two layers, bfloat16"])  # fmt: skip
 def test_copying_is_learned_exactly_by_the_recurrent_translator(tmp_path, model, options):
     assert exact_match(tmp_path, "copy", model=dataclasses.replace(RNN, **model), **options) == 1
 

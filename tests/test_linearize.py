@@ -73,26 +73,9 @@ def test_any_tokens_give_a_tree_with_exactly_the_words():
     """Whatever a model writes: brackets that do not balance, tags too few or too many, and text that is neither."""
     rng = random.Random(3)
     alphabet = [
-        "(S",
-        "(NP",
-        ")S",
-        ")NP",
-        "NN",
-        ",",
-        "(",
-        ")",
-        "",
-        "()",
-        "a b",
-        "½",
-        "(\u00a0",
-        "(TOP",
-        ")TOP",
-        ")-NONE-",
-        "-NONE-",
-        "\x00",
-        "N)",
-    ]
+        "(S", "(NP", ")S", ")NP", "NN", ",", "(", ")", "", "()", "a b", "½", "(\u00a0", "(TOP", ")TOP", ")-NONE-",
+        "-NONE-", "\x00", "N)",
+    ]  # fmt: skip
     for _ in range(3000):
         words = [rng.choice(["it", ",", "''", "'", "½", "a\u00a0b"]) for _ in range(rng.randint(0, 6))]
         tree, well_formed = to_tree(rng.choices(alphabet, k=rng.randint(0, 20)), words)

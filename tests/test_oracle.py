@@ -41,21 +41,12 @@ OPTIONS = {
     "pre-norm": {"norm": "pre", "norm_epsilon": 0.01},
     "tensor2tensor's sinusoids": {"sinusoids": "tensor2tensor"},
     "another first position": {"first_position": 2},
-    "pre-norm and all": {
-        **{"norm": "pre", "sinusoids": "tensor2tensor", "first_position": 3, "source_vocab_size": 45},
-        **{
-            "attention": "unscaled",
-            "attention_bias": True,
-            "activation": "gelu",
-            "norm_epsilon": 1e-5,
-            "logits_bias": True,
-        },
-    },
-    "all": {
-        **{"attention": "additive", "attention_bias": True, "activation": "swish", "norm_epsilon": 1e-5},
-        **{"source_vocab_size": 45, "tie_logits": False, "logits_bias": True},
-    },
-}
+    "pre-norm and all": {**{"norm": "pre", "sinusoids": "tensor2tensor", "first_position": 3, "source_vocab_size": 45},
+                         **{"attention": "unscaled", "attention_bias": True, "activation": "gelu", "norm_epsilon": 1e-5,
+                            "logits_bias": True}},
+    "all": {**{"attention": "additive", "attention_bias": True, "activation": "swish", "norm_epsilon": 1e-5},
+            **{"source_vocab_size": 45, "tie_logits": False, "logits_bias": True}},
+}  # fmt: skip
 SOME = pytest.mark.parametrize("options", ["the paper", "all", "pre-norm and all"], indirect=True)
 
 

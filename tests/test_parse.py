@@ -267,29 +267,21 @@ def test_files_that_cannot_be_compared_are_an_error(tmp_path, gold, parsed, mess
     assert message in complaint(scored(tmp_path, gold, parsed))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "Expected one of --linearize, --score, --right_branching, --model_dir. Received: none."),
-        (("--score", "--linearize"), "Received: --linearize, --score."),
-        (("--score", "--model_dir=x"), "Received: --score, --model_dir."),
-        (("--score", "--gold=x"), "Missing: --parsed."),
-        (("--linearize", "--trees=x"), "Missing: --source, --target."),
-        (("--linearize", "--trees=x", "--source=x", "--target=x"), "Received: x twice."),
-        (
-            ("--score", "--gold=x", "--parsed=x", "--draw", "--beam_size=2"),
-            "Expected no --beam_size, --draw with --score.",
-        ),
-        (("--model_dir=x", "--json"), "Expected no --json with --model_dir."),
-        (("--right_branching", "--flush"), "Expected no --flush with --right_branching."),
-        (("--score", "--gold=/nowhere/gold", "--parsed=x"), "No such file: '/nowhere/gold'"),
-        (
-            ("--linearize", "--trees=/nowhere/*", "--source=/tmp/never_a", "--target=/tmp/never_b"),
-            "No such file: '/nowhere/*'",
-        ),
-        (("--model_dir=/nowhere",), "/nowhere"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ((), "Expected one of --linearize, --score, --right_branching, --model_dir. Received: none."),
+    (("--score", "--linearize"), "Received: --linearize, --score."),
+    (("--score", "--model_dir=x"), "Received: --score, --model_dir."),
+    (("--score", "--gold=x"), "Missing: --parsed."),
+    (("--linearize", "--trees=x"), "Missing: --source, --target."),
+    (("--linearize", "--trees=x", "--source=x", "--target=x"), "Received: x twice."),
+    (("--score", "--gold=x", "--parsed=x", "--draw", "--beam_size=2"), "Expected no --beam_size, --draw with --score."),
+    (("--model_dir=x", "--json"), "Expected no --json with --model_dir."),
+    (("--right_branching", "--flush"), "Expected no --flush with --right_branching."),
+    (("--score", "--gold=/nowhere/gold", "--parsed=x"), "No such file: '/nowhere/gold'"),
+    (("--linearize", "--trees=/nowhere/*", "--source=/tmp/never_a", "--target=/tmp/never_b"),
+     "No such file: '/nowhere/*'"),
+    (("--model_dir=/nowhere",), "/nowhere"),
+])  # fmt: skip
 def test_flags_that_do_not_fit_together_are_reported_before_anything_is_written(arguments, message):
     assert message in complaint(parse(*arguments))
     assert not list(pathlib.Path("/tmp").glob("never_*"))

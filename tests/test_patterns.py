@@ -55,41 +55,30 @@ def test_the_first_pattern_counts_and_own_expressions_may_hold_commas_and_slashe
     assert Kept(r"/\{0\}-x/,braces").of("{0}-x") == ["{0}-x"] and Kept(r"braces,/\{0\}-x/").of("{0}-x") == ["{0}"]
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        (
-            "url",
-            "expected names among braces, printf, tags, urls, emails, and regular expressions between slashes.* "
-            "Received: 'url'.$",
-        ),
-        ("braces,,tags", "Received: 'braces,,tags'.$"),
-        ("/a", "Received: '/a'.$"),
-        ("/a/b/", "Received: '/a/b/'.$"),
-        (",", "Received: ','.$"),
-        (
-            "braces,/a*/",
-            "expected regular expressions of both Python and RE2 that match text. Received: /a.*/. It matches empty "
-            "text.$",
-        ),
-        ("/a|(/", r"Received: /a\|\(/. It is invalid: missing "),
-        ("/(?<=a)b/", r"Assertions, references and flags are not supported: \(\?<\.$"),
-        (r"/\\\((?>b)/", r"Assertions, references and flags are not supported: \(\?>\.$"),
-        (r"/(a)[(?!]\1/", r"Assertions, references and flags are not supported: \\1\.$"),
-        (r"/\$\w{,8}x{,}/", r"RE2 has no \{,8\}: write \{0,8\}\.$"),
-        ("/[[:upper:]]{2,}x/", r"Python has no \[:upper:\]: list the characters, as in \[A-Z\]\.$"),
-        (r"/a[^\].[:^digit:]]/", r"Python has no \[:\^digit:\]"),
-        (r"/\b/", "It matches empty text.$"),
-        ("/(?:(?:|){25})x*/", "It matches empty text.$"),
-        (
-            "/a{99999999999999}/",
-            r"/a\{9+\}/. It is invalid: the repetition number is too large.$",
-        ),
-        (f"/{'(' * 20_000}a{')' * 20_000}/", r"expected at most 1,000 characters. Received: '/\(*, which has 40,003.$"),
-        (f"/{'[' * 20_000}/", r"expected at most 1,000 characters. Received: '/\[*, which has 20,002.$"),
-        (r"/\p{Lu}+/", "expected regular expressions of both Python and RE2 .* It is invalid: bad escape"),
-    ],
-)
+@pytest.mark.parametrize(("option", "message"), [
+    ("url",
+     "expected names among braces, printf, tags, urls, emails, and regular expressions between slashes.* "
+     "Received: 'url'.$"),
+    ("braces,,tags", "Received: 'braces,,tags'.$"),
+    ("/a", "Received: '/a'.$"),
+    ("/a/b/", "Received: '/a/b/'.$"),
+    (",", "Received: ','.$"),
+    ("braces,/a*/",
+     "expected regular expressions of both Python and RE2 that match text. Received: /a.*/. It matches empty text.$"),
+    ("/a|(/", r"Received: /a\|\(/. It is invalid: missing "),
+    ("/(?<=a)b/", r"Assertions, references and flags are not supported: \(\?<\.$"),
+    (r"/\\\((?>b)/", r"Assertions, references and flags are not supported: \(\?>\.$"),
+    (r"/(a)[(?!]\1/", r"Assertions, references and flags are not supported: \\1\.$"),
+    (r"/\$\w{,8}x{,}/", r"RE2 has no \{,8\}: write \{0,8\}\.$"),
+    ("/[[:upper:]]{2,}x/", r"Python has no \[:upper:\]: list the characters, as in \[A-Z\]\.$"),
+    (r"/a[^\].[:^digit:]]/", r"Python has no \[:\^digit:\]"),
+    (r"/\b/", "It matches empty text.$"),
+    ("/(?:(?:|){25})x*/", "It matches empty text.$"),
+    ("/a{99999999999999}/", r"/a\{9+\}/. It is invalid: the repetition number is too large.$"),
+    (f"/{'(' * 20_000}a{')' * 20_000}/", r"expected at most 1,000 characters. Received: '/\(*, which has 40,003.$"),
+    (f"/{'[' * 20_000}/", r"expected at most 1,000 characters. Received: '/\[*, which has 20,002.$"),
+    (r"/\p{Lu}+/", "expected regular expressions of both Python and RE2 .* It is invalid: bad escape"),
+])  # fmt: skip
 def test_what_is_no_pattern_is_refused(option, message):
     begin = time.perf_counter()
     with pytest.raises(ValueError, match=f"^`keep_patterns`: .*{message}") as error:

@@ -45,31 +45,24 @@ def test_a_request_is_what_its_line_says():
     ]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (
-            "a",
-            "Expected a JSON object with text, constraints, avoid, ordered in each line. Received: line 3, which is "
-            "not JSON: 'a'",
-        ),
-        ("[" * 100_000, "line 3, which is not JSON"),
-        ("", "line 3, which is not JSON: ''"),
-        ('["a"]', r"""Received: line 3, '\["a"\]'."""),
-        ('{"constraints": []}', "Received: line 3, "),
-        ('{"text": "a", "constrain": []}', "Received: line 3, "),
-        ('{"text": 3}', "^Line 3: text: expected a sentence. Received: 3.$"),
-        ('{"text": "a", "ordered": 1}', "^Line 3: ordered: expected true or false. Received: 1.$"),
-        ('{"text": "a", "constraints": "b"}', "^Line 3: constraints: expected a list of phrases. Received: 'b'.$"),
-        ('{"text": "a", "avoid": [[]]}', "^Line 3: avoid: expected a list of phrases."),
-        (
-            '{"text": "a \\ud800"}',
-            r"^Line 3: Expected characters of Unicode. Received: half of a surrogate pair in 'a .ud800'.$",
-        ),
-        ('{"text": "a", "avoid": ["\\udfff"]}', "^Line 3: Expected characters of Unicode"),
-        ('{"text": "a", "avoid": [""]}', "^Line 3: avoid: expected phrases of one or more words"),
-    ],
-)
+@pytest.mark.parametrize(("line", "message"), [
+    ("a",
+     "Expected a JSON object with text, constraints, avoid, ordered in each line. Received: line 3, which is "
+     "not JSON: 'a'"),
+    ("[" * 100_000, "line 3, which is not JSON"),
+    ("", "line 3, which is not JSON: ''"),
+    ('["a"]', r"""Received: line 3, '\["a"\]'."""),
+    ('{"constraints": []}', "Received: line 3, "),
+    ('{"text": "a", "constrain": []}', "Received: line 3, "),
+    ('{"text": 3}', "^Line 3: text: expected a sentence. Received: 3.$"),
+    ('{"text": "a", "ordered": 1}', "^Line 3: ordered: expected true or false. Received: 1.$"),
+    ('{"text": "a", "constraints": "b"}', "^Line 3: constraints: expected a list of phrases. Received: 'b'.$"),
+    ('{"text": "a", "avoid": [[]]}', "^Line 3: avoid: expected a list of phrases."),
+    ('{"text": "a \\ud800"}',
+     r"^Line 3: Expected characters of Unicode. Received: half of a surrogate pair in 'a .ud800'.$"),
+    ('{"text": "a", "avoid": ["\\udfff"]}', "^Line 3: Expected characters of Unicode"),
+    ('{"text": "a", "avoid": [""]}', "^Line 3: avoid: expected phrases of one or more words"),
+])  # fmt: skip
 def test_a_line_that_is_no_request_is_reported_with_its_number(line, message):
     requests = read_requests(['{"text": "a"}'] * 2 + [line])
     assert [next(requests), next(requests)] == [Request("a")] * 2
@@ -174,25 +167,16 @@ def test_a_tag_at_the_beginning_is_no_text(text, expected):
     assert untagged(text, ["<news>", "", "<2de>"]) == expected
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (
-            "house",
-            "Expected a term, a tab and its translation in each line of the terms. Received: line 2 of terms.tsv, "
-            "'house'.",
-        ),
-        ("house\t", "line 2 of terms.tsv, 'house.t'"),
-        ("\tHaus", "line 2 of terms.tsv"),
-        ("\u200b\tHaus", "line 2 of terms.tsv"),
-        ("house\tHaus\tn.", "line 2 of terms.tsv"),
-        (
-            "boat\tKahn",
-            "Expected one translation for each term. Received: line 2 of terms.tsv, 'Kahn' for 'boat', which has "
-            "'Boot'.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("line", "message"), [
+    ("house",
+     "Expected a term, a tab and its translation in each line of the terms. Received: line 2 of terms.tsv, 'house'."),
+    ("house\t", "line 2 of terms.tsv, 'house.t'"),
+    ("\tHaus", "line 2 of terms.tsv"),
+    ("\u200b\tHaus", "line 2 of terms.tsv"),
+    ("house\tHaus\tn.", "line 2 of terms.tsv"),
+    ("boat\tKahn",
+     "Expected one translation for each term. Received: line 2 of terms.tsv, 'Kahn' for 'boat', which has 'Boot'."),
+])  # fmt: skip
 def test_a_line_that_is_no_term_is_reported_with_its_number(line, message):
     with pytest.raises(ValueError, match=message):
         Terms.read(["boat\tBoot", line], "terms.tsv")

@@ -79,26 +79,9 @@ def test_attention_and_alignments_are_of_the_placeholders_that_a_model_reads(sub
 def nasty_lines(number: int) -> list[str]:
     draw = random.Random(4)
     parts = [
-        "{0}",
-        "{ab}",
-        "%s",
-        "%",
-        "<b>",
-        "</b>",
-        "<",
-        "http://x.de",
-        "a@b.de",
-        "one",
-        "ü",
-        " ",
-        "｟1｠",
-        "｟",
-        "⦅\ue0f3",
-        "\ue0f3",
-        "\ue0f0",
-        "{",
-        "}",
-    ]
+        "{0}", "{ab}", "%s", "%", "<b>", "</b>", "<", "http://x.de", "a@b.de", "one", "ü", " ", "｟1｠", "｟",
+        "⦅\ue0f3", "\ue0f3", "\ue0f0", "{", "}",
+    ]  # fmt: skip
     return ["".join(draw.choices(parts, k=draw.randint(0, 30))) for _ in range(number)]
 
 

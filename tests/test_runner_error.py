@@ -30,25 +30,19 @@ GRPC = """<_InactiveRpcError of RPC that terminated with:
 >"""
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (RuntimeError("Pipeline failed."), "Pipeline failed"),
-        (KeyError("beam:env:process:v1"), "KeyError: 'beam:env:process:v1'"),
-        (concurrent.futures.TimeoutError(), "TimeoutError"),
-        (RuntimeError(PYTHON), "ValueError: Expected a run. Received: x. [while running 'Write']"),
-        (RuntimeError(f"Pipeline 7 failed in state FAILED: {JAVA}"), "Caused by: java.io.IOException: no space left"),
-        (Exception(GRPC), "failed to connect to all addresses"),
-        (
-            Exception(GRPC + GRPC.replace("failed to connect to all addresses", "deadline exceeded")),
-            "deadline exceeded",
-        ),
-        (RuntimeError(""), "RuntimeError"),
-        (ValueError("Bad options.\nNo worker is there."), "No worker is there"),
-        (RuntimeError(f"{'x' * 998}. And more"), "x" * 998),
-        (RuntimeError("x" * 1001), "x" * 1000),
-    ],
-)
+@pytest.mark.parametrize(("error", "expected"), [
+    (RuntimeError("Pipeline failed."), "Pipeline failed"),
+    (KeyError("beam:env:process:v1"), "KeyError: 'beam:env:process:v1'"),
+    (concurrent.futures.TimeoutError(), "TimeoutError"),
+    (RuntimeError(PYTHON), "ValueError: Expected a run. Received: x. [while running 'Write']"),
+    (RuntimeError(f"Pipeline 7 failed in state FAILED: {JAVA}"), "Caused by: java.io.IOException: no space left"),
+    (Exception(GRPC), "failed to connect to all addresses"),
+    (Exception(GRPC + GRPC.replace("failed to connect to all addresses", "deadline exceeded")), "deadline exceeded"),
+    (RuntimeError(""), "RuntimeError"),
+    (ValueError("Bad options.\nNo worker is there."), "No worker is there"),
+    (RuntimeError(f"{'x' * 998}. And more"), "x" * 998),
+    (RuntimeError("x" * 1001), "x" * 1000),
+])  # fmt: skip
 def test_the_reason_is_the_last_line_that_says_why(error, expected):
     assert reason(error) == expected
     assert f"Expected the runner A to run the pipeline to its end. Received: {expected}. Check" in str(

@@ -158,16 +158,10 @@ IDS = np.array([[4, 19, 0], [7, 7, 1]], "int32")
 
 # Each layer, its configuration, and its arguments by name.
 CANDIDATES = [
-    (
-        MultiHeadAttention,
-        {"num_heads": 2, "d_k": 6, "d_v": 10},
-        {"query": X, "memory": MEMORY, "attention_mask": SOURCE_MASK},
-    ),
-    (
-        RestrictedSelfAttention,
-        {"num_heads": 2, "d_k": 6, "d_v": 10, "window": 3},
-        {"query": MEMORY, "attention_mask": SOURCE_MASK},
-    ),
+    (MultiHeadAttention, {"num_heads": 2, "d_k": 6, "d_v": 10},
+     {"query": X, "memory": MEMORY, "attention_mask": SOURCE_MASK}),
+    (RestrictedSelfAttention, {"num_heads": 2, "d_k": 6, "d_v": 10, "window": 3},
+     {"query": MEMORY, "attention_mask": SOURCE_MASK}),
     (Dense, {"units": D}, {"x": X}),
     (LayerNorm, {"epsilon": 1e-6}, {"x": X}),
     (FeedForward, {"d_ff": 12}, {"x": X}),
@@ -179,12 +173,9 @@ CANDIDATES = [
     (AddAndNorm, {"dropout": 0.1}, {"x": X, "y": normal(B, T, D, seed=2)}),
     (EncoderLayer, SIZES, {"x": MEMORY, "attention_mask": SOURCE_MASK}),
     (EncoderLayer, {**SIZES, "attention_window": 3}, {"x": MEMORY, "attention_mask": SOURCE_MASK}),
-    (
-        DecoderLayer,
-        SIZES,
-        {"x": X, "memory": MEMORY, "attention_mask": TARGET_MASK, "cross_attention_mask": SOURCE_MASK},
-    ),
-]
+    (DecoderLayer, SIZES,
+     {"x": X, "memory": MEMORY, "attention_mask": TARGET_MASK, "cross_attention_mask": SOURCE_MASK}),
+]  # fmt: skip
 every_layer = pytest.mark.parametrize(
     ("layer_class", "config", "inputs"),
     [pytest.param(*candidate, id=candidate[0].__name__) for candidate in CANDIDATES],

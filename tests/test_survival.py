@@ -105,39 +105,22 @@ def check_survival(uninterrupted, model_dir: pathlib.Path, flags: tuple, kills: 
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(
-    ("flags", "kills"),
-    [
-        pytest.param(FLOAT32, ["an archive has its name and no manifest"], id="float32"),
-        pytest.param(
-            BFLOAT16,
-            ["between checkpoints", "an archive has not got its name", "curves are being rewritten"],
-            marks=pytest.mark.slow,
-            id="bfloat16",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("flags", "kills"), [
+    pytest.param(FLOAT32, ["an archive has its name and no manifest"], id="float32"),
+    pytest.param(BFLOAT16, ["between checkpoints", "an archive has not got its name", "curves are being rewritten"],
+                 marks=pytest.mark.slow, id="bfloat16"),
+])  # fmt: skip
 def test_a_run_killed_in_bad_moments_ends_where_an_uninterrupted_one_ends(uninterrupted, tmp_path, flags, kills):
     check_survival(uninterrupted, tmp_path, flags, kills)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("flags", "kills"),
-    [
-        (
-            FLOAT32,
-            [
-                "before the first checkpoint",
-                "half an archive is written",
-                "a manifest is removed and its archive is not",
-            ],
-        ),
-        (TWO_DEVICES, ["half an archive is written", "between checkpoints"]),
-        (WITH_BLEU, ["translations of a validation are scored"] * 2 + ["between checkpoints"]),
-    ],
-    ids=["one device", "two devices", "BLEU"],
-)
+@pytest.mark.parametrize(("flags", "kills"), [
+    (FLOAT32,
+     ["before the first checkpoint", "half an archive is written", "a manifest is removed and its archive is not"]),
+    (TWO_DEVICES, ["half an archive is written", "between checkpoints"]),
+    (WITH_BLEU, ["translations of a validation are scored"] * 2 + ["between checkpoints"]),
+], ids=["one device", "two devices", "BLEU"])  # fmt: skip
 def test_a_run_killed_in_more_moments_ends_where_an_uninterrupted_one_ends(uninterrupted, tmp_path, flags, kills):
     check_survival(uninterrupted, tmp_path, flags, kills)
 

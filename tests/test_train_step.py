@@ -68,17 +68,10 @@ OPTIONS = {
 PRE_NORM = dataclasses.replace(SMALL, norm="pre", sinusoids="tensor2tensor", first_position=2)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        SMALL,
-        *(
-            pytest.param(config, marks=pytest.mark.medium)
-            for config in (dataclasses.replace(SMALL, **OPTIONS), PRE_NORM)
-        ),
-    ],
-    ids=["the paper", "options", "pre-norm"],
-)
+@pytest.mark.parametrize("config", [
+    SMALL,
+    *(pytest.param(config, marks=pytest.mark.medium) for config in (dataclasses.replace(SMALL, **OPTIONS), PRE_NORM)),
+], ids=["the paper", "options", "pre-norm"])  # fmt: skip
 def test_the_transformer_on_two_devices_equals_one_tape_also_where_a_device_has_no_rows(config):
     """An update of one row leaves the second device a row of padding, over which attention must not become 0 / 0."""
     updates = random_updates([5, 1, 2], seed=4)

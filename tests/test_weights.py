@@ -31,31 +31,16 @@ ZEROS = {name: np.zeros_like(array).tolist() for name, array in ARRAYS.items()}
 GIVEN = values(ARRAYS)
 MAPPINGS = {
     "renamed": ({"a": None, "A": np.zeros_like(ARRAYS["a"])}, str.lower, False, Left([], []), {"A": GIVEN["a"]}),
-    "two of one array": (
-        {"c": np.zeros_like(ARRAYS["b"])},
-        lambda name: name.replace("c", "b"),
-        False,
-        Left([], []),
-        {"c": GIVEN["b"]},
-    ),
-    "left as it is": (
-        {"c": np.float32([5])},
-        lambda name: None if name == "c" else name,
-        False,
-        Left(["c"], []),
-        {"c": [5]},
-    ),
+    "two of one array": ({"c": np.zeros_like(ARRAYS["b"])}, lambda name: name.replace("c", "b"), False, Left([], []),
+                         {"c": GIVEN["b"]}),
+    "left as it is": ({"c": np.float32([5])}, lambda name: None if name == "c" else name, False, Left(["c"], []),
+                      {"c": [5]}),
     "left out": ({}, lambda name: None if name == "b" else name, True, Left(["b"], ["b"]), {"b": ZEROS["b"]}),
     "one more variable": ({"c": np.float32([5])}, str, True, Left(["c"], []), {"c": [5]}),
     "one more array": ({"b": None}, str, True, Left([], ["b"]), {}),
-    "only one in common": (
-        {"b": None, "n": None, "d": np.float32(1), "c": np.float32(1)},
-        str,
-        True,
-        Left(["c", "d"], ["b", "n"]),
-        {},
-    ),
-}
+    "only one in common": ({"b": None, "n": None, "d": np.float32(1), "c": np.float32(1)}, str, True,
+                           Left(["c", "d"], ["b", "n"]), {}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", MAPPINGS)

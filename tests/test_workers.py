@@ -241,27 +241,15 @@ TWO = "import json, os, sys, time\nif json.loads(os.environ['TF_CONFIG'])['task'
 SAY = "print('Error: {}', file=sys.stderr); sys.exit({})"
 
 
-@pytest.mark.parametrize(
-    ("chief", "other", "code", "said"),
-    [
-        (SAY.format("a", 1), SAY.format("a", 1), 1, ["Error: a"]),
-        (SAY.format("a", 1), f"time.sleep(1); {SAY.format('the chief has ended', 69)}", 1, ["Error: a"]),
-        (f"time.sleep(1); {SAY.format('a', 1)}", SAY.format("the chief could not", 69), 1, ["Error: a"]),
-        (
-            f"time.sleep(1); {SAY.format('another has ended', 69)}",
-            SAY.format("b", 1),
-            1,
-            ["Error: another has ended", "Error: b"],
-        ),
-        (
-            "os.kill(os.getpid(), 9)",
-            "print('Careful.', file=sys.stderr)",
-            137,
-            ["Careful.", "Worker 0 was ended by SIGKILL."],
-        ),
-    ],
-    ids=["both", "the chief", "the chief, which ends last", "the other worker", "a kill"],
-)
+@pytest.mark.parametrize(("chief", "other", "code", "said"), [
+    (SAY.format("a", 1), SAY.format("a", 1), 1, ["Error: a"]),
+    (SAY.format("a", 1), f"time.sleep(1); {SAY.format('the chief has ended', 69)}", 1, ["Error: a"]),
+    (f"time.sleep(1); {SAY.format('a', 1)}", SAY.format("the chief could not", 69), 1, ["Error: a"]),
+    (f"time.sleep(1); {SAY.format('another has ended', 69)}", SAY.format("b", 1), 1,
+     ["Error: another has ended", "Error: b"]),
+    ("os.kill(os.getpid(), 9)", "print('Careful.', file=sys.stderr)", 137,
+     ["Careful.", "Worker 0 was ended by SIGKILL."]),
+], ids=["both", "the chief", "the chief, which ends last", "the other worker", "a kill"])  # fmt: skip
 def test_the_launcher_reports_the_cause_alone(chief, other, code, said):
     command = [sys.executable, str(ROOT / "tools/workers.py"), "2", sys.executable, "-c", TWO.format(chief, other)]
     result = subprocess.run(command, capture_output=True, text=True)
