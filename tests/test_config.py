@@ -259,7 +259,7 @@ INVALID = [
     ("group", "options"), INVALID, ids=lambda each: each.__name__ if isinstance(each, type) else str(each)
 )
 def test_an_invalid_option_is_refused_with_its_name_and_value(group, options):
-    with pytest.raises(ValueError, match="^Expected .* Received: ") as error:
+    with pytest.raises(ValueError, match=r"^[A`E].*\. Received: ") as error:
         group(**options)
     received = str(error.value).split("Received: ")[1]
     for name, value in options.items():
@@ -416,10 +416,10 @@ def test_a_whole_number_that_no_machine_has_room_for_is_refused_in_every_field()
     for group in GROUPS.values():
         for field in dataclasses.fields(group):
             if field.type is int:
-                with pytest.raises(ValueError, match=f"Expected .* Received: {field.name}={2**40}"):
+                with pytest.raises(ValueError, match=f"^Expected .*at most .* Received: {field.name}={2**40}"):
                     group(**{field.name: 2**40})
     for name in ("encoder_layers", "decoder_layers", "vocab_size", "d_model"):
-        with pytest.raises(ValueError, match=f"Expected at most .* Received: {name}=100000000"):
+        with pytest.raises(ValueError, match=f"^Expected .*at most .* Received: {name}=100000000"):
             ModelConfig(**{name: 10**8})
 
 
@@ -451,7 +451,7 @@ def test_a_whole_number_that_no_machine_has_room_for_is_refused_in_every_field()
 def test_the_largest_value_of_an_option_is_accepted_and_the_next_is_not(group, limits):
     group(**limits)
     for name, limit in limits.items():
-        with pytest.raises(ValueError, match=f"^Expected at most {limit:,}. Received: {name}={limit + 1}"):
+        with pytest.raises(ValueError, match=f"^Expected .*at most {limit:,}. Received: {name}={limit + 1}"):
             group(**{name: limit + 1})
 
 

@@ -532,7 +532,7 @@ def grid_py(*flags: str) -> subprocess.CompletedProcess:
         (["--checkpoint=ema", "--row=a --ema_decay=0.99"], "Received: base without it"),
         (["--row=a --embeddings=no.vec"], "no.vec"),
         (["--row=a --parent=no_run"], "no_run"),
-        (["--row=a --rate_factor=-1"], "learning_rate_factor=-1"),
+        (["--row=a --learning_rate_factor=-1"], "learning_rate_factor=-1"),
         (["--row=a --flagfile=quickstart --num_heads=0"], "num_heads=0"),
         (["--row=a --flagfile=nope"], "nope"),
     ],

@@ -17,7 +17,7 @@ from absl import flags
 
 from t2t_keras.cli import flagfiles, program, training
 from t2t_keras.cli import flags as options
-from t2t_keras.config import DataConfig, DecodeConfig
+from t2t_keras.config import DataConfig, DecodeConfig, options_with
 from t2t_keras.data import corpora
 from t2t_keras.experiments.grid_report import BASE, FILES, VALID
 from t2t_keras.runs import registry, run_options, run_start
@@ -43,10 +43,6 @@ _CPU_DEVICES = flags.DEFINE_integer(
 )
 options.define_checkpoint()
 options.define_run()
-
-# Rows with one of these need a data folder of their own; those with a parent, for its sub-words.
-_OF_DATA = {field.name for field in dataclasses.fields(DataConfig)} | {"vocab_size", "source_vocab_size"}
-_OF_DATA |= {"parent", "parent_subwords", "encoder_from"}
 
 
 def _rows() -> dict[str, str]:
@@ -139,9 +135,13 @@ def train() -> None:
             f"Expected --checkpoint=average, best, latest or ema, which every run has. Received: {checkpoint}."
         )
     tests, changed, runs = _tests(), {row: _changes(row, changes) for row, changes in rows.items()}, {}
+    # Rows with one of these need a data folder of their own; those with a parent, for its sub-words.
+    groups = run_options.groups_of(options.chosen_architecture()).values()
+    of_data = {"vocab_size", *(field.name for field in dataclasses.fields(DataConfig))}
+    of_data.update(*(options_with(group, "prepares") for group in groups))
     for seed in seeds:
         for row, own in changed.items():
-            data = output_dir / "data" / (row if _OF_DATA & own.keys() else BASE)
+            data = output_dir / "data" / (row if of_data & own.keys() else BASE)
             chosen = given | own | {"seed": seed}
             if chosen.get("dataset") == "builtin":
                 data /= f"seed{seed}"  # This corpus depends on the seed.

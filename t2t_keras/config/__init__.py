@@ -4,7 +4,7 @@
 Keras.
 """
 
-from t2t_keras.config.data import FILES, OF_START, REPEATED, STARTS, TEXT_OPTIONS, TEXTS, DataConfig, FilterConfig
+from t2t_keras.config.data import FILES, TEXTS, DataConfig, FilterConfig
 from t2t_keras.config.networks import (
     ADDITIVE,
     ATTENTION_FUNCTIONS,
@@ -25,7 +25,7 @@ from t2t_keras.config.networks import (
     ModelConfig,
     RnnConfig,
 )
-from t2t_keras.config.options import check_types, option
+from t2t_keras.config.options import GROUPS, check_fields, option, options_with
 from t2t_keras.config.search import (
     ENSEMBLE_MEANS,
     MAX_ALPHA,
@@ -38,4 +38,4 @@ from t2t_keras.config.search import (
     SampleConfig,
     check_ensemble,
 )
-from t2t_keras.config.training import AVERAGE, BEST, CHECKPOINTS, EMA, LATEST, TrainConfig, is_checkpoint
+from t2t_keras.config.training import AVERAGE, BEST, CHECKPOINTS, EMA, LATEST, STARTS, TrainConfig, is_checkpoint

@@ -4,18 +4,9 @@ import dataclasses
 import re
 
 from t2t_keras.config import patterns
-from t2t_keras.config.options import check_types, option, require
+from t2t_keras.config.options import TEXT, check_fields, option, options_with, require
 
-TEXTS = ("train_source", "train_target", "valid_source", "valid_target")  # Options that name text.
-# Options of `DataConfig` that name files, whose contents count.
-FILES = (*TEXTS, "subwords_file", "source_subwords_file")
-STARTS = ("parent", "encoder_from")  # Options of `TrainConfig` that name a run whose weights a new run starts from.
-OF_START = (*STARTS, "embeddings")  # Options of `TrainConfig` that name paths.
-# Options of `DataConfig` for any corpus.
-TEXT_OPTIONS = (
-    "source_tag", "max_length", "subwords", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines",
-    "keep_patterns"
-)  # fmt: skip
+RULES = "Rules"  # Heading of the options of `FilterConfig`.
 REPEATED = ("pair", "source", "target", "none")  # What filtering compares with earlier text.
 _TAG = re.compile(r"[^\s▁]{2,64}")  # Of a source line.
 _SPECIAL = r"<(pad|unk|s|/s|0x[0-9A-F]{2})>|｟\d+｠"  # Sub-words with a meaning of their own.
@@ -25,205 +16,154 @@ _SPECIAL = r"<(pad|unk|s|/s|0x[0-9A-F]{2})>|｟\d+｠"  # Sub-words with a meani
 class FilterConfig:
     """Options of filtering parallel text. 0 and the empty text turn a rule off."""
 
-    max_characters: int = option(1000, "Reject pairs with more characters than this on either side; 0: none.")
+    # fmt: off
+    max_characters: int = option(
+        1000, "Reject pairs with more characters than this on either side; 0: none.", minimum=0, group=RULES)
     max_length_ratio: float = option(
-        1.7,
-        "Reject pairs with one side this many times as long as expected from the other, in characters, after adding 10 "
-        "to each; 0: none.",
-    )
+        1.7, "Reject pairs with one side this many times as long as expected from the other, in characters, after "
+        "adding 10 to each; 0: none.", minimum=0, group=RULES)
     length_ratio: float = option(
-        0.0, "Expected ratio of the characters of target and source; 0: the median of the first 20,000 pairs."
-    )
+        0.0, "Expected ratio of the characters of target and source; 0: the median of the first 20,000 pairs.",
+        minimum=0, group=RULES)
     min_letters: float = option(
-        0.5, "Reject pairs with a smaller share of letters among the characters of a side, spaces aside; 0: none."
-    )
+        0.5, "Reject pairs with a smaller share of letters among the characters of a side, spaces aside; 0: none.",
+        minimum=0, maximum=1, group=RULES)
     source_script: str = option(
-        "", "Scripts of the source, separated by commas, such as Latin or Han,Hiragana,Katakana; empty: any."
-    )
-    target_script: str = option("", "Scripts of the target, likewise.")
+        "", "Scripts of the source, separated by commas, such as Latin or Han,Hiragana,Katakana; empty: any.",
+        group=RULES)
+    target_script: str = option("", "Scripts of the target, likewise.", group=RULES)
     min_script: float = option(
-        0.8, "Reject pairs with a smaller share of the expected scripts among the letters of a side."
-    )
+        0.8, "Reject pairs with a smaller share of the expected scripts among the letters of a side.",
+        minimum=0, maximum=1, group=RULES)
     keep_copies: bool = option(
-        False, "Keep pairs whose sides have the same words, ignoring case, digits and punctuation."
-    )
+        False, "Keep pairs whose sides have the same words, ignoring case, digits and punctuation.", group=RULES)
     source_language: str = option(
-        "", "Code of the language of the source, such as en, which py3langid identifies; empty: any."
-    )
-    target_language: str = option("", "Code of the language of the target, likewise.")
+        "", "Code of the language of the source, such as en, which py3langid identifies; empty: any.", group=RULES)
+    target_language: str = option("", "Code of the language of the target, likewise.", group=RULES)
     min_language: float = option(
-        0.05, "Reject pairs if py3langid gives the expected language of a side a smaller probability."
-    )
+        0.05, "Reject pairs if py3langid gives the expected language of a side a smaller probability.",
+        minimum=0, maximum=1, group=RULES)
     duplicates: str = option(
-        "pair", "Reject what occurred before: pair, source (with any target), target (with any source), or none."
-    )
+        "pair", "Reject what occurred before: pair, source (with any target), target (with any source), or none.",
+        choices=REPEATED, group=RULES)
     near_duplicates: str = option(
-        "pair", "Reject what occurred before, likewise, ignoring case, digits and punctuation."
-    )
+        "pair", "Reject what occurred before, likewise, ignoring case, digits and punctuation.",
+        choices=REPEATED, group=RULES)
     max_cross_entropy: float = option(
-        5.0,
-        "Reject pairs whose dual conditional cross-entropy by two runs (Junczys-Dowmunt 2018) is larger, in nats; 0: "
-        "none.",
-    )
+        5.0, "Reject pairs whose dual conditional cross-entropy by two runs (Junczys-Dowmunt 2018) is larger, in "
+        "nats; 0: none.", minimum=0, group=RULES)
+    # fmt: on
 
     def __post_init__(self):
-        check_types(self)
-        for name in ("max_characters", "length_ratio", "max_cross_entropy"):
-            require(self, getattr(self, name) >= 0, name, "0 or more")
-        require(
-            self,
-            self.max_length_ratio > 1 or self.max_length_ratio == 0,
-            "max_length_ratio",
-            "more than 1, or 0 for none",
-        )
-        for name in ("min_letters", "min_script", "min_language"):
-            require(self, 0 <= getattr(self, name) <= 1, name, "a share from 0 to 1")
-        for name in ("duplicates", "near_duplicates"):
-            require(self, getattr(self, name) in REPEATED, name, f"one of {', '.join(REPEATED)}")
+        check_fields(self)
+        rule = "`max_length_ratio` must be more than 1, or 0 for none."
+        require(self, self.max_length_ratio > 1 or self.max_length_ratio == 0, "max_length_ratio", rule)
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
     """Options of the data (section 5.1): the corpus and how sub-words are made of it."""
 
+    # fmt: off
     train_source: str = option(
-        "", "Training text, source side, one sentence per line: comma-separated files or globs, plain or gzip."
-    )
-    train_target: str = option("", "Training text, target side; line n translates line n of --train_source.")
-    valid_source: str = option("", "Validation text, source side.")
-    valid_target: str = option("", "Validation text, target side.")
+        "", "Training text, source side, one sentence per line: comma-separated files or globs, plain or gzip.",
+        group=TEXT, first=True, path="text")
+    train_target: str = option(
+        "", "Training text, target side; line n translates line n of --train_source.",
+        group=TEXT, first=True, path="text")
+    valid_source: str = option("", "Validation text, source side.", group=TEXT, first=True, path="text")
+    valid_target: str = option("", "Validation text, target side.", group=TEXT, first=True, path="text")
     source_tag: str = option(
-        "",
-        "Tag to begin each source line with, such as <2de>, which becomes a sub-word: one for all lines, or one for "
-        "each file of --train_source and of --valid_source, separated by commas. Text to translate must begin with its "
-        "tag too.",
-    )
+        "", "Tag to begin each source line with, such as <2de>, which becomes a sub-word: one for all lines, or one "
+        "for each file of --train_source and of --valid_source, separated by commas. Text to translate must begin "
+        "with its tag too.", group=TEXT, fixed=True, any_corpus=True)
     dataset: str = option(
-        "",
-        "A TFDS translation dataset such as wmt14_translate/de-en; or 'builtin': numbers, dates and money, English to "
-        "German.",
-    )
+        "", "A TFDS translation dataset such as wmt14_translate/de-en; or 'builtin': numbers, dates and money, "
+        "English to German.", group=TEXT, fixed=True)
     source_language: str = option(
-        "", "Language code of the source in --dataset, or in the sub-words of a multilingual --parent."
-    )
-    target_language: str = option("", "Language code of the target, likewise.")
-    train_split: str = option("train", "Split of --dataset to train on, or a slice such as train[:99%].")
-    valid_split: str = option("validation", "Split of --dataset to validate on, or a slice such as train[99%:].")
-    builtin_pairs: int = option(40_000, "Number of training pairs to generate for --dataset=builtin.")
-    max_length: int = option(256, "Leave out pairs with more sub-words than this on either side, end token included.")
+        "", "Language code of the source in --dataset, or in the sub-words of a multilingual --parent.",
+        group=TEXT, fixed=True)
+    target_language: str = option("", "Language code of the target, likewise.", group=TEXT, fixed=True)
+    train_split: str = option(
+        "train", "Split of --dataset to train on, or a slice such as train[:99%].", group=TEXT, fixed=True)
+    valid_split: str = option(
+        "validation", "Split of --dataset to validate on, or a slice such as train[99%:].", group=TEXT, fixed=True)
+    builtin_pairs: int = option(
+        40_000, "Number of training pairs to generate for --dataset=builtin.", minimum=1, group=TEXT, fixed=True)
+    max_length: int = option(
+        256, "Leave out pairs with more sub-words than this on either side, end token included.",
+        minimum=2, below=2**15, group=TEXT, fixed=True, any_corpus=True)
     subwords: str = option(
-        "bpe",
-        "Kind of sub-words (section 5.1): bpe (byte-pair encoding, as for English-German), wordpiece (as for "
+        "bpe", "Kind of sub-words (section 5.1): bpe (byte-pair encoding, as for English-German), wordpiece (as for "
         "English-French), word (whole words) or sentencepiece, of an imported model, with --subwords_file.",
-    )
+        choices=("bpe", "wordpiece", "word", "sentencepiece"), group=TEXT, fixed=True, any_corpus=True)
     subwords_file: str = option(
-        "", "File of sub-words to use, such as subwords.model of another run; empty learns them from the text."
-    )
+        "", "File of sub-words to use, such as subwords.model of another run; empty learns them from the text.",
+        group=TEXT, path="file")
     source_subwords_file: str = option(
-        "",
-        "File of sub-words of the source, beside those of the target in --subwords_file; empty: see "
-        "--source_vocab_size.",
-    )
+        "", "File of sub-words of the source, beside those of the target in --subwords_file; empty: see "
+        "--source_vocab_size.", group=TEXT, path="file")
     normalization: str = option(
-        "identity", "SentencePiece normalization: identity (none), nmt_nfkc, nfkc, nmt_nfkc_cf or nfkc_cf."
-    )
+        "identity", "SentencePiece normalization: identity (none), nmt_nfkc, nfkc, nmt_nfkc_cf or nfkc_cf.",
+        choices=("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"), group=TEXT, fixed=True, any_corpus=True)
     character_coverage: float = option(
-        0.9995, "Share of the text's characters that become sub-words; rarer characters are spelled in bytes."
-    )
-    vocab_sample: int = option(2_000_000, "Maximum number of sentences, both sides together, to learn sub-words from.")
+        0.9995, "Share of the text's characters that become sub-words; rarer characters are spelled in bytes.",
+        above=0, maximum=1, group=TEXT, fixed=True, any_corpus=True)
+    vocab_sample: int = option(
+        2_000_000, "Maximum number of sentences, both sides together, to learn sub-words from.",
+        minimum=101, group=TEXT, fixed=True, any_corpus=True)
     keep_patterns: str = option(
-        "",
-        f"What to copy by placeholders that are sub-words: names among {', '.join(patterns.NAMED)}, and regular "
+        "", f"What to copy by placeholders that are sub-words: names among {', '.join(patterns.NAMED)}, and regular "
         "expressions between slashes, of what Python and RE2 have in common, separated by commas.",
-    )
-    skip_bad_lines: bool = option(False, "Leave out and count lines that are not UTF-8 instead of stopping.")
+        group=TEXT, fixed=True, any_corpus=True)
+    skip_bad_lines: bool = option(
+        False, "Leave out and count lines that are not UTF-8 instead of stopping.",
+        group=TEXT, fixed=True, any_corpus=True)
+    # fmt: on
 
     def __post_init__(self):
-        check_types(self)
-        for source, target in (("train_source", "train_target"), ("valid_source", "valid_target")):
-            both = f"both of `{source}` and `{target}`, or neither"
-            require(self, getattr(self, source) or not getattr(self, target), f"{source} {target}", both)
-        require(
-            self,
-            not (self.dataset and (self.train_source or self.valid_source)),
-            "dataset train_source valid_source",
-            "text files or `dataset`, not both",
-        )
+        check_fields(self)
+        for side in ("train", "valid"):
+            source, target = f"{side}_source", f"{side}_target"
+            given = getattr(self, source) or not getattr(self, target)
+            require(self, given, f"{source} {target}", f"`{target}` needs `{source}`.")
+        text = self.train_source or self.valid_source
+        rule = "`dataset` and text files exclude each other."
+        require(self, not (self.dataset and text), "dataset train_source valid_source", rule)
         languages = (self.source_language, self.target_language)
-        require(
-            self,
-            languages == ("", "") or len(set(languages)) == 2,
-            "source_language target_language",
-            "two different languages",
-        )
-        require(
-            self,
-            self.dataset != "builtin" or languages in (("", ""), ("en", "de")),
-            "dataset source_language target_language",
-            "English to German for the built-in corpus",
-        )
-        require(
-            self,
-            not self.dataset or self.dataset == "builtin" or (self.source_language and self.target_language),
-            "dataset source_language target_language",
-            "`source_language` and `target_language` with a TFDS dataset",
-        )
-        require(
-            self,
-            2 <= self.max_length < 2**15,
-            "max_length",
-            "room for one sub-word and the end token, and less than 32,768",
-        )
-        names = ("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")
-        require(self, self.normalization in names, "normalization", f"one of {', '.join(names)}")
-        require(
-            self,
-            self.subwords in ("bpe", "wordpiece", "word", "sentencepiece"),
-            "subwords",
-            "bpe, wordpiece, word or sentencepiece",
-        )
-        given = self.subwords != "sentencepiece" or self.subwords_file or not self.names_corpus
-        require(
-            self,
-            given,
-            "subwords subwords_file",
-            "`subwords=bpe`, `wordpiece` or `word`, or the file of an imported model's sub-words",
-        )
-        require(
-            self,
-            self.subwords == "bpe" or self.normalization == "identity",
-            "subwords normalization",
-            "`normalization=identity` with other sub-words than bpe",
-        )
-        self._check_tags()
+        names = "source_language target_language"
+        rule = "`source_language` and `target_language` must be two different languages."
+        require(self, languages == ("", "") or len(set(languages)) == 2, names, rule)
+        fits = self.dataset != "builtin" or languages in (("", ""), ("en", "de"))
+        require(self, fits, f"dataset {names}", "`dataset=builtin` is English to German, en to de.")
+        known = self.dataset in ("", "builtin") or all(languages)
+        rule = "A TFDS `dataset` needs `source_language` and `target_language`."
+        require(self, known, f"dataset {names}", rule)
+        learned = self.subwords != "sentencepiece" or self.subwords_file or not self.names_corpus
+        rule = "`subwords=sentencepiece` needs a `subwords_file`, that of an imported model's sub-words."
+        require(self, learned, "subwords subwords_file", rule)
+        plain = self.subwords == "bpe" or self.normalization == "identity"
+        require(self, plain, "subwords normalization", "`normalization` needs `subwords=bpe`.")
         kept = patterns.parse(self.keep_patterns)
         require(
-            self,
-            not kept or self.subwords == "bpe",
-            "subwords keep_patterns",
-            "`subwords=bpe` with patterns of text to keep",
+            self, not kept or self.subwords == "bpe", "subwords keep_patterns", "`keep_patterns` needs `subwords=bpe`."
         )
-        require(self, 0 < self.character_coverage <= 1, "character_coverage", "a share in (0, 1]")
-        require(self, self.builtin_pairs >= 1, "builtin_pairs", "a positive number of pairs")
-        require(self, self.vocab_sample > 100, "vocab_sample", "more than 100 sentences")
+        self._check_tags()
 
     def _check_tags(self) -> None:
         """Raises `ValueError` for tags that are invalid, or that are not one for all or one for each name of a file."""
         for tag in self.tags:
-            require(
-                self,
-                not tag or _TAG.fullmatch(tag),
-                "source_tag",
-                "tags such as <2de>, 2 to 64 characters without a space",
-            )
-            require(
-                self, not re.fullmatch(_SPECIAL, tag), "source_tag", "tags that are not the name of a special sub-word"
-            )
-        require(self, not self.dataset or len(self.tags) == 1, "dataset source_tag", "one tag for a dataset")
+            rule = "`source_tag` must be tags such as <2de>, of 2 to 64 characters without a space."
+            require(self, not tag or _TAG.fullmatch(tag), "source_tag", rule)
+            rule = "`source_tag` must not be the name of a special sub-word."
+            require(self, not re.fullmatch(_SPECIAL, tag), "source_tag", rule)
+        rule = "A `dataset` has one `source_tag`."
+        require(self, not self.dataset or len(self.tags) == 1, "dataset source_tag", rule)
         for name in ("train_source", "valid_source"):
             if files := getattr(self, name):
                 one_each = len(self.tags) in (1, files.count(",") + 1)
-                require(self, one_each, f"source_tag {name}", f"one tag for all, or one for each file of `{name}`")
+                rule = f"`source_tag` must be one tag, or one for each file of `{name}`."
+                require(self, one_each, f"source_tag {name}", rule)
 
     @property
     def tags(self) -> list[str]:
@@ -234,3 +174,7 @@ class DataConfig:
     def names_corpus(self) -> bool:
         """Whether the options name training text. If not, a run needs prepared data."""
         return bool(self.dataset or self.train_source)
+
+
+TEXTS = options_with(DataConfig, "path", "text")  # Options that name text.
+FILES = options_with(DataConfig, "path")  # Options that name files, whose contents count.

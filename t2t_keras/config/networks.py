@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from t2t_keras.config.options import check_types, option, require
+from t2t_keras.config.options import REGULARISATION, TEXT, TRAINING, check_fields, option, require
 
 # The special ids of every vocabulary. Padding (0) differs from unknown (1).
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
@@ -13,145 +13,134 @@ CELLS = ("gru", "lstm")
 ATTENTION_FUNCTIONS = ADDITIVE, SCALED, UNSCALED = "additive", "scaled", "unscaled"
 
 
-def _check_vocabularies(model) -> None:
-    """Checks the sizes of a model's vocabularies."""
-    require(model, model.vocab_size > EOS + 1, "vocab_size", f"more than the {EOS + 1} special ids")
-    of_source = f"more than the {EOS + 1} special ids, or 0 for the vocabulary of the target"
-    require(model, model.source_vocab_size > EOS + 1 or model.source_vocab_size == 0, "source_vocab_size", of_source)
+_TIE_LOGITS = (
+    "Compute the logits with the embedding matrix of the target (section 3.4); otherwise they have a matrix of their "
+    "own."
+)
+
+
+def _size(default: int, text: str, maximum: int = 2**16, **facts):
+    """Returns an option that is a positive number."""
+    return option(default, text, minimum=1, maximum=maximum, **facts)
+
+
+def _rate(default: float, text: str, **facts):
+    """Returns an option that is a dropout rate."""
+    return option(default, text, minimum=0, below=1, group=REGULARISATION, **facts)
+
+
+def _vocabulary(default: int, text: str, **facts):
+    """Returns an option that is the size of a vocabulary, special ids included."""
+    return option(default, text, minimum=EOS + 2, maximum=2**24, group=TEXT, prepares=True, **facts)
+
+
+def _source_vocabulary(text: str):
+    """Returns an option that is the size of a vocabulary of the source; 0 if it has none of its own."""
+    return option(
+        0,
+        "Size of a sub-word vocabulary of the source, with an embedding matrix of its own; --vocab_size is then that "
+        f"of the target. 0{text} shares vocabulary and matrix.",
+        minimum=0,
+        maximum=2**24,
+        group=TEXT,
+        prepares=True,
+    )
+
+
+def _check_source_vocabulary(model) -> None:
+    rule = f"`source_vocab_size` must be 0, for the vocabulary of the target, or more than the {EOS + 1} special ids."
+    require(model, model.source_vocab_size > EOS + 1 or model.source_vocab_size == 0, "source_vocab_size", rule)
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """Options of the Transformer: the columns of Table 3. The defaults are the base model."""
 
-    vocab_size: int = option(37000, "Size of the sub-word vocabulary shared by source and target (section 5.1).", 2**24)
-    encoder_layers: int = option(6, "Number of encoder layers, N (section 3.1).", 1000)
-    decoder_layers: int = option(6, "Number of decoder layers, N (section 3.1).", 1000)
-    d_model: int = option(512, "Width of every layer's output (section 3.1).", 2**16)
-    d_ff: int = option(2048, "Inner width of the feed-forward networks (section 3.3).", 2**20)
-    num_heads: int = option(8, "Number of attention heads, h (section 3.2.2).", 2**12)
-    d_k: int = option(64, "Width of the queries and keys of one head (section 3.2.2).", 2**16)
-    d_v: int = option(64, "Width of the values of one head (section 3.2.2).", 2**16)
-    dropout: float = option(0.1, "Dropout rate, P_drop, on sub-layer outputs and embedding sums (section 5.4).")
-    attention_dropout: float = option(0.0, "Dropout rate of the attention weights; the paper has none.")
-    activation_dropout: float = option(
-        0.0, "Dropout rate between the two layers of the feed-forward networks; the paper has none."
-    )
-    word_dropout: float = option(
-        0.0,
-        "Share of the tokens of source and target whose embeddings training replaces by zeros (Sennrich et al. 2016); "
-        "with --simcut, in its second pass only.",
-    )
+    # fmt: off
+    vocab_size: int = _vocabulary(
+        37000, "Size of the sub-word vocabulary shared by source and target (section 5.1).", first=True, encoder=True)
+    encoder_layers: int = _size(6, "Number of encoder layers, N (section 3.1).", 1000, first=True, encoder=True)
+    decoder_layers: int = _size(6, "Number of decoder layers, N (section 3.1).", 1000)
+    d_model: int = _size(512, "Width of every layer's output (section 3.1).", first=True, inherited=True, encoder=True)
+    d_ff: int = _size(
+        2048, "Inner width of the feed-forward networks (section 3.3).", 2**20, inherited=True, encoder=True)
+    num_heads: int = _size(8, "Number of attention heads, h (section 3.2.2).", 2**12, inherited=True, encoder=True)
+    d_k: int = _size(64, "Width of the queries and keys of one head (section 3.2.2).", inherited=True, encoder=True)
+    d_v: int = _size(64, "Width of the values of one head (section 3.2.2).", inherited=True, encoder=True)
+    dropout: float = _rate(
+        0.1, "Dropout rate, P_drop, on sub-layer outputs and embedding sums (section 5.4).", first=True)
+    attention_dropout: float = _rate(0.0, "Dropout rate of the attention weights; the paper has none.")
+    activation_dropout: float = _rate(
+        0.0, "Dropout rate between the two layers of the feed-forward networks; the paper has none.")
+    word_dropout: float = _rate(
+        0.0, "Share of the tokens of source and target whose embeddings training replaces by zeros (Sennrich et al. "
+        "2016); with --simcut, in its second pass only.")
     r_drop: float = option(
-        0.0,
-        "Weight, alpha, of the divergence between two passes with other dropout over each sentence (R-Drop, Liang et "
-        "al. 2021); training takes twice the time and memory. 0 makes one pass.",
-    )
+        0.0, "Weight, alpha, of the divergence between two passes with other dropout over each sentence (R-Drop, "
+        "Liang et al. 2021); training takes twice the time and memory. 0 makes one pass.",
+        minimum=0, group=REGULARISATION)
     simcut: float = option(
-        0.0,
-        "Weight, alpha, of the divergence of a second pass without the words of --word_dropout from the first (SimCut, "
-        "Gao et al. 2022: 3 with --word_dropout=0.05); training takes twice the time and memory. 0 makes one pass.",
-    )
+        0.0, "Weight, alpha, of the divergence of a second pass without the words of --word_dropout from the first "
+        "(SimCut, Gao et al. 2022: 3 with --word_dropout=0.05); training takes twice the time and memory. 0 makes one "
+        "pass.", minimum=0, group=REGULARISATION)
     learned_positions: int = option(
-        0, "Number of learned position embeddings (Table 3, row E); 0 uses sinusoids (section 3.5).", 2**20
-    )
+        0, "Number of learned position embeddings (Table 3, row E); 0 uses sinusoids (section 3.5).",
+        minimum=0, maximum=2**20, encoder=True)
     sinusoids: str = option(
-        PAPER,
-        "Frequencies of the sinusoids: paper, 10000^(-2i / d_model) (section 3.5); or tensor2tensor, 10000^(-i / "
-        "(d_model / 2 - 1)), as in Marian and fairseq.",
-    )
+        PAPER, "Frequencies of the sinusoids: paper, 10000^(-2i / d_model) (section 3.5); or tensor2tensor, 10000^(-i "
+        "/ (d_model / 2 - 1)), as in Marian and fairseq.", choices=SINUSOIDS, inherited=True, encoder=True)
     first_position: int = option(
-        0, "Position of the first token for the sinusoids; the paper's is 0, and that of fairseq 2.", 2**16
-    )
+        0, "Position of the first token for the sinusoids; the paper's is 0, and that of fairseq 2.",
+        minimum=0, maximum=2**16, inherited=True, encoder=True)
     attention_window: int = option(
-        0,
-        "Size r of the neighborhood that the encoder's self-attention is restricted to (section 4): position i attends "
-        "to the positions j with |i - j| <= r // 2. 0, as in the paper's models, does not restrict it.",
-        2**16,
-    )
+        0, "Size r of the neighborhood that the encoder's self-attention is restricted to (section 4): position i "
+        "attends to the positions j with |i - j| <= r // 2. 0, as in the paper's models, does not restrict it.",
+        minimum=0, maximum=2**16, encoder=True)
     attention_bias: bool = option(
-        False, "Add biases to the projections of attention, W^Q, W^K, W^V and W^O; the paper has none (section 3.2.2)."
-    )
+        False, "Add biases to the projections of attention, W^Q, W^K, W^V and W^O; the paper has none (section "
+        "3.2.2).", encoder=True)
     attention: str = option(
-        SCALED,
-        "Attention function (section 3.2.1): scaled, the paper's dot product divided by the square root of d_k; "
-        "unscaled; or additive, for small models: it takes d_k times the memory of the others.",
-    )
+        SCALED, "Attention function (section 3.2.1): scaled, the paper's dot product divided by the square root of "
+        "d_k; unscaled; or additive, for small models: it takes d_k times the memory of the others.",
+        choices=ATTENTION_FUNCTIONS, inherited=True, encoder=True)
     activation: str = option(
-        "relu", "Activation of the feed-forward networks: relu, as in the paper (section 3.3), gelu or swish."
-    )
+        "relu", "Activation of the feed-forward networks: relu, as in the paper (section 3.3), gelu or swish.",
+        choices=ACTIVATIONS, inherited=True, encoder=True)
     norm: str = option(
-        POST,
-        "Layer normalization of a sub-layer: post, LayerNorm(x + Sublayer(x)), as in the paper (section 3.1); or pre, "
-        "x + Sublayer(LayerNorm(x)), with another one after each stack.",
-    )
-    norm_epsilon: float = option(1e-6, "What layer normalization adds to the variance; the paper gives no value.")
-    source_vocab_size: int = option(
-        0,
-        "Size of a sub-word vocabulary of the source, with an embedding matrix of its own; --vocab_size is then that "
-        "of the target. 0, as in the paper, shares vocabulary and matrix (section 3.4).",
-        2**24,
-    )
-    tie_logits: bool = option(
-        True,
-        "Compute the logits with the embedding matrix of the target (section 3.4); otherwise they have a matrix of "
-        "their own.",
-    )
+        POST, "Layer normalization of a sub-layer: post, LayerNorm(x + Sublayer(x)), as in the paper (section 3.1); "
+        "or pre, x + Sublayer(LayerNorm(x)), with another one after each stack.",
+        choices=NORMS, inherited=True, encoder=True)
+    norm_epsilon: float = option(
+        1e-6, "What layer normalization adds to the variance; the paper gives no value.",
+        above=0, below=1, inherited=True, encoder=True)
+    source_vocab_size: int = _source_vocabulary(", as in the paper (section 3.4),")
+    tie_logits: bool = option(True, _TIE_LOGITS)
     logits_bias: bool = option(False, "Add a bias to the logits; the paper has none (section 3.4).")
+    # fmt: on
 
     def __post_init__(self):
-        check_types(self)
-        for name in ("encoder_layers", "decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v"):
-            require(self, getattr(self, name) >= 1, name, "a positive number")
-        require(self, self.d_model % 2 == 0, "d_model", "an even number, because sinusoids come in pairs (section 3.5)")
-        for name in ("dropout", "attention_dropout", "activation_dropout", "word_dropout"):
-            require(self, 0 <= getattr(self, name) < 1, name, "a dropout rate in [0, 1)")
-        incompatible = "no attention_dropout with an attention_window"
-        require(
-            self,
-            not (self.attention_dropout and self.attention_window),
-            "attention_dropout attention_window",
-            incompatible,
-        )
-        for name in ("r_drop", "simcut"):
-            require(self, getattr(self, name) >= 0, name, "a weight of at least 0")
-        require(self, not (self.r_drop and self.simcut), "r_drop simcut", "at most one of the two")
+        check_fields(self)
+        even = "`d_model` must be even, because sinusoids come in pairs (section 3.5)."
+        require(self, self.d_model % 2 == 0, "d_model", even)
+        window = "`attention_dropout` does not work with an `attention_window`."
+        names = "attention_dropout attention_window"
+        require(self, not (self.attention_dropout and self.attention_window), names, window)
+        window = f"An `attention_window` needs `attention={SCALED}`."
+        require(self, self.attention == SCALED or not self.attention_window, "attention attention_window", window)
+        require(self, not (self.r_drop and self.simcut), "r_drop simcut", "`r_drop` and `simcut` exclude each other.")
         rates = "dropout attention_dropout activation_dropout word_dropout"
-        differ = any(getattr(self, name) for name in rates.split())
-        require(
-            self,
-            differ or not self.r_drop,
-            f"r_drop {rates}",
-            "a dropout rate above 0, so that the two passes of r_drop differ",
-        )
-        require(
-            self,
-            self.word_dropout or not self.simcut,
-            "simcut word_dropout",
-            "a word_dropout for the second pass of simcut",
-        )
-        require(self, self.learned_positions >= 0, "learned_positions", "a number of positions, or 0 for sinusoids")
-        require(self, self.sinusoids in SINUSOIDS, "sinusoids", f"one of {', '.join(SINUSOIDS)}")
-        wide = "at least 4 columns for tensor2tensor's sinusoids"
+        dropped = any(getattr(self, name) for name in rates.split())
+        passes = "`r_drop` needs a dropout rate above 0, so that its two passes differ."
+        require(self, dropped or not self.r_drop, f"r_drop {rates}", passes)
+        passes = "`simcut` needs a `word_dropout` for its second pass."
+        require(self, self.word_dropout or not self.simcut, "simcut word_dropout", passes)
+        wide = f"`sinusoids={TENSOR2TENSOR}` needs a `d_model` of at least 4."
         require(self, self.sinusoids == PAPER or self.d_model >= 4, "sinusoids d_model", wide)
-        require(self, self.first_position >= 0, "first_position", "0 or more")
-        of_sinusoids = "the defaults of `sinusoids` and `first_position` with `learned_positions`"
-        require(
-            self,
-            not self.learned_positions or (self.sinusoids, self.first_position) == (PAPER, 0),
-            "learned_positions sinusoids first_position",
-            of_sinusoids,
-        )
-        require(
-            self, self.attention_window >= 0, "attention_window", "a number of positions, or 0 for attention to all"
-        )
-        require(self, self.attention in ATTENTION_FUNCTIONS, "attention", f"one of {', '.join(ATTENTION_FUNCTIONS)}")
-        restricted = f"`attention={SCALED}` with an `attention_window`"
-        require(self, self.attention == SCALED or not self.attention_window, "attention attention_window", restricted)
-        require(self, self.activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}")
-        require(self, self.norm in NORMS, "norm", f"one of {', '.join(NORMS)}")
-        require(self, 0 < self.norm_epsilon < 1, "norm_epsilon", "a small positive number")
-        _check_vocabularies(self)
+        learned = "`sinusoids` and `first_position` have no effect with `learned_positions`."
+        of_paper = (self.sinusoids, self.first_position) == (PAPER, 0)
+        names = "learned_positions sinusoids first_position"
+        require(self, not self.learned_positions or of_paper, names, learned)
+        _check_source_vocabulary(self)
 
     @property
     def _weights_of_parts(self) -> tuple[int, int, int]:
@@ -188,44 +177,31 @@ class ModelConfig:
 class RnnConfig:
     """Options of the recurrent translator with attention (Bahdanau et al. 2015)."""
 
-    vocab_size: int = option(37000, "Size of the sub-word vocabulary shared by source and target (section 5.1).", 2**24)
-    d_model: int = option(
-        512, "Width of the decoder's state, of each direction of the encoder, and of the attention.", 2**16
-    )
-    d_embedding: int = option(0, "Width of the embeddings and of the output layer; 0: --d_model.", 2**16)
-    encoder_layers: int = option(1, "Number of bidirectional layers of the encoder.", 1000)
-    cell: str = option("gru", "Recurrent cell: gru (Cho et al. 2014) or lstm (Hochreiter and Schmidhuber 1997).")
+    # fmt: off
+    vocab_size: int = _vocabulary(
+        37000, "Size of the sub-word vocabulary shared by source and target (section 5.1).", first=True)
+    d_model: int = _size(
+        512, "Width of the decoder's state, of each direction of the encoder, and of the attention.",
+        first=True, inherited=True)
+    d_embedding: int = option(
+        0, "Width of the embeddings and of the output layer; 0: --d_model.", minimum=0, maximum=2**16)
+    encoder_layers: int = _size(1, "Number of bidirectional layers of the encoder.", 1000, first=True)
+    cell: str = option(
+        "gru", "Recurrent cell: gru (Cho et al. 2014) or lstm (Hochreiter and Schmidhuber 1997).", choices=CELLS)
     attention: str = option(
-        "additive",
-        "Attention function (section 3.2.1): additive, scaled (dot product divided by the square root of its width) or "
-        "unscaled.",
-    )
+        ADDITIVE, "Attention function (section 3.2.1): additive, scaled (dot product divided by the square root of "
+        "its width) or unscaled.", choices=ATTENTION_FUNCTIONS, inherited=True)
     layer_norm: bool = option(True, "Normalise the inputs of the gates of all cells (Ba et al. 2016).")
-    embedding_dropout: float = option(0.2, "Dropout rate of the embeddings.")
-    context_dropout: float = option(0.2, "Dropout rate of the encoder's output, to which the decoder attends.")
-    output_dropout: float = option(0.2, "Dropout rate of the layer before the logits.")
-    source_vocab_size: int = option(
-        0,
-        "Size of a sub-word vocabulary of the source, with an embedding matrix of its own; --vocab_size is then that "
-        "of the target. 0 shares vocabulary and matrix.",
-        2**24,
-    )
-    tie_logits: bool = option(
-        True,
-        "Compute the logits with the embedding matrix of the target (section 3.4); otherwise they have a matrix of "
-        "their own.",
-    )
+    embedding_dropout: float = _rate(0.2, "Dropout rate of the embeddings.")
+    context_dropout: float = _rate(0.2, "Dropout rate of the encoder's output, to which the decoder attends.")
+    output_dropout: float = _rate(0.2, "Dropout rate of the layer before the logits.")
+    source_vocab_size: int = _source_vocabulary("")
+    tie_logits: bool = option(True, _TIE_LOGITS)
+    # fmt: on
 
     def __post_init__(self):
-        check_types(self)
-        for name in ("d_model", "encoder_layers"):
-            require(self, getattr(self, name) >= 1, name, "a positive number")
-        require(self, self.d_embedding >= 0, "d_embedding", "a width, or 0 for that of `d_model`")
-        require(self, self.cell in CELLS, "cell", f"one of {', '.join(CELLS)}")
-        require(self, self.attention in ATTENTION_FUNCTIONS, "attention", f"one of {', '.join(ATTENTION_FUNCTIONS)}")
-        for name in ("embedding_dropout", "context_dropout", "output_dropout"):
-            require(self, 0 <= getattr(self, name) < 1, name, "a dropout rate in [0, 1)")
-        _check_vocabularies(self)
+        check_fields(self)
+        _check_source_vocabulary(self)
 
     @property
     def width(self) -> int:
@@ -261,24 +237,28 @@ class _PairEncoderConfig:
     model.
     """
 
-    vocab_size: int = option(30000, "Number of sub-words.", 2**24)
-    encoder_layers: int = option(12, "Number of encoder layers, L.", 1000)
-    d_model: int = option(768, "Width of every layer's output, H.", 2**16)
-    d_ff: int = option(3072, "Inner width of the feed-forward networks, 4 H.", 2**20)
-    num_heads: int = option(12, "Number of attention heads, A; each has the width H / A.", 2**12)
-    dropout: float = option(0.1, "Dropout rate on sub-layer outputs and embedding sums.")
-    attention_dropout: float = option(0.1, "Dropout rate of the attention weights.")
+    # fmt: off
+    vocab_size: int = _vocabulary(30000, "Number of sub-words.", first=True)
+    encoder_layers: int = _size(12, "Number of encoder layers, L.", 1000, first=True)
+    d_model: int = _size(768, "Width of every layer's output, H.", first=True, inherited=True)
+    d_ff: int = _size(3072, "Inner width of the feed-forward networks, 4 H.", 2**20, inherited=True)
+    num_heads: int = _size(12, "Number of attention heads, A; each has the width H / A.", 2**12, inherited=True)
+    dropout: float = _rate(0.1, "Dropout rate on sub-layer outputs and embedding sums.")
+    attention_dropout: float = _rate(0.1, "Dropout rate of the attention weights.")
     learned_positions: int = option(
-        512, "Number of learned position embeddings; 0 uses sinusoids (section 3.5).", 2**20
-    )
+        512, "Number of learned position embeddings; 0 uses sinusoids (section 3.5).", minimum=0, maximum=2**20)
     attention_bias: bool = option(True, "Add biases to the projections of attention.")
-    activation: str = option("gelu", "Activation of the feed-forward networks: relu, gelu or swish.")
-    norm: str = option(POST, "Layer normalization of a sub-layer: post, after the sum as in the paper, or pre.")
+    activation: str = option(
+        "gelu", "Activation of the feed-forward networks: relu, gelu or swish.", choices=ACTIVATIONS, inherited=True)
+    norm: str = option(
+        POST, "Layer normalization of a sub-layer: post, after the sum as in the paper, or pre.",
+        choices=NORMS, inherited=True)
+    # fmt: on
 
     def __post_init__(self):
-        check_types(self)
-        divides = self.num_heads >= 1 and self.d_model % self.num_heads == 0
-        require(self, divides, "num_heads d_model", "a number of heads that divides the width")
+        check_fields(self)
+        divides = "`num_heads` must divide `d_model`."
+        require(self, self.d_model % self.num_heads == 0, "num_heads d_model", divides)
         _ = self.encoder  # Checks the others.
 
     @property
@@ -300,12 +280,10 @@ class BertConfig(_PairEncoderConfig):
     3.1).
     """
 
-    mask_rate: float = option(0.15, "Share of the sub-words to predict.")
-    whole_words: bool = option(False, "Mask all sub-words of a word, or none.")
-
-    def __post_init__(self):
-        super().__post_init__()
-        require(self, 0 < self.mask_rate < 1, "mask_rate", "a share in (0, 1)")
+    # fmt: off
+    mask_rate: float = option(0.15, "Share of the sub-words to predict.", above=0, below=1, group=TRAINING)
+    whole_words: bool = option(False, "Mask all sub-words of a word, or none.", group=TRAINING)
+    # fmt: on
 
     @property
     def num_weights(self) -> int:
@@ -319,20 +297,17 @@ class BertConfig(_PairEncoderConfig):
 class ClassifierConfig(_PairEncoderConfig):
     """Options of a classifier of sentences or pairs of sentences (Devlin et al. 2019, section 4.1)."""
 
+    # fmt: off
     labels: str = option(
-        "", "Names of the classes, separated by commas; t2t-classify reads them from the training text."
-    )
+        "", "Names of the classes, separated by commas; t2t-classify reads them from the training text.",
+        inherited=True)
+    # fmt: on
 
     def __post_init__(self):
         super().__post_init__()
         names = self.names
-        different = len(set(names)) == len(names)
-        require(
-            self,
-            not self.labels or (len(names) > 1 and all(names) and different),
-            "labels",
-            "two different names or more",
-        )
+        valid = len(names) > 1 and all(names) and len(set(names)) == len(names)
+        require(self, not self.labels or valid, "labels", "`labels` must be two different names or more.")
 
     @property
     def names(self) -> list[str]:

@@ -1,52 +1,116 @@
-"""What an option is: a field of a dataclass, with its help text and what its values must be."""
+"""What an option is: a field of a dataclass with its default, its help text and the facts about it.
+
+A fact stands at the option alone. `check_fields` refuses values that the facts do not allow, `cli.flags` makes flags
+with the same bounds and choices, and `options_with` lists the options that have a fact: those that a resumed run must
+not change, those that name text, and so on.
+"""
 
 import dataclasses
+import operator
 import reprlib
 import sys
 
+# Headings of the groups that `--help` and the table of a run's options have, in their order.
+GROUPS = PLACES, TEXT, MODEL, REGULARISATION, TRAINING, FINE_TUNING, VALIDATION, CHECKPOINTS, SEARCH, DEVICES = (
+    "Where things lie", "Text and sub-words", "Model", "Regularisation", "Training", "Starting from other weights",
+    "Validation and TensorBoard", "Checkpoints and limits", "Search", "Devices and arithmetic"
+)  # fmt: skip
 MAX_INT = 2**31 - 1  # Largest value of an integer option that sets no smaller limit.
+_BOUNDS = {
+    "minimum": ("at least", operator.ge), "above": ("more than", operator.gt), "maximum": ("at most", operator.le),
+    "below": ("less than", operator.lt)
+}  # fmt: skip
 _TYPES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
 _SHORTENED = reprlib.Repr()  # For messages: values may have any size.
 _SHORTENED.maxstring = _SHORTENED.maxother = _SHORTENED.maxlong = 200
 
 
-def option(default, text: str, maximum: int = MAX_INT):
-    """Returns a dataclass field.
+def option(
+    default,
+    text: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    choices: tuple[str, ...] = (),
+    group: str = MODEL,
+    first: bool = False,
+    path: str = "",
+    fixed: bool = False,
+    affects: str = "scores",
+    inherited: bool = False,
+    encoder: bool = False,
+    any_corpus: bool = False,
+    prepares: bool = False,
+    local: bool = False,
+):
+    """Returns a dataclass field that is an option: `--help` shows it, and `config.json` records it.
+
+    All options of a network are fixed for a run. Those of a plugin need a default and a text, and may have bounds or
+    choices.
 
     Args:
         default: the default value.
         text: the help text.
-        maximum: largest value of an integer option.
+        minimum: smallest value of a number.
+        maximum: largest value of a number; for a whole number 2^31 - 1 if not given.
+        above: what a number must exceed.
+        below: what a number must be less than.
+        choices: all values of a text; empty: any.
+        group: heading of the option, one of `GROUPS` for the options of a run.
+        first: whether it is among the few options that `--help` shows a newcomer.
+        path: what the text names, if that is one path or several: "text" or "file", whose contents count and not the
+            name, or "run".
+        fixed: whether a resumed run must keep the value.
+        affects: "scores" of a trained model, those of "averages" of checkpoints alone, or "nothing" that is scored.
+        inherited: whether a run that starts from the weights of a parent must have its value.
+        encoder: whether the weights of an encoder depend on it, or what the encoder computes with them.
+        any_corpus: whether it says how to prepare text, whichever text it is.
+        prepares: whether prepared data depend on it, though it is no option of the data.
+        local: whether the value means something on one machine or network only.
     """
-    return dataclasses.field(default=default, metadata={"help": text, "maximum": maximum})
+    facts = dict(locals())
+    return dataclasses.field(default=facts.pop("default"), metadata={"help": facts.pop("text"), **facts})
 
 
-def require(fields, condition: bool, names: str, expected: str) -> None:
+def options_with(options: type, fact: str, value=None) -> tuple[str, ...]:
+    """Returns the names of the options of a dataclass that have a fact, or this value of it, in their order."""
+    facts = {field.name: field.metadata.get(fact) for field in dataclasses.fields(options)}
+    return tuple(name for name, of_option in facts.items() if (of_option if value is None else of_option == value))
+
+
+def require(options, condition: bool, names: str, rule: str) -> None:
     """Raises `ValueError` unless a condition holds.
 
     Args:
-        fields: the dataclass.
+        options: the dataclass.
         condition: the condition.
-        names: space-separated fields that it is about; the message shows their values.
-        expected: what the message expects.
+        names: space-separated options that it is about; the message shows their values.
+        rule: a sentence that states the condition.
     """
     if not condition:
-        received = ", ".join(f"{name}={_SHORTENED.repr(getattr(fields, name))}" for name in names.split())
-        raise ValueError(f"Expected {expected}. Received: {received}.")
+        received = ", ".join(f"{name}={_SHORTENED.repr(getattr(options, name))}" for name in names.split())
+        raise ValueError(f"{rule} Received: {received}.")
 
 
-def check_types(fields) -> None:
-    """Checks that each field has a value of its type, and that numbers are finite and within the limit of their
-    field.
-    """
-    for field in dataclasses.fields(fields):
-        value = getattr(fields, field.name)
+def check_fields(options) -> None:
+    """Raises `ValueError` if a value does not have the type of its option, or is not what the option's facts allow."""
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
         fits = isinstance(value, (int, float) if field.type is float else field.type) and (
             field.type is bool or not isinstance(value, bool)
         )
         if fits and field.type is float:
             fits = abs(value) <= sys.float_info.max
-        require(fields, fits, field.name, _TYPES[field.type])
-        if field.type is int:
-            maximum = field.metadata["maximum"]
-            require(fields, value <= maximum, field.name, f"at most {maximum:,}")
+        require(options, fits, field.name, f"Expected {_TYPES[field.type]}.")
+        if choices := field.metadata.get("choices"):
+            require(options, value in choices, field.name, f"Expected one of {', '.join(choices)}.")
+        if field.type in (int, float):
+            limits = {bound: field.metadata.get(bound) for bound in _BOUNDS}
+            if field.type is int and value > MAX_INT:
+                limits["maximum"] = min(limits["maximum"] or MAX_INT, MAX_INT)
+            limits = {bound: limit for bound, limit in limits.items() if limit is not None}
+            rule = " and ".join(f"{_BOUNDS[bound][0]} {limit:,}" for bound, limit in limits.items())
+            within = all(_BOUNDS[bound][1](value, limit) for bound, limit in limits.items())
+            require(options, within, field.name, f"Expected {rule}.")

@@ -59,8 +59,11 @@ TABLE_3 = {
 
 _WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
 _DEPTHS = ("encoder_layers", "decoder_layers")
+_BASE = dataclasses.asdict(ModelConfig()) | dataclasses.asdict(TrainConfig())
 # Options that rows of Table 3 set, apart from the number of updates.
-OPTIONS_OF_ROWS = (*_DEPTHS, *_WIDTHS, "num_heads", "dropout", "learned_positions", "label_smoothing")
+OPTIONS_OF_ROWS = tuple(
+    name for name in _BASE if name != "train_steps" and any(name in row.options for row in TABLE_3.values())
+)
 
 
 def table_3(row: str, divide_widths: float = 1.0, divide_layers: float = 1.0) -> dict:
@@ -83,8 +86,7 @@ def table_3(row: str, divide_widths: float = 1.0, divide_layers: float = 1.0) ->
     if not (1 <= divide_widths < float("inf") and 1 <= divide_layers < float("inf")):
         received = f"divide_widths={divide_widths}, divide_layers={divide_layers}"
         raise ValueError(f"Expected divisors of at least 1. Received: {received}.")
-    base = dataclasses.asdict(ModelConfig()) | dataclasses.asdict(TrainConfig())
-    options = {name: base[name] for name in OPTIONS_OF_ROWS} | TABLE_3[row].options
+    options = {name: _BASE[name] for name in OPTIONS_OF_ROWS} | TABLE_3[row].options
     for names, divisor in ((_WIDTHS, divide_widths), (_DEPTHS, divide_layers)):
         options |= {name: max(round(options[name] / divisor), 1) for name in names}
     return options

@@ -4,8 +4,9 @@ import dataclasses
 import numbers
 from collections.abc import Sequence
 
-from t2t_keras.config.options import check_types, option, require
+from t2t_keras.config.options import SEARCH, check_fields, option, require
 
+SAMPLING = "Sampling"  # Heading of the options of `SampleConfig`.
 MAX_ALPHA = 10  # Exponent of the length penalty: float32 holds the penalty of all lengths.
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # Of sampling: float32 holds all logits divided by these.
 TEMPERATURES = f"{MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
@@ -35,81 +36,56 @@ def check_ensemble(models: int, weights: Sequence[float], mean: str) -> None:
 class DecodeConfig:
     """Options of beam search (section 6.1)."""
 
-    beam_size: int = option(4, "Beam size; 1 is greedy search (section 6.1).", 2**12)
-    alpha: float = option(0.6, "Exponent of the length penalty (section 6.1): score = log P / ((5 + |Y|) / 6)^alpha.")
+    # fmt: off
+    beam_size: int = option(
+        4, "Beam size; 1 is greedy search (section 6.1).", minimum=1, maximum=2**12, group=SEARCH, first=True)
+    alpha: float = option(
+        0.6, "Exponent of the length penalty (section 6.1): score = log P / ((5 + |Y|) / 6)^alpha.",
+        minimum=0, maximum=MAX_ALPHA, group=SEARCH)
     extra_length: int = option(
-        50, "Maximum length of a translation minus the length of its source, in sub-words (section 6.1).", 2**16
-    )
+        50, "Maximum length of a translation minus the length of its source, in sub-words (section 6.1).",
+        minimum=0, maximum=2**16, group=SEARCH)
     max_input: int = option(
-        1024, "Maximum length of a source in sub-words, end token included; longer sources are truncated.", 2**16
-    )
+        1024, "Maximum length of a source in sub-words, end token included; longer sources are truncated.",
+        minimum=2, maximum=2**16, group=SEARCH)
     no_repeat_ngram: int = option(
-        0,
-        "Size n of the sequences of sub-words, n-grams, that a translation may not repeat (Paulus et al. 2017); 0 "
-        "allows all.",
-        2**16,
-    )
+        0, "Size n of the sequences of sub-words, n-grams, that a translation may not repeat (Paulus et al. 2017); 0 "
+        "allows all.", minimum=0, maximum=2**16, group=SEARCH)
     diverse_groups: int = option(
-        1,
-        "Number of groups of beams, each of which avoids the sub-words of earlier groups (Vijayakumar et al. 2016).",
-        2**12,
-    )
+        1, "Number of groups of beams, each of which avoids the sub-words of earlier groups (Vijayakumar et al. "
+        "2016).", minimum=1, maximum=2**12, group=SEARCH)
     diversity: float = option(
-        0.5,
-        "Penalty of --diverse_groups on the score of a sub-word, for each beam of earlier groups that chose it at the "
-        "same position.",
-    )
+        0.5, "Penalty of --diverse_groups on the score of a sub-word, for each beam of earlier groups that chose it "
+        "at the same position.", minimum=0, group=SEARCH)
     search_rows: int = option(
-        0,
-        "Maximum number of sentences in a step of the search; 0: 256 on a GPU, otherwise 32. In an export 0 is 32.",
-        2**12,
-    )
+        0, "Maximum number of sentences in a step of the search; 0: 256 on a GPU, otherwise 32. In an export 0 is 32.",
+        minimum=0, maximum=2**12, group=SEARCH)
     search_cores: int = option(
-        0,
-        "Number of cores that a batch is divided among; 0: all of this process, or 1 on a GPU. In an export 0 is 1.",
-        2**10,
-    )
+        0, "Number of cores that a batch is divided among; 0: all of this process, or 1 on a GPU. In an export 0 is "
+        "1.", minimum=0, maximum=2**10, group=SEARCH)
+    # fmt: on
 
     def __post_init__(self):
-        check_types(self)
-        require(self, self.beam_size >= 1, "beam_size", "at least one hypothesis")
-        require(self, self.extra_length >= 0, "extra_length", "0 or more")
-        for name in ("search_rows", "search_cores"):
-            require(self, getattr(self, name) >= 0, name, "a positive number, or 0 for that of the machine")
-        require(self, self.max_input >= 2, "max_input", "room for one sub-word and the end token")
-        require(self, 0 <= self.alpha <= MAX_ALPHA, "alpha", f"an exponent in [0, {MAX_ALPHA}], usually at most 1")
-        require(self, self.no_repeat_ngram >= 0, "no_repeat_ngram", "the size of an n-gram, or 0 to allow repetition")
-        require(
-            self,
-            self.diverse_groups >= 1 and self.beam_size % self.diverse_groups == 0,
-            "diverse_groups beam_size",
-            "a number of groups that divides `beam_size`",
-        )
-        require(self, self.diversity >= 0, "diversity", "0 or more")
+        check_fields(self)
+        rule = "`diverse_groups` must divide `beam_size`."
+        require(self, self.beam_size % self.diverse_groups == 0, "diverse_groups beam_size", rule)
 
 
 @dataclasses.dataclass(frozen=True)
 class SampleConfig:
     """Options of sampling, which are given with each translation: a run does not record them."""
 
-    draws: int = option(1, "Number of translations to draw of each sentence.", 1000)
-    seed: int = option(1, "Seed of the draws; line n has its own, made of this and n.")
+    # fmt: off
+    draws: int = option(1, "Number of translations to draw of each sentence.", minimum=1, maximum=1000, group=SAMPLING)
+    seed: int = option(1, "Seed of the draws; line n has its own, made of this and n.", minimum=0, group=SAMPLING)
     temperature: float = option(
-        1.0,
-        "Temperature of sampling: a sub-word is drawn with a probability proportional to P^(1 / temperature); 1: the "
-        "model's own P.",
-    )
-    top_k: int = option(0, "Number of most likely sub-words to draw from; 0: all.")
+        1.0, "Temperature of sampling: a sub-word is drawn with a probability proportional to P^(1 / temperature); 1: "
+        "the model's own P.", minimum=MIN_TEMPERATURE, maximum=MAX_TEMPERATURE, group=SAMPLING)
+    top_k: int = option(0, "Number of most likely sub-words to draw from; 0: all.", minimum=0, group=SAMPLING)
     top_p: float = option(
-        1.0,
-        "Draw from the fewest most likely sub-words that have this probability together (Holtzman et al. 2020); 1: "
-        "from all.",
-    )
+        1.0, "Draw from the fewest most likely sub-words that have this probability together (Holtzman et al. 2020); "
+        "1: from all.", above=0, maximum=1, group=SAMPLING)
+    # fmt: on
 
     def __post_init__(self):
-        check_types(self)
-        require(self, self.draws >= 1, "draws", "at least one translation")
-        require(self, self.seed >= 0, "seed", "0 or more")
-        require(self, MIN_TEMPERATURE <= self.temperature <= MAX_TEMPERATURE, "temperature", TEMPERATURES)
-        require(self, self.top_k >= 0, "top_k", "a number of sub-words, or 0 for all")
-        require(self, 0 < self.top_p <= 1, "top_p", "a probability in (0, 1]")
+        check_fields(self)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.config import TEXT_OPTIONS, DataConfig, patterns
+from t2t_keras.config import DataConfig, options_with, patterns
 from t2t_keras.data import corpora, processes, shards
 from t2t_keras.runs import data_folder
 from t2t_keras.runs.data_folder import CORPUS
@@ -343,7 +343,7 @@ class Preparation:
                 options[name] = recorded[name] if is_gone else f"{path.name} {files.describe(path)}"
         if data.subwords == "sentencepiece" and not data.dataset:
             options |= {name: code for name in ("source_language", "target_language") if (code := getattr(data, name))}
-        text_options = {name: getattr(data, name) for name in TEXT_OPTIONS}
+        text_options = {name: getattr(data, name) for name in options_with(DataConfig, "any_corpus")}
         return {**corpora.identity(data, self.seed, hashes), **options, **text_options}
 
     def _pairs(

@@ -43,7 +43,7 @@ RESULTS = "attention_functions.json"  # In the output folder, which keeps the ru
 FIGURES = ("variance", "entropy", "gradient")
 _FIT_FROM = 128  # Smallest length that exponents are fitted to.
 _SENTENCES = 100  # Held-out pairs that a model reads.
-_OF_ONE_RUN = {"attention", "num_heads", "d_k", "d_v"}  # Options in which runs differ.
+_VARIED = {"attention", "num_heads", "d_k", "d_v"}  # Options in which runs differ.
 
 
 def _layer(function: str) -> table1.Layer:
@@ -141,7 +141,7 @@ def _check_alike(
         ValueError: other options of a run, or its data, differ.
     """
     file, any_run = output_dir / RESULTS, next(iter(runs.values()))
-    asked = {name: value for name, value in series.determining(any_run).items() if name not in _OF_ONE_RUN}
+    asked = {name: value for name, value in series.determining(any_run).items() if name not in _VARIED}
     # Older ones have fewer.
     for had in (of_run["options"] for of_function in found.values() for of_run in of_function.values()):
         if changed := [

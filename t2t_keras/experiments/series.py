@@ -10,6 +10,7 @@ from typing import Protocol
 
 import keras
 
+from t2t_keras.config import TrainConfig, options_with
 from t2t_keras.data import prepare, shards
 from t2t_keras.runs import checkpoint, data_folder, run_folder, run_options
 from t2t_keras.system.files import read_json
@@ -20,12 +21,7 @@ from t2t_keras.training.state import TrainState
 
 # Options of training that may differ among the runs of a table: they change nothing that is scored, or as little as
 # another machine does.
-WITHOUT_EFFECT = {
-    *("device_tflops", "micro_batch_tokens", "micro_batches_at_once", "data_service", "log_steps", "histogram_steps"),
-    *("profile_steps", "attention_images", "max_skipped", "max_hours", "deterministic", "tf32", "damaged_records"),
-}
-# Without effect on the last checkpoint.
-OF_AVERAGES = {"checkpoint_steps", "checkpoint_minutes", "keep_checkpoints", "ema_decay"}
+WITHOUT_EFFECT = options_with(TrainConfig, "affects", "nothing")
 
 
 class Scored(Protocol):

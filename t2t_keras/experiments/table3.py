@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from t2t_keras.config import DecodeConfig, paper
+from t2t_keras.config import DecodeConfig, TrainConfig, options_with, paper
 from t2t_keras.data import prepare
 from t2t_keras.decoding.loading import load
 from t2t_keras.evaluation.evaluate import evaluate
@@ -29,7 +29,7 @@ LOGS = "logs"  # In the folder of the table, for TensorBoard's HPARAMS tab.
 def _determining(options: run_options.Options) -> dict:
     """Returns the options that determine the last checkpoint of a row, which is scored."""
     of_validation = () if options.train.patience else ("valid_steps", "valid_sentences")
-    return series.determining(options, without={*series.OF_AVERAGES, *of_validation})
+    return series.determining(options, without={*options_with(TrainConfig, "affects", "averages"), *of_validation})
 
 
 def read_result(folder: pathlib.Path) -> Result | None:

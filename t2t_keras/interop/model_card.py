@@ -8,7 +8,7 @@ import pathlib
 import re
 import shlex
 
-from t2t_keras.config import FILES, OF_START, TEXTS, DataConfig, DecodeConfig
+from t2t_keras.config import TEXTS, DataConfig, DecodeConfig
 from t2t_keras.interop.huggingface import IMPORT, OF_HUB
 from t2t_keras.runs import data_folder, run_folder, run_options
 from t2t_keras.system import markdown
@@ -16,7 +16,6 @@ from t2t_keras.system.files import DATA, read_json
 
 _LANGUAGE = re.compile("[a-z]{2,3}")
 _OF_FILE = re.compile(r"\.(?!gz\b)([a-z]{2})(\.gz)?(@[^@]*)?$")  # The end of the name of a text, with its weight.
-_LOCAL = {"data_service"}  # An option that means something on one network only.
 _CARD = """---
 {languages}library_name: transformers
 pipeline_tag: translation
@@ -209,8 +208,8 @@ def _origin(model_dir: pathlib.Path, options: run_options.Options, state: dict) 
             source = options.sources.get(field.name, "")
             # A child may set an option back to its default.
             changed = value != field.default or (options.train.parent and source)
-            if changed and not source.startswith(run_options.OF_PARENT) and field.name not in _LOCAL:
-                value = _names(value) if field.name in (*FILES, *OF_START) else value
+            if changed and not source.startswith(run_options.OF_PARENT) and not field.metadata.get("local"):
+                value = _names(value) if field.metadata.get("path") else value
                 given.append(f"--{field.name}={_code(shlex.quote(str(value)))}")
     step = state.get("step")
     trained = f"Trained with t2t_keras for {step:,} updates." if type(step) is int else "Trained with t2t_keras."

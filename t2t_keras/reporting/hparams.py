@@ -6,7 +6,7 @@ import os
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import api, api_pb2, metadata, plugin_data_pb2
 
-from t2t_keras.config import OF_START
+from t2t_keras.config import TrainConfig, options_with
 from t2t_keras.runs import run_options
 
 _TYPES = {
@@ -34,8 +34,8 @@ def summaries(options: run_options.Options) -> list[bytes]:
     fields = [(group, field) for group in options.groups.values() for field in dataclasses.fields(group)]
     # NumPy's numbers are options, too.
     values = {field.name: field.type(getattr(group, field.name)) for group, field in fields}
-    names = {name: os.path.basename(values[name]) for name in OF_START}
-    values = {run_options.ARCHITECTURE: options.architecture} | values | names
+    basenames = {name: os.path.basename(values[name]) for name in options_with(TrainConfig, "path")}
+    values = {run_options.ARCHITECTURE: options.architecture} | values | basenames
     task = options.task
     # The one that selects checkpoints comes first.
     shown = sorted(task.metrics, key=lambda metric: metric.name != task.best_metrics[0])

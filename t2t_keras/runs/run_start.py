@@ -7,38 +7,18 @@ from collections.abc import Collection, Iterable
 
 from t2t_keras.config import (
     FILES,
-    OF_START,
     STARTS,
-    TEXT_OPTIONS,
     TEXTS,
     DataConfig,
     ModelConfig,
     TrainConfig,
-    check_types,
+    check_fields,
+    options_with,
 )
 from t2t_keras.runs import checkpoint, data_folder, run_folder, run_options
 from t2t_keras.runs.data_folder import CORPUS
 from t2t_keras.runs.run_options import ARCHITECTURE, OF_PARENT, OF_RUN, TRANSFORMER, Options, option_names
 from t2t_keras.system.files import CONFIG, DATA, LOCK, SOURCE_SUBWORDS, SUBWORDS, check_folder, check_no_link, read_json
-
-# Options of the network that the weights of an encoder depend on, or what it computes with them.
-ENCODER_OPTIONS = (
-    "vocab_size", "encoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "learned_positions", "sinusoids",
-    "first_position", "attention", "attention_window", "attention_bias", "activation", "norm", "norm_epsilon"
-)  # fmt: skip
-# Those of a model: with others, a parent's weights have other shapes, or compute something else.
-_OF_WEIGHTS = (
-    "d_model", "d_ff", "num_heads", "d_k", "d_v", "sinusoids", "first_position", "attention", "activation", "norm",
-    "norm_epsilon", "labels"
-)  # fmt: skip
-# Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the
-# metric of the best checkpoint. Text files are compared by their contents, see `prepare.Preparation`.
-_FIXED = {
-    *("seed", "batch_tokens", "buckets_per_update", "best_metric", *STARTS),
-    *("parent_checkpoint", "parent_subwords", "parent_optimizer", "freeze"),
-    *("bpe_dropout", "ema_decay", "embeddings", "freeze_embeddings"),
-    *({field.name for field in dataclasses.fields(DataConfig)} - set(FILES)),
-}
 
 
 def resolve(
@@ -63,7 +43,8 @@ def resolve(
     """
     of_run = run_folder.read(model_dir) if run_folder.is_run(model_dir) and resumes else None
     is_trained = of_run is not None and checkpoint.kept(model_dir)
-    given = given | {name: os.path.abspath(os.path.expanduser(given[name])) for name in OF_START if given.get(name)}
+    paths = [name for name in options_with(TrainConfig, "path") if given.get(name)]
+    given = given | {name: os.path.abspath(os.path.expanduser(given[name])) for name in paths}
     parent, child, of_parent = None, None, {}
     if not is_trained and (origin := given.get("parent") or given.get("encoder_from")):
         parent, chosen = pathlib.Path(origin), vars(of_run.train if of_run else TrainConfig()) | given
@@ -108,10 +89,10 @@ def resolve(
     run_options.check_training(chosen, before.task)
     run_options.check_text(chosen, before.task)
     if parent:
-        names, part = (
-            (_OF_WEIGHTS, "model") if given.get("parent") else (set(ENCODER_OPTIONS) - {"vocab_size"}, "encoder")
-        )
-        _check_same(child.model, chosen["model"], names, f"of the {part} in {parent}")
+        inherited = {"d_model", *options_with(type(child.model), "inherited")}
+        of_encoder = {*options_with(ModelConfig, "encoder")} - {"vocab_size"}
+        options, part = (inherited, "model") if given.get("parent") else (of_encoder, "encoder")
+        _check_same(child.model, chosen["model"], options, f"of the {part} in {parent}")
     inherited = option_names(before.architecture) | {ARCHITECTURE, "data_dir"} if of_run else before.sources
     origins = {
         name: (OF_RUN if of_run else OF_PARENT) + before.sources.get(name, "default") for name in inherited
@@ -127,7 +108,7 @@ def _replaced(options: Options, given: dict) -> dict:
     for name, group in options.groups.items():
         own = {field.name: given[field.name] for field in dataclasses.fields(group) if field.name in given}
         chosen[name] = dataclasses.replace(group, **own)
-        check_types(chosen[name])
+        check_fields(chosen[name])
     return chosen
 
 
@@ -186,7 +167,8 @@ def _with_encoder_of(run: Options, folder: pathlib.Path, architecture: str) -> O
             the architecture cannot have such an encoder.
     """
     encoder, defaults = getattr(run.model, "encoder", run.model), Options.default(architecture)
-    theirs = {name: getattr(encoder, name) for name in ENCODER_OPTIONS if isinstance(encoder, ModelConfig)}
+    names = options_with(ModelConfig, "encoder") if isinstance(encoder, ModelConfig) else ()
+    theirs = {name: getattr(encoder, name) for name in names}
     own = {name: value for name, value in theirs.items() if hasattr(defaults.model, name)}
     if "d_ff" not in own or run.source_vocab_size:
         received = f"architecture={run.architecture} in {folder}, for architecture={architecture}"
@@ -260,7 +242,7 @@ def _taken(prepared: dict, given: dict) -> dict:
     found = {
         name: value
         for name, value in prepared.items()
-        if same_dataset or name in ("vocab_size", "source_vocab_size", *TEXT_OPTIONS)
+        if same_dataset or name in ("vocab_size", "source_vocab_size", *options_with(DataConfig, "any_corpus"))
     }
     if not found.get("source_vocab_size"):
         found.pop("source_vocab_size", None)  # Not all architectures have the option.
@@ -353,7 +335,9 @@ def changes(model_dir: pathlib.Path, before: Options, after: Options) -> str:
         ValueError: there are checkpoints, and options differ that must not. The message lists them with both values.
     """
     found = []
-    fixed = _FIXED | {field.name for field in dataclasses.fields(before.model)}
+    # All options of the network, which are those of its weights.
+    fixed = {field.name for field in dataclasses.fields(before.model)}
+    fixed.update(*(options_with(type(group), "fixed") for group in before.groups.values()))
     for name in before.groups:
         old, new = getattr(before, name), getattr(after, name)
         if name != "data" or (old.names_corpus and new.names_corpus):

@@ -12,7 +12,7 @@ import json
 import pathlib
 import reprlib
 
-from t2t_keras.config import EMA, DataConfig, DecodeConfig, TrainConfig, check_types
+from t2t_keras.config import EMA, DataConfig, DecodeConfig, TrainConfig, check_fields
 from t2t_keras.runs import checkpoint as checkpoints
 from t2t_keras.runs import registry
 from t2t_keras.runs.export_folder import SAVED_MODEL, export_in
@@ -285,7 +285,7 @@ class SavedRun:
             )
         try:
             values = group(**options)
-            check_types(values)
+            check_fields(values)
         except ValueError as error:
             raise ValueError(f"{self.path} is not valid: {error}") from error
         return values
