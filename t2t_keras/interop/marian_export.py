@@ -1,5 +1,5 @@
 """Writes a run as a Marian model in transformers' format, for `MarianMTModel` and `MarianTokenizer`: the inverse of
-`marian`.
+`huggingface`.
 
 Ids are in the order of OPUS-MT's: the end token, unknown, the sub-words in their order, padding; only where the source
 has fewer than the target, the padding of the target has the id of the source's. Marian's decoder starts from the
@@ -70,7 +70,7 @@ _SAID = (
     *("attention_dropout", "activation_dropout", "word_dropout", "r_drop", "simcut"),
 )
 _EMBEDDING = "transformer/embedding"
-_OF_MEMORY = ("encoder_attn.k_proj", "encoder_attn.v_proj")  # These read the encoder's output.
+_MEMORY_PROJECTIONS = ("encoder_attn.k_proj", "encoder_attn.v_proj")  # These read the encoder's output.
 _OWN_SOURCE = "transformer/source_embedding/matrix"
 
 
@@ -264,10 +264,8 @@ def _read(model_dir: pathlib.Path, which: str, model: ModelConfig) -> tuple[dict
     return {variable.path: variable.value for variable in variables}, loaded, state
 
 
-class _Own(NamedTuple):
-    """What of a model depends on its weights: which matrices are one, whether embeddings are multiplied by √D, and
-    ids.
-    """
+class _Layout(NamedTuple):
+    """What depends on the weights: which matrices are one, whether embeddings are multiplied by √D, and ids."""
 
     shared: bool
     tied: bool
@@ -278,7 +276,7 @@ class _Own(NamedTuple):
     forbidden: list[int]
 
 
-def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], _Own]:
+def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], _Layout]:
     """Returns Marian's tensors by name. Takes the weights out of their dictionary.
 
     LayerNorm(x) with ε is LayerNorm(c x) with c² ε. So the sums between the first and the last normalization of a stack
@@ -301,7 +299,7 @@ def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[s
             bias = weights.pop(f"{part.path}/bias", np.zeros(part.outputs, np.float32))[outputs]
             if "o" in part.of_model:
                 kernel, bias = kernel * stream, bias * stream
-            elif not part.name.endswith(_OF_MEMORY):
+            elif not part.name.endswith(_MEMORY_PROJECTIONS):
                 kernel = kernel / stream
             add(f"{part.name}.weight", kernel)
             add(f"{part.name}.bias", bias)
@@ -333,7 +331,7 @@ def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[s
     forbidden = np.flatnonzero(bias <= FORBIDDEN)
     bias[forbidden] = 0
     add(LOGITS_BIAS, bias[None])
-    return tensors, _Own(shared, tied, scaled, source_pad, pad, start, forbidden.tolist())
+    return tensors, _Layout(shared, tied, scaled, source_pad, pad, start, forbidden.tolist())
 
 
 def _ids(matrix: np.ndarray, pad: int) -> tuple[list[int], int]:
@@ -346,12 +344,12 @@ def _ids(matrix: np.ndarray, pad: int) -> tuple[list[int], int]:
     """
     ids = [EOS, UNK, *range(EOS + 1, len(matrix))]
     same = np.flatnonzero((matrix == matrix[BOS]).all(axis=1)).tolist()
-    own = PAD in same or same == [BOS]
-    ids.insert(pad, BOS if own else PAD)
-    return ids, pad if own else next(place for place, index in enumerate(ids) if index in same)
+    starts_from_padding = PAD in same or same == [BOS]
+    ids.insert(pad, BOS if starts_from_padding else PAD)
+    return ids, pad if starts_from_padding else next(place for place, index in enumerate(ids) if index in same)
 
 
-def _config(model: ModelConfig, decode: DecodeConfig, own: _Own) -> dict:
+def _config(model: ModelConfig, decode: DecodeConfig, layout: _Layout) -> dict:
     sides = ("encoder", "decoder")
     return {
         "architectures": ["MarianMTModel"],
@@ -360,9 +358,9 @@ def _config(model: ModelConfig, decode: DecodeConfig, own: _Own) -> dict:
         "is_encoder_decoder": True,
         "vocab_size": (model.source_vocab_size or model.vocab_size) - 1,
         "decoder_vocab_size": model.vocab_size - 1,
-        "share_encoder_decoder_embeddings": own.shared,
-        "tie_word_embeddings": own.tied,
-        "scale_embedding": own.scaled,
+        "share_encoder_decoder_embeddings": layout.shared,
+        "tie_word_embeddings": layout.tied,
+        "scale_embedding": layout.scaled,
         "static_position_embeddings": True,
         "max_position_embeddings": decode.max_input,
         "d_model": model.d_model,
@@ -374,19 +372,24 @@ def _config(model: ModelConfig, decode: DecodeConfig, own: _Own) -> dict:
         "dropout": model.dropout,
         "attention_dropout": model.attention_dropout,
         "activation_dropout": model.activation_dropout,
-        **_special(own),
+        **_special(layout),
     }
 
 
-def _special(own: _Own) -> dict:
-    return {"decoder_start_token_id": own.start, "eos_token_id": 0, "forced_eos_token_id": 0, "pad_token_id": own.pad}
+def _special(layout: _Layout) -> dict:
+    return {
+        "decoder_start_token_id": layout.start,
+        "eos_token_id": 0,
+        "forced_eos_token_id": 0,
+        "pad_token_id": layout.pad,
+    }
 
 
-def _search(decode: DecodeConfig, own: _Own) -> dict:
+def _search(decode: DecodeConfig, layout: _Layout) -> dict:
     """Returns the options of `generate`; for its length penalty see `marian_config`."""
     return {
-        **_special(own),
-        "bad_words_ids": [[index] for index in own.forbidden],
+        **_special(layout),
+        "bad_words_ids": [[index] for index in layout.forbidden],
         "num_beams": decode.beam_size,
         "length_penalty": round(decode.alpha * TYPICAL / (TYPICAL + 5), 6),
         "no_repeat_ngram_size": decode.no_repeat_ngram,
