@@ -172,7 +172,7 @@ inputs |= {"constraints": "", "avoid": ""}
 inputs = {name: tf.fill([len(lines)], value) for name, value in inputs.items()}
 other = model.signatures["translate_with_options"](text=lines, **inputs)
 assert "t2t_keras" not in sys.modules
-print("\n".join(text.decode() for text in [*found.numpy(), *other["text"][:, 0].numpy()]))
+print("\\n".join(text.decode() for text in [*found.numpy(), *other["text"][:, 0].numpy()]))
 """
 
 
