@@ -339,6 +339,8 @@ def test_candidates_are_selected_from_all_banks_in_turn_by_hand():
     totals = tf.constant([[-1.0, -2.0, -3.0, -4.0, -math.inf, -5.0, -9.0], [-3.0, -2.0, -1.0, -4.0, -6.0, -5.0, -7.0]])
     given = tf.constant([[0, 0, 0, 2, 9, 1, 2], [7, 7, 7, 7, 7, 7, 7]])
     assert _in_turn(totals, given, 5).numpy().tolist() == [[3, 5, 0, 6, 1], [2, 1, 0, 3, 5]]
+    huge = tf.constant([[0, 0, 0, 2**30, 9, 1, 2**30], [2**30] * 7])  # Story: turns were products, which overflowed.
+    assert _in_turn(totals, huge, 5).numpy().tolist() == [[3, 5, 0, 6, 1], [2, 1, 0, 3, 5]]
     assert _in_turn(totals, given, 7).numpy().tolist() == [[3, 5, 0, 6, 1, 2, 4], [2, 1, 0, 3, 5, 4, 6]]
 
 

@@ -275,8 +275,8 @@ def _in_turn(totals, banks, number: int):
     banks = tf.where(totals > IMPOSSIBLE, tf.gather(banks, by_score, batch_dims=1), NO_TOKEN)
     banks, by_bank = tf.math.top_k(banks, size)  # Of equal ones the first.
     rank = tf.range(size) - tf.searchsorted(-banks, -banks)
-    turns = rank * (tf.reduce_max(banks) + 1) - banks
-    _, first = tf.math.top_k(-tf.where(banks >= 0, turns, tf.int32.max), number)
+    # The fuller bank stands first, and stays first among those of equal rank.
+    _, first = tf.math.top_k(-tf.where(banks >= 0, rank, tf.int32.max), number)
     return tf.gather(by_score, tf.gather(by_bank, first, batch_dims=1), batch_dims=1)
 
 
