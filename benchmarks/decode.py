@@ -10,6 +10,7 @@ fastest in a short first round. To install the other systems: pip install -e '.[
 """
 
 import collections
+import dataclasses
 import importlib.metadata
 import json
 import os
@@ -27,10 +28,10 @@ from absl import flags
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 from t2t_keras.cli import program
-from t2t_keras.config import EOS, PAD, DecodeConfig, ModelConfig, paper
+from t2t_keras.config import EOS, PAD, DecodeConfig, paper
 from t2t_keras.data import corpora
 from t2t_keras.decoding import process_environment
-from t2t_keras.runs import run_folder
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.machine import cpu
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", "", "Folder of a training run.")
@@ -100,7 +101,7 @@ def load_model(folder: pathlib.Path, dtype: str):
 
     from t2t_keras.model.transformer import Transformer
 
-    [config] = run_folder.from_json(folder / "config.json", model=ModelConfig)
+    config = SavedRun.open(folder).model
     model = Transformer(config, dtype=dtype)
     with np.load(folder / "weights.npz") as weights:
         for index, variable in enumerate(model.variables):
@@ -288,7 +289,7 @@ def prepare(folder: pathlib.Path) -> dict:
     chosen = {size: sources[: _SINGLE_SENTENCES.value if size == "1" else number] for size in _BATCH_SIZES.value}
     positions = max(map(len, sources)) + EXTRA_LENGTH
     np.savez(folder / "weights.npz", **{str(index): variable.numpy() for index, variable in enumerate(model.variables)})
-    (folder / "config.json").write_text(run_folder.to_json(model=model.config), encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps({"model": dataclasses.asdict(model.config)}), encoding="utf-8")
     if installed("ctranslate2"):
         from t2t_keras.serving import ctranslate2_format
 
@@ -407,7 +408,7 @@ def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]])
 
 def kernels_of(task: dict, dtype: str) -> dict:
     """Returns the environment variables with which programs such as `translate.py` decode in a dtype."""
-    [config] = run_folder.from_json(pathlib.Path(task["folder"]) / "config.json", model=ModelConfig)
+    config = SavedRun.open(pathlib.Path(task["folder"])).model
     chosen = {
         name: value
         for name, value in os.environ.items()

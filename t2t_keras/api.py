@@ -3,19 +3,22 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.config import MAX_ALPHA, SampleConfig
+from t2t_keras.config import AVERAGE, MAX_ALPHA, SampleConfig
 from t2t_keras.decoding import loading, sampling
+from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.decoding.translator import Translator, translate_lines
-from t2t_keras.runs import export_folder, registry, run_folder, run_options, run_start
+from t2t_keras.runs import registry, run_options, run_start
 from t2t_keras.runs.checkpoint import BEST, STEP, kept
-from t2t_keras.serving.loaded import LoadedExport
+from t2t_keras.serving import loaded as loaded_models
+from t2t_keras.serving import saved_export
+from t2t_keras.serving.protocol import OWN_ALPHA, Translation
 from t2t_keras.serving.requests import check, checked, option_inputs, sample_inputs
-from t2t_keras.serving.signatures import OWN_ALPHA, Signatures
+from t2t_keras.system.files import CONFIG
 from t2t_keras.system.log import logger
 from t2t_keras.text import piece_file
 from t2t_keras.text.phrases import SEPARATOR, Kept, Request, check_unicode, untagged, with_constraints
@@ -25,56 +28,18 @@ Text = str | Sequence[str]
 Phrases = Sequence[str] | Sequence[Sequence[str]]  # Of a sentence, or of each sentence of a list.
 
 
-@dataclasses.dataclass(frozen=True)
-class Translation:
-    """A translation of a sentence.
-
-    Attributes:
-        text: the translation.
-        score: log P(Y | X) / lp(Y), see section 6.1; of a sample log P(Y | X).
-        pieces: sub-words of the translation with the end token; none for a blank sentence or a sample.
-        source_pieces: sub-words of the source with the end token; none for a sample.
-        alignment: [pieces, source_pieces] float32, the attention weights of each piece over the source pieces, which
-            sum to 1, or are 0 if the architecture does not align; `None` unless requested.
-        constraints_met: whether the translation contains all its constraints.
-        truncated: whether only the beginning of the source was translated; see `max_input` of `DecodeConfig`.
-    """
-
-    text: str
-    score: float
-    pieces: tuple[str, ...] = ()
-    source_pieces: tuple[str, ...] = ()
-    alignment: np.ndarray | None = None
-    constraints_met: bool = True
-    truncated: bool = False
-
-
 class TextTranslator:
     """Translates text with the model of a run or of an exported SavedModel; see `load`.
 
     Args:
-        translate: [B] string → {"text", "score", "truncated"} [B].
-        signatures: object with `translate_with_options`, `sample` and `score`; see `serving.signatures.Signatures`.
+        model: a loaded model; see `serving.loaded.load`.
         batch_size: number of sentences to translate at once, unless a call says otherwise.
         languages: the codes of the languages, of a multilingual model.
         tags: with which a source may begin.
     """
 
-    def __init__(
-        self,
-        translate: Callable,
-        signatures,
-        batch_size: int = 64,
-        languages: Sequence[str] = (),
-        tags: Sequence[str] = (),
-    ):
-        self._translate, self._signatures, self._batch_size, self._languages = (
-            translate,
-            signatures,
-            batch_size,
-            languages,
-        )
-        self._tags = tags
+    def __init__(self, model, batch_size: int = 64, languages: Sequence[str] = (), tags: Sequence[str] = ()):
+        self._model, self._batch_size, self._languages, self._tags = model, batch_size, languages, tags
 
     def translate(
         self, text: Text, batch_size: int = 0, *, source_language: str = "", target_language: str = ""
@@ -99,10 +64,10 @@ class TextTranslator:
         texts, [prefix] = self._in_language(_listed(text), source_language), self._in_language([""], target_language)
 
         def into_language(lines) -> dict:
-            found = checked(self._signatures.translate_with_options(**option_inputs(lines, prefix=prefix)), lines)
+            found = checked(self._model.translate_with_options(**option_inputs(lines, prefix=prefix)), lines)
             return {"text": found["text"][:, 0], "truncated": found["truncated"]}
 
-        function = into_language if prefix else self._translate
+        function = into_language if prefix else self._model
         results = list(translate_lines(function, texts, batch_size=_size(batch_size, self._batch_size)))
         _warn_of_truncated([result["truncated"] for result in results], 0)
         found = [result["text"] for result in results]
@@ -170,17 +135,17 @@ class TextTranslator:
         requests = (Request(*row) for row in rows)
         found_in = lambda line: kept.of(untagged(line, self._tags))  # noqa: E731
         requests = list(
-            with_constraints(
-                requests, found_in, logger.warning, lambda phrase, line: self._signatures.fits(phrase, line)
-            )
+            with_constraints(requests, found_in, logger.warning, lambda phrase, line: self._model.fits(phrase, line))
         )
         own = {
             name: [SEPARATOR.join(getattr(request, name)) for request in requests] for name in ("constraints", "avoid")
         }
-        is_number = isinstance(n, int | np.integer) and not isinstance(n, bool)
-        if not (is_number and isinstance(prefix, str) and isinstance(ordered, bool | np.bool_)):
-            expected = "`n` to be a whole number, `prefix` one text for all sentences, and `ordered` true or false"
-            raise TypeError(f"Expected {expected}. Received: n={n!r}, prefix={prefix!r:.80}, ordered={ordered!r:.80}.")
+        if not isinstance(n, int | np.integer) or isinstance(n, bool):
+            raise TypeError(f"`n` must be an int. Received: n={n!r}.")
+        if not isinstance(prefix, str):
+            raise TypeError(f"`prefix` must be one text for all sentences. Received: prefix={prefix!r:.80}.")
+        if not isinstance(ordered, bool | np.bool_):
+            raise TypeError(f"`ordered` must be true or false. Received: ordered={ordered!r:.80}.")
         n, [prefix] = int(n), _listed(prefix)  # The signature takes no int64.
         if alpha is not None and alpha < 0:  # The signature takes -1 for the model's.
             raise ValueError(f"Expected `alpha` of 0 to {MAX_ALPHA:g}, or None for the model's. Received: {alpha}.")
@@ -201,7 +166,7 @@ class TextTranslator:
     ) -> list[list[Translation]]:
         # Sub-words are returned only with the alignment.
         inputs = option_inputs(tf.constant(texts), **options, **phrases, n_best=n, alignment=True)
-        outputs, rows = _checked(self._signatures.translate_with_options(**inputs), texts), len(texts)
+        outputs, rows = _checked(self._model.translate_with_options(**inputs), texts), len(texts)
 
         def translation(row: int, beam: int) -> Translation:
             pieces, source_pieces = _decoded(outputs["pieces"][row, beam]), _decoded(outputs["source_pieces"][row])
@@ -239,7 +204,7 @@ class TextTranslator:
             )
         for first in range(0, len(texts), size):
             chosen, seed = texts[first : first + size], tf.constant(own[first : first + size], tf.int64)
-            outputs = _checked(self._signatures.sample(**sample_inputs(tf.constant(chosen), seed, config)), chosen)
+            outputs = _checked(self._model.sample(**sample_inputs(tf.constant(chosen), seed, config)), chosen)
             _warn_of_truncated(outputs["truncated"], first)
             for *drawn, cut in zip(*(outputs[name].tolist() for name in ("text", "score", "truncated")), strict=True):
                 texts_and_scores = zip(*drawn, strict=True)
@@ -280,7 +245,7 @@ class TextTranslator:
         size, found = _size(batch_size, 32), []
         for first in range(0, len(sources), size):
             chosen = slice(first, first + size)
-            outputs = self._signatures.score(source=tf.constant(sources[chosen]), target=tf.constant(targets[chosen]))
+            outputs = self._model.score(source=tf.constant(sources[chosen]), target=tf.constant(targets[chosen]))
             _warn_of_truncated(outputs["truncated"], first)
             found += outputs["log_prob"].numpy().tolist()
         return found[0] if isinstance(source, str) else found
@@ -363,25 +328,16 @@ def load(
         ValueError: a model is damaged, an option is invalid, a folder holds a run and an export, or runs have different
             sub-words.
     """
-    if not isinstance(path, str | os.PathLike):
-        return _load_run([pathlib.Path(each).expanduser() for each in path], str(checkpoint), **options)
-    folder = pathlib.Path(path).expanduser()
-    export = export_folder.export_in(folder)
-    if export is None:
-        return _load_run(folder, str(checkpoint), **options)
-    if options or checkpoint != "average":
-        received = ", ".join(options) or f"checkpoint={checkpoint}"
-        raise ValueError(f"Expected no options for the export {export}: they are fixed. Received: {received}.")
-    loaded = LoadedExport(export)
-    return TextTranslator(loaded, loaded, loaded.limits.batch_size, loaded.languages, loaded.tags)
+    paths = [path] if isinstance(path, str | os.PathLike) else path
+    folders = [pathlib.Path(path).expanduser() for path in paths]
+    chosen = {"checkpoint": str(checkpoint)} if checkpoint != AVERAGE else {}
+    return of_model(saved_export.open_model(folders, **chosen, **options))
 
 
-def _load_run(model_dir: pathlib.Path | list[pathlib.Path], checkpoint: str, **options) -> TextTranslator:
-    translator = loading.load(model_dir, checkpoint, **options)
-    (data,) = run_folder.groups(model_dir[0] if isinstance(model_dir, list) else model_dir, "data")
-    return TextTranslator(
-        translator, Signatures(translator), translator.limits.batch_size, translator.tokenizer.languages, data.tags
-    )
+def of_model(model: TrainedModel | saved_export.SavedExport) -> TextTranslator:
+    """Loads an opened model."""
+    loaded = loaded_models.load(model)
+    return TextTranslator(loaded, loaded.limits.batch_size, loaded.languages, model.tags)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -403,7 +359,7 @@ class Run:
 
     def load(self, checkpoint: str | int = "average", **options) -> TextTranslator:
         """Loads the trained model; see `t2t_keras.load`. It never loads an export."""
-        return _load_run(self.model_dir, str(checkpoint), **options)
+        return of_model(TrainedModel.open(self.model_dir, str(checkpoint), **options))
 
     def evaluate(
         self,
@@ -435,7 +391,7 @@ class Run:
     def _translator(self, checkpoint: str) -> Translator:
         """Loads a translator, or returns the one loaded before if its files have not changed."""
         paths = [
-            self.model_dir / run_folder.CONFIG,
+            self.model_dir / CONFIG,
             *(path for kind in (STEP, BEST) for path in kept(self.model_dir, kind)),
         ]
         files = [(path.name, path.stat().st_mtime_ns) for path in paths if path.exists()]
@@ -455,7 +411,8 @@ class Run:
         """
         from t2t_keras.serving.savedmodel import export_run
 
-        return export_run(pathlib.Path(export_dir).expanduser(), self.model_dir, str(checkpoint), **options)
+        model = TrainedModel.open(self.model_dir, str(checkpoint), **options)
+        return export_run(pathlib.Path(export_dir).expanduser(), model)
 
 
 def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu_devices: int = 1, **options) -> Run:

@@ -10,7 +10,8 @@ import stand_in
 
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.runs import checkpoint, run_folder, run_options
+from t2t_keras.runs import checkpoint, run_options
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.text import vocabulary
 
 SMALL = ModelConfig(
@@ -83,7 +84,7 @@ def make(
     texts = [",".join(f"/private/{name}.{side}" for name in ("some", "more")) for side in ("en", "de")]
     data = DataConfig(*texts, valid_source="/private/other.en", valid_target="/private/other.de")
     chosen = {"decode": DecodeConfig(beam_size=3, alpha=0.5, max_input=40), "data": data, **(groups or {})}
-    run_folder.write(folder, run_options.Options(config, **chosen), paths[0], None, *paths[1:])
+    SavedRun.write(folder, run_options.Options(config, **chosen), paths[0], None, *paths[1:])
     model, draw = Transformer(config), np.random.default_rng(seed)
     last = f"encoder_{config.encoder_layers - 1}", f"decoder_{config.decoder_layers - 1}"
     for step in steps:

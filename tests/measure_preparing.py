@@ -10,7 +10,8 @@ import tempfile
 import time
 
 from t2t_keras.data import corpora, prepare
-from t2t_keras.runs import registry, run_folder
+from t2t_keras.runs import registry
+from t2t_keras.system import files
 from t2t_keras.text import vocabulary
 
 
@@ -20,7 +21,7 @@ def cpu_seconds(whose: int) -> float:
 
 
 def main(data_dir: str, source: str, target: str, *numbers: str) -> None:
-    subwords = vocabulary.load((pathlib.Path(data_dir) / run_folder.SUBWORDS).read_bytes())
+    subwords = vocabulary.load((pathlib.Path(data_dir) / files.SUBWORDS).read_bytes())
     for number in map(int, numbers):
         with tempfile.TemporaryDirectory() as folder:
             before, started = (

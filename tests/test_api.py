@@ -22,10 +22,10 @@ from logged import logged
 
 import t2t_keras
 from t2t_keras import api
-from t2t_keras.config import DataConfig
 from t2t_keras.decoding import loading
 from t2t_keras.runs import registry
 from t2t_keras.serving import loaded
+from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.training import run as training_run
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -188,7 +188,7 @@ class Signatures:
 
 
 def test_each_of_the_n_best_of_each_sentence_has_its_own_text_score_sub_words_and_alignment():
-    stand_in = api.TextTranslator(None, Signatures)
+    stand_in = api.TextTranslator(Signatures)
     phrases = {"constraints": [["x", "y z"], []], "avoid": [[], ["v"]], "ordered": True}
     with logged() as messages:
         found = stand_in.n_best(
@@ -219,22 +219,23 @@ def test_the_number_of_translations_may_be_one_of_numpy():
         return Signatures.translate_with_options(text=text, n_best=n_best, ordered=ordered, **options)
 
     run = types.SimpleNamespace(translate_with_options=translate_with_options)
-    found = api.TextTranslator(None, run).n_best(["a", "b"], n=np.int64(2), ordered=np.True_)
+    found = api.TextTranslator(run).n_best(["a", "b"], n=np.int64(2), ordered=np.True_)
     assert seen == [(tf.int32, tf.bool)] and list(map(len, found)) == [2, 2]
 
 
 def test_a_tag_is_no_text_to_keep_and_a_prefix_is_one_line():
     """Story: the tag of the source was demanded in the translation."""
-    stand_in = api.TextTranslator(None, Signatures, tags=["<de>", ""])
+    stand_in = api.TextTranslator(Signatures, tags=["<de>", ""])
     stand_in.n_best(["<de> a <b>", "<fr> c"], n=2, keep_patterns="tags", prefix="p\nq")
     assert Signatures.inputs["constraints"] == [b"<b>", b"<fr>"] and Signatures.inputs["prefix"] == [b"p q"] * 2
     with pytest.raises(ValueError, match="Expected `alpha` of 0 to 10, or None for the model's. Received: -1."):
         stand_in.n_best("a", n=1, alpha=-1)
-    expected = (
-        "Expected `n` to be a whole number, `prefix` one text for all sentences, and `ordered` true or false. "
-        "Received: n="
-    )
-    for wrong in ({"n": 2.0}, {"n": True}, {"prefix": ["p", "q"]}, {"ordered": 1}):
+    for wrong, expected in (
+        ({"n": 2.0}, "`n` must be an int. Received: n=2.0."),
+        ({"n": True}, "`n` must be an int. Received: n=True."),
+        ({"prefix": ["p", "q"]}, "`prefix` must be one text for all sentences. Received: prefix="),
+        ({"ordered": 1}, "`ordered` must be true or false. Received: ordered=1."),
+    ):
         with pytest.raises(TypeError, match=expected):
             stand_in.n_best(["a", "b"], **{"n": 2, **wrong})
 
@@ -256,11 +257,11 @@ def test_sentences_of_each_batch_have_their_own_phrases():
     texts = ["1", "2", "3"]
     phrases = {"constraints": [["a"], [], ["b", "c"]], "avoid": [[], ["d"], ["e"]]}
     with logged() as messages:
-        assert len(api.TextTranslator(None, Phrases).n_best(texts, n=1, batch_size=2, **phrases)) == 3
+        assert len(api.TextTranslator(Phrases).n_best(texts, n=1, batch_size=2, **phrases)) == 3
     assert [message.partition(":")[0] for message in messages] == ["Sentence 3"]
     assert seen == [(b"1", b"a", b""), (b"2", b"", b"d"), (b"3", b"b\tc", b"e")]
     own = {name: iter(rows) for name, rows in phrases.items()}
-    assert len(api.TextTranslator(None, Phrases).n_best(iter(texts), n=1, **own)) == 3
+    assert len(api.TextTranslator(Phrases).n_best(iter(texts), n=1, **own)) == 3
     assert seen[3:] == seen[:3]
 
 
@@ -270,7 +271,7 @@ def test_text_to_keep_that_is_too_long_is_left_out_and_named():
         fits=lambda phrase, line: phrase.endswith("y") and line[0] == "x",
     )
     with logged() as messages:
-        api.TextTranslator(None, run).n_best(
+        api.TextTranslator(run).n_best(
             ["1", 40 * "x" + " " + 40 * "y"], n=2, keep_patterns="/x{40}/,/y{40}/", constraints=[["a"], []]
         )
     assert Signatures.inputs["constraints"] == [b"a", 40 * b"y"]
@@ -281,7 +282,7 @@ def test_text_to_keep_that_is_too_long_is_left_out_and_named():
 
 def test_a_line_that_begins_with_a_language_keeps_it():
     codes = ["eng_Latn", "fra_Latn"]
-    translator = api.TextTranslator(None, Signatures, 64, codes)
+    translator = api.TextTranslator(Signatures, 64, codes)
     translator.n_best(
         ["a", ">>fra_Latn<<b"], n=2, source_language="eng_Latn", target_language="fra_Latn", prefix=">>eng_Latn<< c"
     )
@@ -305,18 +306,18 @@ def test_what_a_model_refuses_in_a_language_is_raised_with_its_sentence():
             return {"text": tf.fill([2, 1], ""), "error": tf.constant(["", "prefix: expected fewer sub-words. "])}
 
     with pytest.raises(ValueError, match="prefix: expected fewer sub-words. The sentence is: 'b'"):
-        api.TextTranslator(None, Refusing, 64, ["fra_Latn"]).translate(["a", "b"], target_language="fra_Latn")
+        api.TextTranslator(Refusing, 64, ["fra_Latn"]).translate(["a", "b"], target_language="fra_Latn")
     with pytest.raises(
         ValueError, match="Expected a multilingual model with the language 'fra_Latn'. Received: one that has none."
     ):
-        api.TextTranslator(None, Refusing).translate(["a", "b"], target_language="fra_Latn")
+        api.TextTranslator(Refusing).translate(["a", "b"], target_language="fra_Latn")
 
 
 @pytest.mark.parametrize("phrases", ["xy", [["x"]], [["x"], ["y"], ["z"]]])
 @pytest.mark.parametrize("name", ["constraints", "avoid"])
 def test_each_sentence_of_a_list_needs_a_list_of_phrases(name, phrases):
     with pytest.raises(ValueError, match=f"{name}: expected a list of phrases for each of 2 sentences"):
-        api.TextTranslator(None, Signatures).n_best(["1", "2"], n=2, **{name: phrases})
+        api.TextTranslator(Signatures).n_best(["1", "2"], n=2, **{name: phrases})
 
 
 def test_so_many_sentences_are_translated_at_once_as_were_asked_for_or_as_the_model_has_room_for():
@@ -335,7 +336,14 @@ def test_so_many_sentences_are_translated_at_once_as_were_asked_for_or_as_the_mo
             "truncated": text == "",
         }
 
-    translator = api.TextTranslator(translate, types.SimpleNamespace(sample=sample), 3)
+    class Model:
+        def __init__(self):
+            self.sample = sample
+
+        def __call__(self, text):
+            return translate(text)
+
+    translator = api.TextTranslator(Model(), 3)
     with logged() as messages:
         assert (
             translator.translate(list("abcdefg"))
@@ -360,7 +368,7 @@ def test_pairs_are_scored_in_their_order_so_many_at_once():
             numbers = tf.strings.to_number(source)
             return {"log_prob": -10.0 * numbers - tf.strings.to_number(target), "truncated": numbers > 2}
 
-    scored = api.TextTranslator(None, Scores)
+    scored = api.TextTranslator(Scores)
     with logged() as messages:
         assert scored.score(list("12345"), list("67890"), batch_size=2) == [-16, -27, -38, -49, -50] and sizes == [
             2,
@@ -380,7 +388,7 @@ def test_pairs_are_scored_in_their_order_so_many_at_once():
 @pytest.mark.parametrize("wrong", [-1, 2.5, "4", None])
 def test_a_batch_size_that_is_none_is_refused(wrong):
     """Story: -1 was an IndexError, and "4" a TypeError of range."""
-    translator = api.TextTranslator(None, Signatures, 16)
+    translator = api.TextTranslator(Signatures, 16)
     calls = {
         16: [translator.translate, translator.sample],
         32: [translator.n_best, lambda text, batch_size: translator.score(text, text, batch_size)],
@@ -400,8 +408,9 @@ def test_a_run_passes_on_what_was_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "t2t_keras.evaluation.evaluate.evaluate", lambda *arguments, **options: ([], (*arguments, options))
     )
-    monkeypatch.setattr("t2t_keras.serving.savedmodel.export_run", lambda *arguments, **options: (*arguments, options))
-    monkeypatch.setattr(api, "_load_run", lambda *arguments, **options: (*arguments, options))
+    monkeypatch.setattr("t2t_keras.serving.savedmodel.export_run", lambda *arguments: arguments)
+    monkeypatch.setattr(api.TrainedModel, "open", lambda *arguments, **options: (*arguments, options))
+    monkeypatch.setattr(api, "of_model", lambda model: model)
     monkeypatch.setenv("HOME", str(tmp_path))
     run = t2t_keras.Run(tmp_path)
     counted = {"lowercase": True, "tokenize": "char"}
@@ -414,14 +423,12 @@ def test_a_run_passes_on_what_was_asked_for(tmp_path, monkeypatch):
     )
     assert run.evaluate("a a", "b b") == ("a translator", ["a a"], ["b b"], {"lowercase": False, "tokenize": "13a"})
     assert given == [(tmp_path, "7", {}), (tmp_path, "average", {})]
-    assert run.export("~/out", "best", int8=True) == (tmp_path / "out", tmp_path, "best", {"int8": True})
-    assert (
-        run.load("best", int8=True) == t2t_keras.load(tmp_path, "best", int8=True) == (tmp_path, "best", {"int8": True})
-    )
+    assert run.export("~/out", "best", int8=True) == (tmp_path / "out", (tmp_path, "best", {"int8": True}))
+    assert run.load("best", int8=True) == (tmp_path, "best", {"int8": True})
+    assert t2t_keras.load(tmp_path, "best", int8=True) == ([tmp_path], {"checkpoint": "best", "int8": True})
     assert t2t_keras.load(["~/a", tmp_path / "b"], 7, beam_size=2) == (
         [tmp_path / "a", tmp_path / "b"],
-        "7",
-        {"beam_size": 2},
+        {"checkpoint": "7", "beam_size": 2},
     )
 
 
@@ -477,9 +484,7 @@ def test_each_option_of_a_sample_reaches_its_input():
             }
 
     with logged() as messages:
-        found = api.TextTranslator(None, Samples).sample(
-            ["1", "2"], draws=2, seed=3, temperature=0.5, top_k=7, top_p=0.25
-        )
+        found = api.TextTranslator(Samples).sample(["1", "2"], draws=2, seed=3, temperature=0.5, top_k=7, top_p=0.25)
     assert messages == ["Sentence 2: truncated to the longest that the model reads (`max_input`, `extra_length`)."]
     assert Samples.inputs == {
         "text": [b"1", b"2"], "seed": [3 * 2**32, 3 * 2**32 + 1], "draws": [2] * 2, "temperature": [0.5] * 2,
@@ -501,7 +506,7 @@ def test_a_sentence_that_is_cut_before_it_is_sampled_is_named_by_its_place_among
             return found | {"error": tf.fill([len(text)], ""), "truncated": text == "long"}
 
     with logged() as messages:
-        api.TextTranslator(None, Samples).sample(["a", "long", "b", "long", "long"], batch_size=2)
+        api.TextTranslator(Samples).sample(["a", "long", "b", "long", "long"], batch_size=2)
     assert [message.partition(":")[0] for message in messages] == ["Sentence 2", "Sentence 4", "Sentence 5"]
 
 
@@ -530,8 +535,8 @@ def test_an_export_translates_as_the_run_does(translator, exported):
     assert [each.text for each in served.n_best(TEXTS, n=2)[0]] == [
         each.text for each in translator.n_best(TEXTS[0], n=2)
     ]
-    for options, named in (({"beam_size": 1}, "beam_size"), ({"checkpoint": "best"}, "checkpoint=best")):
-        with pytest.raises(ValueError, match=f"they are fixed. Received: {named}.$"):
+    for options, named in (({"beam_size": 1}, "beam_size=1"), ({"checkpoint": "best"}, "checkpoint=best")):
+        with pytest.raises(ValueError, match=f"are fixed. Received: `{named}`. Leave them out.$"):
             t2t_keras.load(exported, **options)
 
 
@@ -559,8 +564,8 @@ def test_a_phrase_for_an_export_may_have_as_many_sub_words_as_for_a_run(tmp_path
 
     signatures = types.SimpleNamespace(translate=None, translate_with_options=None, sample=None, score=score)
     monkeypatch.setattr(loaded, "read_signatures", lambda export: signatures)
-    monkeypatch.setattr(loaded.export_folder, "description", lambda export: {"languages": languages})
-    export = loaded.LoadedExport(tmp_path)
+    monkeypatch.setattr(SavedExport, "description", {"languages": languages})
+    export = loaded.LoadedExport(SavedExport(tmp_path))
     for mark in ("", "￭"):
         assert [export.fits(mark + "a " * number, "b") for number in (1, 32, 33)] == [True, True, False]
         assert [export.fits(mark + "a " * number + "b" * 99, "b" * 99) for number in (31, 32)] == [True, False]
@@ -574,12 +579,13 @@ def test_a_model_knows_the_tags_with_which_its_sources_begin(tmp_path, monkeypat
     (tmp_path / "1/assets.extra/t2t_keras.json").write_text('{"tags": ["<de>"]}')
     monkeypatch.setattr(loaded, "read_signatures", lambda export: stand_in.StandIn())
     assert t2t_keras.load(tmp_path)._tags == ["<de>"]
-    translator = types.SimpleNamespace(
-        limits=types.SimpleNamespace(batch_size=1), tokenizer=types.SimpleNamespace(languages=[])
-    )
-    monkeypatch.setattr(api.loading, "load", lambda *args: translator)
-    monkeypatch.setattr(api, "Signatures", lambda translator: None)
-    monkeypatch.setattr(api.run_folder, "groups", lambda folder, name: [DataConfig(source_tag=f"<{folder.name}>,<b>")])
+    translator = types.SimpleNamespace(limits=types.SimpleNamespace(batch_size=1), languages=[])
+    monkeypatch.setattr(loaded, "load", lambda model: translator)
+    for name in ("run", "one", "two"):
+        data = {"train_source": "a,b", "train_target": "a,b", "source_tag": f"<{name}>,<b>"}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps({"model": {}, "data": data}))
+        (tmp_path / name / "subwords.model").touch()
     assert (
         t2t_keras.load(tmp_path / "run")._tags == ["<run>", "<b>"] and t2t_keras.load(tmp_path / "run")._batch_size == 1
     )

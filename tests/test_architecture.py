@@ -23,9 +23,11 @@ import t2t_keras
 from t2t_keras.config import DataConfig, DecodeConfig, TrainConfig
 from t2t_keras.decoding import loading
 from t2t_keras.decoding.beam_search import length_penalty
+from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.reporting import attention_page, pictures
 from t2t_keras.reporting.attention import attention_of
-from t2t_keras.runs import checkpoint, registry, run_folder, run_options, run_start
+from t2t_keras.runs import checkpoint, registry, run_options, run_start
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import ctranslate2_format, savedmodel
 from t2t_keras.training import devices, run
 
@@ -119,7 +121,7 @@ def test_it_trains_on_two_devices_and_resumes_to_the_last_bit(folder, architectu
         np.testing.assert_array_equal(resumed[name], whole[name], err_msg=name)
     assert (
         sum(array.size for name, array in whole.items() if name.startswith("model/"))
-        == run_folder.read(folder / "whole").model.num_weights
+        == SavedRun.open(folder / "whole").options.model.num_weights
     )
     assert json.loads((folder / "whole" / "config.json").read_text())["architecture"] == architecture
 
@@ -153,7 +155,7 @@ def test_a_translation_does_not_depend_on_the_batch(translator):
 @pytest.mark.medium
 def test_an_export_translates_scores_and_aligns(folder, translator, architecture):
     """The alignments of a model that does not align are zeros."""
-    version = savedmodel.export_run(folder / "exports", folder / "whole", "latest")
+    version = savedmodel.export_run(folder / "exports", TrainedModel.open(folder / "whole", "latest"))
     signatures = tf.saved_model.load(str(version)).signatures
     found, expected = signatures["serving_default"](text=tf.constant(LINES)), translator(tf.constant(LINES))
     assert found["text"].numpy().tolist() == expected["text"].numpy().tolist()
@@ -203,7 +205,7 @@ def test_the_attention_of_the_recurrent_translator_is_its_alignment_in_a_page_a_
         translator.tokenizer.tokenize(["twenty-one"]).to_tensor(),
     )
     read = [translator.tokenizer.pieces.index(piece) for piece in found.target_input.pieces]
-    with translator.weights():
+    with translator.scope():
         alignment = translator.model.align(tf.constant([read]), translator.model.encode(source))
     np.testing.assert_allclose(found.cross[0], alignment, atol=1e-6)
     assert found.encoder.shape[0] == found.decoder.shape[0] == 0 and found.cross.shape[:2] == (1, 1)
@@ -264,7 +266,7 @@ def test_a_stranger_s_architecture_is_looked_up_and_never_imported(tmp_path, gru
     for name in ("os:system", "nobody", 3, None, ["gru"]):
         (tmp_path / "config.json").write_text(json.dumps(config | {"architecture": name}))
         with pytest.raises(ValueError, match="Install the package that registers it"):
-            run_folder.read(tmp_path)
+            _ = SavedRun.open(tmp_path).options
 
 
 def test_the_memory_of_an_architecture_that_estimates_none_is_that_of_its_tokens_and_logits():
@@ -276,7 +278,7 @@ def test_the_memory_of_an_architecture_that_estimates_none_is_that_of_its_tokens
 def test_a_run_without_the_key_is_a_transformer(tmp_path):
     path = ROOT / "tests/data/run_1"
     assert "architecture" not in json.loads((path / "config.json").read_text())
-    assert run_folder.read(path).architecture == "transformer"
+    assert SavedRun.open(path).options.architecture == "transformer"
 
 
 class Counted:

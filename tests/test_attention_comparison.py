@@ -24,7 +24,8 @@ from t2t_keras.experiments import attention_functions, series, table1
 from t2t_keras.experiments.attention_functions import FIGURES, of_model, of_scores
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.reporting import figures
-from t2t_keras.runs import run_folder, run_options
+from t2t_keras.runs import run_options
+from t2t_keras.runs.saved_run import SavedRun
 
 ROOT = pathlib.Path(__file__).parent.parent
 PROGRAM = ROOT / "tools/attention_functions.py"
@@ -199,7 +200,7 @@ def test_runs_of_other_data_are_refused(stand_ins, tmp_path, d_k):
     folder, some = tmp_path / "scaled_4", tmp_path / "some"
     (folder / "data/train").mkdir(parents=True)
     some.touch()
-    run_folder.write(folder, runs(4)["scaled", 4], some, some)
+    SavedRun.write(folder, runs(4)["scaled", 4], some, some)
     for name, content in (("corpus.json", "{}"), ("subwords.model", "other sub-words"), ("train/records.tsv", "")):
         (folder / "data" / name).write_text(content)
     with pytest.raises(ValueError, match=f"{folder} holds a model with other sub-words than {folder / 'data'}"):
@@ -211,7 +212,7 @@ def test_an_unfinished_run_is_not_resumed_with_other_options(stand_ins, tmp_path
     folder, some = tmp_path / "scaled_4", tmp_path / "some"
     (folder / "checkpoints").mkdir(parents=True)
     some.touch()
-    run_folder.write(folder, runs(4, seed=1)["scaled", 4], some, some)
+    SavedRun.write(folder, runs(4, seed=1)["scaled", 4], some, some)
     (folder / "checkpoints/step-000000005.json").touch()
     with pytest.raises(ValueError, match=r"Expected the options that scaled_4 was trained with\. Received: seed=2 "):
         measured(tmp_path, 4, seed=2)

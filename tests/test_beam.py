@@ -31,15 +31,18 @@ from t2t_keras import beam
 from t2t_keras.beam import beam_runner, folder, job, transform
 from t2t_keras.config import ModelConfig, SampleConfig
 from t2t_keras.decoding import process_environment
-from t2t_keras.runs import checkpoint, export_folder, run_folder
+from t2t_keras.decoding.trained_model import TrainedModel
+from t2t_keras.runs import checkpoint, export_folder
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import loaded  # Before a test replaces what it imports.
 from t2t_keras.serving.line_translation import LineTranslation, LineTranslator
+from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.system import files
 from t2t_keras.text import lines
 
 ROOT = pathlib.Path(__file__).parent.parent
 RUN = ROOT / "tests/data/run_1"
-MODEL = {"model_dir": [RUN], "which": "average", "dtype": "float32", "int8": False}
+MODEL = TrainedModel.open(RUN)
 TEXTS = {
     # The first bytes of line 22, with which a chunk begins, would be those of UTF-16 in line 1.
     "many": b"".join(b"\xff\xfe\n" if number == 22 else b"line %d\n" % number for number in range(1, 24)) + b"no end",
@@ -57,7 +60,7 @@ class Shouting:
 
     def __init__(self, seen: list[bytes] | None = None, fails_at: bytes = b"stop", end=None):
         self.seen, self.fails_at, self.end = [] if seen is None else seen, fails_at, end
-        self.limits = self.config = self.source_tokenizer = self
+        self.limits = self.config = self
         self.batch_size, self.max_input = 3, 40
 
     def __call__(self, text) -> dict:
@@ -69,10 +72,8 @@ class Shouting:
         truncated = tf.strings.length(text) > self.max_input
         return {"text": tf.strings.upper(text), "score": tf.zeros(tf.shape(text)), "truncated": truncated}
 
-    def tokenize(self, texts):
-        import tensorflow as tf
-
-        return tf.strings.split(texts)
+    def source_subwords(self, texts: list[str]) -> int:
+        return sum(len(text.split()) for text in texts)
 
 
 class AskedToShout(LineTranslation):
@@ -430,32 +431,34 @@ def test_a_damaged_file_is_reported_and_the_others_are_finished(source, monkeypa
 def test_what_is_refused_is_reported_before_anything_is_written(source, tmp_path):
     translate(source, pattern="blank.txt")
     with pytest.raises(
-        ValueError, match="options and the model that .*out was begun with. Received others: jsonl, keep_patterns. Give"
+        ValueError, match="out was begun with other options or another model: jsonl, keep_patterns differ. Give"
     ):
         translate(source, dataclasses.replace(ASKED, keep_patterns="tags", jsonl=True))
     (source / "blank.txt").write_bytes(b"other\n")
     with pytest.raises(
         ValueError,
-        match="as they were translated. Received: .*in/blank.txt, changed since. Give another folder as `output`",
+        match="in/blank.txt changed after the translation was finished. Give another folder as `output`",
     ):
         translate(source)
     (tmp_path / "out" / "many.txt").write_bytes(b"mine")
-    with pytest.raises(ValueError, match="without files of these names. Received: .*out with many.txt. Give another"):
+    with pytest.raises(
+        ValueError, match="out holds many.txt from elsewhere, under names that this job writes. Give another"
+    ):
         translate(source, pattern="many.txt")
-    with pytest.raises(ValueError, match="patterns of files as `input`. Received: .*absent.\\*, which matches none"):
+    with pytest.raises(ValueError, match="`input`: .*absent.\\* matches no file"):
         translate(source, pattern="absent.*")
-    with pytest.raises(ValueError, match="Received: .*in, which matches none"):  # A folder.
+    with pytest.raises(ValueError, match="`input`: .*in matches no file"):  # A folder.
         beam.translate_files(ASKED, str(source), str(tmp_path / "out"))
-    with pytest.raises(ValueError, match="without files of these names. Received: .*in with empty.txt"):
+    with pytest.raises(ValueError, match="in holds empty.txt from elsewhere"):
         beam.translate_files(ASKED, f"{source}/empty.txt", str(source))
     with pytest.raises(ValueError, match="NoSuchRunner"):
         beam.translate_files(ASKED, f"{source}/*", str(tmp_path / "new"), runner="NoSuchRunner")
     assert not (tmp_path / "new").exists() and (tmp_path / "out" / "many.txt").read_bytes() == b"mine"
     (source / "packed.txt").touch()
-    with pytest.raises(ValueError, match=r"different names. Received: .*packed.txt and .*packed.txt.gz. Rename one"):
+    with pytest.raises(ValueError, match=r".*packed.txt and .*packed.txt.gz have the same name. Rename one"):
         translate(source, pattern="packed*")
     (source / "empty.txt.problems").touch()
-    with pytest.raises(ValueError, match="other names than this program writes. Received: empty.txt.problems"):
+    with pytest.raises(ValueError, match="empty.txt.problems: this program writes files of these names. Rename yours."):
         translate(source, pattern="empty*")
 
 
@@ -463,9 +466,7 @@ def test_a_description_of_another_program_is_refused(source, tmp_path):
     (tmp_path / "out").mkdir()
     for content in ("not JSON", "[]", '{"asked": 3}'):
         (tmp_path / "out" / folder.JOB).write_text(content)
-        with pytest.raises(
-            ValueError, match="of this program. Received: .*out/translate.json, another file. Give another folder"
-        ):
+        with pytest.raises(ValueError, match="out/translate.json was not written by translate.py. Give another folder"):
             translate(source)
         assert (tmp_path / "out" / folder.JOB).read_text() == content
 
@@ -496,9 +497,8 @@ def signatures(translator):
 
 @pytest.fixture
 def real(translator, signatures, monkeypatch) -> None:
-    monkeypatch.setattr("t2t_keras.serving.signatures.Signatures", lambda _: signatures)
     monkeypatch.setattr(
-        LineTranslation, "load", lambda asked, terms, by_text=False: LineTranslator(asked, terms, translator, by_text)
+        LineTranslation, "load", lambda asked, terms, by_text=False: LineTranslator(asked, terms, signatures, by_text)
     )
 
 
@@ -572,9 +572,9 @@ def test_an_export_writes_what_its_run_writes(real, signatures, translator, tmp_
         return shortened(b"".join(translator.written(number, result) for number, result in results))
 
     own = LineTranslation(MODEL, **options)
-    asked = LineTranslation({"export": export}, **options)
-    assert asked.search == translator.config
-    exported = LineTranslator(asked, own.read_terms(), loaded.LoadedExport(export))
+    asked = LineTranslation(SavedExport(export), **options)
+    assert asked.model.search == translator.config
+    exported = LineTranslator(asked, own.read_terms(), loaded.LoadedExport(SavedExport(export)))
     assert written("export", exported) == written("run", own.load(own.read_terms()))
     assert (
         warnings["export"] == warnings["run"] and f"Line {len(texts)}: longer than `max_input`=" in warnings["run"][-1]
@@ -587,7 +587,7 @@ def test_an_export_with_other_weights_of_the_same_size_is_another_model(tmp_path
     identities = []
     for weights in (b"one", b"two"):
         (tmp_path / export_folder.SAVED_MODEL).write_bytes(weights)
-        identities.append(LineTranslation({"export": tmp_path}).identity())
+        identities.append(LineTranslation(SavedExport(tmp_path)).identity())
     assert identities[0] != identities[1]
 
 
@@ -597,23 +597,23 @@ def test_kernels_are_chosen_for_all_runs_and_threads_alone_for_an_export(tmp_pat
     monkeypatch.setattr(process_environment, "choose_threads", lambda: chosen.append("threads"))
     wide = tmp_path / "wide"
     wide.mkdir()
-    (wide / run_folder.CONFIG).write_text(json.dumps({"version": 1, "model": {"d_model": 1024}}))
-    (wide / run_folder.SUBWORDS).touch()
-    LineTranslation({**MODEL, "model_dir": [RUN, wide], "dtype": "bfloat16"}).choose_environment()
+    (wide / files.CONFIG).write_text(json.dumps({"version": 1, "model": {"d_model": 1024}}))
+    (wide / files.SUBWORDS).touch()
+    TrainedModel.open([RUN, wide], dtype="bfloat16").choose_environment()
     (tmp_path / export_folder.EXTRA).mkdir()
     (tmp_path / export_folder.EXTRA / export_folder.DESCRIPTION).write_text("{}")
-    LineTranslation({"export": tmp_path}).choose_environment()
-    models = [*run_folder.groups(RUN, "model"), ModelConfig(d_model=1024)]
+    SavedExport(tmp_path).choose_environment()
+    models = [SavedRun.open(RUN).model, ModelConfig(d_model=1024)]
     assert chosen == [(models, "bfloat16", False), "threads"]
 
 
 @pytest.mark.medium
 def test_an_option_that_an_export_refuses_is_reported_with_its_sentence(real, signatures, monkeypatch, tmp_path):
     monkeypatch.setattr(loaded, "read_signatures", lambda path: signatures)
-    asked = LineTranslation({"export": tmp_path}, n_best=3)
+    asked = LineTranslation(SavedExport(tmp_path), n_best=3)
     with pytest.raises(ValueError, match="n_best.* The sentence is: 'one'"):
         list(
-            LineTranslator(asked, asked.read_terms(), loaded.LoadedExport(tmp_path)).results(
+            LineTranslator(asked, asked.read_terms(), loaded.LoadedExport(SavedExport(tmp_path))).results(
                 ["one"], lambda message: None
             )
         )
@@ -637,22 +637,21 @@ def test_another_checkpoint_is_another_job(source, real, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(RUN, run)
     (source / "real.txt").write_text("one\n")
-    asked = LineTranslation({**MODEL, "model_dir": [run]})
+    asked = LineTranslation(TrainedModel.open(run))
     translate(source, asked, pattern="real.txt")
     [manifest] = (run / "checkpoints").glob("*.json")
     before = manifest.read_text()
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "sha256": "0" * 64}))
-    with pytest.raises(ValueError, match="Received others: model_dir. Give"):
+    with pytest.raises(ValueError, match="another model: model_dir differ. Give"):
         translate(source, asked, pattern="real.txt")
     manifest.write_text(before)
-    others = {"which": "latest", "beam_size": 2}
-    with pytest.raises(ValueError, match="Received others: checkpoint, beam_size. Give"):
-        translate(source, LineTranslation({**MODEL, "model_dir": [run], **others}), pattern="real.txt")
+    with pytest.raises(ValueError, match="another model: checkpoint, beam_size differ. Give"):
+        translate(source, LineTranslation(TrainedModel.open(run, "latest", beam_size=3)), pattern="real.txt")
 
 
 def test_the_weights_that_describe_a_job_are_those_of_its_checkpoint(monkeypatch):
     monkeypatch.setattr(checkpoint, "identity", lambda folder, which: f"{which} of {folder.name}")
-    found = LineTranslation({**MODEL, "which": "latest"}).identity()
+    found = LineTranslation(TrainedModel.open(RUN, "latest")).identity()
     assert found["checkpoint"] == "latest" and [each["weights"] for each in found["model_dir"]] == [
         f"latest of {RUN.name}"
     ]
@@ -660,8 +659,8 @@ def test_the_weights_that_describe_a_job_are_those_of_its_checkpoint(monkeypatch
 
 def test_a_job_that_was_begun_with_an_option_is_another_one_without_it(source, tmp_path):
     (source / "real.txt").write_text("one\n")
-    translate(source, LineTranslation({**MODEL, "beam_size": 2}), pattern="real.txt")
-    with pytest.raises(ValueError, match="Received others: beam_size. Give"):
+    translate(source, LineTranslation(TrainedModel.open(RUN, beam_size=3)), pattern="real.txt")
+    with pytest.raises(ValueError, match="another model: beam_size differ. Give"):
         translate(source, LineTranslation(MODEL), pattern="real.txt")
 
 
@@ -670,7 +669,7 @@ def test_the_description_of_a_job_that_a_stranger_wrote_is_no_crash(source, tmp_
     out = source.parent / "out"
     out.mkdir()
     (out / folder.JOB).write_text(json.dumps({"asked": {"model": 5, "export": []}, "inputs": {}}))
-    with pytest.raises(ValueError, match="Received others: model, export"):
+    with pytest.raises(ValueError, match="another model: model, export"):
         translate(source, LineTranslation(MODEL), pattern="real.txt")
 
 
@@ -725,9 +724,9 @@ def test_the_draws_of_a_line_in_a_pipeline_depend_on_its_text_alone(real):
 def test_workers_in_another_folder_find_the_model(monkeypatch):
     monkeypatch.chdir(ROOT / "tests")
     other = pathlib.Path("data/run_1")
-    asked = LineTranslation({**MODEL, "model_dir": [other, RUN]}, rerank_with=str(other))
+    asked = LineTranslation(TrainedModel.open([other, RUN]), rerank_with=str(other))
     found = transform.Handler(asked, asked.read_terms()).asked
-    assert (found.model, found.rerank_with) == ({**MODEL, "model_dir": [RUN, RUN]}, str(RUN))
+    assert (found.model, found.rerank_with) == (TrainedModel.open([RUN, RUN]), str(RUN))
 
 
 @pytest.mark.parametrize(
@@ -744,12 +743,12 @@ def test_a_transform_translates_with_the_options_that_it_gets(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "terms.tsv").write_text("two\tdeux\n")
     made = beam.Translate(RUN, checkpoint=2000, beam_size=3, **options)
-    assert made.asked == LineTranslation({**MODEL, "which": "2000", "beam_size": 3}, **options)
+    assert made.asked == LineTranslation(TrainedModel.open(RUN, "2000", beam_size=3), **options)
     assert made.terms.translations == ({"two": "deux"} if "terms" in options else {})
 
 
 def test_a_transform_reports_what_is_wrong_before_the_pipeline_runs(tmp_path):
-    with pytest.raises(ValueError, match="Expected `n_best` of at most `beam_size`, 2. Received: n_best=3"):
+    with pytest.raises(ValueError, match="`n_best` must be at most `beam_size`, 2. Received: n_best=3"):
         beam.Translate(RUN, n_best=3, beam_size=2)
     with pytest.raises(FileNotFoundError, match="absent"):
         beam.Translate(tmp_path / "absent")

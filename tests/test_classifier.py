@@ -24,8 +24,10 @@ from t2t_keras.config import BOS, EOS, ClassifierConfig, DataConfig, ModelConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.evaluation import bag_of_words
 from t2t_keras.model.bert import Classifier
-from t2t_keras.runs import checkpoint, export_folder, run_folder, run_options, run_start
+from t2t_keras.runs import checkpoint, export_folder, run_options, run_start
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import classifier
+from t2t_keras.system import files
 from t2t_keras.tasks import classification
 from t2t_keras.text import vocabulary
 from t2t_keras.training import devices, run
@@ -167,10 +169,10 @@ def test_an_export_is_described_and_not_written_into_a_run(monkeypatch, tmp_path
     loaded = types.SimpleNamespace(model=model, tokenizer=subwords, names=SMALL.names, max_length=64, classify=None)
     asked = []
     monkeypatch.setattr(classifier, "load", lambda *arguments: asked.append(arguments) or (loaded, {"step": 7}))
-    monkeypatch.setattr(run_folder, "architecture_of", lambda folder: "classifier")
+    run = SavedRun(tmp_path / "run", {"model": {}, "architecture": "classifier"})
     monkeypatch.setattr(tf.saved_model, "save", lambda held, path, signatures: None)
-    version = classifier.export(tmp_path / "export", tmp_path / "run", "best")
-    assert asked == [(tmp_path / "run", "best")]
+    version = classifier.export(tmp_path / "export", run, "best")
+    assert asked == [(run, "best")]
     description = json.loads((version / export_folder.EXTRA / export_folder.DESCRIPTION).read_text())
     assert description.pop("versions") == {"t2t_keras": t2t_keras.__version__, "tensorflow": tf.__version__}
     assert description == {
@@ -179,11 +181,9 @@ def test_an_export_is_described_and_not_written_into_a_run(monkeypatch, tmp_path
         "update": 7,
     }  # fmt: skip
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / run_folder.CONFIG).touch()
-    with pytest.raises(
-        ValueError, match=f"Expected a folder for exports. Received: {tmp_path / 'run'}, which holds a run."
-    ):
-        classifier.export(tmp_path / "run", tmp_path / "run")
+    (tmp_path / "run" / files.CONFIG).touch()
+    with pytest.raises(ValueError, match=f"{tmp_path / 'run'} holds a run, and cannot hold exports."):
+        classifier.export(tmp_path / "run", run)
 
 
 # A run that starts from an encoder.
@@ -224,14 +224,14 @@ def test_a_classifier_has_the_weights_that_were_asked_for_and_the_arithmetic_and
     )
     (tmp_path / "subwords").touch()
     (tmp_path / "run").mkdir()
-    run_folder.write(tmp_path / "run", options, tmp_path / "subwords", None)
+    run = SavedRun.write(tmp_path / "run", options, tmp_path / "subwords", None)
     model = types.SimpleNamespace(config=SMALL)
     monkeypatch.setattr(classifier, "share_gpus", lambda: called.append("share"))
     monkeypatch.setattr(classifier, "choose_float32", lambda *given: called.append(given))
     monkeypatch.setattr(classifier, "make_model", lambda *given: called.append(given) or (model, "sub-words"))
     monkeypatch.setattr(checkpoint, "load", lambda *given: called.append(given) or ("best weights", {"step": 7}))
-    found, state = classifier.load(tmp_path / "run", "best")
-    assert called == ["share", (False,), (tmp_path / "run", "best"), (tmp_path / "run", "best", model)]
+    found, state = classifier.load(run, "best")
+    assert called == ["share", (False,), (run, "best"), (run.folder, "best", model)]
     assert (found.model, found.tokenizer, found.max_length, state) == (model, "sub-words", 24, {"step": 7})
 
 
@@ -262,7 +262,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
 
 @pytest.mark.medium
 def test_the_labels_are_those_of_the_training_text_and_the_sizes_and_sub_words_those_of_the_encoder(folder):
-    options = run_folder.read(folder / "pairs")
+    options = SavedRun.open(folder / "pairs").options
     assert options.model == ClassifierConfig(**SIZES, dropout=0.0, labels="other,same")
     assert options.train.label_smoothing == 0.0 and options.train.best_metric == "accuracy"
     assert options.sources["d_ff"] == "parent: given" and options.sources["labels"] == "given"
@@ -318,7 +318,7 @@ def test_the_encoder_starts_with_the_weights_of_the_run(folder, monkeypatch, arc
 @pytest.mark.medium
 def test_a_run_without_such_an_encoder_is_refused(folder, tmp_path):
     (tmp_path / "rnn").mkdir()
-    run_folder.write(
+    SavedRun.write(
         tmp_path / "rnn",
         run_options.Options.default("rnn"),
         folder / "bert/subwords.model",
@@ -337,7 +337,7 @@ def test_a_run_without_such_an_encoder_is_refused(folder, tmp_path):
             400, d_model=8, num_heads=2, d_k=3, d_v=4, sinusoids="tensor2tensor", first_position=2, attention="unscaled"
         )
     )
-    run_folder.write(tmp_path / "rnn", other, folder / "bert/subwords.model", folder / "bert/data/train/records.tsv")
+    SavedRun.write(tmp_path / "rnn", other, folder / "bert/subwords.model", folder / "bert/data/train/records.tsv")
     received = "d_k=3, sinusoids=tensor2tensor, first_position=2, attention=unscaled"
     expected = f"Expected an encoder that architecture=classifier can have. Received: {received} in"
     with pytest.raises(ValueError, match=re.escape(expected)):
@@ -475,7 +475,7 @@ def test_what_does_not_fit_is_refused_at_once(folder, given, expected):
 def test_options_of_the_encoder_are_those_of_its_run(folder, tmp_path, architecture, option, value):
     """Story: the weights of 2 heads were taken for 4, because their shapes are the same."""
     given = {"architecture": architecture, "encoder_from": str(folder / "bert")}
-    theirs = getattr(run_folder.read(folder / "bert").model, option)
+    theirs = getattr(SavedRun.open(folder / "bert").options.model, option)
     expected = f"Expected {option}={theirs}, of the encoder in {folder / 'bert'}. Received: {option}={value}."
     with pytest.raises(ValueError, match=re.escape(expected)):
         run_start.resolve(tmp_path / "new", given | {option: value})
@@ -577,7 +577,7 @@ def test_the_classes_of_a_parent_are_those_of_its_child(folder):
         cwd=folder,
     )
     assert result.returncode == 0, result.stderr.decode()
-    assert run_folder.read(folder / "child").model.labels == "same,other"
+    assert SavedRun.open(folder / "child").options.model.labels == "same,other"
 
 
 @pytest.mark.medium

@@ -22,7 +22,7 @@ from t2t_keras.config import (
     TrainConfig,
     paper,
 )
-from t2t_keras.runs import run_folder
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import files
 
 ROOT = pathlib.Path(config.__file__).parent.parent
@@ -357,18 +357,26 @@ def test_what_is_written_as_json_is_what_is_read(tmp_path):
         "data": DataConfig(dataset="builtin", normalization="nfkc"),
     }
     path = tmp_path / "config.json"
-    path.write_text(run_folder.to_json(**written), encoding="utf-8")
-    assert run_folder.from_json(path, model=ModelConfig, train=TrainConfig, data=DataConfig) == tuple(written.values())
-    # In the order that is asked for, and no more than that.
-    assert run_folder.from_json(str(path), data=DataConfig, model=ModelConfig) == (written["data"], written["model"])
+    path.write_text(json.dumps({name: dataclasses.asdict(group) for name, group in written.items()}), encoding="utf-8")
+    run = SavedRun.open(tmp_path)
+    assert (run.model, run.train, run.data, run.search) == (*written.values(), DecodeConfig())
+
+
+def test_a_group_that_is_invalid_leaves_the_others_usable(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model": {}, "data": {"unheard_of": 3}}), encoding="utf-8")
+    run = SavedRun.open(tmp_path)
+    assert run.model == ModelConfig()
+    with pytest.raises(ValueError, match="'data' options of this version"):
+        _ = run.data
 
 
 def read(tmp_path, change) -> tuple:
-    contents = json.loads(run_folder.to_json(model=BIG, decode=DecodeConfig(beam_size=2)))
+    contents = {"model": dataclasses.asdict(BIG), "decode": dataclasses.asdict(DecodeConfig(beam_size=2))}
     change(contents)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(contents), encoding="utf-8")
-    return run_folder.from_json(path, model=ModelConfig, decode=DecodeConfig)
+    run = SavedRun.open(tmp_path)
+    return run.model, run.search
 
 
 def test_what_a_file_lacks_has_its_default(tmp_path):
@@ -477,7 +485,7 @@ def test_a_file_of_another_shape_is_refused_in_a_sentence(tmp_path, content, exp
     path = tmp_path / "config.json"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=expected) as raised:
-        run_folder.from_json(path, model=ModelConfig)
+        _ = SavedRun.open(tmp_path).model
     assert str(path) in str(raised.value) and len(str(raised.value)) < 1000
 
 

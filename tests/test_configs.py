@@ -15,7 +15,7 @@ from test_run import train
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, RnnConfig, TrainConfig, paper
 from t2t_keras.data import prepare
 from t2t_keras.decoding import loading
-from t2t_keras.runs import run_folder
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import files
 from t2t_keras.text import vocabulary, word_pieces
 from t2t_keras.training.optimizer import TransformerSchedule, schedule_of
@@ -150,7 +150,7 @@ def test_a_wmt14_config_runs_on_the_mock_of_its_set(path, tmp_path):
             data=data,
         )
     assert state.step == 2 and "loss" in said
-    subwords = vocabulary.load(*run_folder.read_subwords(tmp_path))
+    subwords = vocabulary.load(*SavedRun.open(tmp_path).subwords())
     assert isinstance(subwords, word_pieces.WordPieces) == ("en_fr" in path.stem), "section 5.1"
     assert (tmp_path / files.DATA / prepare.CORPUS).exists()
     assert loading.load(tmp_path)(tf.constant(["abc def"]))["text"].shape == [1]

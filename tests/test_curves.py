@@ -522,8 +522,8 @@ def test_the_program_compares_runs_and_flags_may_follow_them(model_dir, tmp_path
     ("arguments", "code", "message"),
     [
         ((), 2, "Expected the folder of a training run, or several. Received none. See --help."),
-        (("nowhere",), 1, "nowhere is not a run: it has no config.json"),
-        (("runs",), 1, "runs is not a run: it has no config.json"),
+        (("nowhere",), 1, "nowhere is not a model folder: it has no config.json"),
+        (("runs",), 1, "runs is not a model folder: it has no config.json"),
         (("runs/mine", "empty"), 1, "empty/logs has no points yet"),
         (
             ("runs/mine", "--output=x.pdf"),

@@ -22,9 +22,9 @@ import pytest
 import stand_in
 from werkzeug.test import Client
 
-from t2t_keras import api
 from t2t_keras.serving import client, demo
-from t2t_keras.serving.demo import Demo, Translation
+from t2t_keras.serving.demo import Demo
+from t2t_keras.serving.protocol import Translation
 
 ROOT = pathlib.Path(__file__).parent.parent
 SIXTY_WORDS = " ".join(f"word{number}" for number in range(60))
@@ -36,7 +36,7 @@ def echo(text: str, prefix: str, n: int) -> list[Translation]:
     forced = prefix.split()
     words = [*forced, *(word[::-1] for word in text.split(" ")[len(forced) :])]
     pieces = [f"▁{word}" for word in words]
-    alignment = np.eye(len(pieces) + 1, len(source)).tolist()
+    alignment = np.eye(len(pieces) + 1, len(source))
     marks = ["!" * beam for beam in range(n)]
     every = [[*pieces[:-1], *(piece + mark for piece in pieces[-1:]), "</s>"] for mark in marks]
     return [
@@ -95,12 +95,12 @@ ANSWERS = [
     Translation(
         "eins zwei",
         -0.5,
-        ["▁eins", "▁zwei", "</s>"],
-        ["▁one", "</s>"],
-        [[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]],
+        ("▁eins", "▁zwei", "</s>"),
+        ("▁one", "</s>"),
+        np.array([[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]]),
         truncated=True,
     ),
-    Translation("drei", -1.5, ["▁drei", "</s>"], ["▁one", "</s>"], [[0.125, 0.875], [1.0, 0.0]], False, True),
+    Translation("drei", -1.5, ("▁drei", "</s>"), ("▁one", "</s>"), np.array([[0.125, 0.875], [1.0, 0.0]]), False, True),
 ]
 PHRASES = {"constraints": ["x", "y z"], "avoid": ["v"]}
 
@@ -109,19 +109,7 @@ def test_a_translator_s_translations_have_each_its_own_score_sub_words_and_align
     class Translator:
         def n_best(self, text, n, *, prefix, alignment, **phrases):
             assert (text, n, prefix, alignment, phrases) == ("one", 2, "e", True, PHRASES)
-            arrays = [np.array(each.alignment, np.float32) for each in ANSWERS]
-            return [
-                api.Translation(
-                    each.text,
-                    each.score,
-                    tuple(each.pieces),
-                    tuple(each.source_pieces),
-                    array,
-                    each.constraints_met,
-                    each.truncated,
-                )
-                for each, array in zip(ANSWERS, arrays, strict=True)
-            ]
+            return ANSWERS
 
     assert demo.from_translator(Translator())("one", "e", 2, **PHRASES) == ANSWERS
 
@@ -135,11 +123,13 @@ def test_a_server_s_translations_have_each_its_own_score_sub_words_and_alignment
             "text": "one", "alpha": -1.0, "max_length": 0, "n_best": 2, "prefix": "e", "alignment": True,
             "constraints": "x\ty z", "avoid": "v", "ordered": False,
         }  # fmt: skip
-        weights = [[[*row, 0.0] for row in each.alignment] + [[0.0] * 3] * (4 - len(each.pieces)) for each in ANSWERS]
+        weights = [
+            [[*row, 0.0] for row in each.alignment.tolist()] + [[0.0] * 3] * (4 - len(each.pieces)) for each in ANSWERS
+        ]
         return {
             "text": [[each.text for each in ANSWERS] + ["", ""]],
             "score": [[each.score for each in ANSWERS] + [0.0, 0.0]],
-            "pieces": [[each.pieces + [""] * (4 - len(each.pieces)) for each in ANSWERS]],
+            "pieces": [[[*each.pieces] + [""] * (4 - len(each.pieces)) for each in ANSWERS]],
             "source_pieces": [[*ANSWERS[0].source_pieces, ""]],
             "alignment": [weights],
             "error": [""],
@@ -147,7 +137,8 @@ def test_a_server_s_translations_have_each_its_own_score_sub_words_and_alignment
             "truncated": [True],
         }
 
-    assert demo.from_server(predict)("one", "e", 2, **PHRASES) == ANSWERS
+    found = demo.from_server(predict)("one", "e", 2, **PHRASES)
+    assert [each.as_json() for each in found] == [each.as_json() for each in ANSWERS]
 
 
 @pytest.mark.parametrize(
@@ -230,9 +221,10 @@ def test_a_model_server_gives_what_the_model_gives(tmp_path):
             demo.from_server(client.connect(client.Model(addresses[scheme], "translate")))("one two", "", 2)
             for scheme in ("grpc", "http")
         ]
+        answers = [[translation.as_json() for translation in translations] for translations in found]
         with pytest.raises(ValueError, match="n_best"):
             demo.from_server(client.connect(client.Model(addresses["grpc"], "translate")))("one", "", 99)
-    assert found[0] == found[1] and len(found[0]) == 2
+    assert answers[0] == answers[1] and len(found[0]) == 2
     for translation in found[0]:
         assert np.shape(translation.alignment) == (len(translation.pieces), len(translation.source_pieces))
 

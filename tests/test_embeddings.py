@@ -15,7 +15,7 @@ from test_parent import GIVEN, arrays, trained
 from t2t_keras.config import ModelConfig, RnnConfig, TrainConfig
 from t2t_keras.interop import word_vectors
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.runs import checkpoint, run_folder, run_options
+from t2t_keras.runs import checkpoint, run_options, saved_run
 from t2t_keras.text import vocabulary
 from t2t_keras.training import embeddings
 from t2t_keras.training.train_step import make_train_step
@@ -71,10 +71,10 @@ def test_the_folder_keeps_which_rows_have_started(tmp_path):
     embeddings.write(tmp_path, ["▁cat", "▁dog"])
     assert embeddings.read(tmp_path, PIECES) == ["▁cat", "▁dog"]
     for content in (b"", "▁cat\n▁do".encode(), "▁cat\n▁mouse\n".encode(), "▁cat\n".encode("utf-16")):
-        (tmp_path / run_folder.EMBEDDINGS).write_bytes(content)
+        (tmp_path / saved_run.EMBEDDINGS).write_bytes(content)
         with pytest.raises(ValueError, match="Expected sub-words of the run in .*embeddings.txt"):
             embeddings.read(tmp_path, PIECES)
-    (tmp_path / run_folder.EMBEDDINGS).unlink()
+    (tmp_path / saved_run.EMBEDDINGS).unlink()
     with pytest.raises(FileNotFoundError, match="names the embeddings to freeze"):
         embeddings.read(tmp_path, PIECES)
 
@@ -159,7 +159,7 @@ def test_rows_are_held_for_so_many_updates_also_in_a_run_that_was_stopped_betwee
     }
     given |= {"keep_checkpoints": 9, "deterministic": True, "subwords": "word", "vocab_size": 320}
     said = trained(tmp_path / "whole", **given)
-    found = len((tmp_path / "whole" / run_folder.EMBEDDINGS).read_text().split())
+    found = len((tmp_path / "whole" / saved_run.EMBEDDINGS).read_text().split())
     assert re.search(
         rf"^{found} of the 60 sub-words that begin a word have a vector in {file}; the others start at random.$",
         said,

@@ -25,10 +25,12 @@ from t2t_keras.cli import flags
 from t2t_keras.config import BOS, EOS, DecodeConfig, ModelConfig
 from t2t_keras.decoding import loading
 from t2t_keras.decoding.int8 import Int8
+from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.model.ensemble import Ensemble, mean
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.runs import checkpoint, run_folder
+from t2t_keras.runs import checkpoint
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import ctranslate2_format, savedmodel
 from t2t_keras.system import files
 from t2t_keras.text import vocabulary
@@ -144,7 +146,7 @@ def test_draws_are_from_the_mean():
     translator = Translator(Ensemble(always, [3.0, 1.0]), None, DECODE)
     source = tf.ragged.constant([[6, EOS]], tf.int32, row_splits_dtype=tf.int64)
     options = {"seed": tf.constant([3], tf.int64), "temperature": [1.0], "top_k": [0], "top_p": [1.0]}
-    drawn, scores = translator.draw(source, tf.constant([1]), tf.constant([400]), translator.weights, **options)
+    drawn, scores = translator.draw(source, tf.constant([1]), tf.constant([400]), translator.scope, **options)
     tokens = drawn.to_tensor().numpy().ravel()
     assert set(tokens) == {4, 5} and 270 < np.sum(tokens == 4) < 330
     np.testing.assert_allclose(
@@ -304,7 +306,7 @@ def test_in_bfloat16_each_run_has_its_own_weights(runs, monkeypatch):
     for run, model in zip(runs, loading.load(runs, dtype="bfloat16").model.models, strict=True):
         for found, trained in zip(model.weights, loading.load(run).model.weights, strict=True):
             np.testing.assert_array_equal(found.numpy(), tf.cast(trained.value, tf.bfloat16).numpy())
-    assert folders == list(runs)
+    assert [run.folder for run in folders] == list(runs)
 
 
 @pytest.fixture(scope="module")
@@ -314,10 +316,10 @@ def own_source(runs, tmp_path_factory) -> pathlib.Path:
     shutil.copytree(runs[1], folder, dirs_exist_ok=True)
     options = {"sample": 1000, "seed": 1, "normalization": "identity", "character_coverage": 1.0}
     learned = vocabulary.learn("bpe", (line.encode() for line in stand_in.sentences(300)), 310, **options)
-    (folder / run_folder.SOURCE_SUBWORDS).write_bytes(learned)
+    (folder / files.SOURCE_SUBWORDS).write_bytes(learned)
     written = json.loads((folder / "config.json").read_text())
     config = written["model"] | {"source_vocab_size": 310}
-    described = {"model": config, "source_subwords": files.describe(folder / run_folder.SOURCE_SUBWORDS)}
+    described = {"model": config, "source_subwords": files.describe(folder / files.SOURCE_SUBWORDS)}
     (folder / "config.json").write_text(json.dumps(written | described))
     model, draw = Transformer(ModelConfig(**config)), np.random.default_rng(6)
     for weight in model.trainable_variables:
@@ -399,7 +401,7 @@ def test_other_sub_words_none_and_other_mistakes_are_refused(runs, tmp_path):
 @pytest.mark.medium
 def test_an_export_of_an_ensemble_translates_and_draws_alone(runs, own_source, tmp_path):
     folders, options = [own_source, runs[0]], {"ensemble_weights": [1.0, 3.0], "ensemble_mean": "logs"}
-    version = savedmodel.export_run(tmp_path / "exports", folders, "latest", **options)
+    version = savedmodel.export_run(tmp_path / "exports", TrainedModel.open(folders, "latest", **options))
     command = [sys.executable, "-c", ALONE, str(version)]
     said = programs.run(command, input=json.dumps(LINES).encode(), capture_output=True, check=True).stdout
     texts, scores, log_probs, drawn, drawn_scores = json.loads(said)
@@ -416,7 +418,7 @@ def test_an_export_of_an_ensemble_translates_and_draws_alone(runs, own_source, t
     np.testing.assert_allclose(drawn_scores, [[each.score for each in draws] for draws in sampled], atol=1e-4)
     described = json.loads((version / "assets.extra" / savedmodel.DESCRIPTION).read_text())
     assert (
-        described["models"] == [dataclasses.asdict(run_folder.groups(run, "model")[0]) for run in folders]
+        described["models"] == [dataclasses.asdict(SavedRun.open(run).model) for run in folders]
         and "model" not in described
     )
     assert described["ensemble_weights"] == [0.25, 0.75] and described["ensemble_mean"] == "logs"
@@ -464,7 +466,7 @@ def test_a_folder_with_a_comma_in_its_name_is_one_run(runs, tmp_path):
         ),
         (
             "translate", [f"--model_dir={RUN_1},{RUN_1}", "--ensemble_weights=1,x"],
-            "Expected numbers as --ensemble_weights. Received: 1,x."
+            "--ensemble_weights must be numbers. Received: 1,x."
         ),
         ("translate", [f"--model_dir={RUN_1},nowhere"], "nowhere is not a model folder"),
         (

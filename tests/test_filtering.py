@@ -13,6 +13,7 @@ import random
 import re
 import shutil
 import sys
+import types
 
 import numpy as np
 import programs
@@ -189,11 +190,16 @@ def test_what_is_kept_is_kept_when_it_is_filtered_again(tmp_path):
 
 def test_the_first_run_scores_the_target_and_the_second_the_source(monkeypatch):
     chosen = []
-    monkeypatch.setattr(filtering.run_folder, "groups", lambda folder, name: [f"{name} of {folder}"])
+    runs = {
+        folder: types.SimpleNamespace(
+            runs=[types.SimpleNamespace(model=f"model of {folder}")], load=lambda folder=folder: f"run {folder}"
+        )
+        for folder in ("forth", "back")
+    }
+    monkeypatch.setattr(filtering.TrainedModel, "open", runs.get)
     monkeypatch.setattr(
         filtering.process_environment, "choose", lambda models, *others, **options: chosen.extend(models)
     )
-    monkeypatch.setattr("t2t_keras.decoding.loading.load", lambda folder: f"run {folder}")
     monkeypatch.setattr("t2t_keras.evaluation.dual_cross_entropy.dual_cross_entropy", lambda *models: models)
     assert filtering.load_scores(["forth", "back"]) == ("run forth", "run back")
     assert chosen == ["model of forth", "model of back"]
@@ -417,7 +423,7 @@ def test_the_program_prints_the_summary_as_a_table_or_as_json(tmp_path):
         (["--source_script=Latn"], "as --source_script. Received: Latn."),
         (
             ["--beam_options=x", "--beam_exchange=y"],
-            "Expected --beam_runner with --beam_options and --beam_exchange. Received none.",
+            "--beam_options and --beam_exchange without --beam_runner would have no effect.",
         ),
         (
             ["--beam_runner=A", "--processes=2"],

@@ -472,7 +472,7 @@ def test_a_program_can_end_without_the_clean_up_but_not_without_its_output():
 def test_no_folder_at_all_is_refused(names, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if names.strip():
-        with pytest.raises(ValueError, match=f"^Expected the folder of a run as `model_dir`. Received: '{names}'"):
+        with pytest.raises(ValueError, match=f"^`model_dir` must be the folder of a run. Received: '{names}'"):
             flags.run_folders(names)
     else:
         assert flags.run_folders(names) == [pathlib.Path()]  # The working directory.

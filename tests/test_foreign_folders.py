@@ -21,7 +21,8 @@ from t2t_keras.config import DecodeConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.decoding import loading, translator
 from t2t_keras.model import flops
-from t2t_keras.runs import checkpoint, export_folder, run_folder, run_options, run_start
+from t2t_keras.runs import checkpoint, export_folder, run_options, run_start, saved_run
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import loaded, savedmodel
 from t2t_keras.system import files
 from t2t_keras.system.log import printable
@@ -76,10 +77,7 @@ def test_a_run_never_executes_a_program_that_lies_in_its_folder(run, program, pl
     """Story: a SavedModel in the folder of a run was loaded in place of the run, and its operations wrote a file."""
     folder, written = program
     shutil.copytree(folder, run / place, dirs_exist_ok=True)
-    refused = (
-        rf"Expected a run or an export in {run}. Received both: config.json, and a SavedModel, which is a program, in "
-        rf"{run}"
-    )
+    refused = rf"{run} holds both a run \(config.json\) and an export \({run}.*\). Loading an export can run code"
     for load in (
         lambda: t2t_keras.load(run),
         lambda: t2t_keras.Run(run).load(),
@@ -130,7 +128,7 @@ def test_an_export_that_was_copied_in_part_is_refused_in_one_sentence(tmp_path, 
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:40])
     with pytest.raises(
         ValueError,
-        match=rf"^Expected an export that can be loaded. Received: {tmp_path} \(.+\). If it is damaged, [^\n]+$",
+        match=rf"^{tmp_path} cannot be loaded \(.+\). If it is damaged, [^\n]+$",
     ):
         t2t_keras.load(tmp_path)
 
@@ -148,7 +146,7 @@ def test_a_pipe_in_place_of_a_file_stops_nothing(run, name):
 
 
 def test_an_export_does_not_go_into_the_folder_of_a_run(run):
-    with pytest.raises(ValueError, match=f"Expected a folder for exports. Received: {run}, which holds a run."):
+    with pytest.raises(ValueError, match=f"{run} holds a run, and cannot hold exports."):
         t2t_keras.Run(run).export(run)
     assert not (run / "1").exists() and not (run / ".lock").exists()
 
@@ -158,7 +156,7 @@ def test_an_export_does_not_go_into_another(run, tmp_path):
     version = tmp_path / "exports" / "1"
     version.mkdir(parents=True)
     (version / export_folder.SAVED_MODEL).touch()
-    expected = f"Received: {version}, which is an export itself. Give {tmp_path / 'exports'} as `export_dir`."
+    expected = f"{version} is an export itself, not a folder for exports. Give {tmp_path / 'exports'} as `export_dir`."
     with pytest.raises(ValueError, match=expected):
         t2t_keras.Run(run).export(version)
     assert [path.name for path in version.iterdir()] == [export_folder.SAVED_MODEL]
@@ -264,7 +262,7 @@ def test_the_folder_of_a_run_may_be_a_link_and_so_may_the_user_s_files_in_it(run
     being_prepared = run / "data" / f"corpus.json.{'a' * 16}.tmp"
     being_prepared.parent.mkdir()
     being_prepared.touch()
-    run_folder.check_before_writing(tmp_path / "link")
+    saved_run.check_before_writing(tmp_path / "link")
     assert being_prepared.exists()
 
 
@@ -413,12 +411,12 @@ def test_a_search_that_does_not_fit_into_memory_is_refused_before_the_weights_ar
 def test_a_search_on_a_gpu_does_not_need_the_memory_of_the_host(run, monkeypatch):
     monkeypatch.setattr(loading.machine, "free_memory", lambda: 0)
     monkeypatch.setattr(loading.tf.config, "list_physical_devices", lambda kind: [kind])
-    loading._check_memory(loading.make_model(run, "latest")[0], DecodeConfig())
+    loading._check_memory(loading.make_model(SavedRun.open(run), "latest")[0], DecodeConfig())
 
 
 @pytest.mark.parametrize(("cores", "fits"), [(1, 2), (4, 4), (9, 9)])
 def test_searches_on_all_cores_must_fit_at_a_time(run, monkeypatch, cores, fits):
-    one = flops.search_memory(run_folder.read(run).model, 64, 52)
+    one = flops.search_memory(SavedRun.open(run).options.model, 64, 52)
     for at_once, refused in ((fits, False), (fits - 0.5, True)):
         monkeypatch.setattr(loading.machine, "free_memory", lambda at_once=at_once: at_once * one)
         with pytest.raises(ValueError, match="that fits into the free memory") if refused else contextlib.nullcontext():
@@ -427,7 +425,7 @@ def test_searches_on_all_cores_must_fit_at_a_time(run, monkeypatch, cores, fits)
 
 def test_the_memory_of_a_search_grows_with_the_square_of_the_beams_and_with_length():
     """Measured for tests/data/run_1: 0.36 GB of 512 beams and 0.76 GB of 1,024 for 22 sub-words."""
-    config = run_folder.read(RUN).model
+    config = SavedRun.open(RUN).options.model
     for beams, measured in ((512, 0.36e9), (1024, 0.76e9)):
         assert measured / 2 < flops.search_memory(config, beams, 22) < 2 * measured
     base = t2t_keras.ModelConfig()
@@ -477,13 +475,14 @@ def test_weights_that_are_not_numbers_or_are_too_large_are_named_when_they_are_l
 
 SHOWS_A_RUN = """
 import dataclasses, pathlib, sys
-from t2t_keras.runs import run_folder, run_start
+from t2t_keras.runs import run_start
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.cli import program
 from t2t_keras.system.log import logger
 
 def main():
     run = pathlib.Path(RUN)
-    options = run_folder.read(run)
+    options = SavedRun.open(run).options
     logger.info(f"Options:\\n{options.table()}")
     options = dataclasses.replace(options, sources={"data_service": "run: command line"})
     run_start.check_given(run, options, ["data_service"], "read")
@@ -498,7 +497,7 @@ def test_control_characters_are_shown_and_not_obeyed(run):
     evil = "\x1b[2J\x1b]0;evil\x07\x9b\r\u202e\nname"
     escaped = r"\x1b[2J\x1b]0;evil\x07\x9b\r\u202e"
     recorded(run, data_service=evil)
-    assert f"{evil[:-5]}\\nname" in run_folder.read(run).table()  # A row is a line.
+    assert f"{evil[:-5]}\\nname" in SavedRun.open(run).options.table()  # A row is a line.
     shows = programs.run(
         [sys.executable, "-c", SHOWS_A_RUN, run], capture_output=True, text=True, modules=programs.WITHOUT_TENSORFLOW
     )

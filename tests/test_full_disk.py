@@ -14,7 +14,8 @@ from test_curves import train_points
 from t2t_keras.reporting import curves, embedding_projector
 from t2t_keras.reporting.event_files import read_scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
-from t2t_keras.runs import checkpoint, run_folder, run_start
+from t2t_keras.runs import checkpoint, run_start, saved_run
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import files
 
 
@@ -22,7 +23,7 @@ def write_options(folder: pathlib.Path, beam_size: int) -> None:
     """The options and sub-words of a run; the sub-words are as many bytes as the beams."""
     (folder / "text").write_bytes(b"x" * beam_size)
     options = run_start.resolve(folder, {"beam_size": beam_size})
-    run_folder.write(folder, options, folder / "text", folder / "text")
+    SavedRun.write(folder, options, folder / "text", folder / "text")
 
 
 def write_curves(folder: pathlib.Path, number: int) -> None:
@@ -34,10 +35,10 @@ def write_projector(folder: pathlib.Path, number: int) -> None:
 
 
 WRITES = {
-    run_folder.CONFIG: write_options,
-    run_folder.SUBWORDS: write_options,
-    run_folder.CURVES[1]: write_curves,
-    run_folder.CURVES[0]: write_curves,
+    files.CONFIG: write_options,
+    files.SUBWORDS: write_options,
+    saved_run.CURVES[1]: write_curves,
+    saved_run.CURVES[0]: write_curves,
     f"{embedding_projector.FOLDER}/{embedding_projector.VECTORS}": write_projector,
     f"{embedding_projector.FOLDER}/{embedding_projector.LABELS}": write_projector,
     embedding_projector.CONFIG: write_projector,

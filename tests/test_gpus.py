@@ -11,7 +11,9 @@ import tensorflow as tf
 import t2t_keras
 from t2t_keras.data import prepare
 from t2t_keras.decoding import loading
-from t2t_keras.runs import run_folder, run_options
+from t2t_keras.runs import run_options
+from t2t_keras.runs.saved_run import SavedRun
+from t2t_keras.system import files
 from t2t_keras.system.tensorflow import choose_float32, hide_gpus, share_gpus
 from t2t_keras.text import vocabulary
 from tools import data_service
@@ -135,11 +137,10 @@ def test_what_float32_means_is_chosen_and_logged_on_a_gpu_with_tf32(machine, mes
 def test_a_run_translates_with_the_float32_that_it_was_trained_with(machine, monkeypatch, tmp_path):
     asked = machine((8, 0))
     options = run_options.Options(train=t2t_keras.config.TrainConfig(tf32=False))
-    (tmp_path / run_folder.CONFIG).write_text(
-        t2t_keras.runs.run_folder.to_json(version=run_folder.VERSION, **options.groups)
-    )
+    (tmp_path / files.SUBWORDS).touch()
+    SavedRun.write(tmp_path, options, tmp_path / files.SUBWORDS, None)
     monkeypatch.setattr(loading, "read_tokenizer", used)
-    monkeypatch.setattr(loading.checkpoint, "check_size", lambda *arguments: None)
+    monkeypatch.setattr(loading.checkpoints, "check_size", lambda *arguments: None)
     with pytest.raises(_UsedError):
         loading.load(tmp_path)
     assert ("tf32", False) in asked

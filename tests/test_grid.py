@@ -24,7 +24,9 @@ from t2t_keras.data import prepare
 from t2t_keras.experiments import grid, grid_report, series
 from t2t_keras.experiments.grid import Scoring
 from t2t_keras.experiments.grid_report import Result
-from t2t_keras.runs import run_folder, run_options
+from t2t_keras.runs import run_options
+from t2t_keras.runs.saved_run import SavedRun
+from t2t_keras.system import files
 from t2t_keras.training import run
 from t2t_keras.training.interruption import StoppedError
 from t2t_keras.training.state import TrainState
@@ -183,7 +185,7 @@ def trained(monkeypatch):
             raise StoppedError("Stopped.")
         model_dir.mkdir(parents=True, exist_ok=True)
         (model_dir / "some").write_text("")
-        run_folder.write(model_dir, options, model_dir / "some", model_dir / "some")
+        SavedRun.write(model_dir, options, model_dir / "some", model_dir / "some")
         calls.append(name)
         return TrainState(step=options.train.train_steps, seconds=60.0, flops=7.0)
 
@@ -408,7 +410,7 @@ def test_an_unfinished_run_that_has_more_updates_than_are_wanted_is_refused(tmp_
     folder, some = tmp_path / "base/seed1", tmp_path / "some"
     (folder / "checkpoints").mkdir(parents=True)
     some.touch()
-    run_folder.write(folder, runs(1, train_steps=before)["base/seed1"], some, some)
+    SavedRun.write(folder, runs(1, train_steps=before)["base/seed1"], some, some)
     for step in (9, updates):
         (folder / f"checkpoints/step-{step:09d}.json").touch()
     if updates == 10:
@@ -428,12 +430,12 @@ def test_a_finished_run_of_other_text_is_refused(tmp_path, trained, monkeypatch,
     """Story: the figures of the text before were printed."""
     train(tmp_path, 1, source_vocab_size=source_vocab_size)
     calls = []
-    monkeypatch.setattr(series.run_folder, "check_data", lambda *given: calls.append(given))
+    monkeypatch.setattr(SavedRun, "check_data", lambda run, *given: calls.append((run.folder, *given)))
     monkeypatch.setattr(series.prepare.Preparation, "check", lambda preparation: calls.append(preparation))
     data = tmp_path / "base/seed1/data"
     data.mkdir()
     (data / "corpus.json").touch()
-    own_source = data / run_folder.SOURCE_SUBWORDS if source_vocab_size else None
+    own_source = data / files.SOURCE_SUBWORDS if source_vocab_size else None
     if own_source:
         own_source.touch()
     train(tmp_path, 1, source_vocab_size=source_vocab_size)
@@ -457,7 +459,7 @@ def test_the_time_left_is_that_of_runs_without_all_their_updates(tmp_path, train
     for name in ("base/seed2", "a/seed2"):
         folder = tmp_path / name / "checkpoints"
         folder.mkdir(parents=True)
-        run_folder.write(folder.parent, runs(2)[name], tmp_path / "a/seed1/some", tmp_path / "a/seed1/some")
+        SavedRun.write(folder.parent, runs(2)[name], tmp_path / "a/seed1/some", tmp_path / "a/seed1/some")
         (folder / f"step-{10 if scored_again else 9:09d}.json").touch()
     train(tmp_path, 1, 2)
     [message] = [message for message in messages if message.startswith("Run 3 of 4")]
@@ -586,7 +588,7 @@ def test_the_program_trains_scores_and_compares_variants_and_seeds(tmp_path):
     expected = {"base": (16, 400, 0.0), "wide": (32, 400, 0.0), "small_vocabulary": (16, 330, 0.1)}
     for row in rows:
         folder = tmp_path / "grid" / row["row"] / f"seed{row['seed']}"
-        options = run_folder.read(folder)
+        options = SavedRun.open(folder).options
         assert (options.model.d_model, options.model.vocab_size, options.train.bpe_dropout) == expected[row["row"]]
         assert options.train.seed == int(row["seed"]) and int(row["parameters"]) == options.model.num_weights
         assert float(row["valid_perplexity"]) > 1 and float(row["news_perplexity"]) > 1 and float(row["seconds"]) > 0

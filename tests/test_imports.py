@@ -31,7 +31,8 @@ import t2t_keras
 from t2t_keras.config import BOS, PAD
 from t2t_keras.decoding import loading
 from t2t_keras.interop import huggingface_folder
-from t2t_keras.runs import export_folder, run_folder
+from t2t_keras.runs import export_folder
+from t2t_keras.runs.saved_run import SavedRun
 
 ROOT = pathlib.Path(__file__).parent.parent
 STEP_0 = "checkpoints/step-000000000.npz"
@@ -587,7 +588,7 @@ def test_a_model_of_the_hub_is_downloaded_once_and_is_the_same(run, tmp_path, hu
     assert found.keys() == expected.keys() and all(found[name] == expected[name] for name in found if name != STEP_0)
     with np.load(tmp_path / "run" / STEP_0) as arrays, np.load(run / STEP_0) as others:
         assert all(np.array_equal(arrays[name], others[name]) for name in others.files)
-    assert run_folder.read(tmp_path / "run").sources["d_model"] == "import of the hub's some/opus"
+    assert SavedRun.open(tmp_path / "run").options.sources["d_model"] == "import of the hub's some/opus"
     number = len(requests)
     assert sum("model.safetensors" in path for path in requests) == 2  # HEAD and GET.
     again = tool("--from=some/opus", f"--model_dir={tmp_path}/again", env=environment)

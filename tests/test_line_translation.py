@@ -13,17 +13,21 @@ import stand_in
 import tensorflow as tf
 
 from t2t_keras.config import SampleConfig
-from t2t_keras.decoding import loading, minimum_bayes_risk, reranking
-from t2t_keras.runs import checkpoint, export_folder, run_folder
-from t2t_keras.serving import line_translation, loaded, requests, signatures
+from t2t_keras.decoding import minimum_bayes_risk, reranking
+from t2t_keras.decoding.trained_model import TrainedModel
+from t2t_keras.runs import checkpoint, export_folder
+from t2t_keras.runs.saved_run import SavedRun
+from t2t_keras.serving import line_translation, loaded, requests
 from t2t_keras.serving.line_translation import LineTranslation
+from t2t_keras.serving.saved_export import SavedExport
+from t2t_keras.system import files
 from t2t_keras.text import piece_file
 
 
 def run_of(folder: pathlib.Path, **groups) -> pathlib.Path:
     folder.mkdir()
-    (folder / run_folder.CONFIG).write_text(json.dumps({"version": 1, "model": {}, **groups}))
-    (folder / run_folder.SUBWORDS).touch()
+    (folder / files.CONFIG).write_text(json.dumps({"version": 1, "model": {}, **groups}))
+    (folder / files.SUBWORDS).touch()
     return folder
 
 
@@ -35,8 +39,8 @@ def runs(tmp_path) -> list[pathlib.Path]:
     return [first, run_of(tmp_path / "second", decode={"beam_size": 1}, data={**of_data, "source_tag": "<2>"})]
 
 
-def of_run(*folders, **options) -> dict:
-    return {"model_dir": list(folders), "which": "average", "dtype": "float32", "int8": False, **options}
+def of_run(*folders, **options) -> TrainedModel:
+    return TrainedModel.open(folders, **options)
 
 
 @pytest.fixture
@@ -62,7 +66,7 @@ def export(tmp_path, monkeypatch):
     others = {"translate": model.translate, "sample": model.sample, "score": model.score}
     signatures = types.SimpleNamespace(translate_with_options=translate_with_options, **others)
     monkeypatch.setattr(loaded, "read_signatures", lambda path: signatures if path == folder else None)
-    return types.SimpleNamespace(folder=folder, model={"export": folder}, seen=seen)
+    return types.SimpleNamespace(folder=folder, model=SavedExport(folder), seen=seen)
 
 
 def results(asked: LineTranslation, lines: list[str], first: int = 1, **loading) -> tuple[list[dict], list[str]]:
@@ -85,16 +89,16 @@ def test_options_that_fit_together_are_accepted(runs):
         (of_run(runs[0], diverse_groups=2), {"n_best": 4}),
     ):
         LineTranslation(model, **options)
-    with pytest.raises(ValueError, match="Expected one group of beams with `jsonl`. Received: diverse_groups=2"):
+    with pytest.raises(ValueError, match="`jsonl` needs one group of beams. Received: diverse_groups=2"):
         LineTranslation(of_run(runs[0], diverse_groups=2), jsonl=True)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_best": 2}, "Expected `n_best=2` without `sample`."),
-        ({"jsonl": True, "terms": "x"}, "Expected `jsonl` and `terms` without `sample`."),
-        ({"mbr": "bleu"}, "Expected `mbr` to be chrf, or empty. Received: 'bleu'."),
+        ({"n_best": 2}, "`n_best=2` has no effect on `sample`."),
+        ({"jsonl": True, "terms": "x"}, "`jsonl` and `terms` has no effect on `sample`."),
+        ({"mbr": "bleu"}, "`mbr` must be chrf, or empty. Received: 'bleu'."),
     ],
     ids=str,
 )
@@ -108,17 +112,18 @@ def test_options_that_a_pipeline_would_ignore_are_refused(runs, options, message
 
 def test_search_and_tags_are_those_of_the_first_run_and_search_what_is_given(runs):
     asked = LineTranslation(of_run(*runs, alpha=0.75))
-    assert (asked.search.beam_size, asked.search.alpha, asked.tags) == (4, 0.75, ["<1>"])
+    search = asked.model.search
+    assert (search.beam_size, search.alpha, asked.model.tags) == (4, 0.75, ["<1>"])
 
 
 def test_search_of_an_export_is_the_one_that_it_describes_without_options_of_other_versions(export):
-    assert (LineTranslation(export.model).search.beam_size, LineTranslation(export.model).tags) == (2, [])
+    assert (export.model.search.beam_size, export.model.tags) == (2, [])
 
 
 def test_paths_that_hold_elsewhere_begin_at_the_root(export, runs, monkeypatch):
     monkeypatch.chdir(export.folder.parent)
     there = pathlib.Path(export.folder.name)
-    found = LineTranslation({"export": there}, jsonl=True).absolute()
+    found = LineTranslation(SavedExport(there), jsonl=True).absolute()
     assert (found.model, found.rerank_with, found.jsonl) == (export.model, "", True)
     model = of_run(*(pathlib.Path(run.name) for run in runs))
     found = LineTranslation(model, rerank_with=runs[1].name).absolute()
@@ -127,14 +132,13 @@ def test_paths_that_hold_elsewhere_begin_at_the_root(export, runs, monkeypatch):
 
 def test_what_translations_do_not_depend_on_is_not_in_their_description(runs, monkeypatch, tmp_path):
     monkeypatch.setattr(checkpoint, "identity", lambda folder, which: f"{which} of {folder.name}")
-    asked = LineTranslation(of_run(*runs, which="latest"), rerank_with=str(runs[1]))
+    asked = LineTranslation(of_run(*runs, checkpoint="latest"), rerank_with=str(runs[1]))
     found = asked.identity()
     assert dataclasses.replace(asked, batch_size=7).identity() == found == json.loads(json.dumps(found))
-    second = {"weights": "average of second", "config": json.loads((runs[1] / run_folder.CONFIG).read_text())}
+    second = {"weights": "average of second", "config": json.loads((runs[1] / files.CONFIG).read_text())}
     assert found["rerank_with"] == second
     assert found["model_dir"] == [
-        {"weights": f"latest of {run.name}", "config": json.loads((run / run_folder.CONFIG).read_text())}
-        for run in runs
+        {"weights": f"latest of {run.name}", "config": json.loads((run / files.CONFIG).read_text())} for run in runs
     ]
     assert (found["checkpoint"], found["rerank_weight"], found["rerank_direction"]) == ("latest", 1.0, "forward")
     (tmp_path / "terms").write_text("a\tb\n")
@@ -144,8 +148,9 @@ def test_what_translations_do_not_depend_on_is_not_in_their_description(runs, mo
 @pytest.mark.parametrize("direction", ["forward", "right_to_left", "backward"])
 def test_the_languages_of_a_run_that_reranks_are_turned_around_where_its_direction_is(runs, monkeypatch, direction):
     given = {"source_language": "eng_Latn", "target_language": "fra_Latn"}
-    monkeypatch.setattr(run_folder, "read_subwords", lambda folder: (piece_file.HEAD,))
+    monkeypatch.setattr(SavedRun, "subwords", lambda run: (piece_file.HEAD,))
     monkeypatch.setattr(piece_file, "unpack", lambda content: types.SimpleNamespace(language="deu_Latn"))
+    monkeypatch.setattr(piece_file, "with_languages", lambda contents, *languages: contents)
     asked = LineTranslation(of_run(runs[0], **given), rerank_with=str(runs[1]), rerank_direction=direction)
     expected = given if direction != "backward" else {"source_language": "fra_Latn", "target_language": "eng_Latn"}
     assert asked.languages_of_other == expected
@@ -158,13 +163,11 @@ def test_an_export_knows_its_tags_and_the_languages_that_a_run_is_to_score(expor
         "source_language": "eng_Latn",
         "target_language": "deu_Latn",
     }
-    monkeypatch.setattr(
-        export_folder, "description", lambda folder: described if folder == export.model["export"] else {}
-    )
-    monkeypatch.setattr(run_folder, "read_subwords", lambda folder: (piece_file.HEAD,))
+    (export.folder / export_folder.EXTRA / export_folder.DESCRIPTION).write_text(json.dumps(described))
+    monkeypatch.setattr(SavedRun, "subwords", lambda run: (piece_file.HEAD,))
     monkeypatch.setattr(piece_file, "unpack", lambda content: types.SimpleNamespace(language=""))
     asked = LineTranslation(export.model, rerank_with=str(runs[1]), rerank_direction="backward")
-    assert (asked.tags, asked.languages_of_other) == (
+    assert (asked.model.tags, asked.languages_of_other) == (
         ["<de>"],
         {"source_language": "deu_Latn", "target_language": "eng_Latn"},
     )
@@ -184,9 +187,9 @@ def test_samples_have_no_length_penalty_and_count_alike(runs, monkeypatch, sampl
 
     config, limits = types.SimpleNamespace(alpha=0.5), types.SimpleNamespace(batch_size=64)
     translator = types.SimpleNamespace(config=config, limits=limits, n_best=found)
-    monkeypatch.setattr(signatures, "Signatures", lambda given: [given])
-    monkeypatch.setattr(requests, "sampler", lambda *given: found if given == ([translator], sample) else None)
-    monkeypatch.setattr(loading, "load", lambda *arguments, **options: translator)
+    monkeypatch.setattr(loaded, "load", lambda model: translator)
+    monkeypatch.setattr(requests, "sampler", lambda *given: found if given == (translator, sample) else None)
+    monkeypatch.setattr(TrainedModel, "load", lambda model: "another model")
     monkeypatch.setattr(reranking, "reranked", lambda n_best, other, **options: seen.append(options) or n_best)
     monkeypatch.setattr(minimum_bayes_risk, "by_mbr", lambda result, weighted: seen.append(weighted) or result)
     results(LineTranslation(of_run(runs[0]), sample=sample, rerank_with=str(runs[1]), rerank_weight=0.25), ["x"])
@@ -247,13 +250,14 @@ def test_a_translation_that_lacks_a_phrase_is_reported_with_its_line(export, tmp
 
 
 def test_a_tag_of_the_run_is_no_text_to_keep(runs, monkeypatch):
-    translator = types.SimpleNamespace(limits=types.SimpleNamespace(batch_size=64))
     asked, seen = LineTranslation(of_run(*runs), keep_patterns="/<\\d+>/"), []
     long = f"<{2**200}>"
 
-    class Signatures:
-        def __init__(self, translator):
-            self.fits = lambda phrase, text: False
+    class Model:
+        limits = types.SimpleNamespace(batch_size=64)
+
+        def fits(self, phrase, text):
+            return False
 
         def translate_with_options(self, text, constraints, **options):
             seen.extend(zip(text.numpy().tolist(), constraints.numpy().tolist(), strict=True))
@@ -261,8 +265,7 @@ def test_a_tag_of_the_run_is_no_text_to_keep(runs, monkeypatch):
             found = {"text": tf.fill(rows, ""), "score": tf.zeros(rows), "constraints_met": tf.fill(rows, True)}
             return {**found, "truncated": tf.fill(rows[:1], False), "error": tf.fill(rows[:1], "")}
 
-    monkeypatch.setattr("t2t_keras.serving.signatures.Signatures", Signatures)
-    monkeypatch.setattr(loading, "load", lambda **options: translator)
+    monkeypatch.setattr(loaded, "load", lambda model: Model())
     _, warnings = results(asked, ["<1> a <3>", f"<2> a {long}"], first=5)
     assert warnings == [
         "Line 6: expected a tag at the beginning, <1>, as in the text that the model was trained on.",
@@ -301,11 +304,11 @@ def test_sub_words_of_lines_are_counted_but_for_an_export(export, runs, monkeypa
     tokenizer = types.SimpleNamespace(
         tokenize=lambda lines: tf.strings.split(lines) if lines else pytest.fail("No lines have no type.")
     )
-    monkeypatch.setattr(loading, "load", lambda **options: types.SimpleNamespace(source_tokenizer=tokenizer))
+    translator = types.SimpleNamespace(source_tokenizer=tokenizer, search_scope=None)
+    monkeypatch.setattr(TrainedModel, "load", lambda model: translator)
     plain = LineTranslation(of_run(runs[0]))
     assert plain.load(plain.read_terms()).source_subwords(["a b c", "", "d"]) == 4
     assert plain.load(plain.read_terms()).source_subwords([]) == 0
-    monkeypatch.setattr("t2t_keras.serving.signatures.Signatures", lambda translator: None)
     of_json = dataclasses.replace(plain, jsonl=True)
     assert of_json.load(of_json.read_terms()).source_subwords(['{"text": "a b c", "avoid": ["d"]}']) == 3
     exported = LineTranslation(export.model)

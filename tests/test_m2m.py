@@ -18,11 +18,14 @@ import t2t_keras
 from t2t_keras.config import DataConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.decoding import loading
+from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.interop import huggingface_folder, m2m_vocabulary, marian_config
 from t2t_keras.layers.masks import shift_right
 from t2t_keras.reporting.word_alignment import word_alignment
-from t2t_keras.runs import run_folder, run_options
+from t2t_keras.runs import run_options
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving.line_translation import LineTranslation
+from t2t_keras.system import files
 from t2t_keras.text import piece_file
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -126,7 +129,7 @@ def test_the_files_may_name_the_languages(nllb, tmp_path):
     models.rewrite(folder, "tokenizer_config.json", src_lang="xx", source_lang="en", target_lang="de")
     t2t_keras.import_huggingface(folder, tmp_path / "unknown")
     assert languages_of(tmp_path / "unknown") == ("", "deu_Latn")
-    assert run_folder.read(tmp_path / "unknown").data.source_language == ""
+    assert SavedRun.open(tmp_path / "unknown").options.data.source_language == ""
 
 
 def test_what_config_json_does_not_say_is_as_in_transformers(nllb, tmp_path):
@@ -145,7 +148,7 @@ def test_words_align_without_the_languages(run):
         [side.pieces[index] for index in ids[0].numpy()][:2]
         for side, ids in zip(tokenizers, (source, target), strict=True)
     ] == [[">>eng_Latn<<", "▁a"], [">>deu_Latn<<", "▁two"]]
-    with translator.weights():
+    with translator.scope():
         whole = np.array(
             translator.model.align(shift_right(target.to_tensor()), translator.encode(translator.sources(source)))
         )[0]
@@ -154,7 +157,7 @@ def test_words_align_without_the_languages(run):
 
 
 def languages_of(model_dir) -> tuple[str, str]:
-    names = run_folder.SOURCE_SUBWORDS, run_folder.SUBWORDS
+    names = files.SOURCE_SUBWORDS, files.SUBWORDS
     return tuple(piece_file.unpack((model_dir / name).read_bytes()).language for name in names)
 
 
@@ -208,16 +211,16 @@ def test_text_may_bring_the_languages_of_its_lines(run, tmp_path):
 def test_languages_of_a_data_folder_are_those_that_it_was_prepared_with(run, tmp_path):
     """Other ones ask for another folder."""
     text = text_of_pairs(tmp_path)
-    files = {
-        "subwords_file": str(run / run_folder.SUBWORDS),
-        "source_subwords_file": str(run / run_folder.SOURCE_SUBWORDS),
+    of_run = {
+        "subwords_file": str(run / files.SUBWORDS),
+        "source_subwords_file": str(run / files.SOURCE_SUBWORDS),
     }
     size = loading.load(run).tokenizer.vocab_size
-    data = DataConfig(**text, **files, subwords="sentencepiece", source_language="fra_Latn")
+    data = DataConfig(**text, **of_run, subwords="sentencepiece", source_language="fra_Latn")
     prepare.Preparation(data, size, 1, tmp_path / "data", run_options.Options().task).run()
     found = [
         piece_file.unpack((tmp_path / "data" / name).read_bytes()).language
-        for name in (run_folder.SOURCE_SUBWORDS, run_folder.SUBWORDS)
+        for name in (files.SOURCE_SUBWORDS, files.SUBWORDS)
     ]
     assert found == ["fra_Latn", "deu_Latn"]
     with pytest.raises(ValueError, match="`source_language` was fra_Latn, and is now ace_Latn"):
@@ -284,8 +287,7 @@ def test_a_run_that_reranks_scores_the_chosen_languages(run, usual):
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_without_given_languages_those_of_the_run_are_scored(run, direction):
     """Story: the run of `backward` scored German text as English."""
-    model = {"model_dir": [run], "which": "average", "dtype": "float32", "int8": False}
-    found = LineTranslation(model, rerank_with=str(run), rerank_direction=direction).languages_of_other
+    found = LineTranslation(TrainedModel.open(run), rerank_with=str(run), rerank_direction=direction).languages_of_other
     languages = ("eng_Latn", "deu_Latn") if direction == "forward" else ("deu_Latn", "eng_Latn")
     assert (found["source_language"], found["target_language"]) == languages
 

@@ -18,7 +18,9 @@ import t2t_keras
 from t2t_keras.config import BOS, EOS, PAD, UNK
 from t2t_keras.decoding import loading
 from t2t_keras.interop import huggingface_folder, marian_config, marian_vocabulary, marian_weights
-from t2t_keras.runs import run_folder, run_start
+from t2t_keras.runs import run_start
+from t2t_keras.runs.saved_run import SavedRun
+from t2t_keras.system import files
 
 ROOT = pathlib.Path(__file__).parent.parent
 STEP_0 = "checkpoints/step-000000000.npz"
@@ -51,7 +53,7 @@ def test_a_model_may_have_the_position_encodings_of_marian_itself(opus, run, tmp
 
 
 def test_the_run_says_where_its_options_are_from(opus, run):
-    options = run_folder.read(run)
+    options = SavedRun.open(run).options
     assert (
         options.model.activation == "swish"
         and options.model.d_k == 8
@@ -68,13 +70,13 @@ def test_the_run_says_where_its_options_are_from(opus, run):
 def test_where_options_are_from_is_one_line(opus, tmp_path):
     folder = shutil.copytree(opus, tmp_path / "of\ntwo lines")
     t2t_keras.import_marian(folder, tmp_path / "run")
-    assert run_folder.read(tmp_path / "run").sources["d_model"] == f"import of {str(folder)!r}"
+    assert SavedRun.open(tmp_path / "run").options.sources["d_model"] == f"import of {str(folder)!r}"
 
 
 def test_the_folder_of_the_run_may_be_the_current_one(opus, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     t2t_keras.import_marian(opus, ".")
-    assert run_folder.read(tmp_path).model.d_model == 16
+    assert SavedRun.open(tmp_path).options.model.d_model == 16
 
 
 @pytest.mark.parametrize("given", [{"source_language": "en"}, {"target_language": "de"}])
@@ -368,8 +370,8 @@ def test_a_new_run_has_the_sub_words_of_an_import(run, tmp_path):
         **dict.fromkeys(("train_source", "train_target", "valid_source", "valid_target"), "text"),
     }
     data = run_start.resolve(tmp_path / "run", given).data
-    files = str(run / run_folder.SUBWORDS), str(run / run_folder.SOURCE_SUBWORDS)
-    assert (data.subwords, data.subwords_file, data.source_subwords_file) == ("sentencepiece", *files)
+    subwords = str(run / files.SUBWORDS), str(run / files.SOURCE_SUBWORDS)
+    assert (data.subwords, data.subwords_file, data.source_subwords_file) == ("sentencepiece", *subwords)
     assert run_start.resolve(tmp_path / "run", given | {"subwords_file": "mine"}).data.subwords == "bpe"
 
 

@@ -21,7 +21,9 @@ import t2t_keras
 from t2t_keras.config import BOS, EOS, DataConfig, TrainConfig
 from t2t_keras.decoding import loading
 from t2t_keras.interop import marian_export, model_card
-from t2t_keras.runs import run_folder, run_options
+from t2t_keras.runs import run_options
+from t2t_keras.runs.saved_run import SavedRun
+from t2t_keras.system import files
 from t2t_keras.text import piece_file, vocabulary
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -76,7 +78,7 @@ def test_two_matrices_of_shared_weights_are_the_same_after_out_and_in(tmp_path, 
 
 def test_the_run_is_the_same_after_out_and_in(in_and_out):
     _, _, run, _, again = in_and_out
-    for name in (run_folder.SUBWORDS, run_folder.SOURCE_SUBWORDS):
+    for name in (files.SUBWORDS, files.SOURCE_SUBWORDS):
         assert (run / name).read_bytes() == (again / name).read_bytes()
     written, found = (parsed(each / "config.json") for each in (run, again))
     assert all(written[group] == found[group] for group in ("model", "decode", "data", "subwords", "source_subwords"))
@@ -186,7 +188,7 @@ def test_an_export_that_is_imported_has_the_ids_and_weights_of_the_run(exported,
                 else 0
             )
             assert other or np.array_equal(arrays[f"model/{weight.path}"][first:], weight.numpy()[first:]), weight.path
-    again = vocabulary.load_sides(*run_folder.read_subwords(tmp_path / "run"))
+    again = vocabulary.load_sides(*SavedRun.open(tmp_path / "run").subwords())
     lines = tf.constant([line for line in models.nasty_lines(300) if not line.startswith(">>")])
     for before, after in ((translator.tokenizer, again), (translator.source_tokenizer, again.source)):
         assert (
@@ -240,7 +242,7 @@ def test_one_matrix_may_have_two_lists_of_sub_words(tmp_path):
     run = marian_run.make(tmp_path / "run")
     own = marian_run.learned("nmt_nfkc", stand_in.VOCAB_SIZE)
     (tmp_path / "own").write_bytes(own)
-    run_folder.write(run, run_folder.read(run), run / "subwords.model", None, tmp_path / "own")
+    SavedRun.write(run, SavedRun.open(run).options, run / "subwords.model", None, tmp_path / "own")
     t2t_keras.export_marian(run, tmp_path / "out")
     assert parsed(tmp_path / "out" / "tokenizer_config.json")["separate_vocabs"]
     for side, model in (("source", own), ("target", (run / "subwords.model").read_bytes())):
@@ -248,7 +250,7 @@ def test_one_matrix_may_have_two_lists_of_sub_words(tmp_path):
         found = [[ids[index] for index in row] for row in vocabulary.load(model).tokenize(tf.constant(lines)).to_list()]
         assert found == [models.ids_of(tmp_path / "out", line, side) for line in lines]
     t2t_keras.import_marian(tmp_path / "out", tmp_path / "again")
-    assert run_folder.read(tmp_path / "again").source_vocab_size == 0
+    assert SavedRun.open(tmp_path / "again").options.source_vocab_size == 0
 
 
 def test_the_files_are_as_transformers_wants_them(run, tmp_path, monkeypatch):
@@ -304,7 +306,7 @@ def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
         "| test_2016 | chrF2 | 50.00 | average | nrefs:1\\|nc:6 |"
     ) in card
     assert "| test_2017 | BLEU | 20.50 | best, bfloat16, int8 |" in card
-    options = run_folder.read(run)
+    options = SavedRun.open(run).options
     assert f"2 + 1 layers, d_model 16, {options.model.num_weights:,} weights" in card
     assert f"the first {options.train.valid_sentences} validation sentences: 12.3" in card
     assert "12.35 after 1 updates" in card or "12.34 after 1 updates" in card
@@ -389,24 +391,24 @@ def test_the_command_has_what_differs_from_the_defaults_and_holds_elsewhere(tmp_
 
 def test_a_card_says_what_is_known_of_training_and_scores_and_no_more(run):
     """As of checkpoints of other programs."""
-    options = run_folder.read(run)
+    saved = SavedRun.open(run)
     for state in (
         {},
         {"best": "12.5", "best_step": 1},
         {"best": 12.5, "best_step": "1"},
         {"best": 12.5, "best_step": 0},
     ):
-        card = model_card.card("mine", run, options, options.data, options.decode, "average", state, [])
+        card = model_card.card("mine", saved, saved.data, saved.search, "average", state, [])
         assert "Trained with t2t_keras.\n" in card and "## Scores\n\nNone were given.\n\n" in card
     state = {"step": 3000, "best": 12.5, "best_step": 2000}
-    card = model_card.card("mine", run, options, options.data, options.decode, "average", state, [])
+    card = model_card.card("mine", saved, saved.data, saved.search, "average", state, [])
     assert "for 3,000 updates." in card and "validation sentences: 12.50 after 2,000 updates." in card
 
 
 def test_a_card_names_a_data_set_or_says_that_it_knows_none(run):
-    options = run_folder.read(run)
+    saved = SavedRun.open(run)
     cards = [
-        model_card.card("mine", run, options, data, options.decode, "average", {}, [])
+        model_card.card("mine", saved, data, saved.search, "average", {}, [])
         for data in (DataConfig(dataset="builtin", train_split="first", valid_split="second"), DataConfig())
     ]
     assert "## Data\n\n- training: builtin, first\n- validation: builtin, second\n" in cards[0]
@@ -468,12 +470,11 @@ def test_the_data_of_a_resumed_run_are_those_of_its_folder(tmp_path):
     options["source_tag"] = "<1>,<2>,<3>"  # Of other names than these files have: one was a glob.
     (run / "data").mkdir()
     (run / "data" / "corpus.json").write_text(json.dumps({"options": options}))
-    found = model_card.corpus(run, run_folder.read(run))
+    found = model_card.corpus(SavedRun.open(run))
     assert (found.train_source, found.train_target, found.source_tag) == ("my a.en,b.en", "a.de,b.de", "")
-    named = run_options.Options(data=DataConfig(train_source="x", train_target="y"))
-    assert model_card.corpus(run, named) == named.data
-    elsewhere = run_options.Options(data_dir=str(run / "data"))
-    assert model_card.corpus(run, elsewhere) == DataConfig()
+    texts = {"train_source": "x", "train_target": "y"}
+    assert model_card.corpus(SavedRun(run, {"data": texts})) == DataConfig(**texts)
+    assert model_card.corpus(SavedRun(run, {"data_dir": str(run / "data")})) == DataConfig()
 
 
 # What cannot be exported.
@@ -524,7 +525,7 @@ def test_the_card_does_not_say_where_word_vectors_were(tmp_path):
 
 def test_another_architecture_is_refused(run, tmp_path):
     (tmp_path / "rnn").mkdir()
-    run_folder.write(tmp_path / "rnn", run_options.Options.default("rnn"), run / run_folder.SUBWORDS, None)
+    SavedRun.write(tmp_path / "rnn", run_options.Options.default("rnn"), run / files.SUBWORDS, None)
     with pytest.raises(
         ValueError,
         match="Expected a Transformer for the format of Hugging Face. Received: a run with architecture=rnn.",
@@ -607,14 +608,14 @@ def test_the_program_needs_no_tensorflow(run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--dtype=bfloat16"], "Expected no --dtype and --int8 with --format=huggingface. Received: --dtype=bfloat16"),
+        (["--dtype=bfloat16"], "--dtype and --int8 do not apply to --format=huggingface. Received: --dtype=bfloat16"),
         (["--int8"], "--int8=True"),
         (["--quantization=int8"], "Expected --format=ctranslate2 with --quantization. Received: --format=huggingface."),
         (
             ["--format=savedmodel", "--scores=x"],
             "Expected --format=huggingface with --scores. Received: --format=savedmodel.",
         ),
-        (["--model_dir={run},{run}"], "Expected one run with --format=huggingface. Received: 2."),
+        (["--model_dir={run},{run}"], "--format=huggingface takes one run. Received: 2."),
         (["--scores=/no/such.json"], "/no/such.json"),
         (["--checkpoint=7"], "No checkpoint for --checkpoint=7"),
         (["--diverse_groups=2", "--beam_size=3"], "divides"),

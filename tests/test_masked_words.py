@@ -19,10 +19,15 @@ from t2t_keras.data import masking, shards
 from t2t_keras.decoding import loading
 from t2t_keras.experiments import masked_words
 from t2t_keras.layers.inference import inference
-from t2t_keras.runs import checkpoint, registry, run_folder, run_start
+from t2t_keras.runs import checkpoint, registry, run_start
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.training import devices, run
 
 ROOT = pathlib.Path(__file__).parent.parent
+
+
+def opened(folder: pathlib.Path) -> SavedRun:
+    return SavedRun.open(folder / "bert")
 
 
 def test_counts_of_words_and_of_pairs():
@@ -96,8 +101,8 @@ def folder(tmp_path_factory) -> pathlib.Path:
 
 @pytest.mark.medium
 def test_figures_are_shares_of_the_same_words(folder):
-    found = masked_words.evaluate(folder / "bert", "latest", str(folder / "test.txt"), 3)
-    one, again = (masked_words.evaluate(folder / "bert", "latest", str(folder / "test.txt"), 1) for _ in range(2))
+    found = masked_words.evaluate(opened(folder), "latest", str(folder / "test.txt"), 3)
+    one, again = (masked_words.evaluate(opened(folder), "latest", str(folder / "test.txt"), 1) for _ in range(2))
     assert (
         one == again
         and one["texts"] * 3 == found["texts"]
@@ -112,8 +117,8 @@ def test_figures_are_shares_of_the_same_words(folder):
 @pytest.mark.medium
 def test_figures_are_those_of_all_texts_at_once(folder, monkeypatch):
     """Of two draws, though the texts are read three at a time."""
-    options = run_folder.read(folder / "bert")
-    model, tokenizer = loading.make_model(folder / "bert", "latest")
+    options = SavedRun.open(folder / "bert").options
+    model, tokenizer = loading.make_model(SavedRun.open(folder / "bert"), "latest")
     checkpoint.load(folder / "bert", "latest", model)
     train = folder / "bert/data/train"
     unigram, following = masked_words.counts(masked_words._texts(train, shards.read_info(train)), tokenizer.vocab_size)
@@ -134,7 +139,7 @@ def test_figures_are_those_of_all_texts_at_once(folder, monkeypatch):
         answers += batch["following"].numpy().ravel().tolist()
     monkeypatch.setattr(masked_words, "ROWS", 3)
     share = answers.count(2) / len(answers)
-    assert masked_words.evaluate(folder / "bert", "latest", str(folder / "test.txt"), 2) == {
+    assert masked_words.evaluate(opened(folder), "latest", str(folder / "test.txt"), 2) == {
         "masked_words": pytest.approx(right[0] / words, abs=2 / words),
         "next_sentences": pytest.approx(right[1] / len(answers), abs=2 / len(answers)),
         "unigram": right[2] / words,
@@ -148,12 +153,12 @@ def test_figures_are_those_of_all_texts_at_once(folder, monkeypatch):
 @pytest.mark.medium
 def test_the_data_may_be_in_another_place_and_must_be_those_of_the_run(folder, tmp_path):
     test = str(folder / "test.txt")
-    expected = masked_words.evaluate(folder / "bert", "latest", test, 1)
+    expected = masked_words.evaluate(opened(folder), "latest", test, 1)
     shutil.copytree(folder / "bert", tmp_path / "bert")
     (tmp_path / "bert/data").rename(tmp_path / "data")
     with pytest.raises(FileNotFoundError, match="train is missing"):
-        masked_words.evaluate(tmp_path / "bert", "latest", test, 1)
-    assert masked_words.evaluate(tmp_path / "bert", "latest", test, 1, str(tmp_path / "data")) == expected
+        masked_words.evaluate(opened(tmp_path), "latest", test, 1)
+    assert masked_words.evaluate(opened(tmp_path), "latest", test, 1, str(tmp_path / "data")) == expected
 
 
 @pytest.mark.medium
@@ -239,19 +244,19 @@ def test_a_run_that_does_not_fit_is_refused_before_a_model_is_made(folder, tmp_p
     whole = own.read_bytes()
     own.write_bytes(whole[:100])
     with pytest.raises(checkpoint.DamagedError, match="damaged, or of another model"):
-        masked_words.evaluate(tmp_path / "bert", "latest", str(folder / "test.txt"), 1)
+        masked_words.evaluate(opened(tmp_path), "latest", str(folder / "test.txt"), 1)
     own.write_bytes(whole)
     with (tmp_path / "bert/data/train" / shards.RECORDS).open("ab") as file:
         file.write(b"\n")
     with pytest.raises(ValueError, match="was trained on other records"):
-        masked_words.evaluate(tmp_path / "bert", "latest", str(folder / "test.txt"), 1)
+        masked_words.evaluate(opened(tmp_path), "latest", str(folder / "test.txt"), 1)
 
 
 @pytest.mark.medium
 def test_arithmetic_and_masks_are_those_of_the_run_and_weights_those_that_are_asked_for(folder, monkeypatch):
-    called, renewal, options = [], masking.renewal, run_folder.read(folder / "bert")
+    called, renewal, options = [], masking.renewal, SavedRun.open(folder / "bert").options
     train, model = dataclasses.replace(options.train, tf32=False), dataclasses.replace(options.model, whole_words=True)
-    monkeypatch.setattr(run_folder, "read", lambda folder: dataclasses.replace(options, train=train, model=model))
+    monkeypatch.setattr(SavedRun, "options", dataclasses.replace(options, train=train, model=model))
     monkeypatch.setattr(
         masking, "renewal", lambda tokenizer, *given: called.append(given) or renewal(tokenizer, *given)
     )
@@ -261,7 +266,7 @@ def test_arithmetic_and_masks_are_those_of_the_run_and_weights_those_that_are_as
     monkeypatch.setattr(
         masked_words.files, "check_ends", lambda path: called.append(path.name) if path.parent == folder else None
     )
-    masked_words.evaluate(folder / "bert", "average", str(folder / "test.txt"), 1)
+    masked_words.evaluate(opened(folder), "average", str(folder / "test.txt"), 1)
     assert called == ["test.txt", "share", False, "average", (0.2, True)], "after the text, which is whole"
 
 
@@ -272,14 +277,14 @@ def test_arithmetic_and_masks_are_those_of_the_run_and_weights_those_that_are_as
 def test_damaged_records_are_treated_as_in_the_run_unless_an_option_says_otherwise(
     folder, monkeypatch, of_run, given, expected
 ):
-    read, texts, options = [], masked_words._texts, run_folder.read(folder / "bert")
+    read, texts, options = [], masked_words._texts, SavedRun.open(folder / "bert").options
     train = dataclasses.replace(options.train, damaged_records=of_run)
-    monkeypatch.setattr(run_folder, "read", lambda folder: dataclasses.replace(options, train=train))
+    monkeypatch.setattr(SavedRun, "options", dataclasses.replace(options, train=train))
     monkeypatch.setattr(masked_words, "_texts", lambda *given: read.append(given[2]) or texts(*given))
-    masked_words.evaluate(folder / "bert", "latest", str(folder / "test.txt"), 1, damaged_records=given)
+    masked_words.evaluate(opened(folder), "latest", str(folder / "test.txt"), 1, damaged_records=given)
     assert read == [expected]
     with pytest.raises(ValueError, match="stop or skip"):
-        masked_words.evaluate(folder / "bert", "latest", str(folder / "test.txt"), 1, damaged_records="ask")
+        masked_words.evaluate(opened(folder), "latest", str(folder / "test.txt"), 1, damaged_records="ask")
 
 
 @pytest.mark.medium
@@ -288,13 +293,13 @@ def test_text_without_documents_and_runs_of_other_tasks_are_refused(folder, tmp_
     with pytest.raises(
         ValueError, match=re.escape(f"Expected documents with a blank line between them in {tmp_path / 'lines'}.")
     ):
-        masked_words.evaluate(folder / "bert", "latest", str(tmp_path / "lines"), 1)
+        masked_words.evaluate(opened(folder), "latest", str(tmp_path / "lines"), 1)
     for text, received in (
         ("the ship\n\nthe wave\n", "no document has two sentences"),
         ("the ship\nthe wave\n\n", "one such document"),
     ):
         (tmp_path / "short").write_text(text)
         with pytest.raises(ValueError, match=re.escape(f"in {tmp_path / 'short'}. Received: {received}.")):
-            masked_words.evaluate(folder / "bert", "latest", str(tmp_path / "short"), 1)
+            masked_words.evaluate(opened(folder), "latest", str(tmp_path / "short"), 1)
     with pytest.raises(ValueError, match=re.escape("Expected a run of `t2t-pretrain`. Received:")):
-        masked_words.evaluate(ROOT / "tests/data/run_1", "latest", str(tmp_path / "lines"), 1)
+        masked_words.evaluate(SavedRun.open(ROOT / "tests/data/run_1"), "latest", str(tmp_path / "lines"), 1)

@@ -13,7 +13,8 @@ from toy import strategy_of
 
 import t2t_keras
 from t2t_keras.decoding import loading
-from t2t_keras.runs import checkpoint, run_folder, run_start
+from t2t_keras.runs import checkpoint, run_start
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.training import parent, run
 from t2t_keras.training.optimizer import adam
 
@@ -67,7 +68,7 @@ def test_it_is_the_decayed_sum_of_the_weights_after_each_update(folder):
 
 @pytest.mark.medium
 def test_a_restored_optimizer_continues_with_it(folder):
-    options, path = run_folder.read(folder), checkpoint.path_of(folder, 4)
+    options, path = SavedRun.open(folder).options, checkpoint.path_of(folder, 4)
     model, optimizer = run._make_model(strategy_of(1), options)
     checkpoint.restore(path, model, optimizer)
     weight = model.decoder[0].feed_forward.inner.kernel
@@ -94,7 +95,7 @@ def test_a_child_starts_from_it(folder, tmp_path):
     [model, _] = run._make_model(
         strategy_of(1), run_start.resolve(tmp_path / "child", {"parent": str(folder), "parent_checkpoint": "ema"})
     )
-    parent.start(folder, "ema", model, loading.read_tokenizer(folder, model.config))
+    parent.start(SavedRun.open(folder), "ema", model, loading.read_tokenizer(SavedRun.open(folder)))
     expected = arrays(checkpoint.path_of(folder, 5), "ema")
     for name, weight in checkpoint.model_variables(model).items():
         np.testing.assert_array_equal(weight, expected[name.removeprefix("model/")], err_msg=name)

@@ -48,9 +48,10 @@ from t2t_keras.layers.layer_norm import LayerNorm
 from t2t_keras.model.bert import Bert, Classifier
 from t2t_keras.model.rnn import Rnn
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.runs import checkpoint, data_folder, registry, run_folder, run_options
+from t2t_keras.runs import checkpoint, data_folder, registry, run_options
 from t2t_keras.serving.requests import sampler
 from t2t_keras.serving.signatures import Signatures
+from t2t_keras.system import files
 from t2t_keras.text import byte_pairs, vocabulary, words
 from t2t_keras.text.word_pieces import HEAD
 from t2t_keras.training import embeddings, interruption, loop, parent, train_step
@@ -114,8 +115,8 @@ def lab(folder, prepared, tmp_path_factory):  # noqa: F811
     )
     for name, subwords in (("parent", prepared / prepare.SUBWORDS), ("stranger", root / "given.model")):
         (root / name).mkdir()
-        (root / name / run_folder.CONFIG).write_text("{}")
-        shutil.copy(subwords, root / name / run_folder.SUBWORDS)
+        (root / name / files.CONFIG).write_text("{}")
+        shutil.copy(subwords, root / name / files.SUBWORDS)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         yield Lab(folder, prepared, root)

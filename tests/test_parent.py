@@ -16,7 +16,9 @@ from logged import logged
 from t2t_keras.config import DataConfig
 from t2t_keras.data import prepare
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.runs import checkpoint, registry, run_folder, run_options, run_start
+from t2t_keras.runs import checkpoint, registry, run_start
+from t2t_keras.runs.saved_run import SavedRun
+from t2t_keras.system import files
 from t2t_keras.system.files import describe
 from t2t_keras.text import vocabulary
 from t2t_keras.training import devices, loop, parent, run
@@ -58,7 +60,7 @@ def test_the_sub_words_of_the_parent_are_for_text_that_is_yet_to_be_prepared(fol
     parent = {"parent": str(folder / "parent")}
     assert run_start.resolve(tmp_path / "child", parent, str(folder / "data")).data == DataConfig()
     named = run_start.resolve(tmp_path / "child", parent | {"dataset": "builtin"}).data
-    assert named == DataConfig(dataset="builtin", subwords_file=str(folder / "parent" / run_folder.SUBWORDS))
+    assert named == DataConfig(dataset="builtin", subwords_file=str(folder / "parent" / files.SUBWORDS))
     own = run_start.resolve(tmp_path / "child", parent | {"dataset": "builtin", "subwords_file": "own.model"})
     assert (own.data.subwords_file, own.sources["subwords_file"]) == ("own.model", "given")
 
@@ -73,13 +75,13 @@ def test_a_child_has_the_model_and_the_search_of_its_parent_unless_they_are_give
     child = run_start.resolve(
         tmp_path / "child", {"parent": str(path), "beam_size": 2}, str(folder / "data"), {"beam_size": "flagfile a"}
     )
-    assert (child.decode.alpha, child.decode.beam_size, child.model) == (1.5, 2, run_folder.read(path).model)
+    assert (child.decode.alpha, child.decode.beam_size, child.model) == (1.5, 2, SavedRun.open(path).options.model)
     found = {name: child.sources[name] for name in ("alpha", "beam_size", "d_ff", "architecture")}
     expected = {"alpha": "parent: command line", "beam_size": "flagfile a", "d_ff": "parent: import of a model"}
     assert found == expected | {"architecture": "parent: default"}
     assert "seed" not in child.sources
     own = run_start.resolve(tmp_path / "child", {"parent": str(path), "dataset": "builtin"})
-    assert own.data.subwords_file == str(path / run_folder.SUBWORDS)
+    assert own.data.subwords_file == str(path / files.SUBWORDS)
     found = {own.sources[name] for name in ("subwords", "subwords_file")}
     assert found == {"parent: default"} and own.sources["dataset"] == "given"
 
@@ -115,8 +117,8 @@ def test_a_run_starts_from_the_average_of_its_parent_with_its_model_and_sub_word
     for name in expected:
         np.testing.assert_allclose(found[name], expected[name], atol=1e-7, err_msg=name)
     assert (tmp_path / "child/subwords.model").read_bytes() == (folder / "parent/subwords.model").read_bytes()
-    options = run_folder.read(tmp_path / "child")
-    assert options.model == run_folder.read(folder / "parent").model and options.train.seed == 9
+    options = SavedRun.open(tmp_path / "child").options
+    assert options.model == SavedRun.open(folder / "parent").options.model and options.train.seed == 9
     assert options.train.parent == str(folder / "parent")
 
 
@@ -172,7 +174,7 @@ def test_with_other_sub_words_the_rows_of_those_that_both_have_are_copied(folder
         np.testing.assert_array_equal(found[matrix][row], expected, err_msg=piece)
     for name in initial.keys() - {matrix}:
         np.testing.assert_array_equal(found[name], before[name], err_msg=name)
-    assert run_folder.read(tmp_path / "child").model.vocab_size == vocab_size
+    assert SavedRun.open(tmp_path / "child").options.model.vocab_size == vocab_size
 
 
 def test_a_matrix_of_the_source_alone_has_the_rows_that_both_sides_of_the_parent_share(folder, tmp_path, monkeypatch):
@@ -223,17 +225,14 @@ def test_where_the_sub_words_of_the_source_alone_are_others_its_rows_are_those_o
         trained.append(other)
         return "other run", {}
 
-    monkeypatch.setattr(run_folder, "read_subwords", lambda folder: (b"target", b"source"))
+    other_run = SavedRun(pathlib.Path("other"), {"model": dataclasses.asdict(toy.SMALL) | {"source_vocab_size": 20}})
+    monkeypatch.setattr(SavedRun, "subwords", lambda run: (b"target", b"source"))
     monkeypatch.setattr(vocabulary, "load_sides", lambda target, source: theirs)
-    monkeypatch.setattr(run_folder, "architecture_of", lambda folder: run_options.TRANSFORMER)
-    monkeypatch.setattr(
-        run_folder, "groups", lambda folder, name: (dataclasses.replace(toy.SMALL, source_vocab_size=20),)
-    )
     monkeypatch.setattr(checkpoint, "load", load)
     model = Transformer(dataclasses.replace(toy.SMALL, source_vocab_size=18))
     toy.set_weights(model, seed=1)
     before = np.array(model.source_embedding_matrix)
-    parent.start(pathlib.Path("other"), "latest", model, ours)
+    parent.start(other_run, "latest", model, ours)
     [other] = trained
     np.testing.assert_array_equal(model.embedding_matrix, other.embedding_matrix)
     found, known = np.array(model.source_embedding_matrix), np.array(other.source_embedding_matrix)
@@ -245,10 +244,10 @@ def test_where_the_sub_words_of_the_source_alone_are_others_its_rows_are_those_o
 def test_weights_that_only_one_of_the_two_has_are_warned_of(monkeypatch, messages):
     alike = types.SimpleNamespace(pieces=["a"], source=types.SimpleNamespace(pieces=["a"]))
     left = checkpoint.Left(unset=["new"], unused=[f"old {number}" for number in range(6)])
-    monkeypatch.setattr(run_folder, "read_subwords", lambda folder: (b"",))
+    monkeypatch.setattr(SavedRun, "subwords", lambda run: (b"",))
     monkeypatch.setattr(vocabulary, "load_sides", lambda content: alike)
     monkeypatch.setattr(checkpoint, "start", lambda *given: ("average", left))
-    parent.start(pathlib.Path("other"), "average", types.SimpleNamespace(weights=[1, 2, 3]), alike)
+    parent.start(SavedRun(pathlib.Path("other"), {}), "average", types.SimpleNamespace(weights=[1, 2, 3]), alike)
     assert messages == [
         "Starting from the average.",
         "2 of 3 weights are those of the run.",
@@ -258,11 +257,11 @@ def test_weights_that_only_one_of_the_two_has_are_warned_of(monkeypatch, message
 
 
 def test_text_that_is_longer_than_the_parent_s_or_lacks_its_tags_is_warned_of(monkeypatch, messages):
-    before = DataConfig(max_length=50, source_tag="<2de>")
-    monkeypatch.setattr(run_folder, "groups", lambda folder, name: ({"data": before}[name],))
+    before = DataConfig(train_source="a", train_target="b", max_length=50, source_tag="<2de>")
+    other = SavedRun(pathlib.Path("other"), {"data": dataclasses.asdict(before)})
     for max_length, positions in ((49, 64), (50, 64), (51, 64), (51, 0)):
-        parent.warn_of_text(pathlib.Path("other"), dataclasses.replace(before, max_length=max_length), positions)
-    parent.warn_of_text(pathlib.Path("other"), DataConfig(max_length=50), 64)
+        parent.warn_of_text(other, dataclasses.replace(before, max_length=max_length), positions)
+    parent.warn_of_text(other, DataConfig(max_length=50), 64)
     assert messages == [
         "Positions beyond 50 were not trained in other. Received: max_length=51.",
         "other was trained with source_tag=<2de>. Received text without tags.",
@@ -293,9 +292,9 @@ def test_with_the_optimizer_of_the_parent_its_averages_and_its_learning_rate_go_
 def test_a_parent_without_an_optimizer_for_all_weights_is_refused_before_anything_is_written(folder, tmp_path):
     for name in ("frozen", "imported"):
         shutil.copytree(folder / "parent", tmp_path / name)
-    config = json.loads((tmp_path / "frozen" / run_folder.CONFIG).read_text())
+    config = json.loads((tmp_path / "frozen" / files.CONFIG).read_text())
     config["train"]["freeze"] = "encoder"
-    (tmp_path / "frozen" / run_folder.CONFIG).write_text(json.dumps(config))
+    (tmp_path / "frozen" / files.CONFIG).write_text(json.dumps(config))
     path = checkpoint.kept(tmp_path / "imported")[-1]
     with np.load(path) as archive:
         weights = {name: archive[name] for name in archive.files if not name.startswith("optimizer/")}
@@ -311,33 +310,33 @@ def test_a_parent_without_an_optimizer_for_all_weights_is_refused_before_anythin
 
 def test_the_folder_names_the_checkpoints_that_the_weights_are_from(folder, tmp_path):
     """Story: a dry run had recorded those of a parent that then trained on, or of another parent."""
-    child, files = tmp_path / "child", (tmp_path / "some", tmp_path / "index")
+    child, prepared = tmp_path / "child", (tmp_path / "some", tmp_path / "index")
     child.mkdir()
-    for path in files:
+    for path in prepared:
         path.write_text("")
     for which in ("2", "4"):
         given = {"parent": str(folder / "parent"), "parent_checkpoint": which}
-        run_folder.write(child, run_start.resolve(child, given, str(folder / "data")), *files)
+        SavedRun.write(child, run_start.resolve(child, given, str(folder / "data")), *prepared)
         recorded = json.loads((child / "config.json").read_text())["parent"]
         assert recorded == {"checkpoints": checkpoint.identity(folder / "parent", which)}
 
 
 def test_a_run_without_a_checkpoint_keeps_its_parent_and_the_model_of_it(folder, tmp_path):
     """Story: after a dry run with another parent, the weights were of one run and the activation of another."""
-    parents, files = [folder / "parent", tmp_path / "other"], (tmp_path / "some", tmp_path / "index")
+    parents, prepared = [folder / "parent", tmp_path / "other"], (tmp_path / "some", tmp_path / "index")
     shutil.copytree(*parents)
-    for path in files:
+    for path in prepared:
         path.write_text("")
     for child, given in ((tmp_path / "child", {"parent": str(parents[0])}), (tmp_path / "alone", {})):
         child.mkdir()
-        run_folder.write(child, run_start.resolve(child, given, str(folder / "data")), *files)
+        SavedRun.write(child, run_start.resolve(child, given, str(folder / "data")), *prepared)
     child, given = tmp_path / "child", {"parent": str(parents[0])}
     assert run_start.resolve(child, {"parent": str(parents[1])}).train.parent == str(parents[1]), (
         "The same weights, in another place."
     )
     started = run_start.resolve(child, given | {"train_steps": 7})
     assert (started.model, started.train.parent, started.train.train_steps) == (
-        run_folder.read(parents[0]).model,
+        SavedRun.open(parents[0]).options.model,
         str(parents[0]),
         7,
     )
@@ -348,8 +347,8 @@ def test_a_run_without_a_checkpoint_keeps_its_parent_and_the_model_of_it(folder,
         path.with_suffix(".json").write_text(json.dumps(describe(path)))
     for damaged in ("x", ["checkpoints"], {"checkpoints": 3}):
         other = shutil.copytree(child, tmp_path / "damaged", dirs_exist_ok=True)
-        config = json.loads((other / run_folder.CONFIG).read_text())
-        (other / run_folder.CONFIG).write_text(json.dumps(config | {"parent": damaged}))
+        config = json.loads((other / files.CONFIG).read_text())
+        (other / files.CONFIG).write_text(json.dumps(config | {"parent": damaged}))
         with pytest.raises(ValueError, match="was started. Received: parent="):
             run_start.resolve(other, {"parent": str(parents[1])})
     with pytest.raises(ValueError, match="Received: parent=none."):

@@ -30,7 +30,7 @@ from test_lock import HOLDER
 
 from t2t_keras.config import EOS, TEXTS, DataConfig
 from t2t_keras.data import builtin_corpus, corpora, prepare, processes, shards
-from t2t_keras.runs import data_folder, registry, run_folder, run_start
+from t2t_keras.runs import data_folder, registry, run_start
 from t2t_keras.system import files
 from t2t_keras.text import piece_file, vocabulary
 from t2t_keras.text.subwords import Subwords
@@ -801,7 +801,7 @@ def test_a_folder_of_other_files_is_left_as_it_is(data, folder):
 def test_the_folder_of_a_run_is_left_as_it_is(data, folder):
     """Story: both kinds of folders have a lock, and preparing replaced the sub-words of a run."""
     folder.mkdir(parents=True)
-    for name in (run_folder.CONFIG, run_folder.SUBWORDS, files.LOCK):
+    for name in (files.CONFIG, files.SUBWORDS, files.LOCK):
         (folder / name).touch()
     before = contents(folder)
     with pytest.raises(ValueError, match="^Expected a folder for data as `data_dir`. Received: .*, which holds a run."):

@@ -28,7 +28,8 @@ from t2t_keras.model import flops
 from t2t_keras.model.bert import Bert
 from t2t_keras.model.encoder import TransformerEncoder
 from t2t_keras.reporting import curves
-from t2t_keras.runs import checkpoint, registry, run_folder, run_start
+from t2t_keras.runs import checkpoint, registry, run_start
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.tasks import pretraining
 from t2t_keras.text import vocabulary
 from t2t_keras.text.byte_pairs import BytePairs, learn
@@ -359,7 +360,7 @@ def test_a_resumed_run_has_the_same_weights(folder):
     whole, again = arrays(folder / "whole"), arrays(folder / "resumed")
     for name in whole:
         np.testing.assert_array_equal(again[name], whole[name], err_msg=name)
-    options = run_folder.read(folder / "whole")
+    options = SavedRun.open(folder / "whole").options
     assert sum(array.size for name, array in whole.items() if name.startswith("model/")) == options.model.num_weights
 
 
@@ -376,7 +377,7 @@ def test_the_text_is_learned_and_the_curves_show_it(folder):
 @pytest.mark.medium
 def test_figures_are_those_of_the_model_on_the_validation_set(folder):
     """Computed from the logits, row by row."""
-    options = run_folder.read(folder / "whole")
+    options = SavedRun.open(folder / "whole").options
     model = registry.architecture("bert").model_class()(options.model)
     checkpoint.load(folder / "whole", "latest", model)
     tokenizer = vocabulary.load((folder / "whole/subwords.model").read_bytes())

@@ -72,13 +72,12 @@ def test_the_demo_chooses_too(tmp_path, is_run, onednn):
     (tmp_path / "saved_model.pb").touch()  # An export.
     model_dir = RUN if is_run else tmp_path
     code = f"""if True:
-        import os, sys
-        import t2t_keras
+        import os, sys, types
         from tools import demo
-        def load(path):
+        def load(model):
             threads = os.environ["{process_environment.THREADS}"]
             sys.exit(threads + " " + str(os.environ.get("{process_environment.ONEDNN}")))
-        t2t_keras.load = load
+        sys.modules["t2t_keras.api"] = types.SimpleNamespace(of_model=load)
         demo.main()"""
     chosen = (process_environment.ONEDNN, process_environment.THREADS)
     environment = {name: value for name, value in os.environ.items() if name not in chosen}

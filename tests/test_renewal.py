@@ -17,7 +17,8 @@ from t2t_keras import Column, Renewal, register_architecture, register_task
 from t2t_keras.config import EOS
 from t2t_keras.data import batching, data_service, shards
 from t2t_keras.reporting import curves
-from t2t_keras.runs import run_folder, run_start
+from t2t_keras.runs import run_start
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.training import devices, run
 
 PAIRS, WINDOW, BUDGET = 90, 40, 100
@@ -260,6 +261,6 @@ def test_a_record_on_disk_has_the_columns_that_are_stored(runs):
 def test_the_options_reach_a_dry_run(runs, monkeypatch, caplog):
     """Its dummy micro-batches have the columns of batches."""
     monkeypatch.chdir(runs)
-    options = run_folder.read(runs / "whole")
+    options = SavedRun.open(runs / "whole").options
     options = dataclasses.replace(options, train=dataclasses.replace(options.train, micro_batch_tokens=80))
     assert run.train(runs / "whole", options, strategy=devices.make_strategy(1), dry_run=True) is None

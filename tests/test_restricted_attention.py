@@ -25,7 +25,8 @@ from t2t_keras.model import flops
 from t2t_keras.model.encoder import TransformerEncoder
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.reporting.attention import attention_of
-from t2t_keras.runs import run_folder, run_options, run_start
+from t2t_keras.runs import run_options, run_start
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import ctranslate2_format, savedmodel
 from t2t_keras.serving.signatures import Signatures
 from t2t_keras.training import device_memory
@@ -367,9 +368,9 @@ def test_a_run_is_not_resumed_with_another_window(tmp_path):
     for name in ("subwords.model", "records.tsv"):
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "run/checkpoints").mkdir(parents=True)
-    run_folder.write(tmp_path / "run", options, tmp_path / "subwords.model", tmp_path / "records.tsv")
+    SavedRun.write(tmp_path / "run", options, tmp_path / "subwords.model", tmp_path / "records.tsv")
     (tmp_path / "run/checkpoints/step-000000003.json").write_text("{}")
-    before = run_folder.read(tmp_path / "run")
+    before = SavedRun.open(tmp_path / "run").options
     assert before.model.attention_window == 8
     with pytest.raises(ValueError, match=re.escape("Received: attention_window=16 (the run: 8)")):
         run_start.changes(tmp_path / "run", before, run_start.resolve(tmp_path / "run", {"attention_window": 16}))

@@ -19,12 +19,14 @@ from logged import logged
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.data import batching, builtin_corpus, corpora, prepare, shards
 from t2t_keras.decoding.loading import load
+from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation import scores
 from t2t_keras.evaluation.evaluate import evaluate
 from t2t_keras.evaluation.perplexity import perplexity
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.runs import checkpoint, registry, run_folder, run_options, run_start
+from t2t_keras.runs import checkpoint, registry, run_options, run_start, saved_run
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving.savedmodel import export_run
 from t2t_keras.system import files
 from t2t_keras.text.byte_pairs import BytePairs
@@ -92,7 +94,7 @@ def test_the_folder_holds_what_the_module_says_and_no_more(run):
         "config.json", "subwords.model", "data", "checkpoints", "logs", "lock", "curves.png", "curves.csv"
     }  # fmt: skip
     assert [path.name for path in checkpoint.kept(model_dir)] == [f"step-00000000{step}.npz" for step in (2, 3, 4)]
-    assert run_folder.read(model_dir) == run_options.Options(MODEL, TRAIN, DECODE, DATA)
+    assert SavedRun.open(model_dir).options == run_options.Options(MODEL, TRAIN, DECODE, DATA)
     assert (model_dir / "subwords.model").read_bytes() == (model_dir / "data" / "subwords.model").read_bytes()
     assert BytePairs((model_dir / "subwords.model").read_bytes()).vocab_size == MODEL.vocab_size
 
@@ -167,7 +169,7 @@ def handed_over(monkeypatch, model_dir, prepared, state=None, **options) -> type
 def test_a_run_keeps_what_its_data_was_prepared_with(prepared, tmp_path, monkeypatch):
     """Story: beside --data_dir, --max_length had no effect and was in config.json."""
     handed_over(monkeypatch, tmp_path / "run", prepared)
-    kept = run_folder.read(tmp_path / "run")
+    kept = SavedRun.open(tmp_path / "run").options
     assert kept.data == DATA and kept.sources["max_length"] == "data folder"
     with pytest.raises(ValueError, match="`max_length` was 256, and is now 50"):
         train(tmp_path / "other", data=DataConfig(max_length=50), data_dir=prepared)
@@ -379,7 +381,9 @@ def test_a_run_is_resumed_with_its_options_but_for_those_given_which_are_announc
     assert [checkpoint.step_of(path) for path in checkpoint.kept(copy)] == [4, 5]
     assert points(copy)["train/learning_rate"][5] == pytest.approx(8**-0.5 * 5 * TRAIN.warmup_steps**-1.5 / 2)
     changed = dataclasses.replace(TRAIN, train_steps=5, cooldown_steps=2, keep_checkpoints=2, valid_sentences=1)
-    assert run_folder.read(copy) == run_options.Options(MODEL, changed, dataclasses.replace(DECODE, beam_size=2), DATA)
+    assert SavedRun.open(copy).options == run_options.Options(
+        MODEL, changed, dataclasses.replace(DECODE, beam_size=2), DATA
+    )
 
 
 def test_other_workers_take_the_options_of_the_chief_s_folder(copy, monkeypatch):
@@ -392,7 +396,7 @@ def test_other_workers_take_the_options_of_the_chief_s_folder(copy, monkeypatch)
         decode=dataclasses.replace(DECODE, beam_size=1),
     )
     assert state.step == 4 and seeds == [TRAIN.seed]
-    assert run_folder.read(copy).train == TRAIN
+    assert SavedRun.open(copy).options.train == TRAIN
 
 
 def test_another_model_in_the_same_folder_is_refused_by_the_names_of_its_flags(run):
@@ -418,7 +422,9 @@ def test_a_folder_of_somebody_s_own_files_stays_as_it_is(tmp_path):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("use", [load, resume, lambda folder: export_run(folder.parent / "export", folder)])
+@pytest.mark.parametrize(
+    "use", [load, resume, lambda folder: export_run(folder.parent / "export", TrainedModel.open(folder))]
+)
 def test_sub_words_of_another_run_are_refused_by_all_that_use_a_run(run, copy, use):
     """Story: translating failed inside TensorFlow, and an export took them along."""
     (copy / "subwords.model").write_bytes((run[0] / "subwords.model").read_bytes() + b" ")
@@ -558,7 +564,7 @@ def test_a_dry_run_prepares_and_runs_the_largest_micro_batches_and_the_options_m
     state, said = train(tmp_path, dry_run=True, model=dataclasses.replace(MODEL, d_ff=8))
     assert "Using the data in" in said and "Largest micro-batch" in said
     assert "Options of an earlier start that were not given again: `d_model=8`." in said
-    assert run_folder.read(tmp_path).model.d_ff == 8
+    assert SavedRun.open(tmp_path).options.model.d_ff == 8
 
 
 @pytest.mark.medium
@@ -615,8 +621,8 @@ def test_the_time_limit_of_a_run_counts_from_its_start_before_the_data_is_prepar
     def asked(*args, started, **others):
         raise _AskedError(started)
 
-    options, strategy, check, checked = run_start.resolve(copy, {}), devices.make_strategy(1), run_folder.is_run, []
-    monkeypatch.setattr(run_folder, "is_run", lambda folder: checked.append(time.monotonic()) or check(folder))
+    options, strategy, check, checked = run_start.resolve(copy, {}), devices.make_strategy(1), saved_run.export_in, []
+    monkeypatch.setattr(saved_run, "export_in", lambda folder: checked.append(time.monotonic()) or check(folder))
     monkeypatch.setattr(loop, "Trainer", asked)
     before = time.monotonic()
     with pytest.raises(_AskedError) as raised:

@@ -1,17 +1,23 @@
 """A run's folder keeps what the run was started with, and is not mistaken for somebody's own."""
 
+import dataclasses
 import hashlib
 import json
 import os
 import pathlib
+import shutil
+import sys
 
+import programs
 import pytest
 
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from t2t_keras.runs import checkpoint, data_folder, export_folder, run_folder, run_options
+from t2t_keras.runs import checkpoint, data_folder, export_folder, run_options, saved_run
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import files
 
-ROOT = pathlib.Path(run_folder.__file__).parent.parent
+ROOT = pathlib.Path(saved_run.__file__).parent.parent
+RUN_1 = pathlib.Path(__file__).parent / "data/run_1"
 OPTIONS = run_options.Options(
     ModelConfig(340, d_model=8),
     TrainConfig(train_steps=10, warmup_steps=20, batch_tokens=400),
@@ -26,7 +32,7 @@ def write(model_dir: pathlib.Path, options=OPTIONS, *, weights: bool = True, sub
     (model_dir / "prepared").mkdir(parents=True, exist_ok=True)
     for name, content in (("subwords.model", subwords), ("records.tsv", b"records")):
         (model_dir / "prepared" / name).write_bytes(content)
-    run_folder.write(
+    SavedRun.write(
         model_dir, options, model_dir / "prepared" / "subwords.model", model_dir / "prepared" / "records.tsv"
     )
     if weights:
@@ -60,7 +66,7 @@ def test_a_folder_with_somebody_s_own_files_is_refused(tmp_path, name):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text('{"architectures": ["MarianMTModel"], "d_model": 512}')
     with pytest.raises(ValueError, match="`model_dir`") as raised:
-        run_folder.is_run(tmp_path)
+        SavedRun.find(tmp_path)
     assert str(tmp_path) in str(raised.value) and name.split("/")[0] in str(raised.value)
 
 
@@ -68,9 +74,9 @@ def test_a_folder_with_other_files_can_become_a_run_s(tmp_path):
     for name in ("notes.txt", "train.en", "config.json.bak"):
         (tmp_path / name).write_text("mine")
     (tmp_path / "data").mkdir()
-    assert not run_folder.is_run(tmp_path)
+    assert SavedRun.find(tmp_path) is None
     write(tmp_path)
-    assert run_folder.is_run(tmp_path) and (tmp_path / "notes.txt").read_text() == "mine"
+    assert SavedRun.find(tmp_path) and (tmp_path / "notes.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -87,16 +93,18 @@ def test_a_config_that_this_version_did_not_write_is_refused_in_a_sentence(tmp_p
     write(tmp_path)
     rewrite(tmp_path, lambda contents: contents.update(change))
     with pytest.raises(ValueError, match=expected) as raised:
-        run_folder.read(tmp_path)
+        _ = SavedRun.open(tmp_path).options
     assert str(tmp_path / "config.json") in str(raised.value)
 
 
 def test_a_run_of_before_there_were_versions_is_read(tmp_path):
     groups = {"model": OPTIONS.model, "train": OPTIONS.train, "decode": OPTIONS.decode}
-    (tmp_path / "config.json").write_text(run_folder.to_json(**groups))
+    (tmp_path / "config.json").write_text(
+        json.dumps({name: dataclasses.asdict(group) for name, group in groups.items()})
+    )
     (tmp_path / "subwords.model").write_bytes(b"any")
-    assert run_folder.read(tmp_path) == run_options.Options(**groups)
-    assert run_folder.read_subwords(tmp_path) == (b"any",)
+    assert SavedRun.open(tmp_path).options == run_options.Options(**groups)
+    assert SavedRun.open(tmp_path).subwords() == (b"any",)
 
 
 # Sub-words and data.
@@ -104,7 +112,7 @@ def test_a_run_of_before_there_were_versions_is_read(tmp_path):
 
 def test_sub_words_are_those_of_the_run(tmp_path):
     write(tmp_path)
-    assert run_folder.read_subwords(tmp_path) == (b"sub-words",)
+    assert SavedRun.open(tmp_path).subwords() == (b"sub-words",)
     written = json.loads((tmp_path / "config.json").read_text())["subwords"]
     assert written == {"bytes": 9, "sha256": hashlib.sha256(b"sub-words").hexdigest()}
 
@@ -116,14 +124,14 @@ def test_other_sub_words_are_refused_in_a_sentence(tmp_path, content):
     with pytest.raises(
         ValueError, match=f"{tmp_path}/subwords.model is not what .* was trained with. Expected: .* Received: "
     ):
-        run_folder.read_subwords(tmp_path)
+        SavedRun.open(tmp_path).subwords()
 
 
 def test_missing_sub_words_are_reported(tmp_path):
     write(tmp_path)
     (tmp_path / "subwords.model").unlink()
     with pytest.raises(FileNotFoundError, match="subwords.model is missing"):
-        run_folder.read_subwords(tmp_path)
+        SavedRun.open(tmp_path).subwords()
 
 
 @pytest.mark.parametrize(
@@ -132,10 +140,10 @@ def test_missing_sub_words_are_reported(tmp_path):
 def test_a_run_does_not_go_on_with_other_data(tmp_path, name, expected):
     write(tmp_path)
     files = [tmp_path / "prepared" / name for name in ("subwords.model", "records.tsv")]
-    run_folder.check_data(tmp_path, *files)
+    SavedRun.open(tmp_path).check_data(*files)
     (tmp_path / "prepared" / name).write_bytes(b"of another corpus")
     with pytest.raises(ValueError, match=f"{expected}.*`model_dir`"):
-        run_folder.check_data(tmp_path, *files)
+        SavedRun.open(tmp_path).check_data(*files)
 
 
 @pytest.mark.parametrize("sources", [["d_ff"], {"d_ff": 3}, {"d_ff": "\x1b[2J"}, {"d_ff": "a\nb"}], ids=str)
@@ -143,7 +151,7 @@ def test_sources_that_are_no_plain_text_are_refused(tmp_path, sources):
     write(tmp_path)
     rewrite(tmp_path, lambda written: written.update(sources=sources))
     with pytest.raises(ValueError, match="Expected 'sources' in .*config.json"):
-        run_folder.read(tmp_path)
+        _ = SavedRun.open(tmp_path).options
 
 
 def test_a_folder_that_holds_something_else_is_reported(tmp_path):
@@ -161,7 +169,7 @@ def test_a_folder_that_holds_something_else_is_reported(tmp_path):
         (
             export_folder.check,
             run,
-            "Expected a folder for exports. Received: {}, which holds a run. Give another `export_dir`.",
+            "{} holds a run, and cannot hold exports. Give another `export_dir`.",
         ),
         (
             lambda path: files.check_new(path, "export_dir"),
@@ -184,4 +192,44 @@ def test_a_folder_of_the_run_that_is_none_is_reported(tmp_path, name, make):
     with pytest.raises(
         NotADirectoryError, match=f"^{tmp_path}/{name} is not a folder. Move it away, or give another `model_dir`."
     ):
-        run_folder.check_before_writing(tmp_path)
+        saved_run.check_before_writing(tmp_path)
+
+
+# How often a program reads it.
+
+# Runs a program, and writes a dot to a file whenever it opens another one.
+COUNTING = """
+import os, runpy, sys
+counts, path = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT), sys.argv[2]
+def count(event, arguments):
+    if event == "open" and isinstance(arguments[0], str) and arguments[0] == path:
+        os.write(counts, b".")
+sys.addaudithook(count)
+sys.argv = sys.argv[3:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("program", "flags"),
+    [
+        ("translate", ["--model_dir={run}", "--input={text}", "--n_best=1"]),
+        ("evaluate", ["--model_dir={run}", "--source={text}", "--reference={text}"]),
+        ("attention", ["--model_dir={run}", "--input={text}", "--output={out}"]),
+        ("export", ["--model_dir={run}", "--export_dir={out}"]),
+        ("export", ["--model_dir={run}", "--export_dir={out}", "--format=ctranslate2"]),
+        ("compare", ["--reference={text}", "--source={text}", "--randomization_trials=0", "{text}", "{run}"]),
+    ],
+    ids=["translate", "evaluate", "attention", "export", "export to CTranslate2", "compare"],
+)
+def test_a_program_reads_the_options_of_a_run_once(tmp_path, program, flags):
+    """Story: an export opened them 26 times, and what it read first and last could be of two runs."""
+    run, text = shutil.copytree(RUN_1, tmp_path / "run"), tmp_path / "text"
+    text.write_text("two hundred and seven\n")
+    places = {"run": run, "text": text, "out": tmp_path / "out"}
+    command = [sys.executable, "-c", COUNTING, tmp_path / "counts", run / "config.json"]
+    command += [ROOT.parent / "tools" / f"{program}.py", *(flag.format(**places) for flag in flags)]
+    result = programs.run(command, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT.parent)})
+    assert result.returncode == 0, result.stderr.decode()
+    assert (tmp_path / "counts").read_text() == "."

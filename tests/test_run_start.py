@@ -14,13 +14,14 @@ import pytest
 from test_run_folder import OPTIONS, ROOT, rewrite, write
 
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from t2t_keras.runs import checkpoint, data_folder, export_folder, run_folder, run_options, run_start
+from t2t_keras.runs import checkpoint, data_folder, export_folder, run_options, run_start
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import files
 
 
 def changes(model_dir: pathlib.Path, given: dict, data_dir: str = "") -> str:
     """What is said when a run is started again with these options."""
-    return run_start.changes(model_dir, run_folder.read(model_dir), run_start.resolve(model_dir, given, data_dir))
+    return run_start.changes(model_dir, SavedRun.open(model_dir).options, run_start.resolve(model_dir, given, data_dir))
 
 
 # Resuming.
@@ -94,7 +95,7 @@ def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path, monk
     monkeypatch.setattr(checkpoint, "identity", lambda parent, which: {})
     options = run_options.Options(**groups, data_dir="/data/x")
     write(tmp_path, options)
-    assert run_folder.read(tmp_path) == options
+    assert SavedRun.open(tmp_path).options == options
     # Of the data the folder is enough; `training.run.train` takes the text's names from the run if that is gone.
     assert run_start.resolve(tmp_path, {}) == dataclasses.replace(options, data=DataConfig())
     assert run_start.resolve(tmp_path, {"max_length": 99}).data == dataclasses.replace(options.data, max_length=99)
@@ -249,12 +250,12 @@ def test_the_table_of_options_shows_where_each_value_comes_from(tmp_path):
     subwords, records = tmp_path / "s", tmp_path / "r"
     subwords.write_bytes(b"s")
     records.write_bytes(b"r")
-    run_folder.write(tmp_path, first, subwords, records)
+    SavedRun.write(tmp_path, first, subwords, records)
     again = run_start.resolve(tmp_path, {"alpha": 0.4}, sources={"alpha": "command line"})
     assert (again.sources["d_ff"], again.sources["num_heads"]) == ("run: flagfile small", "run: default")
     assert again.sources["alpha"] == "command line"
     assert re.search(r"\| d_ff +\| 100 +\| run: flagfile small \|", again.table())
-    run_folder.write(tmp_path, again, subwords, records)
+    SavedRun.write(tmp_path, again, subwords, records)
     third = run_start.resolve(tmp_path, {})
     assert (third.sources["d_ff"], third.sources["alpha"]) == ("run: flagfile small", "run: command line")
 
@@ -290,7 +291,7 @@ def test_a_resumed_run_keeps_the_options_of_its_data_folder(tmp_path, given):
     folder, run = prepared(tmp_path / "data"), tmp_path / "run"
     (tmp_path / "some").write_text("")
     run.mkdir()
-    run_folder.write(run, run_start.resolve(run, {}, str(folder)), tmp_path / "some", tmp_path / "some")
+    SavedRun.write(run, run_start.resolve(run, {}, str(folder)), tmp_path / "some", tmp_path / "some")
     name, value = next(iter(given.items()))
     with pytest.raises(
         ValueError, match=f"with which {folder} was prepared. Received: {name}={value}. Leave out what differs"
@@ -389,7 +390,7 @@ def test_the_folder_of_a_run_is_none_for_data(tmp_path):
     (run / files.DATA).mkdir(exist_ok=True)
     (run / files.DATA / data_folder.CORPUS).write_text("{}")
     assert refused(run) == f"{received} The data of the run are in {run / 'data'}."
-    (run / run_folder.CONFIG).unlink()  # The checkpoints are left.
+    (run / files.CONFIG).unlink()  # The checkpoints are left.
     assert refused(run).startswith(received)
 
 

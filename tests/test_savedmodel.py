@@ -16,10 +16,10 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
-from t2t_keras.config import DataConfig, DecodeConfig, TrainConfig
+from t2t_keras.config import DecodeConfig
 from t2t_keras.decoding import sub_batches
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.runs import run_folder
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import savedmodel
 from t2t_keras.serving.signatures import Signatures
 from t2t_keras.system import files
@@ -84,13 +84,12 @@ def contents(folder: pathlib.Path) -> set[str]:
 def test_an_export_names_the_best_validation_of_its_run(monkeypatch, tmp_path, step, expected):
     """A state has the loss times -1: the highest is the best."""
     monkeypatch.setattr(
-        savedmodel, "load_with_states", lambda *_: (None, [{"best": -1.5, "best_step": step, "step": 9}])
+        savedmodel, "load_with_states", lambda _: (None, [{"best": -1.5, "best_step": step, "step": 9}])
     )
-    groups = {"train": TrainConfig(best_metric="loss"), "data": DataConfig(source_tag="<a>,<b>" if step else "")}
-    monkeypatch.setattr(run_folder, "groups", lambda _, name: (groups[name],))
-    monkeypatch.setattr(run_folder, "architecture_of", lambda _: "transformer")
+    data = {"train_source": "a,b", "train_target": "a,b", "source_tag": "<a>,<b>"} if step else {}
+    run = SavedRun(tmp_path, {"model": {}, "train": {"best_metric": "loss"}, "data": data})
     monkeypatch.setattr(savedmodel, "export", lambda translator, folder, about: about)
-    found = savedmodel.export_run(tmp_path, tmp_path, "best")
+    found = savedmodel.export_run(tmp_path, types.SimpleNamespace(runs=(run,), checkpoint="best"))
     tags = {"tags": ["<a>", "<b>"]} if step else {}
     assert (
         found == {"architecture": "transformer", "checkpoint": "best", "update": 9, "best_validation": expected} | tags

@@ -13,7 +13,7 @@ import tensorflow as tf
 from t2t_keras.config import BOS, EOS, DecodeConfig
 from t2t_keras.decoding import constraints as lexical
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.serving import signatures
+from t2t_keras.serving import protocol, signatures
 from t2t_keras.serving.requests import translate_requests
 from t2t_keras.serving.signatures import Signatures
 from t2t_keras.text.phrases import MAX_PHRASES, Request
@@ -317,7 +317,7 @@ def test_alignments_are_those_of_the_model(service):
 @pytest.mark.medium
 def test_alignments_of_long_sentences_are_refused_in_their_row(translator, monkeypatch):
     """They have as many numbers as source times translation: 1,074 by 1,024 for each of W, if nothing were refused."""
-    assert (signatures.MAX_ALIGNED, signatures.MAX_ALIGNMENTS, signatures.MAX_DRAWS) == (256, 2**27, 1000)
+    assert (signatures.MAX_ALIGNED, signatures.MAX_ALIGNMENTS, protocol.MAX_DRAWS) == (256, 2**27, 1000)
     monkeypatch.setattr(signatures, "MAX_ALIGNED", 8)
     service = Signatures(translator)
     short, longer, long = "one", 8 * "{", stand_in.sentences(1)[0]
@@ -601,7 +601,7 @@ def test_the_score_of_a_sample_is_the_log_softmax_of_the_model(service):
     inputs = {
         name: tf.constant([options.get(name, SAMPLE_DEFAULTS[name])], dtype) for name, dtype in SAMPLE_DTYPES.items()
     }
-    sequences, _ = translator.draw(source, weights=translator.weights, **inputs)
+    sequences, _ = translator.draw(source, scope=translator.scope, **inputs)
     for text, score, target in zip(found["text"][0], found["score"][0], sequences[0].to_list(), strict=True):
         assert text == translator.tokenizer.detokenize(tf.ragged.constant([target], tf.int32)).numpy()[0]
         assert score == pytest.approx(

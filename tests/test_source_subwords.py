@@ -25,7 +25,8 @@ from t2t_keras.decoding.reranking import reranked
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation.perplexity import perplexity
 from t2t_keras.reporting.attention import attention_of
-from t2t_keras.runs import checkpoint, data_folder, registry, run_folder, run_options, run_start
+from t2t_keras.runs import checkpoint, data_folder, registry, run_options, run_start
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import savedmodel
 from t2t_keras.serving.signatures import Signatures
 from t2t_keras.text import vocabulary
@@ -223,10 +224,10 @@ def test_a_run_does_not_do_without_one_of_its_files_nor_with_another(folder, tmp
 @pytest.mark.medium
 def test_a_run_does_not_go_on_with_other_sub_words_of_the_source(folder):
     subwords, records = folder / "data" / "subwords.model", folder / "data" / "train" / shards.RECORDS
-    run_folder.check_data(folder, subwords, records, folder / "subwords.source.model")
+    SavedRun.open(folder).check_data(subwords, records, folder / "subwords.source.model")
     for other in (None, subwords):
         with pytest.raises(ValueError, match="holds a model with other sub-words"):
-            run_folder.check_data(folder, subwords, records, other)
+            SavedRun.open(folder).check_data(subwords, records, other)
 
 
 @pytest.mark.medium

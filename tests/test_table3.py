@@ -23,7 +23,8 @@ from tensorboard.plugins.hparams import metadata
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, paper
 from t2t_keras.experiments import series, table3, table3_report
 from t2t_keras.experiments.table3_report import Result
-from t2t_keras.runs import run_folder, run_options
+from t2t_keras.runs import run_options
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.training import run
 from t2t_keras.training.interruption import StoppedError
 from t2t_keras.training.loop import NotFiniteError
@@ -152,7 +153,7 @@ def trained(monkeypatch):
             raise NotFiniteError("20 updates in a row were not finite.")
         model_dir.mkdir(parents=True, exist_ok=True)
         (model_dir / "some").write_text("")
-        run_folder.write(model_dir, options, model_dir / "some", model_dir / "some")
+        SavedRun.write(model_dir, options, model_dir / "some", model_dir / "some")
         rows.append(model_dir.name)
         return TrainState(step=options.train.train_steps, seconds=10800.0 if model_dir.name == "A1" else 3600.0)
 
@@ -447,7 +448,7 @@ def test_the_program_trains_scores_and_compares_rows(tmp_path):
     rows = {row["row"]: row for row in csv.DictReader((tmp_path / "table3.csv").open())}
     assert list(rows) == ["base", "D_ls0.2", "big"]
     for name, row in rows.items():
-        options = run_folder.read(tmp_path / name)
+        options = SavedRun.open(tmp_path / name).options
         assert int(row["parameters"]) == options.model.num_weights
         assert float(row["flops"]) > 0 and float(row["target_tokens_per_second"]) > 0 and float(row["perplexity"]) > 1
         expected = paper.table_3(name, 64, 6)

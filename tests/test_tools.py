@@ -27,7 +27,8 @@ from t2t_keras.data import builtin_corpus
 from t2t_keras.decoding.minimum_bayes_risk import mbr
 from t2t_keras.evaluation import comparison, comparison_report
 from t2t_keras.reporting import comparison_page, comparison_pictures, figures
-from t2t_keras.runs import checkpoint, run_folder
+from t2t_keras.runs import checkpoint
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.text import piece_file
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -74,10 +75,19 @@ ENVIRONMENT = {
 # in them.
 STAND_IN = """
 import runpy, sys, types
-names = ("decoding.loading", "decoding.translator", "evaluation.evaluate", "evaluation.perplexity")
-loading, translator, evaluation, perplexity = (types.ModuleType(f"t2t_keras.{{name}}") for name in names)
-sys.modules |= {{module.__name__: module for module in (loading, translator, evaluation, perplexity)}}
+names = ("decoding.loading", "decoding.translator", "evaluation.evaluate", "evaluation.perplexity", "serving.loaded")
+loading, translator, evaluation, perplexity, loaded = (types.ModuleType(f"t2t_keras.{{name}}") for name in names)
+sys.modules |= {{module.__name__: module for module in (loading, translator, evaluation, perplexity, loaded)}}
 perplexity.perplexity = evaluation.evaluate = None
+loading.load_with_states = lambda model: (loaded.load(model), [])
+
+def described(model):
+    import dataclasses
+    from t2t_keras.config import DecodeConfig
+    fields, usual = vars(model).items(), vars(DecodeConfig())
+    options = {{name: value for name, value in fields if name not in ("runs", "search") and value != ""}}
+    search = {{name: value for name, value in vars(model.search).items() if value != usual[name]}}
+    return {{"model_dir": [str(run.folder) for run in model.runs], **options, **search}}
 {}
 program = sys.argv.pop(1)
 sys.argv[0] = program
@@ -89,6 +99,7 @@ finally:
 SHOUTING = STAND_IN.format("""
 class Translator:
     config, limits = types.SimpleNamespace(beam_size=2, max_input=6), types.SimpleNamespace(batch_size=64)
+    fits = None
     def __call__(self, line):
         if line == "stop":
             raise ValueError("Told to stop.")
@@ -98,20 +109,14 @@ class Translator:
     def cut(self, line):
         return {"truncated": len(line) > self.config.max_input}
 
-class Signatures:
-    fits = None
-    def __init__(self, translator):
-        self.translator = translator
-
-def sampler(signatures, config):
+def sampler(model, config):
     texts = lambda line, number: [f"{line} {number} {draw} {config}" for draw in range(config.draws)]
     scores = [-0.5 - draw for draw in range(config.draws)]
-    return lambda line, number: {"text": texts(line, number), "score": scores, **signatures.translator.cut(line)}
+    return lambda line, number: {"text": texts(line, number), "score": scores, **model.cut(line)}
 
-for part in (Signatures, sampler):
-    module = types.ModuleType(f"t2t_keras.serving.{'signatures' if part is Signatures else 'requests'}")
-    setattr(module, part.__name__, part)
-    sys.modules[module.__name__] = module
+module = types.ModuleType("t2t_keras.serving.requests")
+module.sampler = sampler
+sys.modules[module.__name__] = module
 
 def translate_lines(translate, lines, *, batch_size, read_ahead, first):
     lines = iter(lines)
@@ -121,7 +126,7 @@ def translate_lines(translate, lines, *, batch_size, read_ahead, first):
             yield translate(line, *([] if first is None else [number]))
             number += 1
 
-loading.load, translator.translate_lines = lambda **model: Translator(), translate_lines
+loaded.load, translator.translate_lines = lambda model: Translator(), translate_lines
 """)
 
 
@@ -155,7 +160,7 @@ def with_checkpoint(folder: pathlib.Path) -> pathlib.Path:
     path.parent.mkdir()
     path.with_suffix(".json").touch()
     with path.open("wb") as file:  # It takes no space on the disk.
-        file.truncate(4 * run_folder.groups(folder, "model")[0].num_weights)
+        file.truncate(4 * SavedRun.open(folder).model.num_weights)
     return folder
 
 
@@ -331,7 +336,7 @@ class Translator:
     def __init__(self, **model):
         import os
         os.write(2, b"normalizer.cc(51) LOG(INFO) precompiled_charsmap is empty. use identity normalization.\\n")
-        self.model = model
+        self.model, self.translator = model, self
     def __call__(self, line):
         return {"text": f"{line} by the search", "score": -1.0, "truncated": False}
     def n_best(self, line):
@@ -349,7 +354,7 @@ def reranked(n_best, other, **options):
 reranking = types.ModuleType("t2t_keras.decoding.reranking")
 reranking.reranked = reranked
 sys.modules[reranking.__name__] = reranking
-loading.load = lambda folder=None, **model: Translator(folder=folder and folder.name, **model)
+loaded.load = lambda model: Translator(folder=model.folders[0].name, dtype=model.dtype)
 translator.translate_lines = lambda translate, lines, **sizes: map(translate, lines)
 """)
 
@@ -400,7 +405,6 @@ EVALUATING = OF_THREE.replace(
 evaluation.evaluate = lambda translator, sources, *references, translate, **options: (
     translate(sources), {"perplexity_is_of": translator.model["folder"]}
 )
-loading.load = lambda folder=None, model_dir=None, **model: Translator(folder=(folder or model_dir[0]).name, **model)
 program = """,
 )
 
@@ -464,17 +468,17 @@ def test_evaluating_chooses_translations_as_translating_does_and_says_how(of_thr
     [
         (
             ["--mbr=chrf", "--beam_size=1"],
-            "Expected a --beam_size of at least 2 with --mbr=chrf. Received: --beam_size=1.",
+            "--mbr=chrf needs a --beam_size of at least 2. Received: --beam_size=1.",
         ),
         (
             ["--rerank_with={}/second", "--beam_size=1"],
-            "Expected a --beam_size of at least 2 with --rerank_with={}/second.",
+            "--rerank_with={}/second needs a --beam_size of at least 2.",
         ),
-        (["--rerank_weight=2"], "Expected --rerank_with with --rerank_weight. Received none."),
-        (["--rerank_direction=backward"], "Expected --rerank_with with --rerank_direction."),
-        (["--rerank_with={}/second", "--rerank_weight=nan"], "Expected a finite --rerank_weight. Received: nan."),
-        (["--rerank_with={}/second", "--rerank_weight=inf"], "Expected a finite --rerank_weight."),
-        (["--rerank_with={}/gone"], "Expected the folder of a run as --rerank_with. Received: "),
+        (["--rerank_weight=2"], "--rerank_weight without --rerank_with would have no effect."),
+        (["--rerank_direction=backward"], "--rerank_direction without --rerank_with would have no effect."),
+        (["--rerank_with={}/second", "--rerank_weight=nan"], "--rerank_weight must be finite. Received: nan."),
+        (["--rerank_with={}/second", "--rerank_weight=inf"], "--rerank_weight must be finite."),
+        (["--rerank_with={}/gone"], "--rerank_with must be the folder of a run. Received: "),
     ],
     ids=str,
 )
@@ -774,7 +778,7 @@ def test_a_figure_that_is_not_finite_is_null_in_json(tmp_path):
     (tmp_path / "subwords.model").touch()
     (tmp_path / "text").write_text("one\n")
     code = """
-loading.load = lambda **model: types.SimpleNamespace(limits=types.SimpleNamespace(batch_size=64))
+loaded.load = lambda model: types.SimpleNamespace(limits=types.SimpleNamespace(batch_size=64), translator=None)
 evaluation.evaluate = lambda *arguments, **options: (["one"], {"bleu": 1.5, "chrf": float("inf"), "perplexity": float("nan")})
 """  # noqa: E501
     flags = [f"--model_dir={tmp_path}", f"--source={tmp_path}/text", f"--reference={tmp_path}/text", "--json"]
@@ -791,7 +795,7 @@ def test_evaluating_loads_the_model_that_it_reports_and_passes_on_what_was_asked
     for name in ("source", "hypothesis", "0", "1"):
         (tmp_path / name).write_text(f"{name} a\n{name} B\n")
     code = """
-loading.load = lambda **model: {**model, "model_dir": list(map(str, model["model_dir"]))}
+loaded.load = lambda model: types.SimpleNamespace(translator=described(model))
 evaluation.evaluate = lambda *arguments, translate, **options: (
     ["one", "two"], {"arguments": arguments, "options": options, "size": translate.args[0].asked.batch_size, "bleu_mean": 1.0}
 )
@@ -823,7 +827,7 @@ scores.compound_split_bleu = lambda *texts, **options: {"split": [*texts, option
     result = run_stand_in(STAND_IN.format(code), "evaluate", *flags)
     assert result.returncode == 0, result.stderr.decode()
     found = json.loads(result.stdout)
-    loaded = {"model_dir": [str(tmp_path)], "which": "best", "dtype": "bfloat16", "int8": True, **ALONE, **search}
+    loaded = {"model_dir": [str(tmp_path)], "checkpoint": "best", "dtype": "bfloat16", "int8": True, **ALONE, **search}
     if existing:
         loaded |= {"model_dir": [str(tmp_path)] * 2, "ensemble_weights": [1.0, 2.5]}
     of_model = found["perplexity"] if existing else found
@@ -860,8 +864,8 @@ scores.compound_split_bleu = lambda *texts, **options: {"split": [*texts, option
             ["--hypothesis={}/text", "--output=", "--max_input=9", "--extra_length=9", "--search_cores=1"],
             "Expected --extra_length, --max_input, --search_cores without --hypothesis, which is translated already.",
         ),
-        (["--rerank_weight=2"], "Expected --rerank_with with --rerank_weight. Received none."),
-        (["--rerank_with={}/gone"], "Expected the folder of a run as --rerank_with. Received: "),
+        (["--rerank_weight=2"], "--rerank_weight without --rerank_with would have no effect."),
+        (["--rerank_with={}/gone"], "--rerank_with must be the folder of a run. Received: "),
         (["--source="], "--source, or --hypothesis"),
     ],
     ids=str,
@@ -963,7 +967,7 @@ def test_a_system_may_have_more_files_than_fit_into_one_name(to_compare):
         (["first", "empty"], "empty is empty. Expected a sentence on each line."),
         (["first", "gone"], "No such file: 'gone'"),
         (["first", "folder"], "folder is not a model folder: it has no config.json."),
-        (["first", "run"], "Expected --source, which the run run translates. Received none."),
+        (["first", "run"], "Give --source: the text that run translates."),
         (["first", "second", "--html=gone/page.html"], "gone/page.html cannot be written"),
         (["first", "second", "--picture=gone/lengths.png"], "gone/lengths.png cannot be written"),
         (
@@ -1000,8 +1004,8 @@ def test_what_cannot_be_compared_is_reported_at_once(to_compare, tmp_path, flags
             "damaged",
             "float32 weights in wrong/checkpoints/step-000000001.npz. Received 0 bytes: damaged, or of another model.",
         ),
-        ("bert", "Expected a run that translates. Received: wrong, whose architecture is bert."),
-        ("classifier", "Expected a run that translates. Received: wrong, whose architecture is classifier."),
+        ("bert", "wrong does not translate: its architecture is bert."),
+        ("classifier", "wrong does not translate: its architecture is classifier."),
         (
             "multilingual",
             "wrong: Expected `target_language`, one of the 2 languages of the model, such as eng_Latn, deu_Latn. "
@@ -1062,13 +1066,13 @@ def test_runs_are_translated_and_compared_in_the_place_that_they_have(tmp_path):
 import os
 class Model:
     limits, config = types.SimpleNamespace(batch_size=7), types.SimpleNamespace(max_input=2)
-    def __init__(self, model_dir, which, dtype, int8):
-        self.end = model_dir[0].name
+    def __init__(self, model):
+        self.end, self.translator = model.folders[0].name, self
         print("load", self.end, os.environ.get("TF_ENABLE_ONEDNN_OPTS"), os.environ["TF_NUM_INTRAOP_THREADS"], file=sys.stderr)
-        assert (which, dtype, int8) == ("average", "float32", False)
+        assert (model.checkpoint, model.dtype, model.int8) == ("average", "float32", False)
     def __call__(self, line):
         return {"text": f"{line} {self.end}", "truncated": line == "two" and self.end == "wide"}
-loading.load = Model
+loaded.load = Model
 def translate_lines(model, lines, *, batch_size, **options):
     assert batch_size == 7
     return map(model, lines)
@@ -1130,7 +1134,7 @@ def test_an_export_translates_as_the_program_does(trained, tmp_path, weights, ve
     assert texts == expected.stdout.decode().split("\n")[:-1]
     if weights == "float32":
         assert tool("translate", f"--model_dir={tmp_path}", stdin=b"\n".join(lines)).stdout == expected.stdout
-        assert "they are fixed. Received: --alpha." in complaint(
+        assert "are fixed. Received: --alpha=1.0." in complaint(
             tool("translate", f"--model_dir={tmp_path}", "--alpha=1")
         )
     assert np.isfinite(found["score"]).all() and len(texts) == len(lines)
@@ -1142,7 +1146,7 @@ def test_an_export_translates_as_the_program_does(trained, tmp_path, weights, ve
         (["--format=ctranslate2", "--int8"], "--quantization"),
         (["--format=ctranslate2", "--dtype=bfloat16"], "--quantization"),
         (["--quantization=int8"], "--format=ctranslate2"),
-        (["--format=huggingface", "--dtype=bfloat16"], "no --dtype"),
+        (["--format=huggingface", "--dtype=bfloat16"], "--dtype and --int8 do not apply"),
         (["--scores=x"], "--format=huggingface"),
         (["--export_dir=gs://bucket/x"], "local folder"),
         (["--export_dir="], "Expected a folder as --export_dir. Received none."),
@@ -1159,7 +1163,7 @@ def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags,
         (
             "export",
             ["--model_dir={0}/run", "--export_dir={0}/run"],
-            "Expected a folder for exports. Received: {0}/run, which holds a run.",
+            "{0}/run holds a run, and cannot hold exports.",
         ),
         (
             "export",
@@ -1169,7 +1173,7 @@ def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags,
         (
             "classify",
             ["--model_dir={0}/run", "--export_dir={0}/run"],
-            "Expected a folder for exports. Received: {0}/run, which holds a run.",
+            "{0}/run holds a run, and cannot hold exports.",
         ),
         ("prepare", ["--data_dir={0}", "--dataset=builtin"], "{0} holds files and no prepared data."),
         (
@@ -1339,45 +1343,45 @@ def test_a_wrong_option_is_reported_in_one_line_and_at_once(tmp_path, name, flag
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (["--n_best=3"], "Expected --n_best of at most --beam_size, 2. Received: --n_best=3."),
+        (["--n_best=3"], "--n_best must be at most --beam_size, 2. Received: --n_best=3."),
         (["--n_best=3", "--beam_size=1"], "--beam_size, 1."),
         (
             ["--sample", "--n_best=2"],
-            "Expected --sample without options of beam search. Received: --n_best. --draws gives several.",
+            "--n_best: options of the search do not apply to --sample. --draws gives several translations.",
         ),
         (
             ["--sample", "--alpha=1", "--diversity=1", "--beam_size=3"],
-            "Received: --beam_size, --alpha, --diversity. --draws",
+            "--beam_size, --alpha, --diversity: options of the search",
         ),
-        (["--sample", "--mbr=chrf"], "Expected a --draws of at least 2 with --mbr=chrf. Received: --draws=1."),
+        (["--sample", "--mbr=chrf"], "--mbr=chrf needs a --draws of at least 2. Received: --draws=1."),
         (
             ["--sample", "--draws=9", "--mbr=chrf", "--rerank_with=x"],
-            "Expected one of --mbr=chrf and --rerank_with=x with --sample. Received both.",
+            "With --sample, give one of --mbr=chrf and --rerank_with=x.",
         ),
         (
             ["--sample", "--jsonl", "--terms=x"],
-            "Expected --sample without options of beam search. Received: --jsonl, --terms. --draws",
+            "--jsonl, --terms: options of the search do not apply to --sample.",
         ),
         (
             ["--jsonl", "--mbr=chrf"],
-            "Expected --jsonl without --mbr=chrf, which may choose translations without a phrase.",
+            "--jsonl cannot be combined with --mbr=chrf, which may choose translations without a phrase.",
         ),
         (
             ["--terms=x", "--keep_patterns=tags", "--rerank_with=y"],
-            "Expected --terms and --keep_patterns without --rerank_with=y, which",
+            "--terms and --keep_patterns cannot be combined with --rerank_with=y, which",
         ),
         (
             ["--terms=x", "--diverse_groups=2"],
-            "Expected one group of beams with --terms. Received: --diverse_groups=2.",
+            "--terms needs one group of beams. Received: --diverse_groups=2.",
         ),
-        (["--sample", "--keep_patterns=tags"], "Received: --keep_patterns. --draws"),
+        (["--sample", "--keep_patterns=tags"], "--keep_patterns: options of the search do not apply to --sample."),
         (
             ["--keep_patterns=tag"],
             "--keep_patterns: expected names among braces, printf, tags, urls, emails, and regular expressions",
         ),
         (
             ["--draws=5", "--seed=2"],
-            "Expected --sample with the options of sampling. Received: --draws, --seed without it.",
+            "--draws, --seed without --sample would have no effect.",
         ),
         (["--sample", "--top_p=0"], "Expected a probability in (0, 1]. Received: --top_p=0.0."),
         (
@@ -1532,12 +1536,18 @@ def preparing(prepare, write=None):
     module("data.prepare", Preparation=SimpleNamespace(of=preparation), write=write)
 
 model = SimpleNamespace(config=SimpleNamespace(beam_size=9), model=None)
-loading.load = lambda **options: told("load", **options) or model
+
+def fields(asked):
+    sample = asked.sample and dataclasses.asdict(asked.sample)
+    options = {name: getattr(asked, name) for name in asked.__dataclass_fields__}
+    return options | {"model": described(asked.model), "sample": sample}
+
+loaded.load = lambda run: told("load", **described(run)) or model
 """
 OF_MODEL = ["--model_dir={0}", "--checkpoint=best", "--dtype=bfloat16", "--int8", "--beam_size=3", "--alpha=0.5"]
 LOADED = {
     "model_dir": ["{0}"],
-    "which": "best",
+    "checkpoint": "best",
     "dtype": "bfloat16",
     "int8": True,
     **ALONE,
@@ -1555,7 +1565,8 @@ CALLS = {
         [["load", ENSEMBLE], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096, "first": None}]],
     ),
     "translate ": (
-        "module('beam', translate_files=lambda asked, *given, **options: told(dataclasses.asdict(asked), *given, "
+        "import t2t_keras.beam.runner_error\n"
+        "module('beam', translate_files=lambda asked, *given, **options: told(fields(asked), *given, "
         "**options))",
         [
             *OF_MODEL, "--batch_size=7", "--n_best=2", "--terms={0}/terms.tsv", "--keep_patterns=tags", "--jsonl"
@@ -1572,7 +1583,8 @@ CALLS = {
         ],
     ),
     "translate  ": (
-        "module('beam', translate_files=lambda asked, *given, **options: told(dataclasses.asdict(asked), *given, "
+        "import t2t_keras.beam.runner_error\n"
+        "module('beam', translate_files=lambda asked, *given, **options: told(fields(asked), *given, "
         "**options))",
         [
             "--model_dir={0}", "--sample", "--draws=3", "--seed=4", "--mbr=chrf", "--beam_runner=DirectRunner",
@@ -1580,7 +1592,7 @@ CALLS = {
         ],
         [
             [
-                {"model": {"model_dir": ["{0}"], "which": "average", "dtype": "float32", "int8": False, **ALONE}, "n_best": 0} | {"sample": {"draws": 3, "seed": 4, "temperature": 1.0, "top_k": 0, "top_p": 1.0}, "mbr": "chrf", "rerank_with": ""} | {"rerank_weight": 1.0, "rerank_direction": "forward", "jsonl": False, "terms": "", "keep_patterns": "", "batch_size": 0},  # noqa: E501
+                {"model": {"model_dir": ["{0}"], "checkpoint": "average", "dtype": "float32", "int8": False, **ALONE}, "n_best": 0} | {"sample": {"draws": 3, "seed": 4, "temperature": 1.0, "top_k": 0, "top_p": 1.0}, "mbr": "chrf", "rerank_with": ""} | {"rerank_weight": 1.0, "rerank_direction": "forward", "jsonl": False, "terms": "", "keep_patterns": "", "batch_size": 0},  # noqa: E501
                 *("a", "b", {"runner": "DirectRunner", "options": ""}),
             ]
         ],
@@ -1592,33 +1604,34 @@ CALLS = {
         [["load", LOADED], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096}]],
     ),
     "export": (
-        "module('export.savedmodel', export_run=lambda *folder, **options: told('export', *folder, **options))\n"
-        "module('export.ctranslate2_format')",
+        "module('serving.savedmodel', export_run=lambda folder, run: told('export', folder, **described(run)))\n"
+        "module('serving.ctranslate2_format')",
         [*OF_ENSEMBLE, "--export_dir={0}/out"],
         [["export", "{0}/out", ENSEMBLE]],
     ),
     "export ": (
-        "module('export.savedmodel')\n"
-        "module('export.ctranslate2_format', write=lambda found, *others: told('write', found is model, *others))",
+        "module('serving.savedmodel')\n"
+        "module('serving.ctranslate2_format', write=lambda found, *others: told('write', found is model, *others))",
         [
             "--model_dir={0}", "--checkpoint=2", "--format=ctranslate2", "--quantization=int8_float32",
             "--export_dir={0}/out"
         ],
         [
-            ["load", {"model_dir": ["{0}"], "which": "2", "dtype": "float32", "int8": False, **ALONE}],
+            ["load", {"model_dir": ["{0}"], "checkpoint": "2", "dtype": "float32", "int8": False, **ALONE}],
             ["write", True, "{0}/out", "int8_float32", {}],
         ],
     ),
     "export  ": (
-        "module('interop.marian_export', export_marian=lambda *given, **options: told(*given, **options))",
+        "module('interop.marian_export', export_run=lambda run, folder, checkpoint, search, scores: "
+        "told(run.folder, folder, checkpoint, search.alpha, scores))",
         [
             "--model_dir={0}", "--checkpoint=2", "--format=huggingface", "--scores=a.json,b.json", "--alpha=0.5",
             "--export_dir={0}/out"
         ],
-        [["{0}", "{0}/out", "2", {"scores": ["a.json", "b.json"], "alpha": 0.5}]],
+        [["{0}", "{0}/out", "2", 0.5, ["a.json", "b.json"], {}]],
     ),
     "client": (
-        "from t2t_keras import client\n"
+        "from t2t_keras.serving import client\n"
         "client.connect = lambda model: told('connect', *dataclasses.astuple(model)) or 'predict'\n"
         "client.retrying = lambda *given: told('retrying', *given) or 'again'\n"
         "client.translate_lines = lambda predict, lines, search, **sizes: told(predict, *dataclasses.astuple(search), "
@@ -1635,7 +1648,7 @@ CALLS = {
         ],
     ),
     "client ": (
-        "from t2t_keras import client\n"
+        "from t2t_keras.serving import client\n"
         "client.connect = lambda model: None\n"
         "client.translate_lines = lambda predict, lines, search, **sizes: (told(dataclasses.asdict(line), search) or "
         "{'text': ['é'], 'score': [-1.5], 'constraints_met': [True], 'truncated': False} for line in lines)",
@@ -1655,7 +1668,8 @@ CALLS = {
         [["{0}/run", "{0}/no/data", 77, {"strategy": [3, 9], "dry_run": True}]],
     ),
     "pretrain": (
-        "module('experiments.masked_words', evaluate=lambda *given: told(*given) or {}, table=lambda found: 'a table')",
+        "module('experiments.masked_words', evaluate=lambda run, *given: told(run.folder, *given) or {}, "
+        "table=lambda found: 'a table')",
         [
             "--model_dir={0}", "--evaluate=test", "--draws=3", "--checkpoint=best", "--data_dir={0}/data",
             "--damaged_records=skip"
@@ -1673,19 +1687,19 @@ CALLS = {
         for name, architecture, more in (("pretrain", "bert", []), ("classify", "classifier", ["--labels=a,b"]))
     },
     "classify": (
-        "module('export.classifier', export=lambda *given: told('export', *given))",
+        "module('serving.classifier', export=lambda folder, run, *given: told('export', folder, run.folder, *given))",
         ["--model_dir={0}", "--export_dir={0}/out", "--checkpoint=best"],
         [["export", "{0}/out", "{0}", "best", {}]],
     ),
     "classify  ": (
         "model = SimpleNamespace(predict=lambda lines, batch_size: told(list(lines)) or [])\n"
-        "module('export.classifier', load=lambda *given: told('load', *given) or (model, {}))",
+        "module('serving.classifier', load=lambda run, *given: told('load', run.folder, *given) or (model, {}))",
         ["--model_dir={0}", "--predict", "--checkpoint=best"],
         [["load", "{0}", "best", {}], [["one"], {}]],
     ),
     "classify   ": (
         "model = SimpleNamespace(predict=lambda lines, batch_size: told(list(lines)) or [])\n"
-        "module('export.classifier', load=lambda *given: (model, {}))",
+        "module('serving.classifier', load=lambda *given: (model, {}))",
         ["--model_dir=~", "--predict", "--input={0}/text"],
         [[["two"], {}]],
     ),
@@ -1729,8 +1743,8 @@ CALLS = {
     ),
     "filter": (
         "module('data.corpora', check_texts=lambda texts: told('texts', texts))\n"
-        "module('data.filtering', check=lambda config, folder: told('check', config.min_letters, folder), table=lambda "
-        "summary: summary,\n"
+        "module('filtering.filtering', check=lambda config, folder: told('check', config.min_letters, folder), "
+        "table=lambda summary: summary,\n"
         "    load_scores=lambda folders: told('load', folders) or 'scores',\n"
         "    filter_text=lambda source, target, folder, config, scores, number, progress: told(source, target, folder, "
         "config.min_letters, scores, number))",
@@ -1748,9 +1762,9 @@ CALLS = {
     ),
     "filter ": (
         "module('data.corpora', check_texts=lambda texts: None)\n"
-        "module('data.filtering', check=lambda *given: None, table=lambda summary: summary, load_scores=lambda "
+        "module('filtering.filtering', check=lambda *given: None, table=lambda summary: summary, load_scores=lambda "
         "folders: folders)\n"
-        "module('data.beam_filtering', filter_text=lambda source, target, folder, config, load_scores, **options: "
+        "module('beam.beam_filtering', filter_text=lambda source, target, folder, config, load_scores, **options: "
         "told(source, target, folder, config.min_letters, load_scores(), **options))",
         [
             "--source=a", "--target=b", "--output_dir={0}/out", "--forward_run={0}", "--backward_run={0}/../{0.name}",
@@ -1775,7 +1789,7 @@ CALLS = {
     ),
     **{
         f"attention{' ' * number}": (
-            "loading.load = lambda **options: model\n"
+            "loaded.load = lambda run: model\n"
             "module('reporting.attention', check_attention=lambda model: None, attention_of=lambda model, *pair: "
             "None)\n"
             "module('reporting.attention_pictures', line_picture=lambda _, *of: of, heat_maps=lambda *of: None)\n"
@@ -1793,8 +1807,7 @@ CALLS = {
     },
     **{
         f"demo{' ' * number}": (
-            "import t2t_keras\n"
-            "t2t_keras.load = lambda folder: told('load', folder) or 'model'\n"
+            "module('api', of_model=lambda model: told('load', *model.folders) or 'model')\n"
             "server = SimpleNamespace(port=5, serve_forever=lambda: told('for ever'))\n"
             "module('serving.demo', LOOPBACK=('localhost', '127.0.0.1'),  from_translator=lambda loaded: lambda "
             "*given: told(loaded, *given), warm_up=lambda translate, n_best: told('warm', n_best), Demo=lambda "
@@ -1802,7 +1815,7 @@ CALLS = {
             "server)",
             [f"--model_dir={folders}", "--n_best=3", "--host=0.0.0.0", "--port=81"],
             [
-                ["load", loaded, {}],
+                ["load", *loaded, {}],
                 ["model", "a", "", 3, {}],
                 ["demo", {"title": title, "n_best": 3, "hosts": []}],
                 ["serve", "0.0.0.0", 81, {}],
@@ -1811,12 +1824,11 @@ CALLS = {
             ],
         )
         for number, (folders, loaded, title) in enumerate(
-            (("{0}", "{0}", "{0.name}"), ("{0},{0}/.", ["{0}", "{0}"], "{0.name} + {0.name}"))
+            (("{0}", ["{0}"], "{0.name}"), ("{0},{0}/.", ["{0}", "{0}"], "{0.name} + {0.name}"))
         )
     },
     "demo   ": (
-        "import t2t_keras\n"
-        "t2t_keras.load = lambda folder: 'model'\n"
+        "module('api', of_model=lambda model: 'model')\n"
         "module('serving.demo', LOOPBACK=('localhost', '[::1]'), from_translator=lambda loaded: lambda *given: None,"
         " warm_up=lambda *given: None, Demo=lambda translate, title, n_best, hosts: told(hosts),"
         " serve=lambda demo, *where: told(*where) or SimpleNamespace(port=5, serve_forever=lambda: None))",
@@ -1824,7 +1836,7 @@ CALLS = {
         [[["localhost", "[::1]"], {}], ["::1", 8000, {}]],
     ),
     "demo  ": (
-        "from t2t_keras import client\n"
+        "from t2t_keras.serving import client\n"
         "client.connect = lambda model: [model.server, model.name]\n"
         "server = SimpleNamespace(port=5, serve_forever=lambda: None)\n"
         "module('serving.demo', LOOPBACK=('localhost', '127.0.0.1'),  from_server=lambda predict: lambda *given: "
@@ -2001,12 +2013,13 @@ LABELLING = STAND_IN.format(
     + """
 import collections, itertools
 from t2t_keras.evaluation import bag_of_words
+from t2t_keras.runs.saved_run import SavedRun
 Found = collections.namedtuple("Found", ["label", "probabilities"])
 def predict(lines, batch_size=0):
     while batch := list(itertools.islice(lines, batch_size or 100)):
         yield from (Found(line.split()[-1], {"a": 0.25, "b": 0.75}) for line in batch)
 model = SimpleNamespace(predict=lambda lines, **options: predict(iter(lines), **options))
-module("export.classifier", load=lambda *given: told(*given) or (model, {}))
+module("serving.classifier", load=lambda run, *given: told(run.folder, *given) or (model, {}))
 bag_of_words.accuracy = lambda known, texts: told(known, texts) or 0.625
 """
 )
@@ -2033,7 +2046,7 @@ def test_a_classifier_is_evaluated_beside_what_its_training_text_alone_tells(tmp
 
 def test_a_text_that_is_typed_is_classified_before_the_next(tmp_path):
     (tmp_path / "config.json").write_text(CONFIG)
-    quiet = LABELLING.replace("load=lambda *given: told(*given) or (model", "load=lambda *given: (model")
+    quiet = LABELLING.replace("told(run.folder, *given) or (model", "(model")
     classify = functools.partial(run_stand_in, quiet, "classify", f"--model_dir={tmp_path}", "--predict")
     programs.answers_what_is_typed(classify, "x b", b"b\ta=0.2500")
 

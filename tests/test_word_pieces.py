@@ -24,7 +24,8 @@ from t2t_keras.data import builtin_corpus, prepare
 from t2t_keras.decoding import loading
 from t2t_keras.evaluation import perplexity
 from t2t_keras.reporting import attention, embedding_projector
-from t2t_keras.runs import registry, run_folder
+from t2t_keras.runs import registry
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import ctranslate2_format, savedmodel
 from t2t_keras.text import vocabulary, word_pieces
 from t2t_keras.text.word_pieces import HEAD, WordPieces
@@ -238,7 +239,7 @@ def run(tmp_path_factory) -> pathlib.Path:
 
 @pytest.mark.medium
 def test_a_run_trains_and_draws_and_labels_its_embeddings_with_word_pieces(run):
-    subwords = WordPieces(*run_folder.read_subwords(run))
+    subwords = WordPieces(*SavedRun.open(run).subwords())
     assert subwords.vocab_size == MODEL.vocab_size
     labels = (run / "logs" / embedding_projector.FOLDER / embedding_projector.LABELS).read_text().splitlines()
     assert labels[FIRST + 1].split("\t")[0] == subwords.pieces[FIRST]
@@ -246,7 +247,7 @@ def test_a_run_trains_and_draws_and_labels_its_embeddings_with_word_pieces(run):
 
 @pytest.mark.medium
 def test_a_run_is_resumed_with_its_kind_of_sub_words_and_with_no_other(run):
-    assert run_folder.read(run).data.subwords == "wordpiece"
+    assert SavedRun.open(run).options.data.subwords == "wordpiece"
     with pytest.raises(
         ValueError, match="Expected subwords=wordpiece, with which .* was prepared. Received: subwords=bpe."
     ):

@@ -11,6 +11,7 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
+from t2t_keras.runs import run_options
 from t2t_keras.system.log import logger
 
 _KINDS, _FORMATS = ("encoder", "decoder", "cross"), ("png", "svg")
@@ -101,13 +102,11 @@ def _sentences() -> list[tuple[int, str, str | None]]:
 
 def draw() -> None:
     model = options.trained_model()
-    from t2t_keras.runs import run_folder, run_options
-
-    model_dir, *others = model["model_dir"]
-    if others:
-        raise ValueError(f"Expected one run, whose attention can be drawn. Received: {1 + len(others)}.")
-    (config,) = run_folder.groups(model_dir, "model")
-    if run_folder.architecture_of(model_dir) == run_options.TRANSFORMER:
+    if len(model.runs) > 1:
+        raise ValueError(f"Expected one run, whose attention can be drawn. Received: {len(model.runs)}.")
+    [run] = model.runs
+    config = run.model
+    if run.architecture == run_options.TRANSFORMER:
         number = dict(zip(_KINDS, (config.encoder_layers, config.decoder_layers, config.decoder_layers), strict=True))
         number_of_heads = config.num_heads
     else:  # What another architecture has is its alignment.
@@ -123,11 +122,10 @@ def draw() -> None:
     from t2t_keras.text import lines
 
     with program.without_noise():
-        from t2t_keras.decoding.loading import load
         from t2t_keras.reporting import attention_page, attention_pictures, figures
         from t2t_keras.reporting.attention import attention_of, check_attention
 
-        translator = load(**model)
+        translator = model.load()
         check_attention(translator.model)
     shown, pictures = [], 0
     # None: unless stderr is a terminal.

@@ -21,7 +21,8 @@ from t2t_keras.cli import flags as options
 from t2t_keras.cli import messages, program, training
 from t2t_keras.data import corpora
 from t2t_keras.evaluation import bag_of_words
-from t2t_keras.runs import export_folder, run_folder
+from t2t_keras.runs import export_folder
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.tasks import classification
 
 _EVALUATE = flags.DEFINE_string("evaluate", "", "Text with labels to classify, in place of training.")
@@ -88,7 +89,8 @@ def _read(names: str, skip_bad_lines: bool = False) -> list[tuple[str, ...]]:
 
 def _names(model_dir: pathlib.Path) -> list[str]:
     """Returns the names of the classes of the run in a folder, none if it has no such run."""
-    return getattr(run_folder.read(model_dir).model, "names", []) if run_folder.is_run(model_dir) else []
+    run = SavedRun.find(model_dir)
+    return getattr(run.model, "names", []) if run else []
 
 
 def train() -> None:
@@ -123,7 +125,8 @@ def train() -> None:
 def evaluate() -> None:
     texts = _read(_EVALUATE.value)
     known = _read(_BAG_OF_WORDS.value) if _BAG_OF_WORDS.value else []
-    names = getattr(run_folder.read(training.model_dir()).model, "names", [])
+    run = SavedRun.open(training.model_dir())
+    names = getattr(run.model, "names", [])
     if names and (strange := sorted({label for label, *_ in texts} - set(names))):
         raise ValueError(
             f"Expected labels of the run, {', '.join(names[:20])}, in `evaluate`. Received: {', '.join(strange[:20])}."
@@ -132,7 +135,7 @@ def evaluate() -> None:
     with program.without_noise():
         from t2t_keras.serving import classifier
 
-        model, _ = classifier.load(training.model_dir(), training.checkpoint())
+        model, _ = classifier.load(run, training.checkpoint(run))
     labels = [label for label, *_ in texts]
     found = [each.label for each in model.predict("\t".join(own) for _, *own in texts)]
     right = sum(one == two for one, two in zip(labels, found, strict=True))
@@ -152,6 +155,7 @@ def predict() -> None:
 
     from t2t_keras.text import lines
 
+    run = SavedRun.open(training.model_dir())
     with contextlib.ExitStack() as files:
         source = files.enter_context(lines.opened(_INPUT.value))
         target = files.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else sys.stdout.buffer
@@ -159,7 +163,7 @@ def predict() -> None:
         with program.without_noise():
             from t2t_keras.serving import classifier
 
-            model, _ = classifier.load(training.model_dir(), training.checkpoint())
+            model, _ = classifier.load(run, training.checkpoint(run))
         at_keyboard = program.at_keyboard(source)
         hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
         predictions = model.predict(lines.read_lines(source), batch_size=1 if at_keyboard else 0)
@@ -173,10 +177,11 @@ def predict() -> None:
 def export() -> None:
     export_dir = pathlib.Path(_EXPORT_DIR.value).expanduser()
     export_folder.check(export_dir)
+    run = SavedRun.open(training.model_dir())
     with program.without_noise():
         from t2t_keras.serving import classifier
 
-        classifier.export(export_dir, training.model_dir(), training.checkpoint())
+        classifier.export(export_dir, run, training.checkpoint(run))
 
 
 def classify() -> None:

@@ -17,10 +17,12 @@ from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 from t2t_keras.config import AVERAGE
 from t2t_keras.decoding import process_environment
-from t2t_keras.runs import checkpoint, registry, run_folder
+from t2t_keras.decoding.trained_model import TrainedModel
+from t2t_keras.runs import checkpoint
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving.line_translation import LineTranslation, LineTranslator
 from t2t_keras.system.log import logger, printable
-from t2t_keras.text import phrases, piece_file
+from t2t_keras.text import phrases
 
 _REFERENCE = flags.DEFINE_multi_string(
     "reference",
@@ -55,38 +57,32 @@ _PICTURE = flags.DEFINE_string(
 )
 
 
-def _checked(folder: pathlib.Path):
-    """Returns the options of the model of a run, once it is known to translate and to have a checkpoint and its
-    languages.
-    """
-    [model], architecture = run_folder.groups(folder, "model"), run_folder.architecture_of(folder)
-    if registry.task_of(architecture).name != "translation":
-        raise ValueError(f"Expected a run that translates. Received: {folder}, whose architecture is {architecture}.")
-    checkpoint.check_size(folder, AVERAGE, model.num_weights)
+def _opened(folder: pathlib.Path) -> TrainedModel:
+    """Opens a run with the options that it was trained with. It translates, and has a checkpoint and its languages."""
+    run = SavedRun.open(folder)
+    if run.task.name != "translation":
+        raise ValueError(f"{folder} does not translate: its architecture is {run.architecture}.")
+    checkpoint.check_size(folder, AVERAGE, run.model.num_weights)
     try:
-        piece_file.with_languages(run_folder.read_subwords(folder))
+        return TrainedModel((run,), run.search)
     except ValueError as error:
         raise ValueError(f"{folder}: {error} Translate with `python tools/translate.py`, and give the file.") from error
-    return model
 
 
-def _check_runs(folders: list[pathlib.Path]) -> None:
-    """Checks what can be known of runs without TensorFlow, before any translates, and sets the environment that it
-    decodes in.
-    """
-    models = [_checked(folder) for folder in folders]
+def _open(folders: dict[str, pathlib.Path]) -> dict[str, TrainedModel]:
+    """Opens runs, before any translates, and sets the environment that they decode in."""
+    models = {name: _opened(folder) for name, folder in folders.items()}
     if models and not _SOURCE.value:
-        raise ValueError(f"Expected --source, which the run {folders[0]} translates. Received none.")
+        raise ValueError(f"Give --source: the text that {next(iter(models))} translates.")
     if models:
-        process_environment.choose(models, "float32", int8=False)
+        runs = [run for model in models.values() for run in model.runs]
+        process_environment.choose([run.model for run in runs], "float32", int8=False)
+    return models
 
 
-def _load(folder: pathlib.Path) -> LineTranslator:
-    """Loads a run, as it was configured."""
+def _load(model: TrainedModel) -> LineTranslator:
     with program.without_noise():
-        return LineTranslation({"model_dir": [folder], "which": AVERAGE, "dtype": "float32", "int8": False}).load(
-            phrases.Terms({})
-        )
+        return LineTranslation(model).load(phrases.Terms({}))
 
 
 def _translate(name: str, by_line: LineTranslator, source: list[str]) -> list[str]:
@@ -110,8 +106,7 @@ def compare(operands: list[str]) -> None:
         )
     scores.require(tokenize=_TOKENIZE.value)
     picture_format = figures.format_of(pathlib.Path(_PICTURE.value)) if _PICTURE.value else ""
-    runs = {name: path for name in operands if os.path.isdir(path := pathlib.Path(name).expanduser())}
-    _check_runs(list(runs.values()))
+    runs = _open({name: path for name in operands if os.path.isdir(path := pathlib.Path(name).expanduser())})
     references = [(f"--reference={names}", names) for names in _REFERENCE.value]
     sources = [(f"--source={_SOURCE.value}", _SOURCE.value)] if _SOURCE.value else []
     outputs = [(name, name) for name in operands if name not in runs]
@@ -124,11 +119,11 @@ def compare(operands: list[str]) -> None:
             files.enter_context(lines.written_whole(name)) if name else None for name in (_HTML.value, _PICTURE.value)
         )
         translators = {}
-        for name, folder in runs.items():
-            by_line = _load(folder)
+        for name, model in runs.items():
+            by_line = _load(model)
             systems[name] = _translate(name, by_line, source)
             if page:  # Aligns later.
-                translators[name] = by_line.translator
+                translators[name] = by_line.model.translator
         found = comparison.compare(
             {name: systems[name] for name in operands},
             *texts[: len(references)],

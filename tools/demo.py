@@ -11,8 +11,7 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
-from t2t_keras.decoding import process_environment
-from t2t_keras.runs import export_folder, run_folder
+from t2t_keras.serving.saved_export import open_model
 
 _MODEL_DIR = flags.DEFINE_string(
     "model_dir", "", "A run's folder, or an export's; or those of several runs, separated by commas."
@@ -58,17 +57,13 @@ def demo() -> None:
         translate = page.from_server(client.connect(client.Model(_SERVER.value, _MODEL_NAME.value)))
     else:
         folders = options.run_folders(_MODEL_DIR.value)
-        if len(folders) == 1 and export_folder.export_in(folders[0]):
-            process_environment.choose_threads()
-        else:
-            process_environment.choose(
-                [run_folder.groups(folder, "model")[0] for folder in folders], "float32", int8=False
-            )
+        model = open_model(folders)
+        model.choose_environment()
         with program.without_noise():
-            import t2t_keras
+            from t2t_keras import api
 
             name = " + ".join(folder.resolve().name for folder in folders)
-            translate = page.from_translator(t2t_keras.load(folders if len(folders) > 1 else folders[0]))
+            translate = page.from_translator(api.of_model(model))
     host = _HOST.value.removeprefix("[").removesuffix("]")
     shown = f"[{host}]" if ":" in host else host
     hosts = page.LOOPBACK if shown in page.LOOPBACK else ()

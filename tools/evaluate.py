@@ -108,14 +108,16 @@ def run() -> None:
 
                 by_line = asked.load(asked.read_terms())
             if _HYPOTHESIS.value:
-                found["perplexity"] = perplexity(by_line.translator, sources, *references)
+                found["perplexity"] = perplexity(by_line.model.translator, sources, *references)
             else:
                 translate = functools.partial(_translated, by_line, output, until_translated)
-                hypotheses, found = evaluate(by_line.translator, sources, *references, **count, translate=translate)
-            found |= {"checkpoint": model["which"], "dtype": model["dtype"], "int8": model["int8"]}
-            if len(model["model_dir"]) > 1:
-                weights = model["ensemble_weights"] or [1.0] * len(model["model_dir"])
-                found |= {"ensemble_mean": model["ensemble_mean"], "ensemble_weights": ",".join(map(str, weights))}
+                hypotheses, found = evaluate(
+                    by_line.model.translator, sources, *references, **count, translate=translate
+                )
+            found |= {"checkpoint": model.checkpoint, "dtype": model.dtype, "int8": model.int8}
+            if len(model.runs) > 1:
+                weights = model.ensemble_weights or [1.0] * len(model.runs)
+                found |= {"ensemble_mean": model.ensemble_mean, "ensemble_weights": ",".join(map(str, weights))}
             if asked.mbr:
                 found["mbr"] = asked.mbr
             if asked.rerank_with:

@@ -10,6 +10,7 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
+from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.runs import export_folder
 from t2t_keras.system.files import check_new
 
@@ -49,44 +50,35 @@ def export() -> None:
         export_folder.check(export_dir)
     else:
         check_new(export_dir, "export_dir")
-    if _FORMAT.value != "savedmodel" and (model["dtype"] != "float32" or model["int8"]):
-        instead = "--quantization instead of" if _FORMAT.value == "ctranslate2" else "no"
-        received = f"--dtype={model['dtype']} --int8={model['int8']}"
-        raise ValueError(f"Expected {instead} --dtype and --int8 with --format={_FORMAT.value}. Received: {received}.")
+    if _FORMAT.value != "savedmodel" and (model.dtype != "float32" or model.int8):
+        advice = "Use --quantization." if _FORMAT.value == "ctranslate2" else "Leave them out."
+        raise ValueError(
+            f"--dtype and --int8 do not apply to --format={_FORMAT.value}. Received: --dtype={model.dtype} "
+            f"--int8={model.int8}. {advice}"
+        )
     for flag, needed in ((_QUANTIZATION, "ctranslate2"), (_SCORES, "huggingface")):
         if flag.value and _FORMAT.value != needed:
             raise ValueError(f"Expected --format={needed} with --{flag.name}. Received: --format={_FORMAT.value}.")
     if _FORMAT.value == "huggingface":
-        _export_for_transformers(export_dir, **model)
+        _export_for_transformers(export_dir, model)
         return
     with program.without_noise():
-        from t2t_keras.decoding.loading import load
         from t2t_keras.serving import ctranslate2_format, savedmodel
 
         if _FORMAT.value == "ctranslate2":
-            ctranslate2_format.write(load(**model), export_dir, _QUANTIZATION.value)
+            ctranslate2_format.write(model.load(), export_dir, _QUANTIZATION.value)
             print(f"Exported to {export_dir}. Its README.md explains how to use it.")
         else:
-            savedmodel.export_run(export_dir, **model)
+            savedmodel.export_run(export_dir, model)
 
 
-def _export_for_transformers(
-    export_dir: pathlib.Path,
-    *,
-    model_dir,
-    which: str,
-    dtype: str,
-    int8: bool,
-    ensemble_weights,
-    ensemble_mean: str,
-    **search,
-) -> None:
+def _export_for_transformers(export_dir: pathlib.Path, model: TrainedModel) -> None:
     """Exports without TensorFlow."""
-    from t2t_keras.interop.marian_export import export_marian
+    from t2t_keras.interop.marian_export import export_run
 
-    if len(model_dir) > 1:
-        raise ValueError(f"Expected one run with --format=huggingface. Received: {len(model_dir)}.")
-    export_marian(model_dir[0], export_dir, which, scores=_SCORES.value, **search)
+    if len(model.runs) > 1:
+        raise ValueError(f"--format=huggingface takes one run. Received: {len(model.runs)}.")
+    export_run(model.runs[0], export_dir, model.checkpoint, model.search, scores=_SCORES.value)
     print(f"Exported to {export_dir}. Its README.md is the model card.")
 
 

@@ -20,7 +20,7 @@ from t2t_keras.cli import flags as options
 from t2t_keras.config import FilterConfig
 from t2t_keras.data import corpora
 from t2t_keras.filtering import filtering
-from t2t_keras.runs import run_folder
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.log import logger
 
 _SOURCE = flags.DEFINE_string(
@@ -92,7 +92,7 @@ def filter_pairs() -> None:
         raise ValueError("Expected --forward_run and --backward_run with --max_cross_entropy. Received neither.")
     folders = [pathlib.Path(flag.value).expanduser().absolute() for flag in given]
     for folder in folders:
-        run_folder.groups(folder, "model")
+        _ = SavedRun.open(folder).model
     filtering.check(config, output_dir)
     runner = beam.given()
     corpora.check_texts([(_SOURCE.value, _TARGET.value)])

@@ -177,10 +177,9 @@ def _parses(target):
         import tqdm
 
         with program.without_noise():
-            from t2t_keras.decoding.loading import load
             from t2t_keras.parsing.parser import parse_lines
 
-            translator = load(**model)
+            translator = model.load()
         at_keyboard = program.at_keyboard(source)
         parses = parse_lines(
             translator,

@@ -17,7 +17,8 @@ from absl import flags
 from t2t_keras.cli import beam, program
 from t2t_keras.cli import flags as options
 from t2t_keras.data import corpora
-from t2t_keras.runs import data_folder, run_folder, run_options
+from t2t_keras.runs import data_folder, run_options
+from t2t_keras.system.files import SUBWORDS
 
 flags.DEFINE_string("data_dir", None, "Folder to prepare the data in.", required=True)
 _PROCESSES = flags.DEFINE_integer(
@@ -40,7 +41,7 @@ def prepare() -> None:
     run_options.check_text(chosen.groups, chosen.task)
     run_options.check_positions(chosen.groups, chosen.task)
     if (start := chosen.train.starts_from) and chosen.train.parent_subwords and not chosen.data.subwords_file:
-        path = pathlib.Path(start) / run_folder.SUBWORDS
+        path = pathlib.Path(start) / SUBWORDS
         raise ValueError(
             f"Expected the sub-words of {start}, which the run is to start from. Received none. Give "
             f"--subwords_file={path} and its --vocab_size, or leave out the run to prepare other sub-words."

@@ -15,6 +15,7 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import messages, program, training
+from t2t_keras.runs.saved_run import SavedRun
 
 _EVALUATE = flags.DEFINE_string(
     "evaluate", "", "Documents in which to predict masked words and next sentences, in place of training."
@@ -30,14 +31,13 @@ def evaluate() -> None:
         raise ValueError("Expected a file as --evaluate. Received none.")
     if others := [f"--{name}" for name in sorted(training.given() - {"data_dir", "damaged_records"})]:
         raise ValueError(f"Expected no options of training with --evaluate. Received: {', '.join(others)}.")
-    which, damaged_records = training.checkpoint(), options.given_run().get("damaged_records", "")
+    run, damaged_records = SavedRun.open(training.model_dir()), options.given_run().get("damaged_records", "")
+    checkpoint = training.checkpoint(run)
     with program.without_noise():
         from t2t_keras.experiments import masked_words
 
         data_dir = flags.FLAGS["data_dir"].value
-        found = masked_words.evaluate(
-            training.model_dir(), which, _EVALUATE.value, _DRAWS.value, data_dir, damaged_records
-        )
+        found = masked_words.evaluate(run, checkpoint, _EVALUATE.value, _DRAWS.value, data_dir, damaged_records)
     print(json.dumps(found) if _JSON.value else masked_words.table(found))
 
 

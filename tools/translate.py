@@ -83,12 +83,12 @@ def _asked() -> LineTranslation:
 
 def _on_beam(asked: LineTranslation, on_beam: dict[str, str]) -> None:
     if not (_INPUT.value and _OUTPUT.value):
-        received = f"--input={_INPUT.value}, --output={_OUTPUT.value}"
         raise ValueError(
-            f"Expected a pattern of files as --input and a folder as --output with --beam_runner. Received: {received}."
+            "--beam_runner needs a pattern of files as --input and a folder as --output. Received: "
+            f"--input={_INPUT.value}, --output={_OUTPUT.value}."
         )
     if _FLUSH.value:
-        raise ValueError("Expected --flush without --beam_runner, which translates files. Received both.")
+        raise ValueError("--flush does not apply to --beam_runner, which translates files.")
     with beam.quietly():
         with beam.importing():
             from t2t_keras.beam import translate_files

@@ -142,18 +142,14 @@ def matched(patterns: str) -> dict[str, dict]:
         if not _file_name(pattern).startswith("."):  # Then hidden files are left out, as by a shell.
             own = [each for each in own if not _file_name(each.path).startswith(".")]
         if not own:
-            raise ValueError(f"Expected patterns of files as `input`. Received: {pattern}, which matches none.")
+            raise ValueError(f"`input`: {pattern} matches no file.")
         for each in sorted(own, key=lambda each: each.path):
             name = _file_name(each.path).removesuffix(".gz")
             about = {"path": each.path, "bytes": each.size_in_bytes, "changed": each.last_updated_in_seconds}
             if found.setdefault(name, about) != about:
-                raise ValueError(
-                    f"Expected files of different names. Received: {found[name]['path']} and {each.path}. Rename one."
-                )
+                raise ValueError(f"{found[name]['path']} and {each.path} have the same name. Rename one.")
     if taken := sorted(found.keys() & {EXCHANGE, JOB, LOCK, *(f"{name}{PROBLEMS}" for name in found)}):
-        raise ValueError(
-            f"Expected files of other names than this program writes. Received: {', '.join(taken)}. Rename them."
-        )
+        raise ValueError(f"{', '.join(taken)}: this program writes files of these names. Rename yours.")
     return found
 
 
@@ -174,25 +170,19 @@ def begin(folder: Folder, asked: dict, inputs: dict[str, dict]) -> list[str]:
         try:
             begun = {name: dict(json.loads(content)[name]) for name in begun}
         except (ValueError, KeyError, TypeError):
-            raise ValueError(
-                f"Expected a {JOB} of this program. Received: {folder.output(JOB)}, another file. {advice}"
-            ) from None
+            raise ValueError(f"{folder.output(JOB)} was not written by translate.py. {advice}") from None
         if others := [name for name in begun["asked"] | asked if asked.get(name) != begun["asked"].get(name)]:
             raise ValueError(
-                f"Expected the options and the model that {folder.path} was begun with. Received others: "
-                f"{', '.join(others)}. {advice}"
+                f"{folder.path} was begun with other options or another model: {', '.join(others)} differ. {advice}"
             )
     present = [name for name in inputs if FileSystems.exists(folder.output(name))]
     if foreign := [name for name in present if name not in begun["inputs"]]:
         raise ValueError(
-            f"Expected a folder without files of these names. Received: {folder.path} with {', '.join(foreign)}. "
-            f"{advice}"
+            f"{folder.path} holds {', '.join(foreign)} from elsewhere, under names that this job writes. {advice}"
         )
     changed = [name for name, about in inputs.items() if begun["inputs"].get(name, about) != about]
     if finished := [inputs[name]["path"] for name in changed if name in present]:
-        raise ValueError(
-            f"Expected files that are as they were translated. Received: {', '.join(finished)}, changed since. {advice}"
-        )
+        raise ValueError(f"{', '.join(finished)} changed after the translation was finished. {advice}")
     if stale := [path for name in changed if FileSystems.exists(path := FileSystems.join(folder.exchange, name))]:
         FileSystems.delete(stale)
     if len(present) < len(inputs):

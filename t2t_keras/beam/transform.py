@@ -17,9 +17,9 @@ from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from t2t_keras.beam.folder import Chunk
-from t2t_keras.config import SampleConfig
-from t2t_keras.runs import export_folder
+from t2t_keras.config import AVERAGE, SampleConfig
 from t2t_keras.serving.line_translation import READ_AHEAD, LineTranslation, LineTranslator
+from t2t_keras.serving.saved_export import open_model
 from t2t_keras.text import phrases
 from t2t_keras.text.lines import MAX_LINE
 
@@ -91,7 +91,7 @@ class Handler(ModelHandler):
         self.asked, self.terms, self.by_text = asked.absolute(), terms, by_text
 
     def load_model(self) -> LineTranslator:
-        self.asked.choose_environment()
+        self.asked.model.choose_environment()
         return self.asked.load(self.terms, self.by_text)
 
     def run_inference(self, batch: Sequence[Lines], model: LineTranslator, inference_args=None) -> Iterator[Translated]:
@@ -160,7 +160,7 @@ class Translate(beam.PTransform):
         sample: options of sampling. The draws of a line depend on its text, because a PCollection has no order.
         checkpoint: weights of the run.
         terms, keep_patterns, jsonl, mbr: see `line_translation.LineTranslation`.
-        options: see `decoding.loading.load`; none for an export.
+        options: see `decoding.trained_model.TrainedModel.open`; none for an export.
 
     Each dictionary has "source", the line; "text" and "score", or lists of them for `n_best`, `sample` and `mbr`;
     "truncated", whether only its beginning was translated; with phrases "constraints_met"; and, if the line could not
@@ -186,20 +186,17 @@ class Translate(beam.PTransform):
     ):
         super().__init__()
         folder = pathlib.Path(path).expanduser()
-        export = export_folder.export_in(folder)
-        if export and (options or checkpoint != "average"):
-            received = ", ".join(options) or f"checkpoint={checkpoint}"
-            raise ValueError(f"Expected no options for the export {export}: they are fixed. Received: {received}.")
-        run = {"model_dir": [folder], "which": str(checkpoint), "dtype": "float32", "int8": False, **options}
-        own = {
-            "n_best": n_best,
-            "sample": sample,
-            "terms": terms,
-            "keep_patterns": keep_patterns,
-            "jsonl": jsonl,
-            "mbr": mbr,
-        }
-        self.asked = LineTranslation({"export": export} if export else run, **own)
+        if checkpoint != AVERAGE:
+            options["checkpoint"] = str(checkpoint)
+        self.asked = LineTranslation(
+            open_model([folder], **options),
+            n_best=n_best,
+            sample=sample,
+            terms=terms,
+            keep_patterns=keep_patterns,
+            jsonl=jsonl,
+            mbr=mbr,
+        )
         self.terms = self.asked.read_terms()
 
     def expand(self, lines):

@@ -40,7 +40,7 @@ def given() -> dict[str, str]:
     values = {name: flags.FLAGS[name].value for name in names}
     if not values["beam_runner"]:
         if useless := [f"--{name}" for name, value in values.items() if value]:
-            raise ValueError(f"Expected --beam_runner with {' and '.join(useless)}. Received none.")
+            raise ValueError(f"{' and '.join(useless)} without --beam_runner would have no effect.")
         return {}
     if "processes" in flags.FLAGS and flags.FLAGS["processes"].present:
         raise ValueError(

@@ -20,23 +20,17 @@ from t2t_keras.config import (
     TRANSLATING_DTYPES,
     DecodeConfig,
     SampleConfig,
-    check_ensemble,
     is_checkpoint,
     paper,
 )
-from t2t_keras.decoding import process_environment
-from t2t_keras.runs import export_folder, registry, run_folder, run_options
-from t2t_keras.text import piece_file
+from t2t_keras.decoding.trained_model import TrainedModel
+from t2t_keras.runs import registry, run_options
+from t2t_keras.runs.saved_run import SavedRun
+from t2t_keras.serving.saved_export import SavedExport, open_model
 
 # Flags of `define_trained_model` that are useless without the run of --model_dir.
 OF_TRAINED_MODEL = (
-    "checkpoint",
-    "dtype",
-    "int8",
-    "ensemble_weights",
-    "ensemble_mean",
-    "source_language",
-    "target_language",
+    *(field.name for field in dataclasses.fields(TrainedModel) if field.name not in ("runs", "search")),
     *(field.name for field in dataclasses.fields(DecodeConfig)),
 )
 OF_CHOICE = ("mbr", "rerank_with", "rerank_weight", "rerank_direction")  # Flags of `define_choice`.
@@ -89,7 +83,7 @@ def chosen_architecture() -> str:
     for name in ("model_dir", "parent"):
         # A new run, or one that is refused later.
         with contextlib.suppress(KeyError, OSError, ValueError, RuntimeError):
-            return run_folder.architecture_of(pathlib.Path(values[name]).expanduser())
+            return SavedRun.open(pathlib.Path(values[name]).expanduser()).architecture
     defined = run_options.ARCHITECTURE in flags.FLAGS
     return flags.FLAGS[run_options.ARCHITECTURE].default if defined else run_options.TRANSFORMER
 
@@ -117,7 +111,7 @@ def define_checkpoint() -> None:
 
 
 def define_scoring() -> tuple[flags.FlagHolder[bool], flags.FlagHolder[str]]:
-    """Defines and returns `--lowercase` and `--tokenize`, how BLEU and chrF are computed."""
+    """Defines `--lowercase` and `--tokenize`, the settings of BLEU and chrF, and returns their holders."""
     tokenizers = ["13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"]
     return (
         flags.DEFINE_boolean("lowercase", False, "Compute BLEU and chrF of lower-cased text."),
@@ -160,67 +154,43 @@ def run_folders(paths: str) -> list[pathlib.Path]:
         ValueError: there is none.
     """
     whole = pathlib.Path(paths).expanduser()
-    found = (
-        [whole]
-        if os.path.isdir(whole)
-        else [pathlib.Path(path.strip()).expanduser() for path in paths.split(",") if path.strip()]
-    )
-    if not found:
-        raise ValueError(f"Expected the folder of a run as `model_dir`. Received: {paths!r}.")
-    return found
+    if os.path.isdir(whole):
+        return [whole]
+    folders = [pathlib.Path(path.strip()).expanduser() for path in paths.split(",") if path.strip()]
+    if not folders:
+        raise ValueError(f"`model_dir` must be the folder of a run. Received: {paths!r}.")
+    return folders
 
 
-def trained_model() -> dict:
-    """Returns the arguments of `decoding.loading.load`, checked before TensorFlow is imported, and sets the environment
-    that it decodes in.
+def _given_model() -> dict:
+    """Returns the given options of `TrainedModel.open`. Raises `ValueError` for weights that are no numbers."""
+    options = {name: flags.FLAGS[name].value for name in OF_TRAINED_MODEL if flags.FLAGS[name].present}
+    if "ensemble_weights" in options:
+        try:
+            options["ensemble_weights"] = [float(weight) for weight in options["ensemble_weights"]]
+        except ValueError as error:
+            received = ",".join(options["ensemble_weights"])
+            raise ValueError(f"`ensemble_weights` must be numbers. Received: {received}.") from error
+    return options
+
+
+def trained_model() -> TrainedModel:
+    """Opens the runs of --model_dir with the options of the model, and sets the environment that they decode in.
 
     Raises:
-        FileNotFoundError: the folder has no run.
+        FileNotFoundError: a folder has no run.
         ValueError: an option is invalid.
     """
-    values = {name: flags.FLAGS[name].value for name in ("checkpoint", "dtype", "int8", "ensemble_mean")}
-    languages = {
-        name: flags.FLAGS[name].value for name in ("source_language", "target_language") if flags.FLAGS[name].value
-    }
-    folders, search = run_folders(flags.FLAGS["model_dir"].value), given(DecodeConfig)
-    models = [run_folder.groups(folder, "model")[0] for folder in folders]
-    dataclasses.replace(*run_folder.groups(folders[0], "decode"), **search)
-    try:
-        weights = [float(weight) for weight in flags.FLAGS["ensemble_weights"].value]
-    except ValueError as error:
-        raise ValueError(
-            f"Expected numbers as `ensemble_weights`. Received: {','.join(flags.FLAGS['ensemble_weights'].value)}."
-        ) from error
-    check_ensemble(len(folders), weights, values["ensemble_mean"])
-    for folder in folders:
-        run_folder.check_checkpoint(folder, values["checkpoint"])
-        piece_file.with_languages(run_folder.read_subwords(folder), **languages)
-    process_environment.choose(models, values["dtype"], values["int8"])
-    return {
-        "model_dir": folders,
-        "which": values.pop("checkpoint"),
-        "ensemble_weights": weights,
-        **values,
-        **languages,
-        **search,
-    }
+    model = TrainedModel.open(run_folders(flags.FLAGS["model_dir"].value), **_given_model())
+    model.choose_environment()
+    return model
 
 
-def translating_model() -> dict:
-    """Returns what `line_translation.LineTranslation` takes as `model`: that of `trained_model`, or an export.
-
-    Raises:
-        ValueError: there are options of the model, and it is an export.
-    """
-    export = export_folder.export_in(pathlib.Path(flags.FLAGS["model_dir"].value).expanduser())
-    if export is None:
-        return trained_model()
-    if present := [f"--{name}" for name in OF_TRAINED_MODEL if flags.FLAGS[name].present]:
-        raise ValueError(
-            f"Expected no options of the model for the export {export}: they are fixed. Received: {', '.join(present)}."
-        )
-    process_environment.choose_threads()
-    return {"export": export}
+def translating_model() -> TrainedModel | SavedExport:
+    """Opens what `trained_model` does, or the export in --model_dir. Raises the errors of `saved_export.open_model`."""
+    model = open_model(run_folders(flags.FLAGS["model_dir"].value), **_given_model())
+    model.choose_environment()
+    return model
 
 
 def define_choice() -> None:
@@ -254,14 +224,14 @@ def choice() -> dict:
     Raises:
         ValueError: there are options of reranking, and no run to rerank with.
     """
-    found = {name: flags.FLAGS[name].value for name in OF_CHOICE} | {"mbr": flags.FLAGS["mbr"].value or ""}
+    options = {name: flags.FLAGS[name].value for name in OF_CHOICE} | {"mbr": flags.FLAGS["mbr"].value or ""}
     if unused := [
         f"--{name}"
         for name in ("rerank_weight", "rerank_direction")
-        if flags.FLAGS[name].present and not found["rerank_with"]
+        if flags.FLAGS[name].present and not options["rerank_with"]
     ]:
-        raise ValueError(f"Expected --rerank_with with {' and '.join(unused)}. Received none.")
-    return found
+        raise ValueError(f"{' and '.join(unused)} without --rerank_with would have no effect.")
+    return options
 
 
 def define_sampling() -> None:
@@ -288,11 +258,11 @@ def sampling(of_search: Sequence[str]) -> SampleConfig | None:
     if not flags.FLAGS["sample"].value:
         if given_options:
             received = ", ".join(f"--{name}" for name in given_options)
-            raise ValueError(f"Expected --sample with the options of sampling. Received: {received} without it.")
+            raise ValueError(f"{received} without --sample would have no effect.")
         return None
     if present := [f"--{name}" for name in of_search if flags.FLAGS[name].present]:
         raise ValueError(
-            f"Expected --sample without options of beam search. Received: {', '.join(present)}. --draws gives several."
+            f"{', '.join(present)}: options of the search do not apply to --sample. --draws gives several translations."
         )
     return read(SampleConfig)
 

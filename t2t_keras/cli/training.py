@@ -10,8 +10,9 @@ from absl import flags
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 from t2t_keras.data import corpora
-from t2t_keras.runs import run_folder, run_options, run_start
+from t2t_keras.runs import run_options, run_start
 from t2t_keras.runs.checkpoint import kept
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.training import embeddings
 
 
@@ -43,11 +44,10 @@ def given() -> set[str]:
     return options.given_run().keys() - {run_options.ARCHITECTURE} | others
 
 
-def checkpoint() -> str:
-    """Returns the weights to use, which the run may have; see `run_folder.check_checkpoint`."""
-    which = flags.FLAGS["checkpoint"].value
-    run_folder.check_checkpoint(model_dir(), which)
-    return which
+def checkpoint(run: SavedRun) -> str:
+    """Returns the value of --checkpoint, which the run may have; see `SavedRun.check_checkpoint`."""
+    run.check_checkpoint(flags.FLAGS["checkpoint"].value)
+    return flags.FLAGS["checkpoint"].value
 
 
 def model_dir() -> pathlib.Path:

@@ -52,8 +52,8 @@ class Translator(tf.Module):
 
     Attributes:
         limits: of sub-batches: those of this machine. They are fixed when a graph is traced.
-        weights: returns a scope for calls of the model outside the search.
-        search_weights: returns a scope for calls of the model in the search.
+        scope: makes the context that the model is called in outside the search.
+        search_scope: makes the context that the search calls the model in.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class Translator(tf.Module):
         self.selector = selector or (lambda inputs: groups)
         self.limits = limits_here(config.search_rows, config.search_cores)
         values = int8.values if int8 else values_of(model) if frozen else None
-        self.search_weights = (lambda: FrozenWeights(values)) if values else inference
+        self.search_scope = (lambda: FrozenWeights(values)) if values else inference
         # Constants make only the search faster. Another graph would hold a second copy of the weights.
-        self.weights = self.search_weights if int8 else inference
+        self.scope = self.search_scope if int8 else inference
 
     @property
     def source_tokenizer(self) -> Subwords:
@@ -185,7 +185,7 @@ class Translator(tf.Module):
         beam_size = self.config.beam_size
         fewer = max(beam_size // MANY_BEAMS, 1) ** 2
         ids, lengths, scores, order = in_sub_batches(
-            functools.partial(self._search, beam_size=beam_size, weights=self.search_weights),
+            functools.partial(self._search, beam_size=beam_size, scope=self.search_scope),
             rows,
             # Both need memory: a row may ask for a long translation of a short source.
             tf.maximum(tf.cast(source.row_lengths(), tf.int32), max_length),
@@ -216,7 +216,7 @@ class Translator(tf.Module):
 
         def read(rows):
             target = rows["target"].to_tensor(PAD)
-            with self.weights():
+            with self.scope():
                 logits, _ = self.model.decode(shift_right(target), self.encode(rows))
                 _, negative_log_likelihood = cross_entropy(logits, target, 0.0)
             return [-tf.boolean_mask(negative_log_likelihood, target != PAD)]
@@ -251,14 +251,14 @@ class Translator(tf.Module):
         absent = blank[:, None] | ~tf.math.is_finite(scores)
         return {"text": tf.where(absent, "", texts), "score": tf.where(absent, 0.0, scores)}
 
-    def draw(self, source: tf.RaggedTensor, max_length, draws, weights: Callable, **options):
+    def draw(self, source: tf.RaggedTensor, max_length, draws, scope: Callable, **options):
         """Draws translations with options for each sentence; see `sampling`. Each draw is a search of its own.
 
         Args:
             source: [B, (S)] int32; each row ends in EOS.
             max_length: [B] int32.
             draws: [B] int32, number of translations of each sentence.
-            weights: returns a scope for calls of the model.
+            scope: makes the context that the model is called in.
             options: `seed` [B] int64, `temperature` [B] float32, `top_k` [B] int32, `top_p` [B] float32, and inputs of
                 the scorers.
 
@@ -275,7 +275,7 @@ class Translator(tf.Module):
         rows |= {**self._language(source), **options}
         rows = sampling.divided(rows, draws)
         ids, lengths, scores, order = in_sub_batches(
-            functools.partial(self._search, beam_size=1, weights=weights),
+            functools.partial(self._search, beam_size=1, scope=scope),
             rows,
             tf.maximum(tf.cast(rows["source"].row_lengths(), tf.int32), rows["max_length"]),
             max_rows=self.limits.rows,
@@ -313,7 +313,7 @@ class Translator(tf.Module):
             return Banks(inputs["constraints"], inputs["ordered"], inputs["max_length"], self.config.beam_size, EOS)
         return selector
 
-    def _search(self, rows, *, beam_size: int, weights: Callable):
+    def _search(self, rows, *, beam_size: int, scope: Callable):
         """Searches a sub-batch of R rows. Returns the sub-words of all translations in one row, their lengths [R · W]
         and scores [R, W].
         """
@@ -321,11 +321,11 @@ class Translator(tf.Module):
 
         def step(tokens, ancestors, position, state):
             memory, before = state
-            with weights():
+            with scope():
                 logits, after = self.model.decode(tokens, memory, state=before, position=position, ancestors=ancestors)
             return logits, (memory, after)
 
-        with weights():
+        with scope():
             memory = self.encode(inputs, SOURCE_MULTIPLE)
             if "draws" in inputs:
                 memory, inputs = sampling.repeated(memory, inputs)

@@ -32,7 +32,8 @@ from t2t_keras.layers.attention import MultiHeadAttention
 from t2t_keras.layers.attention_functions import FUNCTIONS, masked_softmax
 from t2t_keras.model.protocols import make
 from t2t_keras.reporting import figures
-from t2t_keras.runs import checkpoint, registry, run_folder, run_options
+from t2t_keras.runs import checkpoint, registry, run_options
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import markdown
 from t2t_keras.system.compat import replaced_calls
 from t2t_keras.system.files import write_whole
@@ -152,7 +153,7 @@ def _check_alike(
                 "`output_dir`."
             )
     for folder in (output_dir / f"{function}_{d_k}" for function, of_function in found.items() for d_k in of_function):
-        if run_folder.is_run(folder):
+        if SavedRun.find(folder):
             series.check_data(folder, any_run)
     for (function, d_k), of_run in runs.items():
         series.is_current(None, output_dir / f"{function}_{d_k}", of_run, series.determining)

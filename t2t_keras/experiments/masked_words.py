@@ -15,7 +15,8 @@ from t2t_keras.config import EOS
 from t2t_keras.data import corpora, masking, shards
 from t2t_keras.decoding.loading import make_model
 from t2t_keras.layers.inference import inference
-from t2t_keras.runs import checkpoint, run_folder
+from t2t_keras.runs import checkpoint
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.runs.task import Task
 from t2t_keras.system import files, markdown
 from t2t_keras.system.tensorflow import choose_float32, share_gpus
@@ -94,13 +95,11 @@ def _records(task: Task, tokenizer, path: str, max_length: int) -> dict[str, tf.
     return found
 
 
-def evaluate(
-    model_dir: pathlib.Path, which: str, path: str, draws: int, data_dir: str = "", damaged_records: str = ""
-) -> dict:
+def evaluate(run: SavedRun, which: str, path: str, draws: int, data_dir: str = "", damaged_records: str = "") -> dict:
     """Measures a run on held-out documents, with other masks and pairs in each of several draws.
 
     Args:
-        model_dir: folder of a run of the architecture bert.
+        run: a run of the architecture bert.
         which: its weights; see `checkpoint.load`.
         path: file of documents.
         draws: how many times masks and pairs are drawn.
@@ -116,22 +115,22 @@ def evaluate(
         ValueError: the run is of another task, its data are not those it was trained on, or are damaged, or the text
             has no two documents.
     """
-    options = run_folder.read(model_dir)
+    options = run.options
     if options.task.name != "pretraining":
-        raise ValueError(f"Expected a run of `t2t-pretrain`. Received: {model_dir}, of the task {options.task.name}.")
+        raise ValueError(f"Expected a run of `t2t-pretrain`. Received: {run.folder}, of the task {options.task.name}.")
     reading = dataclasses.replace(options.train, damaged_records=damaged_records or options.train.damaged_records)
-    train = (pathlib.Path(data_dir).expanduser() if data_dir else options.data_folder(model_dir)) / "train"
+    train = (pathlib.Path(data_dir).expanduser() if data_dir else options.data_folder(run.folder)) / "train"
     if not (train / shards.INFO).exists():
         raise FileNotFoundError(
             f"{train} is missing. The baselines are counted on the training text: prepare it again."
         )
     for each in corpora.expand(path):
         files.check_ends(each)
-    run_folder.check_data(model_dir, train.parent / run_folder.SUBWORDS, train / shards.RECORDS)
+    run.check_data(train.parent / files.SUBWORDS, train / shards.RECORDS)
     share_gpus()
     choose_float32(options.train.tf32)
-    model, tokenizer = make_model(model_dir, which)
-    checkpoint.load(model_dir, which, model)
+    model, tokenizer = make_model(run, which)
+    checkpoint.load(run.folder, which, model)
     unigram, following = counts(_texts(train, shards.read_info(train), reading.damaged_records), tokenizer.vocab_size)
     records = _records(options.task, tokenizer, path, options.data.max_length)
     renewal = masking.renewal(tokenizer, options.model.mask_rate, options.model.whole_words)

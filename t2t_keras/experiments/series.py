@@ -12,8 +12,9 @@ import keras
 
 from t2t_keras.config import TrainConfig, options_with
 from t2t_keras.data import prepare, shards
-from t2t_keras.runs import checkpoint, data_folder, run_folder, run_options
-from t2t_keras.system.files import read_json
+from t2t_keras.runs import checkpoint, data_folder, run_options
+from t2t_keras.runs.saved_run import SavedRun
+from t2t_keras.system.files import SUBWORDS, read_json
 from t2t_keras.system.log import logger
 from t2t_keras.training import run
 from t2t_keras.training.loop import NotFiniteError
@@ -96,7 +97,7 @@ def is_current(
         return False
     wanted = determining(options)
     # Older results have fewer options.
-    before = determining(run_folder.read(folder)) | (result.options if result else {})
+    before = determining(SavedRun.open(folder).options) | (result.options if result else {})
     changed = [name for name in wanted if name in before and before[name] != wanted[name]]
     if not result and (updates := checkpoint.step_of(kept[-1])) > wanted["train_steps"]:
         raise ValueError(
@@ -125,7 +126,7 @@ def check_data(folder: pathlib.Path, options: run_options.Options) -> None:
     data = options.data_folder(folder)
     if (data / data_folder.CORPUS).exists():
         own_source = data_folder.source_subwords_in(data)
-        run_folder.check_data(folder, data / run_folder.SUBWORDS, data / "train" / shards.RECORDS, own_source)
+        SavedRun.open(folder).check_data(data / SUBWORDS, data / "train" / shards.RECORDS, own_source)
         prepare.Preparation.of(options, data).check()
 
 

@@ -18,7 +18,7 @@ from t2t_keras.experiments import series, table3_report
 from t2t_keras.experiments.table3_report import Result
 from t2t_keras.reporting import hparams
 from t2t_keras.reporting.event_files import read_scalars
-from t2t_keras.runs import run_folder, run_options
+from t2t_keras.runs import run_options, saved_run
 from t2t_keras.system.files import write_whole
 from t2t_keras.training.state import TrainState
 
@@ -65,7 +65,7 @@ def _score(row: str, folder: pathlib.Path, options: run_options.Options, state: 
     translator = load(folder, "latest", **dataclasses.asdict(DecodeConfig()))
     sources, references = prepare.read_text(options.data_folder(folder), "valid")
     _, scores = evaluate(translator, sources, references)
-    speeds = read_scalars(folder / run_folder.LOGS).get("utilization/target_tokens_per_second", {}).values()
+    speeds = read_scalars(folder / saved_run.LOGS).get("utilization/target_tokens_per_second", {}).values()
     result = Result(
         row=row,
         updates=state.step,

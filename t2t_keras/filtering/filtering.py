@@ -20,8 +20,8 @@ import numpy as np
 from t2t_keras.config import FilterConfig
 from t2t_keras.data import corpora, processes
 from t2t_keras.decoding import process_environment
+from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.filtering.filter_rules import SIDES, Rules, Verdict, normalized
-from t2t_keras.runs import run_folder
 from t2t_keras.system import files
 from t2t_keras.system.log import logger
 from t2t_keras.text.lines import is_blank
@@ -200,13 +200,11 @@ def load_scores(folders: Sequence[pathlib.Path]) -> Callable:
     Args:
         folders: of a run from the source to the target, and of one back.
     """
-    process_environment.choose(
-        [model for folder in folders for model in run_folder.groups(folder, "model")], "float32", int8=False
-    )
-    from t2t_keras.decoding.loading import load
+    models = [TrainedModel.open(folder) for folder in folders]
+    process_environment.choose([run.model for model in models for run in model.runs], "float32", int8=False)
     from t2t_keras.evaluation.dual_cross_entropy import dual_cross_entropy
 
-    return dual_cross_entropy(*map(load, folders))
+    return dual_cross_entropy(*(model.load() for model in models))
 
 
 def filter_text(

@@ -21,8 +21,9 @@ from t2t_keras.interop.marian_vocabulary import (
     languages_of,
 )
 from t2t_keras.interop.marian_weights import Model
-from t2t_keras.runs import checkpoint, run_folder, run_options
-from t2t_keras.system.files import check_new, making_folder
+from t2t_keras.runs import checkpoint, run_options
+from t2t_keras.runs.saved_run import SavedRun
+from t2t_keras.system.files import SOURCE_SUBWORDS, SUBWORDS, check_new, making_folder
 from t2t_keras.system.log import logger
 from t2t_keras.text import piece_file
 
@@ -103,10 +104,10 @@ def import_huggingface(
             config.model, decode=config.decode, data=data, sources=_sources(source, folder, config)
         )
         with making_folder(model_dir) as unfinished:
-            paths = unfinished / run_folder.SUBWORDS, unfinished / run_folder.SOURCE_SUBWORDS
+            paths = unfinished / SUBWORDS, unfinished / SOURCE_SUBWORDS
             for path, subwords in zip(paths, (sides.target, sides.source), strict=True):
                 path.write_bytes(subwords)
-            run_folder.write(unfinished, options, paths[0], None, paths[1])
+            SavedRun.write(unfinished, options, paths[0], None, paths[1])
             checkpoint.write(checkpoint.path_of(unfinished, 0), model, None, _STATE)
     if config.left:
         logger.warning(f"Options of the search without a counterpart are ignored: {', '.join(config.left)}.")

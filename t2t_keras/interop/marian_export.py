@@ -46,7 +46,9 @@ from t2t_keras.interop.marian_weights import (
     alternating,
     layers,
 )
-from t2t_keras.runs import checkpoint, run_folder, run_options
+from t2t_keras.runs import checkpoint as checkpoints
+from t2t_keras.runs import run_options
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.files import check_new, making_folder
 from t2t_keras.system.log import logger
 from t2t_keras.text import piece_file, sentencepiece_model
@@ -126,22 +128,35 @@ def export_marian(
         ValueError: the format has no such model, a file is damaged, or safetensors is not installed. Nothing is
             written.
     """
-    model_dir, folder = (pathlib.Path(path).expanduser().resolve() for path in (model_dir, export_dir))
+    run = SavedRun.open(pathlib.Path(model_dir).expanduser())
+    search = dataclasses.replace(run.search, **decode_options)
+    export_run(run, pathlib.Path(export_dir).expanduser(), str(which), search, scores=scores)
+
+
+def export_run(
+    run: SavedRun,
+    export_dir: pathlib.Path,
+    checkpoint: str,
+    decode: DecodeConfig,
+    *,
+    scores: Sequence[str | os.PathLike] = (),
+) -> None:
+    """Exports an opened run with options of the search; see `export_marian`."""
+    folder = export_dir.resolve()
     save = _library()
     check_new(folder, "export_dir")
-    options = _options(model_dir)
-    model = options.model
-    target, source = _sides(model_dir, model)
-    decode = dataclasses.replace(options.decode, **decode_options)
+    _check(run)
+    model = run.model
+    target, source = _sides(run)
     if decode.diverse_groups > 1:
         logger.warning("Options of the search without a counterpart are ignored: diverse_groups.")
     scored = [model_card.read_scores(pathlib.Path(path).expanduser()) for path in scores]
-    weights, loaded, state = _read(model_dir, str(which), model)
+    weights, loaded, state = _read(run.folder, checkpoint, model)
     tensors, own = _tensors(model, weights)
     separate = source.pieces != target.pieces
-    used = f"{which}, {loaded.rpartition(': ')[2]}"  # Without the folder.
-    data = model_card.corpus(model_dir, options)
-    card = model_card.card(folder.name, model_dir, options, data, decode, used, state, scored)
+    used = f"{checkpoint}, {loaded.rpartition(': ')[2]}"  # Without the folder.
+    data = model_card.corpus(run)
+    card = model_card.card(folder.name, run, data, decode, used, state, scored)
     languages = dict(zip(LANGUAGES, model_card.languages(data), strict=False))
     tokenizer = {
         "tokenizer_class": "MarianTokenizer",
@@ -177,15 +192,15 @@ def _library():
     return save_file
 
 
-def _options(model_dir: pathlib.Path) -> run_options.Options:
-    """Returns the options of a run that Marian has a model for."""
-    options, advice = run_folder.read(model_dir), "Export a SavedModel instead."
-    if options.architecture != run_options.TRANSFORMER:
+def _check(run: SavedRun) -> None:
+    """Raises `ValueError` for a run whose network Marian does not have."""
+    advice = "Export a SavedModel instead."
+    if run.architecture != run_options.TRANSFORMER:
         raise ValueError(
             "Expected a Transformer for the format of Hugging Face. Received: a run with "
-            f"architecture={options.architecture}. {advice}"
+            f"architecture={run.architecture}. {advice}"
         )
-    model = options.model
+    model = run.model
     for field in dataclasses.fields(model):
         if field.name not in _SAID and (value := getattr(model, field.name)) != field.default:
             raise ValueError(
@@ -202,16 +217,14 @@ def _options(model_dir: pathlib.Path) -> run_options.Options:
             f"Expected norm_epsilon of at most {EPSILON}, Marian's. Received: norm_epsilon={model.norm_epsilon}. "
             f"{advice}"
         )
-    return options
 
 
-def _sides(model_dir: pathlib.Path, model: ModelConfig) -> tuple[_Side, _Side]:
+def _sides(run: SavedRun) -> tuple[_Side, _Side]:
     """Returns the sub-words of targets and sources."""
-    contents = run_folder.read_subwords(model_dir)
-    sides = [_side(content) for content in contents]
+    model, sides = run.model, [_side(content) for content in run.subwords()]
     for side, size in zip(sides, (model.vocab_size, model.source_vocab_size or model.vocab_size), strict=False):
         if len(side.pieces) + len(piece_file.SPECIAL) != size:
-            received = f"{len(side.pieces) + len(piece_file.SPECIAL):,} in {model_dir}"
+            received = f"{len(side.pieces) + len(piece_file.SPECIAL):,} in {run.folder}"
             raise ValueError(
                 f"Expected the model's {size:,} sub-words. Received: {received}. Restore the file from a copy."
             )
@@ -257,9 +270,9 @@ def _read(model_dir: pathlib.Path, which: str, model: ModelConfig) -> tuple[dict
                 shapes[f"{part.path}/bias"] = (part.outputs,)
         else:
             shapes |= {f"{part.path}/{ours}": (model.d_model,) for ours in NORM}
-    checkpoint.check_size(model_dir, which, model.num_weights)
+    checkpoints.check_size(model_dir, which, model.num_weights)
     variables = [_Variable(path, shape) for path, shape in shapes.items()]
-    loaded, state = checkpoint.load(model_dir, which, SimpleNamespace(weights=variables))
+    loaded, state = checkpoints.load(model_dir, which, SimpleNamespace(weights=variables))
     logger.info(f"Using the {loaded}.")
     return {variable.path: variable.value for variable in variables}, loaded, state
 

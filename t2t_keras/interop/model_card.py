@@ -10,7 +10,8 @@ import shlex
 
 from t2t_keras.config import TEXTS, DataConfig, DecodeConfig
 from t2t_keras.interop.huggingface import IMPORT, OF_HUB
-from t2t_keras.runs import data_folder, run_folder, run_options
+from t2t_keras.runs import data_folder, run_options
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import markdown
 from t2t_keras.system.files import DATA, read_json
 
@@ -106,9 +107,9 @@ def read_scores(path: pathlib.Path) -> Scores:
     return Scores(path.stem, ", ".join(filter(None, weights)), figures)
 
 
-def corpus(model_dir: pathlib.Path, options: run_options.Options) -> DataConfig:
+def corpus(run: SavedRun) -> DataConfig:
     """Returns the options of the data, which a resumed run may have in its data folder alone."""
-    folder = model_dir / DATA
+    folder, options = run.folder / DATA, run.options
     if options.data.names_corpus or options.data_dir or not (folder / data_folder.CORPUS).exists():
         return options.data
     recorded = data_folder.recorded_options(folder)
@@ -134,8 +135,7 @@ def languages(data: DataConfig) -> tuple[str, ...]:
 
 def card(
     name: str,
-    model_dir: pathlib.Path,
-    options: run_options.Options,
+    run: SavedRun,
     data: DataConfig,
     decode: DecodeConfig,
     weights: str,
@@ -146,16 +146,15 @@ def card(
 
     Args:
         name: of the model.
-        model_dir: the run.
-        options: of the run.
+        run: the run.
         data: see `corpus`.
         decode: of the search.
         weights: which weights of the run these are.
         state: of their newest checkpoint.
         scores: of test sets.
     """
-    spoken, tags = languages(data), sorted(set(filter(None, options.data.tags)))
-    origin, command, base = _origin(model_dir, options, state)
+    spoken, tags, options = languages(data), sorted(set(filter(None, run.tags))), run.options
+    origin, command, base = _origin(run, state)
     return _CARD.format(
         languages="".join(f"{line}\n" for line in ["language:", *(f'- "{code}"' for code in spoken)] if spoken),
         base=f"base_model: {json.dumps(base)}\n" if base else "",
@@ -187,10 +186,11 @@ def _names(paths: str) -> str:
     return ",".join(pathlib.PurePath(path).name for path in paths.split(","))
 
 
-def _origin(model_dir: pathlib.Path, options: run_options.Options, state: dict) -> tuple[str, str, str]:
+def _origin(run: SavedRun, state: dict) -> tuple[str, str, str]:
     """Returns a sentence on where the model is from, the command that made it, and the model of the hub that it was
     imported from.
     """
+    options = run.options
     source = options.sources.get("d_model", "")
     *_, name = source.rpartition(IMPORT)  # By the run, or by the one that its weights started from.
     base = name.removeprefix(OF_HUB) if name.startswith(OF_HUB) else ""
@@ -214,14 +214,13 @@ def _origin(model_dir: pathlib.Path, options: run_options.Options, state: dict) 
     step = state.get("step")
     trained = f"Trained with t2t_keras for {step:,} updates." if type(step) is int else "Trained with t2t_keras."
     if origin := options.train.starts_from:
-        trained += f" Its weights started from those of the run {_plain(_names(origin))}{_hashes(model_dir)}."
+        trained += f" Its weights started from those of the run {_plain(_names(origin))}{_hashes(run)}."
     return trained, " ".join(given), base
 
 
-def _hashes(model_dir: pathlib.Path) -> str:
+def _hashes(run: SavedRun) -> str:
     """Returns the SHA-256 of the parent's checkpoints, in parentheses."""
-    parent = read_json(model_dir / run_folder.CONFIG).get("parent")
-    files = parent.get("checkpoints") if isinstance(parent, dict) else None
+    files = run.parent.get("checkpoints") if isinstance(run.parent, dict) else None
     found = [
         f"{name}: SHA-256 {file['sha256']}"
         for name, file in (files or {}).items()

@@ -159,7 +159,7 @@ def attention_of(
     else:
         predicted = _ids(translator.tokenizer, "target", target, max_pieces, kept)
     read, tokenizer = shift_right(tf.constant([predicted], tf.int32)), translator.tokenizer
-    with translator.weights():
+    with translator.scope():
         weights = (_of_transformer if isinstance(translator.model, Transformer) else _aligned)(
             translator.model, tf.constant([ids]), read
         )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from t2t_keras.reporting import figures
 from t2t_keras.reporting.event_files import read_scalars
-from t2t_keras.runs import run_folder
+from t2t_keras.runs.saved_run import CURVES, LOGS, SavedRun
 from t2t_keras.system.files import write_whole
 
 Scalars = dict[str, dict[int, float]]  # {tag: {step: value}}
@@ -72,15 +72,10 @@ def read(model_dir: pathlib.Path) -> Scalars:
         FileNotFoundError: the folder is not a run's.
         ValueError: the run has no points yet, or the folder is another program's.
     """
-    if not run_folder.is_run(model_dir):
-        raise FileNotFoundError(
-            f"{model_dir} is not a run: it has no {run_folder.CONFIG}. Give the folder of a training run."
-        )
-    scalars = read_scalars(model_dir / run_folder.LOGS)
+    SavedRun.open(model_dir)
+    scalars = read_scalars(model_dir / LOGS)
     if not any(math.isfinite(value) for points in scalars.values() for value in points.values()):
-        raise ValueError(
-            f"{model_dir / run_folder.LOGS} has no points yet. The first one comes after `log_steps` updates."
-        )
+        raise ValueError(f"{model_dir / LOGS} has no points yet. The first one comes after `log_steps` updates.")
     return scalars
 
 
@@ -260,7 +255,7 @@ def update(model_dir: pathlib.Path, scalars: Scalars) -> None:
         OSError: a file could not be written.
     """
     if scalars:
-        of_picture, of_table = (model_dir / name for name in run_folder.CURVES)
+        of_picture, of_table = (model_dir / name for name in CURVES)
         write_whole(of_table, as_csv(scalars).encode())
         write_whole(of_picture, picture({model_dir.resolve().name: scalars}))
 

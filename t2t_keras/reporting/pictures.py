@@ -11,7 +11,7 @@ import numpy as np
 from t2t_keras.reporting import attention_pictures, curves, embedding_projector, figures
 from t2t_keras.reporting.attention import attention_of
 from t2t_keras.reporting.event_files import ScalarReader
-from t2t_keras.runs import run_folder
+from t2t_keras.runs.saved_run import LOGS
 from t2t_keras.system.log import logger
 
 MAX_PIECES = 40  # Sub-words of a sentence in TensorBoard, with the end token: a larger picture is hard to read there.
@@ -46,12 +46,12 @@ def updates(model_dir: pathlib.Path, model, tokenizer) -> Callable[[bool], None]
     Returns:
         A function of whether the last validation is the best so far. It never raises.
     """
-    attempt, logs = _Attempts(), ScalarReader(model_dir / run_folder.LOGS)
+    attempt, logs = _Attempts(), ScalarReader(model_dir / LOGS)
 
     def write_projector() -> None:
         own = model.source_embedding_matrix
         source = None if own is None else (tokenizer.source.pieces, own.numpy())
-        embedding_projector.write(model_dir / run_folder.LOGS, tokenizer.pieces, model.embedding_matrix.numpy(), source)
+        embedding_projector.write(model_dir / LOGS, tokenizer.pieces, model.embedding_matrix.numpy(), source)
 
     def update(is_best: bool) -> None:
         attempt(f"the curves of {model_dir}", lambda: curves.update(model_dir, logs.read()))

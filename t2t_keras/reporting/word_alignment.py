@@ -36,7 +36,7 @@ def word_alignment(translator: Translator, source: str, target: str) -> np.ndarr
     counts = [len(list(filter(None, text.split(" ")))) for text in texts]
     if not all(counts) or [row.max(initial=-1) + 1 for row in words] != counts:
         return None
-    with translator.weights():
+    with translator.scope():
         memory = translator.encode(translator.sources(ids[0]))
         weights = np.array(translator.model.align(shift_right(ids[1].to_tensor()), memory))[0, inner[1], inner[0]]
     of_source, of_target = (np.eye(count, dtype="float32")[row] for count, row in zip(counts, words, strict=True))

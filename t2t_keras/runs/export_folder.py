@@ -1,11 +1,9 @@
-"""The folder of an export: where it is, and what it says of its model. Does not import TensorFlow."""
+"""The folder of an export: where it is, and its files. Does not import TensorFlow."""
 
-import dataclasses
 import os
 import pathlib
 
-from t2t_keras.config import DecodeConfig
-from t2t_keras.system.files import CONFIG, check_folder, read_json
+from t2t_keras.system.files import CONFIG, check_folder
 
 SAVED_MODEL = "saved_model.pb"  # The file that makes a folder an export.
 # Its folder of further files, and the JSON file there that describes the model.
@@ -28,8 +26,8 @@ def export_in(folder: pathlib.Path) -> pathlib.Path | None:
     export = folder if (folder / SAVED_MODEL).exists() else newest
     if export and (folder / CONFIG).exists():
         raise ValueError(
-            f"Expected a run or an export in {folder}. Received both: {CONFIG}, and a SavedModel, which is a program, "
-            f"in {export}. Move one of them to another folder."
+            f"{folder} holds both a run ({CONFIG}) and an export ({export}). Loading an export can run code: move one "
+            "of them to another folder."
         )
     return export
 
@@ -44,23 +42,6 @@ def check(folder: pathlib.Path) -> None:
     check_folder(folder, "export_dir")
     if (folder / SAVED_MODEL).exists():
         above = folder.absolute().parent
-        raise ValueError(
-            f"Expected a folder for exports. Received: {folder}, which is an export itself. Give {above} as "
-            "`export_dir`."
-        )
+        raise ValueError(f"{folder} is an export itself, not a folder for exports. Give {above} as `export_dir`.")
     if (folder / CONFIG).exists():
-        raise ValueError(
-            f"Expected a folder for exports. Received: {folder}, which holds a run. Give another `export_dir`."
-        )
-
-
-def description(export: pathlib.Path) -> dict:
-    """Returns what an export says of its model; an older one says nothing. Raises `ValueError` if that is damaged."""
-    path = export / EXTRA / DESCRIPTION
-    return read_json(path) if path.is_file() else {}
-
-
-def search_of(described: dict) -> DecodeConfig:
-    """Returns the search of an export with a given `description`, without options that only another version has."""
-    names = {field.name for field in dataclasses.fields(DecodeConfig)}
-    return DecodeConfig(**{name: value for name, value in described.get("decode", {}).items() if name in names})
+        raise ValueError(f"{folder} holds a run, and cannot hold exports. Give another `export_dir`.")

@@ -198,8 +198,8 @@ class SavedRun:
         return Options(self.model, self.train, self.search, self.data, data_dir, self.architecture, sources)
 
     @property
-    def parent(self) -> dict | None:
-        """The identity of the checkpoints that the run started from, if it has a parent."""
+    def parent(self):
+        """The identity of the checkpoints that the run started from, a dictionary if it has a parent. Not checked."""
         return self.written.get("parent")
 
     @property

@@ -18,12 +18,14 @@ from typing import NamedTuple
 import tensorflow as tf
 
 import t2t_keras
-from t2t_keras.config import BOS, EOS
+from t2t_keras.config import AVERAGE, BOS, EOS
 from t2t_keras.decoding.loading import make_model
 from t2t_keras.layers.inference import inference
 from t2t_keras.model.bert import Classifier
-from t2t_keras.runs import checkpoint, export_folder, registry, run_folder, run_options
+from t2t_keras.runs import checkpoint as checkpoints
+from t2t_keras.runs import export_folder, run_options
 from t2t_keras.runs.export_folder import DESCRIPTION, EXTRA
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving.savedmodel import write_version
 from t2t_keras.system.files import write_whole
 from t2t_keras.system.log import logger
@@ -117,12 +119,12 @@ def _cut(ids: tf.RaggedTensor, longest) -> tf.RaggedTensor:
     return tf.gather(ids.values, tf.ragged.range(starts, starts + tf.minimum(ids.row_lengths(), longest)))
 
 
-def load(model_dir: pathlib.Path, which: str = "average") -> tuple[TextClassifier, dict]:
+def load(run: SavedRun, checkpoint: str = AVERAGE) -> tuple[TextClassifier, dict]:
     """Loads the classifier of a run.
 
     Args:
-        model_dir: the run's folder.
-        which: its weights; see `checkpoint.load`.
+        run: the run.
+        checkpoint: its weights; see `checkpoint.load`.
 
     Returns:
         The classifier, and the state of the newest checkpoint that was read.
@@ -131,21 +133,19 @@ def load(model_dir: pathlib.Path, which: str = "average") -> tuple[TextClassifie
         FileNotFoundError: the folder is not a run, or has no such checkpoint.
         ValueError: the run is of another task, or a file is damaged.
     """
-    architecture = registry.architecture(run_folder.architecture_of(model_dir))
-    if architecture.task != "classification":
+    if run.task.name != "classification":
         raise ValueError(
-            f"Expected a run of `t2t-classify`. Received: {model_dir}, whose architecture is {architecture.name}."
+            f"Expected a run of `t2t-classify`. Received: {run.folder}, whose architecture is {run.architecture}."
         )
-    train, data = run_folder.groups(model_dir, "train", "data")
     share_gpus()
-    choose_float32(train.tf32)
-    model, tokenizer = make_model(model_dir, which)
-    loaded, state = checkpoint.load(model_dir, which, model)
+    choose_float32(run.train.tf32)
+    model, tokenizer = make_model(run, checkpoint)
+    loaded, state = checkpoints.load(run.folder, checkpoint, model)
     logger.info(f"Using the {loaded}.")
-    return TextClassifier(model, tokenizer, data.max_length), state
+    return TextClassifier(model, tokenizer, run.data.max_length), state
 
 
-def export(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "average") -> pathlib.Path:
+def export(export_dir: pathlib.Path, run: SavedRun, checkpoint: str = AVERAGE) -> pathlib.Path:
     """Exports the classifier of a run as the next version of a SavedModel.
 
     Its signature maps "text" [B] string, as `TextClassifier.tokens` takes it, to "label" [B] string, "probabilities"
@@ -153,7 +153,7 @@ def export(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "aver
 
     Args:
         export_dir: folder of all versions.
-        model_dir, which: see `load`.
+        run, checkpoint: see `load`.
 
     Returns:
         The folder of the new version.
@@ -163,7 +163,7 @@ def export(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "aver
         ValueError: the folder holds a run. For other errors see `load`.
     """
     export_folder.check(export_dir)
-    classifier, state = load(model_dir, which)
+    classifier, state = load(run, checkpoint)
     # Only the objects that the signature uses. For a Keras model, TensorFlow would save functions of every layer.
     held = tf.Module()
     held.tokenizer = classifier.tokenizer
@@ -173,8 +173,8 @@ def export(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "aver
         "labels": classifier.names,
         "max_length": classifier.max_length,
         "subwords_sha256": hashlib.sha256(classifier.tokenizer.model).hexdigest(),
-        run_options.ARCHITECTURE: run_folder.architecture_of(model_dir),
-        "checkpoint": which,
+        run_options.ARCHITECTURE: run.architecture,
+        "checkpoint": checkpoint,
         "update": state["step"],
         "versions": {"t2t_keras": t2t_keras.__version__, "tensorflow": tf.__version__},
     }

@@ -19,16 +19,13 @@ import types
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
 
+from t2t_keras.serving.protocol import OWN_ALPHA, SAMPLES, Int64, options_for
 from t2t_keras.system.log import logger
-from t2t_keras.text.phrases import Request, joined
+from t2t_keras.text.phrases import Request
 
 SCHEMES = ("grpc", "grpcs", "http", "https")
 MAX_MESSAGE = 1000  # Characters of an error message; the page of a proxy may have many.
 Predict = Callable[[str, dict[str, list]], dict[str, list]]  # (signature name, inputs by name) → outputs by name.
-
-
-class Int64(int):
-    """A whole number that the model takes in 64 bits; others have 32."""
 
 
 class ServerError(OSError):
@@ -107,7 +104,7 @@ class Options:
     """
 
     n_best: int = 1
-    alpha: float = -1.0
+    alpha: float = OWN_ALPHA
     max_length: int = 0
     prefix: str = ""
 
@@ -120,14 +117,8 @@ class Options:
         """Returns the signature and the inputs of a request for some lines; `first` is the number of the first, from
         0.
         """
-        same = {**dataclasses.asdict(self), "alpha": float(self.alpha), "alignment": False}
-        own = [line if isinstance(line, Request) else Request(line) for line in lines]
-        return "translate_with_options", {
-            "text": [each.text for each in own],
-            **{name: [value] * len(lines) for name, value in same.items()},
-            **{name: [joined(getattr(each, name), name) for each in own] for name in ("constraints", "avoid")},
-            "ordered": [each.ordered for each in own],
-        }
+        requests = [line if isinstance(line, Request) else Request(line) for line in lines]
+        return "translate_with_options", options_for(requests, **vars(self) | {"alpha": float(self.alpha)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,13 +139,9 @@ class Samples:
 
     def request(self, first: int, lines: list[str]) -> tuple[str, dict[str, list]]:
         """Returns what `Options.request` does. Line n has the seed 2³² · seed + n."""
-        same = {**dataclasses.asdict(self), "temperature": float(self.temperature), "top_p": float(self.top_p)}
-        inputs = {name: [value] * len(lines) for name, value in same.items()}
-        return "sample", {
-            "text": lines,
-            **inputs,
-            "seed": [Int64(self.seed * 2**32 + first + row) for row in range(len(lines))],
-        }
+        inputs = {name: [type(SAMPLES[name])(value)] * len(lines) for name, value in vars(self).items()}
+        seeds = [Int64(self.seed * 2**32 + first + row) for row in range(len(lines))]
+        return "sample", {"text": lines, **inputs, "seed": seeds}
 
 
 def connect(model: Model) -> Predict:

@@ -6,7 +6,6 @@ to nowhere else.
 """
 
 import contextlib
-import dataclasses
 import io
 import json
 import pathlib
@@ -16,13 +15,15 @@ import time
 import urllib.parse
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from werkzeug.exceptions import BadRequest, Forbidden, HTTPException, UnsupportedMediaType
 from werkzeug.serving import BaseWSGIServer, ThreadedWSGIServer, WSGIRequestHandler
 from werkzeug.wrappers import Request, Response
 
+from t2t_keras.serving.protocol import Translation, options_for
 from t2t_keras.system.log import logger
 from t2t_keras.text.lines import is_blank, single_spaced
-from t2t_keras.text.phrases import joined
+from t2t_keras.text.phrases import Request as Sentence
 
 PAGE = pathlib.Path(__file__).with_name("demo.html")
 MAX_REQUEST = 64 * 1024  # Bytes.
@@ -42,29 +43,6 @@ _HEADERS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Translation:
-    """One translation, as the page receives it.
-
-    Attributes:
-        text: the translation.
-        score: log P / lp (section 6.1).
-        pieces: its sub-words with the end token.
-        source_pieces: the source's.
-        alignment: [pieces, source_pieces], rows that sum to 1.
-        constraints_met: whether it contains the phrases that it must.
-        truncated: whether only the beginning of the sentence was translated.
-    """
-
-    text: str
-    score: float
-    pieces: list[str]
-    source_pieces: list[str]
-    alignment: list[list[float]]
-    constraints_met: bool = True
-    truncated: bool = False
-
-
 # (sentence, prefix, n, constraints=(), avoid=()) → the n best translations, best first. The phrases are given only if
 # there are some.
 Translate = Callable[..., list[Translation]]
@@ -74,18 +52,7 @@ def from_translator(translator) -> Translate:
     """Translates with what `t2t_keras.load` returned."""
 
     def translate(text: str, prefix: str, n: int, **phrases) -> list[Translation]:
-        return [
-            Translation(
-                found.text,
-                found.score,
-                list(found.pieces),
-                list(found.source_pieces),
-                found.alignment.tolist(),
-                found.constraints_met,
-                found.truncated,
-            )
-            for found in translator.n_best(text, n, prefix=prefix, alignment=True, **phrases)
-        ]
+        return translator.n_best(text, n, prefix=prefix, alignment=True, **phrases)
 
     return translate
 
@@ -100,30 +67,19 @@ def from_server(predict: Callable[[str, dict[str, list]], dict[str, list]]) -> T
     def translate(
         text: str, prefix: str, n: int, constraints: Sequence[str] = (), avoid: Sequence[str] = ()
     ) -> list[Translation]:
-        # -1 and 0 leave the length penalty and the maximum length to the model.
-        inputs = {
-            "text": [text],
-            "alpha": [-1.0],
-            "max_length": [0],
-            "n_best": [n],
-            "prefix": [prefix],
-            "alignment": [True],
-        }
-        inputs |= {
-            "constraints": [joined(constraints, "constraints")],
-            "avoid": [joined(avoid, "avoid")],
-            "ordered": [False],
-        }
+        request = Sentence(text, constraints, avoid)
+        inputs = options_for([request], n_best=n, prefix=prefix, alignment=True)
         outputs = {name: values[0] for name, values in predict("translate_with_options", inputs).items()}
         if outputs["error"]:
             raise ValueError(outputs["error"].strip())
-        source_pieces, found = [piece for piece in outputs["source_pieces"] if piece], []
+        source_pieces, translations = tuple(filter(None, outputs["source_pieces"])), []
         for beam in range(n):
-            pieces = [piece for piece in outputs["pieces"][beam] if piece]
+            pieces = tuple(filter(None, outputs["pieces"][beam]))
             alignment = [row[: len(source_pieces)] for row in outputs["alignment"][beam][: len(pieces)]]
             text, score, met = (outputs[name][beam] for name in ("text", "score", "constraints_met"))
-            found.append(Translation(text, score, pieces, source_pieces, alignment, met, outputs["truncated"]))
-        return found
+            truncated = outputs["truncated"]
+            translations.append(Translation(text, score, pieces, source_pieces, np.array(alignment), met, truncated))
+        return translations
 
     return translate
 
@@ -226,10 +182,10 @@ class Demo:
             if self._newest.get(page, number) > number:
                 return self._json({"error": "A newer sentence arrived."}, 409)
             try:
-                found = self._translate(text, prefix, self._n_best, **phrases) if not is_blank(text) else []
+                translations = self._translate(text, prefix, self._n_best, **phrases) if not is_blank(text) else []
             except (ValueError, OSError) as error:
                 return self._json({"error": str(error)}, 422)
-        return self._json({"number": number, "translations": [dataclasses.asdict(each) for each in found]})
+        return self._json({"number": number, "translations": [each.as_json() for each in translations]})
 
 
 class _UntilDeadline(io.RawIOBase):

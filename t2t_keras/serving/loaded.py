@@ -1,4 +1,4 @@
-"""Loads the export of a translator. It can run any code: load only exports that you trust."""
+"""Loads a model to translate with: `load`. An export can run any code: load only exports that you trust."""
 
 import pathlib
 import types
@@ -7,60 +7,62 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  Registers the operations of an export's tokenizer.
 
 from t2t_keras.decoding.sub_batches import Limits
-from t2t_keras.runs import export_folder
+from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.serving.requests import checked, option_inputs
+from t2t_keras.serving.saved_export import SavedExport
+from t2t_keras.serving.signatures import Signatures
 from t2t_keras.system.tensorflow import share_gpus
 from t2t_keras.text.phrases import JOINER, MAX_SUBWORDS
 
 
 class LoadedExport:
-    """An export of a translator, which translates as a `Translator` does and has the `Signatures` of its version.
-
-    Args:
-        export: folder of a SavedModel.
+    """A loaded export. It translates as the `Signatures` of a run do.
 
     Attributes:
         config: options of its search.
         limits: of sub-batches, which the export has fixed for a server.
-        languages: codes of the languages, of a multilingual model.
-        tags: with which a source may begin.
+        languages: codes of the languages of a multilingual model.
 
     Raises:
         ValueError: it is not an export of a translator of t2t_keras.
     """
 
-    def __init__(self, export: pathlib.Path):
-        signatures = read_signatures(export)
-        self.translate_with_options, self.sample, self.score = (
-            signatures.translate_with_options,
-            signatures.sample,
-            signatures.score,
-        )
-        described = export_folder.description(export)
-        self.config, self.limits = export_folder.search_of(described), Limits()
-        self.languages, self.tags = described.get("languages", []), described.get("tags", [])
+    def __init__(self, export: SavedExport):
+        signatures = read_signatures(export.folder)
+        self.translate_with_options = signatures.translate_with_options
+        self.sample, self.score = signatures.sample, signatures.score
+        self.config, self.limits = export.search, Limits()
+        self.languages = export.description.get("languages", [])
 
     def __call__(self, text) -> dict:
         """Translates [B] string → "text" [B] string, "score" [B] float32 and "truncated" [B] boolean."""
-        found = self._found(text, 1)
-        return {"text": found["text"][:, 0], "score": found["score"][:, 0], "truncated": found["truncated"]}
+        outputs = self._translate(text, 1)
+        return outputs | {name: outputs[name][:, 0] for name in ("text", "score")}
 
     def n_best(self, text) -> dict:
         """Translates [B] string → "text" [B, W] string, "score" [B, W] float32 and "truncated" [B] boolean."""
-        return self._found(text, self.config.beam_size)
+        return self._translate(text, self.config.beam_size)
 
     def fits(self, phrase: str, text: str) -> bool:
         """Returns whether a phrase has few enough sub-words for a constraint of a text, as far as `score` tells.
 
         It also counts the end token and, of a multilingual model, that of the language.
         """
-        [length] = self.score(source=tf.constant([text]), target=tf.constant([phrase.removeprefix(JOINER)]))[
-            "length"
-        ].numpy()
+        outputs = self.score(source=tf.constant([text]), target=tf.constant([phrase.removeprefix(JOINER)]))
+        [length] = outputs["length"].numpy()
         return length <= MAX_SUBWORDS + 1 + bool(self.languages)
 
-    def _found(self, text, n_best: int) -> dict:
+    def source_subwords(self, texts: list[str]) -> int:
+        """Returns 0: an export does not tell how many sub-words texts have."""
+        return 0
+
+    def _translate(self, text, n_best: int) -> dict:
         return checked(self.translate_with_options(**option_inputs(text, n_best=n_best)), text)
+
+
+def load(model: TrainedModel | SavedExport) -> Signatures | LoadedExport:
+    """Loads a model. Runs raise the errors of `decoding.loading.load`, an export those of `LoadedExport`."""
+    return LoadedExport(model) if isinstance(model, SavedExport) else Signatures(model.load())
 
 
 def read_signatures(export: pathlib.Path) -> types.SimpleNamespace:
@@ -74,8 +76,7 @@ def read_signatures(export: pathlib.Path) -> types.SimpleNamespace:
         # IndexError: the file of the weights was truncated.
         reason = " ".join(str(error).split())[:300]
         raise ValueError(
-            f"Expected an export that can be loaded. Received: {export} ({reason}). If it is damaged, copy it or "
-            "export the run again."
+            f"{export} cannot be loaded ({reason}). If it is damaged, copy it or export the run again."
         ) from error
     names = ("translate_with_options", "sample", "score")
     missing = {"serving_default", *names} - set(model.signatures)

@@ -1,7 +1,4 @@
-"""Requests to the signatures of an export: their inputs, and errors in their outputs.
-
-The functions take signatures as `Signatures` of a translator has them, or a `LoadedExport`.
-"""
+"""Requests to a loaded model, a `Signatures` or a `LoadedExport`: their inputs, and errors in their outputs."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -9,8 +6,8 @@ import tensorflow as tf
 
 from t2t_keras.config import SampleConfig
 from t2t_keras.decoding.sampling import seed_of_line
-from t2t_keras.serving.signatures import OWN_ALPHA
-from t2t_keras.text.phrases import Request, joined
+from t2t_keras.serving.protocol import OPTIONS, SAMPLES, options_for
+from t2t_keras.text.phrases import Request
 
 
 def option_inputs(text, **options) -> dict:
@@ -21,27 +18,18 @@ def option_inputs(text, **options) -> dict:
         options: inputs with a value for all sentences, or a tensor [B] with one for each. Others are as if no option
             were given.
     """
-    usual = {"alpha": OWN_ALPHA, "max_length": 0, "n_best": 1, "prefix": "", "alignment": False}
-    usual |= {"constraints": "", "avoid": "", "ordered": False}
     inputs = {
         name: value if tf.is_tensor(value) else tf.fill(tf.shape(text), value)
-        for name, value in (usual | options).items()
+        for name, value in (OPTIONS | options).items()
     }
     return {"text": text, **inputs}
 
 
 def sample_inputs(text, seed, config: SampleConfig) -> dict:
     """Returns the inputs of `sample` for sentences [B] string with seeds [B] int64, and the same options for all."""
-    rows = tf.shape(text)
-    return {
-        "text": text,
-        "seed": seed,
-        "draws": tf.fill(rows, config.draws),
-        "temperature": tf.fill(rows, float(config.temperature)),
-        "top_k": tf.fill(rows, config.top_k),
-        "top_p": tf.fill(rows, float(config.top_p)),
-        "max_length": tf.zeros(rows, tf.int32),
-    }
+    usual = {name: value for name, value in SAMPLES.items() if name != "seed"}
+    values = {name: type(value)(getattr(config, name, value)) for name, value in usual.items()}
+    return {"text": text, "seed": seed, **{name: tf.fill(tf.shape(text), value) for name, value in values.items()}}
 
 
 def check(outputs: dict, texts: Iterable[str]) -> None:
@@ -89,15 +77,9 @@ def translate_requests(signatures, requests: Sequence[Request], n_best: int = 0)
     Raises:
         ValueError: a sentence has an error, such as a phrase with too many sub-words.
     """
-    phrases = {
-        name: tf.constant([joined(getattr(each, name), name) for each in requests]) for name in ("constraints", "avoid")
-    }
-    texts, ordered = [each.text for each in requests], tf.constant([each.ordered for each in requests])
-    found = signatures.translate_with_options(
-        **option_inputs(tf.constant(texts), n_best=n_best or 1, ordered=ordered, **phrases)
-    )
-    check(found, texts)
-    chosen = {
-        name: found[name][:, :n_best] if n_best else found[name][:, 0] for name in ("text", "score", "constraints_met")
-    }
-    return chosen | {"truncated": found["truncated"]}
+    inputs = options_for(requests, n_best=n_best or 1)
+    outputs = signatures.translate_with_options(**{name: tf.constant(values) for name, values in inputs.items()})
+    check(outputs, inputs["text"])
+    names = ("text", "score", "constraints_met")
+    chosen = {name: outputs[name][:, :n_best] if n_best else outputs[name][:, 0] for name in names}
+    return chosen | {"truncated": outputs["truncated"]}

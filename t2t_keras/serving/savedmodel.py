@@ -13,9 +13,8 @@ import dataclasses
 import hashlib
 import json
 import math
-import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
@@ -26,11 +25,13 @@ import t2t_keras
 from t2t_keras.config import SampleConfig
 from t2t_keras.decoding.loading import load_with_states
 from t2t_keras.decoding.sub_batches import limits_of_server
+from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.model.ensemble import Ensemble
 from t2t_keras.model.protocols import EncoderDecoder
-from t2t_keras.runs import export_folder, run_folder, run_options
+from t2t_keras.runs import export_folder, run_options
 from t2t_keras.runs.export_folder import DESCRIPTION, EXTRA
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving.requests import option_inputs, sample_inputs
 from t2t_keras.serving.signatures import Signatures
 from t2t_keras.system.files import exclusive, making_folder, write_whole
@@ -109,7 +110,7 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     translator.limits = limits_of_server(translator.config.search_rows, translator.config.search_cores)
     service = Signatures(translator)
     # Constants would be in the graph once more than for the search alone.
-    service.sampling_weights = translator.weights
+    service.sampling_scope = translator.scope
     signatures = {
         "serving_default": service.translate,
         "translate_with_options": service.translate_with_options,
@@ -195,31 +196,20 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pat
     return folder
 
 
-def export_run(
-    export_dir: pathlib.Path, model_dir: pathlib.Path | Sequence[pathlib.Path], which: str = "average", **options
-) -> pathlib.Path:
-    """Exports the model of a run, or an ensemble of the models of several, as the next version of a SavedModel; see
-    `export`.
-
-    Args:
-        export_dir: folder of all versions.
-        model_dir: folder of a run, or several folders.
-        which: `average`, `best`, `latest` or `ema` weights, or the number of an update.
-        options: see `loading.load`.
+def export_run(export_dir: pathlib.Path, model: TrainedModel) -> pathlib.Path:
+    """Exports the model of a run, or of several, as the next version of a SavedModel; see `export`.
 
     Returns:
         The folder of the new version.
     """
-    translator, states = load_with_states(model_dir, which, **options)
-    folders = [model_dir] if isinstance(model_dir, str | os.PathLike) else model_dir
-    runs = [_of_run(folder, which, state) for folder, state in zip(folders, states, strict=True)]
-    about, (data,) = {"runs": runs} if len(runs) > 1 else runs[0], run_folder.groups(folders[0], "data")
+    translator, states = load_with_states(model)
+    runs = [_described_run(run, model.checkpoint, state) for run, state in zip(model.runs, states, strict=True)]
+    about, data = {"runs": runs} if len(runs) > 1 else runs[0], model.runs[0].data
     return export(translator, export_dir, about | ({"tags": data.tags} if data.source_tag else {}))
 
 
-def _of_run(model_dir: pathlib.Path, which: str, state: dict) -> dict:
+def _described_run(run: SavedRun, checkpoint: str, state: dict) -> dict:
     """Describes a run and the state of its newest checkpoint that was loaded."""
-    (train_config,) = run_folder.groups(model_dir, "train")
-    best = {train_config.best_metric: abs(state["best"]), "update": state["best_step"]} if state["best_step"] else None
-    architecture = {run_options.ARCHITECTURE: run_folder.architecture_of(model_dir)}
-    return architecture | {"checkpoint": which, "update": state["step"], "best_validation": best}
+    best = {run.train.best_metric: abs(state["best"]), "update": state["best_step"]} if state["best_step"] else None
+    described = {"checkpoint": checkpoint, "update": state["step"], "best_validation": best}
+    return {run_options.ARCHITECTURE: run.architecture} | described

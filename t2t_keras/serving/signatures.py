@@ -8,24 +8,26 @@ Letters: B sentences, W beams, S source and T target sub-words.
 """
 
 import re
+from collections.abc import Sequence
 
 import tensorflow as tf
 
-from t2t_keras.config import MAX_ALPHA, MAX_TEMPERATURE, MIN_TEMPERATURE, PAD, TEMPERATURES, UNK
+from t2t_keras.config import MAX_ALPHA, MAX_TEMPERATURE, MIN_TEMPERATURE, PAD, TEMPERATURES, UNK, DecodeConfig
 from t2t_keras.decoding import constraints as lexical
-from t2t_keras.decoding.sub_batches import in_sub_batches
+from t2t_keras.decoding.sub_batches import Limits, in_sub_batches
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.layers.masks import shift_right, token_mask
+from t2t_keras.serving.protocol import MAX_DRAWS, OPTIONS, OWN_ALPHA, SAMPLES, Int64
 from t2t_keras.text.phrases import MAX_PHRASES, MAX_SUBWORDS
 
 MAX_ALIGNED = 256  # Maximum number of source sub-words for an alignment. A translation may have twice as many.
 MAX_ALIGNMENTS = 2**27  # Maximum size [B, W, T, S] of the alignments in a response.
-OWN_ALPHA = -1.0  # Selects the α of the configuration.
-MAX_DRAWS = 1000
+_DTYPES = {str: tf.string, float: tf.float32, int: tf.int32, Int64: tf.int64, bool: tf.bool}
 
 
-def _inputs(**dtypes) -> list[tf.TensorSpec]:
-    return [tf.TensorSpec([None], dtype, name) for name, dtype in dtypes.items()]
+def _inputs(**values) -> list[tf.TensorSpec]:
+    """Returns the specifications of inputs [B] with the types of given values."""
+    return [tf.TensorSpec([None], _DTYPES[type(value)], name) for name, value in values.items()]
 
 
 def _same_rows(**inputs) -> list:
@@ -60,25 +62,52 @@ def _phrase_errors(name: str, number, longest) -> list:
 
 
 class Signatures(tf.Module):
-    """The signatures of an export.
+    """A translator with the signatures of an export.
 
     Args:
         translator: the model to serve.
 
     Attributes:
-        sampling_weights: returns a scope for calls of the model in `sample`.
+        sampling_scope: makes the context that `sample` calls the model in.
     """
 
     def __init__(self, translator: Translator):
         super().__init__(name="service")
-        self.translator, self.sampling_weights = translator, translator.search_weights
+        self.translator, self.sampling_scope = translator, translator.search_scope
+
+    def __call__(self, text) -> dict:
+        """Translates as `Translator` does, without options."""
+        return self.translator(text)
+
+    def n_best(self, text) -> dict:
+        """See `Translator.n_best`."""
+        return self.translator.n_best(text)
+
+    @property
+    def config(self) -> DecodeConfig:
+        """The options of the search."""
+        return self.translator.config
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of sub-batches."""
+        return self.translator.limits
+
+    @property
+    def languages(self) -> Sequence[str]:
+        """Codes of the languages of a multilingual model."""
+        return self.translator.tokenizer.languages
+
+    def source_subwords(self, texts: list[str]) -> int:
+        """Counts the sub-words of texts, with end tokens."""
+        return int(self.translator.source_tokenizer.tokenize(texts).flat_values.shape[0]) if texts else 0
 
     @property
     def _longest(self) -> int:
         config = self.translator.config
         return config.max_input + config.extra_length
 
-    @tf.function(input_signature=_inputs(text=tf.string), autograph=False)
+    @tf.function(input_signature=_inputs(text=""), autograph=False)
     def translate(self, text):
         """Translates with the configured search: [B] string → {"text": [B] string, "score": [B] float32, "truncated":
         [B] boolean}.
@@ -92,20 +121,7 @@ class Signatures(tf.Module):
         found = self.translate_with_options(text, alpha, number, number + 1, nothing, no, nothing, nothing, no)
         return {**{name: found[name][:, 0] for name in ("text", "score")}, "truncated": found["truncated"]}
 
-    @tf.function(
-        input_signature=_inputs(
-            text=tf.string,
-            alpha=tf.float32,
-            max_length=tf.int32,
-            n_best=tf.int32,
-            prefix=tf.string,
-            alignment=tf.bool,
-            constraints=tf.string,
-            avoid=tf.string,
-            ordered=tf.bool,
-        ),  # fmt: skip
-        autograph=False,
-    )
+    @tf.function(input_signature=_inputs(text="", **OPTIONS), autograph=False)
     def translate_with_options(self, text, alpha, max_length, n_best, prefix, alignment, constraints, avoid, ordered):
         """Translates with options for each sentence. A sentence with an invalid option gets an `error` and empty
         translations.
@@ -260,7 +276,7 @@ class Signatures(tf.Module):
         def align(rows):
             source, target = rows["source"].to_tensor(PAD), rows["target"].to_tensor(PAD)
             model = self.translator.model
-            with self.translator.weights():
+            with self.translator.scope():
                 if model.aligns:
                     weights = (
                         model.align(shift_right(target), self.translator.encode(rows)) * token_mask(target)[:, :, None]
@@ -291,18 +307,7 @@ class Signatures(tf.Module):
             "alignment": tf.scatter_nd(tf.gather(asked, order), weights, [*places, max_sources]),
         }
 
-    @tf.function(
-        input_signature=_inputs(
-            text=tf.string,
-            seed=tf.int64,
-            draws=tf.int32,
-            temperature=tf.float32,
-            top_k=tf.int32,
-            top_p=tf.float32,
-            max_length=tf.int32,
-        ),
-        autograph=False,
-    )
+    @tf.function(input_signature=_inputs(text="", **SAMPLES), autograph=False)
     def sample(self, text, seed, draws, temperature, top_k, top_p, max_length):
         """Draws translations at random, with the probabilities of the model. A sentence with an invalid option gets an
         `error` and none.
@@ -347,7 +352,7 @@ class Signatures(tf.Module):
             source,
             tf.where(max_length == 0, length + config.extra_length, tf.minimum(max_length, self._longest)),
             tf.where(error == "", draws, 0),
-            self.sampling_weights,
+            self.sampling_scope,
             seed=seed,
             temperature=temperature,
             top_k=top_k,
@@ -356,7 +361,7 @@ class Signatures(tf.Module):
         blank = self.translator.source_tokenizer.is_blank(source)
         return {**self.translator.drawn_texts(sequences, scores, blank, kept), "truncated": truncated, "error": error}
 
-    @tf.function(input_signature=_inputs(source=tf.string, target=tf.string), autograph=False)
+    @tf.function(input_signature=_inputs(source="", target=""), autograph=False)
     def score(self, source, target):
         """Scores given translations.
 

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from t2t_keras.interop import word_vectors
-from t2t_keras.runs import run_folder, run_options
+from t2t_keras.runs import run_options
+from t2t_keras.runs.saved_run import EMBEDDINGS
 from t2t_keras.system.files import write_whole
 from t2t_keras.system.log import logger
 
@@ -70,7 +71,7 @@ def start(path: pathlib.Path, matrix, pieces: Iterable[str]) -> list[str]:
 
 def write(model_dir: pathlib.Path, pieces: list[str]) -> None:
     """Writes the result of `start` to the folder of the run, which needs the file of vectors no more."""
-    write_whole(model_dir / run_folder.EMBEDDINGS, "".join(f"{piece}\n" for piece in pieces).encode())
+    write_whole(model_dir / EMBEDDINGS, "".join(f"{piece}\n" for piece in pieces).encode())
 
 
 def read(model_dir: pathlib.Path, pieces: Collection[str]) -> list[str]:
@@ -83,7 +84,7 @@ def read(model_dir: pathlib.Path, pieces: Collection[str]) -> list[str]:
     Raises:
         FileNotFoundError, ValueError: the file is missing, cut off, or has others than these.
     """
-    path = model_dir / run_folder.EMBEDDINGS
+    path = model_dir / EMBEDDINGS
     if not path.is_file():
         raise FileNotFoundError(
             f"Expected {path}, which names the embeddings to freeze. Received none. Restore it from a copy."

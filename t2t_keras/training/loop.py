@@ -30,7 +30,8 @@ from t2t_keras.reporting import histograms, scalars
 from t2t_keras.reporting.console import ProgressBar
 from t2t_keras.reporting.profiler import Profiler
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
-from t2t_keras.runs import checkpoint, run_folder
+from t2t_keras.runs import checkpoint
+from t2t_keras.runs.saved_run import LOGS
 from t2t_keras.runs.task import Renewal, Task
 from t2t_keras.system.log import logger
 from t2t_keras.training import cost, device_memory, devices, diagnosis
@@ -192,9 +193,7 @@ class Trainer:
                 self._unless_stopped(lambda: _run_largest(*run))
             with (
                 ProgressBar(self.config.train_steps, self.state.step, shown=self.chief) as self.progress_bar,
-                Profiler(
-                    self.model_dir / run_folder.LOGS, self.config.profile_steps if self.chief else ""
-                ) as self.profiler,
+                Profiler(self.model_dir / LOGS, self.config.profile_steps if self.chief else "") as self.profiler,
                 ThreadPoolExecutor(1) as self.thread,
             ):
                 batches, running = iter(self.batches), None

@@ -29,6 +29,7 @@ from t2t_keras.model.protocols import make
 from t2t_keras.reporting import hparams, pictures, scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
 from t2t_keras.runs import checkpoint, data_folder, registry, run_folder, run_options, run_start
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.runs.task import Task
 from t2t_keras.system import files
 from t2t_keras.system.log import logger, warnings_only
@@ -231,8 +232,9 @@ def train(
 
         with quiet():
             prepared = devices.chief_first(strategy, prepare_folders)
-            options = prepared or (options if dry_run else run_folder.read(model_dir))  # The chief's options.
-            tokenizer = read_tokenizer(model_dir, options.model)
+            saved = SavedRun.open(model_dir)
+            options = prepared or (options if dry_run else saved.options)  # The chief's options.
+            tokenizer = read_tokenizer(saved)
         config, task, folder = options.train, options.task, options.data_folder(model_dir)
         keras.utils.set_random_seed(config.seed)
         choose_float32(config.tf32)
@@ -243,11 +245,10 @@ def train(
         model, adam = _make_model(strategy, options)
         frozen_rows = _start_embeddings(strategy, model_dir, model, tokenizer, config) if config.embeddings else None
         if config.starts_from and not checkpoint.kept(model_dir):
-            parent.warn_of_text(
-                pathlib.Path(config.starts_from), options.data, getattr(options.model, "learned_positions", 0)
-            )
-            which, own_optimizer = config.parent_checkpoint, adam if config.parent_optimizer else None
-            parent.start(pathlib.Path(config.starts_from), which, model, tokenizer, own_optimizer)
+            origin = SavedRun.open(pathlib.Path(config.starts_from))
+            parent.warn_of_text(origin, options.data, getattr(options.model, "learned_positions", 0))
+            own_optimizer = adam if config.parent_optimizer else None
+            parent.start(origin, config.parent_checkpoint, model, tokenizer, own_optimizer)
         logger.info(f"Options:\n{options.table()}")
         _log_model(strategy, model, config, model_dir)
         renewal = task.renewal(tokenizer, options, training=True)

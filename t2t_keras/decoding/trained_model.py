@@ -1,0 +1,126 @@
+"""`TrainedModel`: the model of a run, or of several that translate together, and how it translates.
+
+It is opened and checked without TensorFlow, can be pickled, and describes itself as JSON.
+"""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Sequence
+
+from t2t_keras.config import AVERAGE, ENSEMBLE_MEANS, TRANSLATING_DTYPES, DecodeConfig, check_ensemble
+from t2t_keras.decoding import process_environment
+from t2t_keras.runs.saved_run import SavedRun
+from t2t_keras.text import piece_file
+
+
+def languages_of(run: SavedRun) -> dict[str, str]:
+    """Returns the languages of a multilingual run by the names of their options; none of another run."""
+    contents = dict(zip(("target_language", "source_language"), run.subwords(), strict=False))
+    languages = {
+        name: piece_file.unpack(content).language
+        for name, content in contents.items()
+        if content.startswith(piece_file.HEAD)
+    }
+    return {name: language for name, language in languages.items() if language is not None}
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedModel:
+    """The model of one run, or the ensemble of several; see `model.ensemble`.
+
+    Attributes:
+        runs: the runs. TF32 and tags are those of the first one.
+        search: options of the search, those of the first run unless others are given.
+        checkpoint: `average`, `best`, `latest` or `ema` weights, or the number of an update.
+        dtype: of weights and arithmetic, float32 or bfloat16.
+        int8: whether matrices are kept in 8 bits.
+        ensemble_weights: a positive number for each run; empty for equal ones.
+        ensemble_mean: of "probabilities" or of "logs".
+        source_language, target_language: codes of a multilingual model; empty for those of the runs.
+    """
+
+    runs: tuple[SavedRun, ...]
+    search: DecodeConfig
+    checkpoint: str = AVERAGE
+    dtype: str = TRANSLATING_DTYPES[0]
+    int8: bool = False
+    ensemble_weights: tuple[float, ...] = ()
+    ensemble_mean: str = ENSEMBLE_MEANS[0]
+    source_language: str = ""
+    target_language: str = ""
+
+    @classmethod
+    def open(
+        cls, folders: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str = AVERAGE, **options
+    ) -> "TrainedModel":
+        """Opens the runs in one folder or in several.
+
+        Args:
+            folders: the folders.
+            checkpoint: see `TrainedModel`.
+            options: other attributes of `TrainedModel`, and fields of `DecodeConfig`, which replace those of the first
+                run.
+
+        Raises:
+            FileNotFoundError: a folder is not a run, or lacks its sub-words.
+            TypeError: an option is unknown.
+            ValueError: a file of a run is damaged, or an option is invalid.
+        """
+        paths = [folders] if isinstance(folders, str | os.PathLike) else list(folders)
+        if not paths:
+            raise ValueError("Expected the folder of a run, or several. Received none.")
+        runs = tuple(SavedRun.open(pathlib.Path(path)) for path in paths)
+        names = {field.name for field in dataclasses.fields(cls)}
+        search = dataclasses.replace(
+            runs[0].search, **{name: value for name, value in options.items() if name not in names}
+        )
+        own = {name: value for name, value in options.items() if name in names}
+        own["ensemble_weights"] = tuple(own.get("ensemble_weights", ()))
+        return cls(runs, search, checkpoint, **own)
+
+    def __post_init__(self):
+        check_ensemble(len(self.runs), self.ensemble_weights, self.ensemble_mean)
+        if self.dtype not in TRANSLATING_DTYPES:
+            raise ValueError(f"Expected `dtype` to be one of {', '.join(TRANSLATING_DTYPES)}. Received: {self.dtype}.")
+        for run in self.runs:
+            run.check_checkpoint(self.checkpoint)
+            piece_file.with_languages(run.subwords(), self.source_language, self.target_language)
+
+    @property
+    def folders(self) -> list[pathlib.Path]:
+        """The folders of the runs."""
+        return [run.folder for run in self.runs]
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags that source lines may begin with."""
+        return self.runs[0].tags
+
+    @property
+    def languages(self) -> dict[str, str]:
+        """The languages to translate between by the names of their options; none unless the model is multilingual."""
+        given = {"source_language": self.source_language, "target_language": self.target_language}
+        return languages_of(self.runs[0]) | {name: language for name, language in given.items() if language}
+
+    def absolute(self) -> "TrainedModel":
+        """Returns the same with paths that hold in a process of another folder."""
+        runs = tuple(dataclasses.replace(run, folder=run.folder.absolute()) for run in self.runs)
+        return dataclasses.replace(self, runs=runs)
+
+    def identity(self) -> dict:
+        """Describes as JSON what translations depend on: every option by its name, and the runs."""
+        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del options["runs"], options["search"]
+        runs = [run.identity(self.checkpoint) for run in self.runs]
+        return {**options, **dataclasses.asdict(self.search), "model_dir": runs}
+
+    def choose_environment(self) -> None:
+        """Sets the environment that the model decodes in. TensorFlow must not be imported before."""
+        process_environment.choose([run.model for run in self.runs], self.dtype, self.int8)
+
+    def load(self):
+        """Returns the model's `Translator`; see `loading.load`."""
+        from t2t_keras.decoding.loading import load_with_states
+
+        return load_with_states(self)[0]

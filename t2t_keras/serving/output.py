@@ -1,0 +1,25 @@
+"""The formats of translated lines. Each takes the number of a line and its result, "text" and other outputs by name."""
+
+import json
+
+
+def best(result: dict) -> str:
+    """Returns the best translation of a line, or its first sample."""
+    return result["text"] if isinstance(result["text"], str) else result["text"][0]
+
+
+def text_line(number: int, result: dict) -> str:
+    """The best translation alone."""
+    return f"{best(result)}\n"
+
+
+def numbered_lines(number: int, result: dict, most: int) -> str:
+    """The first translations in a line each: the number of the source line, the score and the text, with tabs."""
+    rows = list(zip(result["text"], result["score"], strict=True))[:most]
+    return "".join(f"{number}\t{score:.4f}\t{text}\n" for text, score in rows)
+
+
+def json_line(number: int, result: dict) -> str:
+    """All outputs as a JSON object."""
+    outputs = {name: value for name, value in result.items() if name != "truncated"}
+    return f"{json.dumps(outputs, ensure_ascii=False)}\n"

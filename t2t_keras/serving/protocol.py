@@ -1,0 +1,75 @@
+"""What goes to the signatures of an export, and what comes back, without TensorFlow."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from t2t_keras.text.phrases import Request, joined
+
+
+class Int64(int):
+    """A whole number that a signature takes in 64 bits; others have 32."""
+
+
+OWN_ALPHA = -1.0  # Selects the α of the model.
+MAX_DRAWS = 1000
+# The inputs of two signatures beside `text`, in their order, as they are if no option is given. Their types are those
+# of the signature; see `Signatures` for their meaning.
+OPTIONS = {
+    "alpha": OWN_ALPHA,
+    "max_length": 0,
+    "n_best": 1,
+    "prefix": "",
+    "alignment": False,
+    "constraints": "",
+    "avoid": "",
+    "ordered": False,
+}
+SAMPLES = {"seed": Int64(0), "draws": 1, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_length": 0}
+
+
+def options_for(requests: Sequence[Request], **options) -> dict[str, list]:
+    """Returns the inputs of `translate_with_options`.
+
+    Args:
+        requests: the sentences with their own phrases.
+        options: values of `OPTIONS` for all sentences.
+
+    Raises:
+        ValueError: a phrase is not text on one line, or there are too many.
+    """
+    inputs = {name: [value] * len(requests) for name, value in (OPTIONS | options).items()}
+    for name in ("constraints", "avoid"):
+        inputs[name] = [joined(getattr(request, name), name) for request in requests]
+    texts, ordered = zip(*((request.text, request.ordered) for request in requests), strict=True)
+    return {"text": list(texts), **inputs, "ordered": list(ordered)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """A translation of a sentence.
+
+    Attributes:
+        text: the translation.
+        score: log P(Y | X) / lp(Y), see section 6.1; of a sample log P(Y | X).
+        pieces: sub-words of the translation with the end token; none for a blank sentence or a sample.
+        source_pieces: sub-words of the source with the end token; none for a sample.
+        alignment: [pieces, source_pieces] float32, the attention weights of each piece over the source pieces, which
+            sum to 1, or are 0 if the architecture does not align; `None` unless requested.
+        constraints_met: whether the translation contains all its constraints.
+        truncated: whether only the beginning of the source was translated; see `max_input` of `DecodeConfig`.
+    """
+
+    text: str
+    score: float
+    pieces: tuple[str, ...] = ()
+    source_pieces: tuple[str, ...] = ()
+    alignment: np.ndarray | None = None
+    constraints_met: bool = True
+    truncated: bool = False
+
+    def as_json(self) -> dict:
+        """Returns the fields as values of JSON."""
+        alignment = None if self.alignment is None else self.alignment.tolist()
+        return {**vars(self), "alignment": alignment}

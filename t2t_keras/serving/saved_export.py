@@ -1,0 +1,83 @@
+"""The model to translate with: runs, or an export, which have the same face until they are loaded.
+
+Both are opened and checked without TensorFlow, can be pickled, and describe themselves as JSON.
+"""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Sequence
+
+from t2t_keras.config import DecodeConfig
+from t2t_keras.decoding import process_environment
+from t2t_keras.decoding.trained_model import TrainedModel
+from t2t_keras.runs.export_folder import DESCRIPTION, EXTRA, SAVED_MODEL, export_in
+from t2t_keras.system.files import describe, read_json
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedExport:
+    """The export of a translator: a SavedModel, with the face of a `TrainedModel`. Its options are fixed.
+
+    Attributes:
+        folder: of one version.
+    """
+
+    folder: pathlib.Path
+    dtype = "float32"  # Of a run that reranks its translations.
+
+    @functools.cached_property
+    def description(self) -> dict:
+        """What the export says of its model; an older one says nothing. Raises `ValueError` if that is damaged."""
+        path = self.folder / EXTRA / DESCRIPTION
+        return read_json(path) if path.is_file() else {}
+
+    @property
+    def search(self) -> DecodeConfig:
+        """The options of the search, without those that only another version has."""
+        names = {field.name for field in dataclasses.fields(DecodeConfig)}
+        options = self.description.get("decode", {})
+        return DecodeConfig(**{name: value for name, value in options.items() if name in names})
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags that source lines may begin with."""
+        return self.description.get("tags", [])
+
+    @property
+    def languages(self) -> dict[str, str]:
+        """The languages to translate between by the names of their options; none unless the model is multilingual."""
+        names = ("source_language", "target_language")
+        return {name: self.description[name] for name in names if name in self.description}
+
+    def absolute(self) -> "SavedExport":
+        """Returns the same with a path that holds in a process of another folder."""
+        return SavedExport(self.folder.absolute())
+
+    def identity(self) -> dict:
+        """Describes as JSON what translations depend on."""
+        return {"export": {"description": self.description, **describe(self.folder / SAVED_MODEL)}}
+
+    def choose_environment(self) -> None:
+        """Sets the environment that the model decodes in. TensorFlow must not be imported before."""
+        process_environment.choose_threads()
+
+
+def open_model(folders: Sequence[pathlib.Path], **options) -> TrainedModel | SavedExport:
+    """Opens the model of runs, or the newest version of an export.
+
+    Args:
+        folders: of runs, or one of an export.
+        options: see `TrainedModel.open`; none for an export.
+
+    Raises:
+        FileNotFoundError: a folder has no model.
+        ValueError: an option is invalid, or given for an export; or a folder holds a run and an export.
+    """
+    export = export_in(folders[0]) if len(folders) == 1 else None
+    if export is None:
+        return TrainedModel.open(folders, **options)
+    if options:
+        received = ", ".join(f"`{name}={value}`" for name, value in options.items())
+        raise ValueError(f"The options of the export {export} are fixed. Received: {received}. Leave them out.")
+    return SavedExport(export)
