@@ -902,5 +902,20 @@ def test_files_too_small_for_a_model_are_found_before_it_is_made(tmp_path, train
     checkpoint.check_size(tmp_path, "average", weights)
     with pytest.raises(checkpoint.DamagedError, match=f"1,000,000,000 float32 weights in {written}"):
         checkpoint.check_size(tmp_path, "average", 10**9)
+    with_optimizer = written.stat().st_size // 4  # Its weights do not count.
+    with pytest.raises(checkpoint.DamagedError, match=f"{with_optimizer:,} float32 weights in {written}. Received "):
+        checkpoint.check_size(tmp_path, "average", with_optimizer)
     with pytest.raises(FileNotFoundError, match="`checkpoint=best`"):
         checkpoint.check_size(tmp_path, "best", weights)
+
+
+def test_weights_that_do_not_fit_into_the_free_memory_are_refused_before_the_model_is_made(
+    tmp_path, trained, written, monkeypatch
+):
+    """Story: a sparse file of a large model took 9 GB and went on."""
+    weights = trained[0].config.num_weights
+    monkeypatch.setattr(checkpoint.machine, "free_memory", lambda: 12 * weights)
+    checkpoint.check_size(tmp_path, "average", weights)
+    monkeypatch.setattr(checkpoint.machine, "free_memory", lambda: 12 * weights - 1)
+    with pytest.raises(ValueError, match=f"^Expected a model that fits into the free memory.*with {weights:,} weights"):
+        checkpoint.check_size(tmp_path, "average", weights)

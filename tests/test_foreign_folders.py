@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import socket
 import sys
+import time
 
 import numpy as np
 import programs
@@ -406,6 +407,29 @@ def test_a_search_that_does_not_fit_into_memory_is_refused_before_the_weights_ar
         with pytest.raises(ValueError, match=expected):
             loading.load(run)
     assert loading.load(run, beam_size=4).config.beam_size == 4
+
+
+def test_a_model_of_other_layers_than_its_checkpoint_is_refused_before_it_is_made(run):
+    """Story: 1,000 + 1,000 layers were built for minutes."""
+    contents = json.loads((run / "config.json").read_text())
+    contents["model"] |= {"encoder_layers": 1000, "decoder_layers": 1000}
+    (run / "config.json").write_text(json.dumps(contents))
+    begin = time.perf_counter()
+    with pytest.raises(
+        checkpoint.DamagedError, match="float32 weights in .* Received .* bytes: damaged, or of another"
+    ):
+        loading.load(run)
+    assert time.perf_counter() - begin < 2
+
+
+def test_sub_words_of_gigabytes_are_not_read(run):
+    (run / "subwords.model").open("r+b").truncate(5 * 2**30)  # A sparse file.
+    begin = time.perf_counter()
+    with pytest.raises(
+        ValueError, match="^Expected sub-words of at most .* Received: .*subwords.model of 5,368,709,120"
+    ):
+        loading.load(run)
+    assert time.perf_counter() - begin < 2
 
 
 def test_a_search_on_a_gpu_does_not_need_the_memory_of_the_host(run, monkeypatch):

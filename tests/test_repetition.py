@@ -18,7 +18,7 @@ from test_beam_search import (
 from test_search_hooks import Forbidden
 
 from t2t_keras.decoding.beam_search import beam_search
-from t2t_keras.decoding.search_hooks import NoRepeatedNgrams
+from t2t_keras.decoding.search_hooks import Hypotheses, NoRepeatedNgrams
 
 
 def ngrams(tokens, size: int) -> list[tuple]:
@@ -49,6 +49,25 @@ def test_a_search_without_repeated_n_grams_equals_one_that_looks_at_all_of_them(
         assert all(len(set(ngrams(tokens, size))) == len(ngrams(tokens, size)) for tokens, _ in received)
     repeated = [len(set(ngrams(tokens, size))) < len(ngrams(tokens, size)) for row in free for tokens, _ in row]
     assert sum(repeated) > 2
+
+
+def test_the_graph_is_the_same_for_n_grams_of_any_size():
+    """Story: n = 2,000, of a stranger's options, was unrolled into a graph that took 50 s."""
+
+    def operations(size: int) -> int:
+        def score(sequences):
+            length = tf.shape(sequences)[2]
+            hypotheses = Hypotheses(length, tf.zeros([2, 3]), sequences[..., -1], None, sequences)
+            return NoRepeatedNgrams(size)(tf.zeros([2, 3, 7]), hypotheses, None)[0]
+
+        graph = tf.function(score).get_concrete_function(tf.TensorSpec([2, 3, None], tf.int32)).graph
+        return len(graph.get_operations())
+
+    assert operations(2000) == operations(3) < 200
+    tables = random_tables(batch=2, seed=1, vocab_size=4)
+    assert search(tables, beam_size=2, max_length=9, alpha=0.6, scorers=[NoRepeatedNgrams(2000)]) == search(
+        tables, beam_size=2, max_length=9, alpha=0.6
+    )
 
 
 def test_the_token_that_a_translation_starts_from_belongs_to_no_n_gram():

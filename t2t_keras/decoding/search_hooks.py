@@ -177,9 +177,20 @@ class NoRepeatedNgrams(Scorer):
         # Nothing, -1, stands before the first token, so that every token comes after n - 1 others.
         written = tf.pad(hypotheses.sequences, [[0, 0], [0, 0], [self._before, 0]], constant_values=-1)
         position = hypotheses.position
-        again = tf.ones_like(hypotheses.sequences, tf.bool)  # [R, W, T], whether a token comes after what is last now.
-        for place in range(self._before):
-            again &= written[:, :, place : place + position] == written[:, :, place + position, None]
+
+        def compare(place, again):
+            return place - 1, again & (written[:, :, place : place + position] == written[:, :, place + position, None])
+
+        # [R, W, T], whether a token comes after what is last now. The last token is compared first: few come after it,
+        # so that the loop soon ends for any n.
+        again = tf.ones_like(hypotheses.sequences, tf.bool)
+        _, again = tf.while_loop(
+            lambda place, again: tf.reduce_any(again),
+            compare,
+            (self._before - 1, again),
+            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, None, None])),
+            maximum_iterations=self._before,
+        )
         vocab_size = log_probs.shape[-1]
         rows = tf.reshape(log_probs, [-1, vocab_size])
         found = tf.where(tf.reshape(again, [-1, position]))

@@ -23,12 +23,14 @@ from numpy.lib import format as npy
 
 from t2t_keras.config import AVERAGE, BEST, CHECKPOINTS, EMA, LATEST, is_checkpoint
 from t2t_keras.runs.weights import Left, MismatchError, Names, assign, match
+from t2t_keras.system import machine
 from t2t_keras.system.files import UNFINISHED, check_ends, describe, read_json, replacing, write_whole
 from t2t_keras.system.log import logger
 
 FOLDER = "checkpoints"
 STEP = "step"  # The kind of the newest checkpoints; `BEST` is that of the one with the best validation.
 MAX_STATE = 2**20  # Maximum size of a checkpoint's state in bytes.
+_BYTES_OF_WEIGHT = 4 + 8  # While it is loaded: what is read, and the sum for an average; without the model itself.
 # Largest weight that is loaded, of either sign. Trained ones are far smaller, and much larger ones overflow.
 MAX_WEIGHT = 1e6
 # What to say of an archive that lacks a kind of array.
@@ -340,7 +342,7 @@ def identity(model_dir: pathlib.Path, which: str) -> dict[str, dict]:
 
 
 def check_size(model_dir: pathlib.Path, which: str, weights: int) -> None:
-    """Checks the size of the files that `load` reads, before a model takes memory.
+    """Checks that the files that `load` reads hold a model's weights, and that memory does, before the model is made.
 
     Args:
         model_dir: the run's folder.
@@ -349,15 +351,32 @@ def check_size(model_dir: pathlib.Path, which: str, weights: int) -> None:
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
-        DamagedError: all files are too small for the weights; the message names the largest.
+        DamagedError: no file has so many weights; the message names the one with most.
+        ValueError: the weights do not fit into the free memory.
     """
-    sizes = {path: path.stat().st_size for path in _chosen(model_dir, which) if path.exists()}
+    sizes = {path: _size_of_weights(path) for path in _chosen(model_dir, which) if path.exists()}
     largest = max(sizes, key=sizes.get, default=None)
     if largest and sizes[largest] < 4 * weights:
         received = f"{sizes[largest]:,} bytes"
         raise DamagedError(
             f"Expected {weights:,} float32 weights in {largest}. Received {received}: damaged, or of another model."
         )
+    if (needed := _BYTES_OF_WEIGHT * weights) > (free := machine.free_memory()):
+        raise ValueError(
+            f"Expected a model that fits into the free memory, {free / 1e9:.1f} GB. Received: {model_dir} with "
+            f"{weights:,} weights, which take {needed / 1e9:,.1f} GB while they are loaded."
+        )
+
+
+def _size_of_weights(path: pathlib.Path) -> int:
+    """Returns the bytes of a model's weights in an archive, or of a whole file that is none, whose reader tells so."""
+    size = path.stat().st_size
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {member.filename: member.file_size for member in archive.infolist()}
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+        return size
+    return min(size, sum(bytes_ for name, bytes_ in members.items() if name.startswith("model/")))
 
 
 def load(model_dir: pathlib.Path, which: str, model) -> tuple[str, dict]:

@@ -23,6 +23,7 @@ LOGS, NOT_FINITE = "logs", "not_finite"
 CURVES = ("curves.png", "curves.csv")
 EMBEDDINGS = "embeddings.txt"  # The sub-words of a run whose embeddings started as word vectors.
 VERSION = 1
+MAX_SUBWORDS = 2**28  # Bytes of a file; those of a model of a million sub-words are about 2**24.
 _KEYS = {
     *("version", ARCHITECTURE, "model", "train", "decode", "data", "data_dir", "parent", "sources", "records"),
     *("subwords", "source_subwords"),
@@ -265,6 +266,8 @@ class SavedRun:
     def _subwords(self, key: str, path: pathlib.Path) -> bytes:
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing. Restore it: a model cannot be used without its sub-words.")
+        if (size := path.stat().st_size) > MAX_SUBWORDS:
+            raise ValueError(f"Expected sub-words of at most {MAX_SUBWORDS:,} bytes. Received: {path} of {size:,}.")
         expected = self.written.get(key)
         if expected is not None and (received := describe(path)) != expected:
             raise ValueError(
