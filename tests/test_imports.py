@@ -13,8 +13,10 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import types
 import warnings
+import zipfile
 
 import huggingface_hub
 import huggingface_hub.constants
@@ -472,6 +474,33 @@ def test_a_file_of_pytorch_is_read_as_data(tmp_path, monkeypatch):
     huggingface_folder._pickled(tmp_path / "pytorch_model.bin")
     assert [options["weights_only"] for options in asked] == [True, True]
     assert [options.get("mmap", False) for options in asked] == [True, False]
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_compressed_file_of_pytorch_is_not_read(tmp_path, monkeypatch, compression):
+    """Story: 1 MB became 1.15 GB."""
+    torch = types.SimpleNamespace(load=lambda path, **options: {}, is_tensor=bool, strided="strided")
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    path = tmp_path / "pytorch_model.bin"
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("model/data/0", bytes(1000))
+    if compression == zipfile.ZIP_STORED:
+        assert huggingface_folder._pickled(path).names == set()
+        return
+    with pytest.raises(ValueError, match=f"^Expected a file of PyTorch, which is not compressed. Received: {path}"):
+        huggingface_folder._pickled(path)
+
+
+def test_a_vocabulary_that_the_weights_do_not_have_takes_no_memory(tmp_path):
+    """Story: `vocab_size=16777215` took 5.5 GB and 35 s before the shape of the embeddings was read."""
+    folder = models.make(tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"vocab_size": 2**24 - 1, "decoder_vocab_size": 2**24 - 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    begin = time.perf_counter()
+    with pytest.raises(ValueError, match="of shape .16777215, .*, as config.json has it. Received: "):
+        t2t_keras.import_marian(folder, tmp_path / "run")
+    assert time.perf_counter() - begin < 1 and not (tmp_path / "run").exists()
 
 
 def test_a_file_of_json_may_have_tens_of_megabytes(tmp_path):

@@ -573,6 +573,16 @@ OF_ANOTHER_SYSTEM = [
 @pytest.mark.parametrize(
     "content", ["{}", "[]", '{"bleu": 3}', '{"bleu": "3", "signature": "x"}', "no JSON", *OF_ANOTHER_SYSTEM]
 )
+def test_what_a_stranger_wrote_is_no_markup_of_the_card():
+    """Story: the signature of a score was an image, a link or a script of the card."""
+    written = "![a](http://x) [b](y) [c][d] <script> | `z`"
+    assert model_card._plain(written) == "?[a]?http:?/x) [b]?y) [c]?d] ?script? ? ?z?"
+    scores = model_card.Scores("test", "best", [("BLEU", 1.0, f"nrefs:1|tok:13a {written}")])
+    options = run_options.Options()
+    row = model_card._table(options, {}, [scores]).splitlines()[-1]
+    assert row.endswith("| nrefs:1\\|tok:13a ?[a]?http:?/x) [b]?y) [c]?d] ?script? \\| ?z? |")
+
+
 def test_scores_need_their_signatures(run, tmp_path, content):
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(ValueError, match="x.json"):

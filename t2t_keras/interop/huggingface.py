@@ -20,7 +20,7 @@ from t2t_keras.interop.marian_vocabulary import (
     is_separate,
     languages_of,
 )
-from t2t_keras.interop.marian_weights import Model
+from t2t_keras.interop.marian_weights import Model, check_embeddings
 from t2t_keras.runs import checkpoint, run_options
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.files import SOURCE_SUBWORDS, SUBWORDS, check_new, making_folder
@@ -78,6 +78,8 @@ def import_huggingface(
     folder, model_dir = huggingface_folder.find(source, _FILES), pathlib.Path(model_dir).expanduser().resolve()
     check_new(model_dir, "model_dir")
     config = marian_config.read(folder)
+    with opened_weights(folder) as tensors:
+        check_embeddings(config, tensors)
     if config.kind == M2M:
         if native_positions:
             raise ValueError(

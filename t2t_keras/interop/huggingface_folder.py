@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import warnings
+import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Protocol
@@ -265,7 +266,20 @@ def _safetensors(path: pathlib.Path) -> Iterator[Tensors]:
         yield _SafeTensors(path, file)
 
 
+def _check_stored(path: pathlib.Path) -> None:
+    """Raises `ValueError` for a file of PyTorch whose tensors may take more memory than its size: PyTorch writes none
+    that is compressed or has parts that overlap.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+        compressed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+        if compressed or sum(member.file_size for member in members) > path.stat().st_size:
+            raise ValueError(f"Expected a file of PyTorch, which is not compressed. Received: {path}, which is.")
+
+
 def _pickled(path: pathlib.Path) -> Tensors:
+    _check_stored(path)
     try:
         import torch
     except ImportError as error:

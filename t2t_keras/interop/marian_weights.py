@@ -34,6 +34,21 @@ _POSITIONS = tuple(
 )
 
 
+def check_embeddings(config: MarianConfig, tensors: Tensors) -> None:
+    """Raises `ValueError` if the embeddings have fewer rows than config.json says, before sub-words of that number take
+    memory. `Model` checks all shapes.
+    """
+    rows = dict.fromkeys((SHARED, SOURCE), config.source_rows) | dict.fromkeys((TARGET, LOGITS), config.target_rows)
+    shapes = {name: tensors.shape(name) for name in rows if name in tensors.names}
+    if not shapes:
+        raise ValueError(f"Expected the weight {SHARED}. It is missing.")
+    largest = max(shapes.values())
+    for name in rows:
+        if shapes.get(name, largest) < (rows[name],):
+            expected = f"{name} of shape {(rows[name], config.model.d_model)}, as config.json has it"
+            raise ValueError(f"Expected {expected}. Received: {shapes.get(name, 'none')}.")
+
+
 class Linear(NamedTuple):
     """A matrix and its bias, ours and theirs; `of_model` has "i" and "o" if the inputs and the outputs are D
     columns.

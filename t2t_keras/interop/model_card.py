@@ -173,7 +173,12 @@ def card(
 
 def _plain(text: str) -> str:
     """Returns text without what Markdown, YAML and HTML give a meaning."""
-    return re.sub(r"[<>|\\]", "?", _code(text))
+    return re.sub(r"\|", "?", _cell(text))
+
+
+def _cell(text: str) -> str:
+    """Returns text that may stand in a table, where "|" is escaped: without HTML, links and images."""
+    return re.sub(r"[<>\\]|(?<=\])[(\[]|(?<=:)/(?=/)|!(?=\[)", "?", _code(text))
 
 
 def _code(text: str) -> str:
@@ -244,7 +249,7 @@ def _corpora(data: DataConfig) -> str:
 
 def _table(options: run_options.Options, state: dict, scores: list[Scores]) -> str:
     rows = [
-        (_plain(each.name), label, f"{value:.2f}", _plain(each.weights), signature)
+        (_plain(each.name), label, f"{value:.2f}", _plain(each.weights), _cell(signature))
         for each in scores
         for label, value, signature in each.figures
     ]
