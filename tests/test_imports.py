@@ -33,8 +33,8 @@ import t2t_keras
 from t2t_keras.config import BOS, PAD
 from t2t_keras.decoding import loading
 from t2t_keras.interop import huggingface_folder
-from t2t_keras.runs import export_folder
 from t2t_keras.runs.saved_run import SavedRun
+from t2t_keras.serving.saved_export import SavedExport
 
 ROOT = pathlib.Path(__file__).parent.parent
 STEP_0 = "checkpoints/step-000000000.npz"
@@ -190,7 +190,7 @@ def test_an_export_translates_alike_in_a_process_without_this_package(folders, t
     usual = t2t_keras.load(tmp_path / "run")
     expected = usual.translate(lines) + usual.translate(lines, **other)
     export = t2t_keras.Run(tmp_path / "run").export(tmp_path / "export")
-    assert names.items() <= export_folder.description(export).items()
+    assert names.items() <= SavedExport(export).description.items()
     command = [sys.executable, "-c", LOAD, str(export), prefix, *lines]
     result = programs.run(
         command, capture_output=True, text=True, cwd=tmp_path, env=programs.without_this_package(), check=True
