@@ -27,7 +27,7 @@ from t2t_keras.decoding import loading
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.model.ensemble import Ensemble, mean
+from t2t_keras.model.ensemble import Ensemble, combine
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.runs import checkpoint
 from t2t_keras.runs.saved_run import SavedRun
@@ -76,19 +76,19 @@ def other(seed: int) -> list:
 
 def test_the_mean_of_probabilities_by_hand():
     logits = [tf.constant([[math.log(1 / 2)] * 2]), tf.constant([[math.log(1 / 4) + 9, math.log(3 / 4) + 9]])]
-    np.testing.assert_allclose(mean(logits, [1 / 2, 1 / 2]), np.log([[3 / 8, 5 / 8]]), rtol=1e-6)
-    np.testing.assert_allclose(mean(logits, [1 / 4, 3 / 4]), np.log([[5 / 16, 11 / 16]]), rtol=1e-6)
+    np.testing.assert_allclose(combine(logits, [1 / 2, 1 / 2]), np.log([[3 / 8, 5 / 8]]), rtol=1e-6)
+    np.testing.assert_allclose(combine(logits, [1 / 4, 3 / 4]), np.log([[5 / 16, 11 / 16]]), rtol=1e-6)
     product = np.array([2**-0.25 * 4**-0.75 * 2**-0.5, 2**-0.25 * (3 / 4) ** 0.75 * 2**-0.5]) * 2**0.5
-    received = tf.nn.softmax(mean(logits, [1 / 4, 3 / 4], of="logs"))
+    received = tf.nn.softmax(combine(logits, [1 / 4, 3 / 4], mean="logs"))
     np.testing.assert_allclose(received, [product / product.sum()], rtol=1e-6)
 
 
 def test_what_one_model_finds_impossible_another_may_write():
     """P < 10⁻³⁸ of one is 0 in float32, and of the other a half. In the mean of logs, one model has a veto."""
     logits = [tf.constant([[0.0, -200.0]]), tf.constant([[-200.0, -200.0]]), tf.constant([[0.0, -300.0]])]
-    np.testing.assert_allclose(mean(logits, [1 / 3] * 3), np.log([[2.5 / 3, 0.5 / 3]]), rtol=1e-6)
-    np.testing.assert_allclose(mean([tf.constant([[0.0, -200.0]])] * 2, [0.5, 0.5])[0, 1], -200, rtol=1e-6)
-    vetoed = mean(logits, [1 / 3] * 3, of="logs")
+    np.testing.assert_allclose(combine(logits, [1 / 3] * 3), np.log([[2.5 / 3, 0.5 / 3]]), rtol=1e-6)
+    np.testing.assert_allclose(combine([tf.constant([[0.0, -200.0]])] * 2, [0.5, 0.5])[0, 1], -200, rtol=1e-6)
+    vetoed = combine(logits, [1 / 3] * 3, mean="logs")
     assert float(vetoed[0, 1] - vetoed[0, 0]) == pytest.approx(-500 / 3, rel=1e-6)
 
 
@@ -200,7 +200,7 @@ def test_invalid_options_are_refused(options, message):
 
 
 def test_vocabularies_of_other_sizes_are_refused():
-    with pytest.raises(ValueError, match="Expected models with vocabularies of the same size. Received: 7, 9."):
+    with pytest.raises(ValueError, match="Models of an ensemble must have vocabularies of one size. Received: 7, 9."):
         Ensemble([small(1), Gru(GruConfig(9, d_model=4))])
 
 

@@ -125,7 +125,7 @@ def test_no_candidate_has_no_score():
 def test_candidates_may_be_of_any_iterable_but_not_one_string():
     """Story: the letters of a string were the candidates."""
     assert mbr(iter(SENTENCES), iter([1] * 8)) == mbr(SENTENCES)
-    with pytest.raises(TypeError, match="^Expected a list of candidates. Received: a string.$"):
+    with pytest.raises(TypeError, match="^`candidates` must be a list of strings. Received: a string.$"):
         mbr("abc")
 
 
