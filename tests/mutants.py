@@ -831,7 +831,8 @@ FAULTS = {
          "test_marian_export.py::test_a_run_that_marian_has_no_model_for_is_refused_in_one_sentence"),
     ),
     "t2t_keras/text/sentencepiece_model.py": (
-        ("exported sub-words take ▁ for a space", "(dict(model_rules) | dict(ESCAPED))", "dict(model_rules or ESCAPED[:1])",
+        ("exported sub-words take ▁ for a space", "(dict(model_rules) | dict(ESCAPED))",
+         "dict(model_rules or ESCAPED[:1])",
          "test_marian_export.py::test_ids_and_text_are_those_of_the_run"),
     ),
     "t2t_keras/interop/model_card.py": (

@@ -97,7 +97,7 @@ def test_an_unknown_language_is_refused_with_those_like_it(run, usual, options):
     for call in (usual.translate, usual.n_best, lambda text, **options: usual.score(text, text, **options)):
         with pytest.raises(ValueError, match=message):
             call("a dog", **options)
-    with pytest.raises(ValueError, match=f"`{next(iter(options))}`: Expected {message}"):
+    with pytest.raises(ValueError, match=f"`{next(iter(options))}`: {message}"):
         t2t_keras.load(run, **options)
     with pytest.raises(ValueError, match="prefix: expected the tag of a language of the model. Received: >>eng_Ltn<<"):
         usual.n_best("a dog", 1, prefix=">>eng_Ltn<<a")
