@@ -231,7 +231,7 @@ def test_languages_of_a_data_folder_are_those_that_it_was_prepared_with(run, tmp
             tmp_path / "data",
             run_options.Options().task,
         ).run()
-    with pytest.raises(ValueError, match="`target_language`: Expected one of the 5 languages.*Did you mean deu_Latn"):
+    with pytest.raises(ValueError, match="`target_language`: .* is none of the 5 languages.*Did you mean deu_Latn"):
         prepare.Preparation(
             dataclasses.replace(data, target_language="deu"), size, 1, tmp_path / "other", run_options.Options().task
         ).run()
@@ -308,7 +308,7 @@ def test_a_phrase_that_the_model_cannot_spell_is_not_met(usual):
             "'eng' is none of the 5 languages of the model. Did you mean eng_Latn",
         ),
         ("import_huggingface", ("--native_positions",), "--native_positions is for Marian models."),
-        ("translate", ("--target_language=deu",), "--target_language: Expected one of the 5 languages"),
+        ("translate", ("--target_language=deu",), "--target_language: 'deu' is none of the 5 languages"),
     ],
 )
 def test_the_programs_refuse_other_languages_before_tensorflow(nllb, run, tmp_path, name, arguments, message):

@@ -185,10 +185,10 @@ class Banks(Selector):
     def __init__(self, tokens, ordered, max_length, beam_size: int, eos_id: int):
         phrases = describe(tokens, ordered)
         self.state, self.eos_id = (phrases, start(phrases, beam_size), max_length), eos_id
-        self.given = tf.reduce_any(phrases.lengths > 0)
+        self.has_phrases = tf.reduce_any(phrases.lengths > 0)
 
     def applies(self, position):
-        return self.given
+        return self.has_phrases
 
     def __call__(self, log_probs, hypotheses, state):
         phrases, progress, max_length = state
@@ -299,10 +299,10 @@ class Avoided(Scorer):
         )
         spelled = tf.zeros_like(phrases.lengths[:, :0], tf.string) if spelled is None else spelled
         self.state = tf.reshape(backwards, tf.shape(phrases.tokens)), max_length, spelled
-        self.given, self.words, self.spelling = tf.reduce_any(phrases.lengths > 0), words, spelling
+        self.has_phrases, self.words, self.spelling = tf.reduce_any(phrases.lengths > 0), words, spelling
 
     def applies(self, position):
-        return self.given
+        return self.has_phrases
 
     def __call__(self, log_probs, hypotheses, state):
         backwards, max_length, spelled = state

@@ -54,9 +54,9 @@ def reranked(
             pair_of(*(side.decode("utf-8", "replace") for side in pair))
             for pair in zip(sources, texts.ravel(), strict=True)
         ]
-        others = scores_of(*map(tf.constant, zip(*pairs, strict=True))).numpy().reshape(scores.shape)
+        other_scores = scores_of(*map(tf.constant, zip(*pairs, strict=True))).numpy().reshape(scores.shape)
         empty = (scores == 0) & (texts == b"")  # A place without a translation, or a blank source.
-        totals = np.where(empty, -np.inf, scores + weight * others)
+        totals = np.where(empty, -np.inf, scores + weight * other_scores)
         order = np.argsort(-totals, axis=1, kind="stable")
         totals = np.take_along_axis(totals, order, axis=1)
         return {

@@ -153,8 +153,8 @@ class Prefix(Scorer):
         return position < self.length
 
     def __call__(self, log_probs, hypotheses, prefix):
-        wanted = tf.pad(prefix, [[0, 0], [0, 1]])[:, tf.minimum(hypotheses.position, self.length), None]
-        allowed = (wanted == 0) | (wanted == tf.range(log_probs.shape[-1]))
+        forced = tf.pad(prefix, [[0, 0], [0, 1]])[:, tf.minimum(hypotheses.position, self.length), None]
+        allowed = (forced == 0) | (forced == tf.range(log_probs.shape[-1]))
         return tf.where(allowed[:, None], log_probs, IMPOSSIBLE), prefix
 
 

@@ -174,10 +174,10 @@ def with_constraints(
         first: the number of the first sentence.
     """
     for number, request in enumerate(requests, first):
-        given = {phrase.removeprefix(JOINER) for phrase in (*request.constraints, *request.avoid)}
+        known = {phrase.removeprefix(JOINER) for phrase in (*request.constraints, *request.avoid)}
         constraints, left_out, asked = list(request.constraints), [], 0
         for phrase in find(request.text):
-            if phrase.removeprefix(JOINER) not in given:
+            if phrase.removeprefix(JOINER) not in known:
                 taken = len(constraints) < MAX_PHRASES
                 # Each sub-word has at least one byte, and the mark of a word may be one more.
                 if taken and len(phrase.encode()) >= MAX_SUBWORDS:
