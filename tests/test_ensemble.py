@@ -40,10 +40,10 @@ DECODE = DecodeConfig(beam_size=3, extra_length=2, alpha=0.6)
 LINES = ["one", "twenty-one", "", "two hundred and seven", "the third of may"]
 
 
-def log_mean(probabilities, weights=(), of: str = "probabilities") -> np.ndarray:
+def log_mean(probabilities, weights=(), mean: str = "probabilities") -> np.ndarray:
     """Combines probabilities [n, ..., V] of n models."""
     shares = np.array(weights or [1] * len(probabilities), float) / sum(weights or [1] * len(probabilities))
-    if of == "probabilities":
+    if mean == "probabilities":
         return np.log(np.tensordot(shares, probabilities, 1))
     product = np.exp(np.tensordot(shares, np.log(probabilities), 1))
     return np.log(product / product.sum(axis=-1, keepdims=True))
@@ -93,12 +93,12 @@ def test_what_one_model_finds_impossible_another_may_write():
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("of", ["probabilities", "logs"])
+@pytest.mark.parametrize("mean", ["probabilities", "logs"])
 @pytest.mark.parametrize("frozen", [False, True])
-def test_a_model_beside_itself_is_that_model(frozen, of):
+def test_a_model_beside_itself_is_that_model(frozen, mean):
     model = small(1)
     one, two = (
-        Translator(each, None, DECODE, frozen=frozen) for each in (model, Ensemble([model, model], [3.0, 1.0], of))
+        Translator(each, None, DECODE, frozen=frozen) for each in (model, Ensemble([model, model], [3.0, 1.0], mean))
     )
     for received, expected in zip(searched(two, SOURCES, 6), searched(one, SOURCES, 6), strict=True):
         assert [tokens for tokens, _ in received] == [tokens for tokens, _ in expected]
@@ -106,7 +106,7 @@ def test_a_model_beside_itself_is_that_model(frozen, of):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("options", [{}, {"weights": [5.0, 1.0, 2.0]}, {"weights": [1.0, 0.5, 4.0], "of": "logs"}])
+@pytest.mark.parametrize("options", [{}, {"weights": [5.0, 1.0, 2.0]}, {"weights": [1.0, 0.5, 4.0], "mean": "logs"}])
 def test_models_of_other_sizes_and_architectures_find_what_is_best_by_their_mean(options):
     """The beams of the recurrent model cross, and its states follow them."""
     models = [small(1), *other(2)]
@@ -191,7 +191,7 @@ def test_the_memory_of_a_search_is_that_of_all_models():
         ({"weights": [math.inf, 1.0]}, "Expected 2 `ensemble_weights`, numbers of 1e-6 to 1e6. Received: inf, 1.0."),
         ({"weights": [1e-200, 1.0]}, "Expected 2 `ensemble_weights`, numbers of 1e-6 to 1e6. Received: 1e-200, 1.0."),
         ({"weights": ["2", "1"]}, "Expected 2 `ensemble_weights`, numbers of 1e-6 to 1e6. Received: 2, 1."),
-        ({"of": "votes"}, "Expected `ensemble_mean` to be one of probabilities, logs. Received: votes."),
+        ({"mean": "votes"}, "Expected `ensemble_mean` to be one of probabilities, logs. Received: votes."),
     ],
 )
 def test_invalid_options_are_refused(options, message):
@@ -210,7 +210,7 @@ def test_models_that_read_a_text_with_other_placeholders_are_refused():
     tokenizer = types.SimpleNamespace(source=own)
     assert Translator(Ensemble([small(1)] * 2), tokenizer, DECODE, other_sources=[same]).other_sources == [same]
     with pytest.raises(
-        ValueError, match="Expected models with the same placeholders .*Received: models with different ones."
+        ValueError, match="Models that translate together must have the same placeholders .*These have not."
     ):
         Translator(Ensemble([small(1)] * 2), tokenizer, DECODE, other_sources=[same, different])
 
