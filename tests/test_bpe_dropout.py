@@ -223,7 +223,7 @@ def test_placeholders_and_tags_stay_whole():
 
 def test_word_pieces_have_no_merges(subwords):
     pieces = vocabulary.learn("wordpiece", LINES * 20, 290, **LEARN)
-    with pytest.raises(ValueError, match="Expected byte-pair encoding .*bpe_dropout.*Received: WordPieces"):
+    with pytest.raises(ValueError, match="`bpe_dropout` needs byte-pair encoding.*Received: WordPieces"):
         BpeDropout(vocabulary.load(pieces), 0.1)
     with pytest.raises(ValueError, match="Received: Words"):
         BpeDropout(vocabulary.load(vocabulary.learn("word", LINES * 20, 265, **LEARN)), 0.1)
@@ -238,7 +238,7 @@ def test_a_unigram_model_has_no_merges():
         (" ".join(each).encode() for each in itertools.permutations(words, 4)), 280, **LEARN, model_type="unigram"
     )
     with pytest.raises(
-        ValueError, match="Expected byte-pair encoding .*bpe_dropout.*Received: a SentencePiece model without merges"
+        ValueError, match="`bpe_dropout` needs byte-pair encoding.*Received: a SentencePiece model without merges"
     ):
         BpeDropout(vocabulary.load(model), 0.1)
 

@@ -145,7 +145,7 @@ def test_every_dropout_acts_in_training_and_none_in_validation():
 
 
 def test_a_classifier_without_labels_is_refused():
-    with pytest.raises(ValueError, match="Expected `labels`, the names of the classes."):
+    with pytest.raises(ValueError, match="A classifier needs `labels`, the names of the classes."):
         Classifier(ClassifierConfig(300, encoder_layers=1, d_model=8, d_ff=12, num_heads=2))
 
 

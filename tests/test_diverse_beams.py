@@ -186,7 +186,7 @@ def test_groups_of_unequal_sizes_are_refused(beam_size, groups):
             return groups
 
     with pytest.raises(
-        ValueError, match=f"Expected groups of as many beams.*Received: {groups} groups of {beam_size} beams"
+        ValueError, match=f"Groups must have equal numbers of beams.*Received: {groups} groups of {beam_size} beams"
     ):
         search(random_tables(batch=1, seed=1), beam_size=beam_size, max_length=2, alpha=0.0, selector=Groups())
 

@@ -27,7 +27,7 @@ from t2t_keras.decoding import loading
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.model.ensemble import Ensemble, mean
+from t2t_keras.model.ensemble import Ensemble, combine
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.runs import checkpoint
 from t2t_keras.runs.saved_run import SavedRun
@@ -40,10 +40,10 @@ DECODE = DecodeConfig(beam_size=3, extra_length=2, alpha=0.6)
 LINES = ["one", "twenty-one", "", "two hundred and seven", "the third of may"]
 
 
-def log_mean(probabilities, weights=(), of: str = "probabilities") -> np.ndarray:
+def log_mean(probabilities, weights=(), mean: str = "probabilities") -> np.ndarray:
     """Combines probabilities [n, ..., V] of n models."""
     shares = np.array(weights or [1] * len(probabilities), float) / sum(weights or [1] * len(probabilities))
-    if of == "probabilities":
+    if mean == "probabilities":
         return np.log(np.tensordot(shares, probabilities, 1))
     product = np.exp(np.tensordot(shares, np.log(probabilities), 1))
     return np.log(product / product.sum(axis=-1, keepdims=True))
@@ -76,29 +76,29 @@ def other(seed: int) -> list:
 
 def test_the_mean_of_probabilities_by_hand():
     logits = [tf.constant([[math.log(1 / 2)] * 2]), tf.constant([[math.log(1 / 4) + 9, math.log(3 / 4) + 9]])]
-    np.testing.assert_allclose(mean(logits, [1 / 2, 1 / 2]), np.log([[3 / 8, 5 / 8]]), rtol=1e-6)
-    np.testing.assert_allclose(mean(logits, [1 / 4, 3 / 4]), np.log([[5 / 16, 11 / 16]]), rtol=1e-6)
+    np.testing.assert_allclose(combine(logits, [1 / 2, 1 / 2]), np.log([[3 / 8, 5 / 8]]), rtol=1e-6)
+    np.testing.assert_allclose(combine(logits, [1 / 4, 3 / 4]), np.log([[5 / 16, 11 / 16]]), rtol=1e-6)
     product = np.array([2**-0.25 * 4**-0.75 * 2**-0.5, 2**-0.25 * (3 / 4) ** 0.75 * 2**-0.5]) * 2**0.5
-    received = tf.nn.softmax(mean(logits, [1 / 4, 3 / 4], of="logs"))
+    received = tf.nn.softmax(combine(logits, [1 / 4, 3 / 4], mean="logs"))
     np.testing.assert_allclose(received, [product / product.sum()], rtol=1e-6)
 
 
 def test_what_one_model_finds_impossible_another_may_write():
     """P < 10⁻³⁸ of one is 0 in float32, and of the other a half. In the mean of logs, one model has a veto."""
     logits = [tf.constant([[0.0, -200.0]]), tf.constant([[-200.0, -200.0]]), tf.constant([[0.0, -300.0]])]
-    np.testing.assert_allclose(mean(logits, [1 / 3] * 3), np.log([[2.5 / 3, 0.5 / 3]]), rtol=1e-6)
-    np.testing.assert_allclose(mean([tf.constant([[0.0, -200.0]])] * 2, [0.5, 0.5])[0, 1], -200, rtol=1e-6)
-    vetoed = mean(logits, [1 / 3] * 3, of="logs")
+    np.testing.assert_allclose(combine(logits, [1 / 3] * 3), np.log([[2.5 / 3, 0.5 / 3]]), rtol=1e-6)
+    np.testing.assert_allclose(combine([tf.constant([[0.0, -200.0]])] * 2, [0.5, 0.5])[0, 1], -200, rtol=1e-6)
+    vetoed = combine(logits, [1 / 3] * 3, mean="logs")
     assert float(vetoed[0, 1] - vetoed[0, 0]) == pytest.approx(-500 / 3, rel=1e-6)
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("of", ["probabilities", "logs"])
+@pytest.mark.parametrize("mean", ["probabilities", "logs"])
 @pytest.mark.parametrize("frozen", [False, True])
-def test_a_model_beside_itself_is_that_model(frozen, of):
+def test_a_model_beside_itself_is_that_model(frozen, mean):
     model = small(1)
     one, two = (
-        Translator(each, None, DECODE, frozen=frozen) for each in (model, Ensemble([model, model], [3.0, 1.0], of))
+        Translator(each, None, DECODE, frozen=frozen) for each in (model, Ensemble([model, model], [3.0, 1.0], mean))
     )
     for received, expected in zip(searched(two, SOURCES, 6), searched(one, SOURCES, 6), strict=True):
         assert [tokens for tokens, _ in received] == [tokens for tokens, _ in expected]
@@ -106,7 +106,7 @@ def test_a_model_beside_itself_is_that_model(frozen, of):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("options", [{}, {"weights": [5.0, 1.0, 2.0]}, {"weights": [1.0, 0.5, 4.0], "of": "logs"}])
+@pytest.mark.parametrize("options", [{}, {"weights": [5.0, 1.0, 2.0]}, {"weights": [1.0, 0.5, 4.0], "mean": "logs"}])
 def test_models_of_other_sizes_and_architectures_find_what_is_best_by_their_mean(options):
     """The beams of the recurrent model cross, and its states follow them."""
     models = [small(1), *other(2)]
@@ -191,7 +191,7 @@ def test_the_memory_of_a_search_is_that_of_all_models():
         ({"weights": [math.inf, 1.0]}, "Expected 2 `ensemble_weights`, numbers of 1e-6 to 1e6. Received: inf, 1.0."),
         ({"weights": [1e-200, 1.0]}, "Expected 2 `ensemble_weights`, numbers of 1e-6 to 1e6. Received: 1e-200, 1.0."),
         ({"weights": ["2", "1"]}, "Expected 2 `ensemble_weights`, numbers of 1e-6 to 1e6. Received: 2, 1."),
-        ({"of": "votes"}, "Expected `ensemble_mean` to be one of probabilities, logs. Received: votes."),
+        ({"mean": "votes"}, "Expected `ensemble_mean` to be one of probabilities, logs. Received: votes."),
     ],
 )
 def test_invalid_options_are_refused(options, message):
@@ -200,7 +200,7 @@ def test_invalid_options_are_refused(options, message):
 
 
 def test_vocabularies_of_other_sizes_are_refused():
-    with pytest.raises(ValueError, match="Expected models with vocabularies of the same size. Received: 7, 9."):
+    with pytest.raises(ValueError, match="Models of an ensemble must have vocabularies of one size. Received: 7, 9."):
         Ensemble([small(1), Gru(GruConfig(9, d_model=4))])
 
 
@@ -210,7 +210,7 @@ def test_models_that_read_a_text_with_other_placeholders_are_refused():
     tokenizer = types.SimpleNamespace(source=own)
     assert Translator(Ensemble([small(1)] * 2), tokenizer, DECODE, other_sources=[same]).other_sources == [same]
     with pytest.raises(
-        ValueError, match="Expected models with the same placeholders .*Received: models with different ones."
+        ValueError, match="Models that translate together must have the same placeholders .*These have not."
     ):
         Translator(Ensemble([small(1)] * 2), tokenizer, DECODE, other_sources=[same, different])
 

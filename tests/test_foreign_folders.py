@@ -249,9 +249,7 @@ def test_training_refuses_a_link_where_something_of_the_run_belongs(run, outside
     path.parent.mkdir(exist_ok=True)
     path.symlink_to(target)
     before = sorted(outside.parent.rglob("*"))
-    with pytest.raises(
-        ValueError, match=f"Expected files and folders that are no links. Received: {path}, a link to {target}"
-    ):
+    with pytest.raises(ValueError, match=f"{path} is a link, to {target}"):
         t2t_keras.train(run, train_steps=2001)
     assert sorted(outside.parent.rglob("*")) == before and outside.read_text() == "mine"
 

@@ -351,7 +351,7 @@ of_m2m(
 )
 of_m2m(
     "sub-words that are cut",
-    "first pieces|Expected a SentencePiece model",
+    "first pieces|Not a SentencePiece model",
     lambda folder: (folder / models.ONE_MODEL).write_bytes(b"\n"),
 )
 of_m2m(
@@ -521,7 +521,7 @@ def test_a_folder_with_files_is_left_alone(opus, tmp_path):
     (tmp_path / "mine").write_text("mine")
     with pytest.raises(FileExistsError, match="new or an empty"):
         t2t_keras.import_marian(opus, tmp_path)
-    with pytest.raises(NotADirectoryError, match="Expected a folder as `model_dir`"):
+    with pytest.raises(NotADirectoryError, match="`model_dir` must be a folder"):
         t2t_keras.import_marian(opus, tmp_path / "mine")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 

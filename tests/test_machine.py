@@ -134,7 +134,7 @@ def test_the_system_counts_the_memory_of_a_process_in_kib(monkeypatch, tmp_path)
     (tmp_path / "status").write_text("VmPeak:\t    9 kB\nVmHWM:\t    7 kB\nVmRSS:\t    5 kB\n")
     assert (machine.resident_memory(), machine.peak_memory()) == (5 * 1024, 7 * 1024)
     (tmp_path / "status").write_text("VmPeak:\t    9 kB\n")
-    with pytest.raises(ValueError, match="Expected VmRSS in .*status, as Linux has it"):
+    with pytest.raises(ValueError, match="status has no VmRSS, unlike on Linux"):
         machine.resident_memory()
 
 

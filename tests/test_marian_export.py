@@ -543,7 +543,7 @@ def test_placeholders_are_refused(tmp_path):
 
 def test_a_folder_with_files_is_left_alone(run, tmp_path):
     (tmp_path / "mine").write_text("mine")
-    for folder, said in ((tmp_path, "new or an empty"), (tmp_path / "mine", "Expected a folder as `export_dir`")):
+    for folder, said in ((tmp_path, "new or an empty"), (tmp_path / "mine", "`export_dir` must be a folder")):
         with pytest.raises(OSError, match=said):
             t2t_keras.export_marian(run, folder)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

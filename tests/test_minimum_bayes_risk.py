@@ -114,7 +114,7 @@ def test_repeated_candidates_do_not_make_many(monkeypatch):
 
 @pytest.mark.parametrize("weights", [[1.0], [1, 1, 1], [1, -1], [0, 0], [float("nan"), 1], [float("inf"), 1]], ids=str)
 def test_weights_that_cannot_be_are_refused(weights):
-    with pytest.raises(ValueError, match="weight of 0 or more for each of 2 candidates"):
+    with pytest.raises(ValueError, match="^Each of 2 candidates needs a weight of 0 or more, not all 0"):
         mbr(["a", "b"], weights)
 
 
@@ -125,7 +125,7 @@ def test_no_candidate_has_no_score():
 def test_candidates_may_be_of_any_iterable_but_not_one_string():
     """Story: the letters of a string were the candidates."""
     assert mbr(iter(SENTENCES), iter([1] * 8)) == mbr(SENTENCES)
-    with pytest.raises(TypeError, match="^Expected a list of candidates. Received: a string.$"):
+    with pytest.raises(TypeError, match="^`candidates` must be a list of strings. Received: a string.$"):
         mbr("abc")
 
 

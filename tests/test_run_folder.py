@@ -174,7 +174,7 @@ def test_a_folder_that_holds_something_else_is_reported(tmp_path):
         (
             lambda path: files.check_new(path, "export_dir"),
             others,
-            "Expected a new or an empty folder as `export_dir`. Received: {}, which holds files. Give another one.",
+            "`export_dir` must be a new or an empty folder. Received: {}, which holds files. Give another one.",
         ),
     ):
         with pytest.raises((OSError, ValueError)) as raised:

@@ -438,7 +438,7 @@ def test_what_cannot_be_a_folder_is_reported(tmp_path, monkeypatch, check, name)
             what = "which" if path.name == other else f"but {tmp_path / other}"
             with pytest.raises(NotADirectoryError) as raised:
                 check(path)
-            assert str(raised.value) == f"Expected a folder as `{name}`. Received: {path}, {what} is not a folder."
+            assert str(raised.value) == f"`{name}` must be a folder. Received: {path}, {what} is not a folder."
     (tmp_path / "empty").mkdir()
     (tmp_path / "link to a folder").symlink_to("empty")
     for path in ("empty", "new", "link to a folder", "new/in/it"):

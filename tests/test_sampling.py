@@ -324,7 +324,7 @@ def graph(translator: Translator):
         name: tf.TensorSpec([None], dtype) for name, dtype in {**DTYPES, "seed": tf.int64, "draws": tf.int32}.items()
     }
     return tf.function(
-        lambda source, maxima, inputs: translator.draw(source, maxima, weights=inference, **inputs),
+        lambda source, maxima, inputs: translator.draw(source, maxima, scope=inference, **inputs),
         input_signature=[tf.RaggedTensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32), columns],
         autograph=False,
     )

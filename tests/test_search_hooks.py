@@ -398,7 +398,7 @@ def test_too_few_continuations_are_refused():
         def number(self, beam_size):
             return 2
 
-    with pytest.raises(ValueError, match="Expected a selector of at least 3 continuations.*Received: number=2"):
+    with pytest.raises(ValueError, match="A selector must select at least 3 continuations.*Received: number=2"):
         search(random_tables(batch=1, seed=1), beam_size=3, max_length=2, alpha=0.0, selector=Two())
 
 

@@ -84,10 +84,10 @@ def test_such_sub_words_cannot_be_learned():
         (b"", "other bytes"),
         (b'["a"]\n', "other bytes"),
         (b'["a"]\nno model', "other bytes"),
-        (b'{"a": 1}\nMODEL', "Received: something else"),
-        (b"[1]\nMODEL", "Received: something else"),
+        (b'{"a": 1}\nMODEL', "is not a list of sub-words"),
+        (b"[1]\nMODEL", "is not a list of sub-words"),
         (b'["a", "a"]\nMODEL', "one of them twice"),
-        (b'["a", "\\ud800"]\nMODEL', "Received: something else"),
+        (b'["a", "\\ud800"]\nMODEL', "is not a list of sub-words"),
         (b"[" * 100_000 + b"\nMODEL", "other bytes"),
     ],
 )
@@ -139,13 +139,14 @@ def test_languages_are_chosen_for_the_target_and_the_source():
     assert piece_file.with_languages([b"bpe"]) == [b"bpe"]
     for contents, chosen, option in (([none, german], {}, "target_language"), ([german, none], {}, "source_language")):
         with pytest.raises(
-            ValueError, match=f"^Expected `{option}`, one of the 3 languages of the model, such as deu_Latn, fra_Latn"
+            ValueError,
+            match=f"^The model is multilingual. Choose `{option}` among its 3 languages, such as deu_Latn, fra_Latn",
         ):
             piece_file.with_languages(contents, **chosen)
 
 
 def test_a_file_without_languages_takes_none():
-    message = "Expected a multilingual model with the language 'deu_Latn'. Received: one whose sub-words have none."
+    message = "The model is not multilingual, so it has no language 'deu_Latn'."
     for content in (packed(None), b"bpe"):
         with pytest.raises(ValueError, match=f"^{message}$"):
             piece_file.with_language(content, "deu_Latn")
@@ -161,7 +162,5 @@ def test_a_language_that_is_not_among_the_sub_words_is_refused():
         lambda: piece_file.with_language(packed(""), "deu"),
         lambda: vocabulary.load(changed),
     ):
-        with pytest.raises(
-            ValueError, match="^Expected one of the 3 languages of the model. Received: 'deu'. Did you mean deu_Latn"
-        ):
+        with pytest.raises(ValueError, match="^'deu' is none of the 3 languages of the model. Did you mean deu_Latn"):
             refused()

@@ -308,7 +308,7 @@ def test_json_lines_and_terms_are_answered_line_by_line(trained, translated, tmp
             b"one\n",
             "Expected a term, a tab and its translation in each line of the terms. Received: line 1 of",
         ),
-        (["--terms={0}/absent.tsv"], b"one\n", "Expected a file of text. Received: "),
+        (["--terms={0}/absent.tsv"], b"one\n", "absent.tsv cannot be read: "),
     ],
 )
 def test_what_is_wrong_with_phrases_is_reported_without_tensorflow(tmp_path, flags, input, said):
@@ -1168,7 +1168,7 @@ def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags,
         (
             "export",
             ["--model_dir={0}/run", "--export_dir={0}", "--format=ctranslate2"],
-            "Expected a new or an empty folder as --export_dir. Received: {0},",
+            "--export_dir must be a new or an empty folder. Received: {0},",
         ),
         (
             "classify",
@@ -1202,7 +1202,7 @@ def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags,
         (
             "prepare",
             ["--data_dir={0}/latin1", "--dataset=builtin"],
-            "Expected a folder as --data_dir. Received: {0}/latin1, which is not a folder.",
+            "--data_dir must be a folder. Received: {0}/latin1, which is not a folder.",
         ),
         (
             "train",
@@ -1212,7 +1212,7 @@ def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags,
         (
             "train",
             ["--model_dir={0}/latin1/x", "--dataset=builtin"],
-            "Expected a folder as --model_dir. Received: {0}/latin1/x, but {0}/latin1 is not a folder.",
+            "--model_dir must be a folder. Received: {0}/latin1/x, but {0}/latin1 is not a folder.",
         ),
         (
             "train",
@@ -1389,7 +1389,7 @@ def test_a_wrong_option_is_reported_in_one_line_and_at_once(tmp_path, name, flag
             "Expected a number of groups that divides --beam_size. Received: --diverse_groups=4, --beam_size=2.",
         ),
         (["--diverse_groups=2", "--beam_size=3"], "Received: --diverse_groups=2, --beam_size=3."),
-        (["--input=gone"], "Expected a file of text. Received: gone, which cannot be read: No such file or directory"),
+        (["--input=gone"], "gone cannot be read: No such file or directory"),
     ],
     ids=str,
 )

@@ -56,9 +56,9 @@ def test_text_that_goes_on_with_a_word_is_spelled_without_a_space(words):
 
 
 def test_another_file_is_refused():
-    with pytest.raises(ValueError, match="Expected a vocabulary of words. Received: 3 other bytes."):
+    with pytest.raises(ValueError, match="Not a vocabulary of words: 3 other bytes."):
         Words(b"abc")
-    with pytest.raises(ValueError, match="Expected a SentencePiece model"):
+    with pytest.raises(ValueError, match="Not a SentencePiece model"):
         vocabulary.load(HEAD + b"abc")
 
 

@@ -11,7 +11,7 @@ MAX_ALPHA = 10  # Exponent of the length penalty: float32 holds the penalty of a
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # Of sampling: float32 holds all logits divided by these.
 TEMPERATURES = f"{MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
 TRANSLATING_DTYPES = ("float32", "bfloat16")  # Of the weights and the arithmetic of a loaded run.
-# What the mean of the predictions of several models is of; see `model.ensemble.mean`.
+# How the predictions of several models are averaged; see `model.ensemble.combine`.
 ENSEMBLE_MEANS = ("probabilities", "logs")
 # What a run that reranks was trained on; see `decoding.reranking`.
 RERANK_DIRECTIONS = ("forward", "right_to_left", "backward")

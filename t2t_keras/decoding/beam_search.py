@@ -1,5 +1,6 @@
-"""Beam search (section 6.1) as a pure function of a decoding step: score(Y) = log P(Y) / lp(Y), lp(Y) = ((5 + |Y|) /
-6)^α.
+"""Beam search (section 6.1) as a pure function of a decoding step.
+
+    score(Y) = log P(Y) / lp(Y), lp(Y) = ((5 + |Y|) / 6)^α
 
 Letters: B sentences, R sentences still in the state of the step, W beams in G groups, N candidates, V vocabulary, T
 tokens written so far.
@@ -13,8 +14,7 @@ import tensorflow as tf
 
 from t2t_keras.decoding.search_hooks import BEST, IMPOSSIBLE, Best, Hypotheses, Scorer, Selector, normalized
 
-# Numbers of sentences that the state of the step has after finished ones have left: few, because oneDNN compiles
-# kernels for each shape.
+# Sizes of the step's state after finished sentences have left: few, because oneDNN compiles kernels for each shape.
 _SIZES = [1, 2] + [size << shift for shift in range(28) for size in (3, 4)]  # 1, 2, 3, 4, 6, 8, 12, 16, 24, …
 
 
@@ -67,9 +67,7 @@ class Candidates(NamedTuple):
 
 
 class _Search:
-    """One call of `beam_search`, which describes the arguments. Here `max_length`, `alpha` and `last` (`n_best` - 1)
-    are [B, 1].
-    """
+    """One call of `beam_search`, with its arguments. `max_length`, `alpha` and `last` (`n_best` - 1) are [B, 1]."""
 
     def __init__(
         self,
@@ -87,13 +85,13 @@ class _Search:
         self.scorers, self.selector, self.number = scorers, selector, selector.number(beam_size)
         if self.number < beam_size:
             raise ValueError(
-                f"Expected a selector of at least {beam_size} continuations, the beam size. Received: "
+                f"A selector must select at least {beam_size} continuations, the beam size. Received: "
                 f"number={self.number}."
             )
         self.groups = selector.groups(beam_size)
         if beam_size % self.groups or self.number % self.groups:
             received = f"{self.groups} groups of {beam_size} beams with {self.number} continuations"
-            raise ValueError(f"Expected groups of as many beams and as many continuations. Received: {received}.")
+            raise ValueError(f"Groups must have equal numbers of beams and of continuations. Received: {received}.")
         self.best_penalty = tf.maximum(length_penalty(max_length, alpha), length_penalty(1, alpha))
         self.batch = tf.shape(max_length)[0]
         self.beams = tf.tile(tf.range(beam_size)[None, :, None], [self.batch, 1, 1])  # [B, W, 1]
@@ -111,9 +109,7 @@ class _Search:
         )
 
     def shapes(self, state: BeamState) -> BeamState:
-        """Returns the shape invariants of the loop. T, R, and axes of the step's and the hooks' states that start at
-        size 0 may change.
-        """
+        """Returns the shape invariants of the loop: T, R, and axes of states that start at size 0 may change."""
         number, written = tf.TensorShape([None, self.beam_size]), tf.TensorShape([None, self.beam_size, None])
         return BeamState(
             tf.TensorShape([]),
@@ -140,8 +136,8 @@ class _Search:
         return BeamState(state.position + 1, done, running, finished, state.rows, model, hooks)
 
     def settled(self, running: Running, finished: Finished):
-        """Returns whether no running hypothesis can still be among the best, [B] boolean. Each group has to find all of
-        its own.
+        """Returns whether no running hypothesis can still be among the best, [B] boolean: of each group, if there are
+        several.
         """
         if self.groups == 1:
             best_to_come = tf.reduce_max(running.log_probs, axis=1, keepdims=True) / self.best_penalty
@@ -162,16 +158,15 @@ class _Search:
         return tf.reshape(values, [-1, self.beam_size]), tf.reshape(index, [-1, self.beam_size])
 
     def beside(self, old, new):
-        """Puts what each group has found before what it finds now: [B, X, …], [B, Y, …] → [B, X + Y, …]."""
+        """Concatenates old and new hypotheses of each group: [B, X, …], [B, Y, …] → [B, X + Y, …]."""
         if self.groups == 1:
             return tf.concat([old, new], axis=1)
         pairs = zip(tf.split(old, self.groups, axis=1), tf.split(new, self.groups, axis=1), strict=True)
         return tf.concat([x for pair in pairs for x in pair], axis=1)
 
     def retire(self, state: BeamState) -> BeamState:
-        """Reduces the states of the step and the hooks to the smallest of `_SIZES` that holds all unfinished sentences.
-
-        Finished ones fill the rest.
+        """Reduces the states of the step and the hooks to the smallest of `_SIZES` that holds all unfinished sentences;
+        finished ones fill the rest.
         """
         searched = tf.gather(self.searched(state), state.rows)
         unfinished = tf.reduce_sum(tf.cast(searched, tf.int32))
@@ -179,8 +174,8 @@ class _Search:
         states = (state.rows, state.model, state.hooks)
 
         def compacted():
-            kept = tf.argsort(tf.cast(searched, tf.int32), direction="DESCENDING", stable=True)[:size]
-            return tf.nest.map_structure(lambda x: tf.gather(x, kept), states)
+            chosen = tf.argsort(tf.cast(searched, tf.int32), direction="DESCENDING", stable=True)[:size]
+            return tf.nest.map_structure(lambda x: tf.gather(x, chosen), states)
 
         rows, model, hooks = tf.cond(size < tf.size(state.rows), compacted, lambda: states)
         return state._replace(rows=rows, model=model, hooks=hooks)
@@ -204,21 +199,21 @@ class _Search:
 
         hooks = self.scorers if type(self.selector) is Best else (*self.scorers, self.selector)
         applies = [hook.applies(state.position) for hook in hooks]
-        if any(each is True for each in applies):
-            found, hooks = hooked()
+        if any(needed is True for needed in applies):
+            selected, hooks = hooked()
         else:
-            found, hooks = tf.cond(tf.reduce_any(applies), hooked, plain) if applies else plain()
-        totals, parents, tokens = (tf.scatter_nd(rows[:, None], x, [self.batch, self.number]) for x in found)
+            selected, hooks = tf.cond(tf.reduce_any(applies), hooked, plain) if applies else plain()
+        totals, parents, tokens = (tf.scatter_nd(rows[:, None], x, [self.batch, self.number]) for x in selected)
         sequences = tf.concat([_gather(running.sequences, parents), tokens[:, :, None]], axis=2)
         return Candidates(totals, parents, tokens, sequences, tokens == self.eos_id), model, hooks
 
     def hooked(self, logits, hypotheses: Hypotheses, states: tuple) -> tuple:
-        """Applies the hooks that are needed. Returns totals, parents and tokens of the selected continuations, each [R,
-        N], and states.
+        """Applies the hooks that are needed. Returns totals, parents and tokens of the selected continuations, [R, N]
+        each, and the states.
         """
         if not self.scorers:
-            found, state = self.selector.of_unscored(logits, hypotheses, states[-1])
-            return found, (state,)
+            selected, state = self.selector.of_unscored(logits, hypotheses, states[-1])
+            return selected, (state,)
 
         def if_needed(hook: Scorer | Selector, state, otherwise: Callable) -> tuple:
             applies, call = hook.applies(hypotheses.position), functools.partial(hook, log_probs, hypotheses, state)
@@ -228,23 +223,24 @@ class _Search:
         for scorer, state in zip(self.scorers, states[:-1], strict=True):
             log_probs, state = if_needed(scorer, state, lambda unchanged=(log_probs, state): unchanged)
             next_states.append(state)
-        found, state = if_needed(self.selector, states[-1], lambda: BEST(log_probs, hypotheses, states[-1]))
-        return found, (*next_states, state)
+        selected, state = if_needed(self.selector, states[-1], lambda: BEST(log_probs, hypotheses, states[-1]))
+        return selected, (*next_states, state)
 
     def finish(self, state: BeamState, candidates: Candidates) -> Finished:
         """Returns the W best finished hypotheses, old and new."""
         now = candidates.ends & self.searched(state)[:, None]
         scores = tf.where(now, candidates.log_probs / length_penalty(state.position + 1, self.alpha), IMPOSSIBLE)
-        scores, kept = self.best(self.beside(state.finished.scores, scores))
+        scores, best = self.best(self.beside(state.finished.scores, scores))
         sequences = self.beside(tf.pad(state.finished.sequences, [[0, 0], [0, 0], [0, 1]]), candidates.sequences)
-        return Finished(scores, _gather(sequences, kept))
+        return Finished(scores, _gather(sequences, best))
 
     def go_on(self, state: BeamState, candidates: Candidates) -> Running:
         """Returns the first W unfinished candidates. Finished sentences keep their hypotheses."""
-        _, kept = self.best(tf.cast(~candidates.ends, tf.int32))  # Of equal ones the first.
-        log_probs = _gather(tf.where(candidates.ends, IMPOSSIBLE, candidates.log_probs), kept)
-        ancestors = _gather(state.running.ancestors, _gather(candidates.parents, kept))
-        following = Running(log_probs, _gather(candidates.tokens, kept), _gather(candidates.sequences, kept), ancestors)
+        _, first = self.best(tf.cast(~candidates.ends, tf.int32))  # Of equal values the first.
+        log_probs = _gather(tf.where(candidates.ends, IMPOSSIBLE, candidates.log_probs), first)
+        ancestors = _gather(state.running.ancestors, _gather(candidates.parents, first))
+        tokens, sequences = _gather(candidates.tokens, first), _gather(candidates.sequences, first)
+        following = Running(log_probs, tokens, sequences, ancestors)
         before = state.running._replace(sequences=tf.pad(state.running.sequences, [[0, 0], [0, 0], [0, 1]]))
         searched = self.searched(state)
         running = tf.nest.map_structure(
@@ -255,24 +251,22 @@ class _Search:
         return running._replace(ancestors=tf.concat([running.ancestors, self.beams], axis=2))
 
     def pooled(self, state: BeamState) -> BeamState:
-        """Returns the state without groups: the finished hypotheses of all, best first, and as many running ones as
-        each group lacks.
+        """Returns the state without groups: all finished hypotheses, best first, and as many running ones as groups
+        lack.
         """
         scores, order = tf.math.top_k(state.finished.scores, self.beam_size)
         finished = Finished(scores, _gather(state.finished.sequences, order))
         lacking = tf.reduce_sum(tf.cast(self.grouped(state.finished.scores) == IMPOSSIBLE, tf.int32), axis=2)
         log_probs, order = self.best(state.running.log_probs)
-        each = self.beam_size // self.groups
-        kept = tf.range(self.beam_size) % each < tf.repeat(lacking, each, axis=1)
+        size = self.beam_size // self.groups
+        needed = tf.range(self.beam_size) % size < tf.repeat(lacking, size, axis=1)
         running = state.running._replace(
-            log_probs=tf.where(kept, log_probs, IMPOSSIBLE), sequences=_gather(state.running.sequences, order)
+            log_probs=tf.where(needed, log_probs, IMPOSSIBLE), sequences=_gather(state.running.sequences, order)
         )
         return state._replace(running=running, finished=finished)
 
     def result(self, state: BeamState):
-        """Returns sequences and scores. Finished hypotheses come first; the best running ones take the remaining
-        places.
-        """
+        """Returns sequences and scores: finished hypotheses first, then the best running ones in the places left."""
         if self.groups > 1:
             state = self.pooled(state)
         beams = tf.range(self.beam_size)[None]
@@ -318,12 +312,12 @@ def beam_search(
         alpha: α of the length penalty; a number or [B] float32.
         n_best: [B] int32, number of hypotheses that must be the best ones, 1 … W; `None` for W. Groups always find all
             of theirs.
-        scorers: what changes the scores of continuations, each those of the one before; see `search_hooks`.
-        selector: what selects continuations.
+        scorers: change the scores of continuations, one after the other; see `search_hooks`.
+        selector: selects continuations; see `search_hooks`.
 
     Returns:
-        sequences: [B, W, T] int32, best first, 0 after the end token. Sequences without an end token come after all
-        others. scores: [B, W] float32; -inf in an empty place.
+        sequences: [B, W, T] int32, best first, 0 after the end token. Those without an end token come after all others.
+        scores: [B, W] float32; -inf in an empty place.
     """
     batch = tf.shape(start)[0]
     search = _Search(

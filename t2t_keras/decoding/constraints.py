@@ -78,9 +78,7 @@ def read(tokenizer: Subwords, text, kept=None) -> tuple:
 
 
 def describe(tokens, ordered) -> Phrases:
-    """Returns the phrases of given sub-words, [B, C, L] int32 padded with PAD, and whether they are ordered, [B]
-    boolean.
-    """
+    """Returns the phrases whose sub-words are `tokens`, [B, C, L] int32 padded with PAD. `ordered` is [B] boolean."""
     _, number, length = tf.unstack(tf.shape(tokens))
     tokens = tf.pad(
         tokens, [[0, 0], [0, tf.maximum(1 - number, 0)], [0, tf.maximum(1 - length, 0)]], constant_values=PAD
@@ -100,9 +98,7 @@ def start(phrases: Phrases, beam_size: int) -> Progress:
 
 
 def _open(phrases: Phrases, done):
-    """Returns which phrases may be begun or continued: all that are not done, or the first of them. [R, W, N, C]
-    boolean.
-    """
+    """Returns whether a phrase may be begun or continued, [R, W, N, C] boolean: any that is not done, or the first."""
     missing = tf.logical_not(done) & (phrases.lengths > 0)[:, None, None]
     first = tf.cumsum(tf.cast(missing, tf.int32), axis=-1) == 1
     return missing & (first | tf.logical_not(phrases.ordered)[:, None, None, None])
@@ -126,8 +122,8 @@ def advance(phrases: Phrases, progress: Progress, tokens) -> Progress:
     begun = tf.gather(phrases.common, progress.leader, batch_dims=1)
     ended = tf.where(available & (begun >= lengths) & (lengths <= progress.depth[..., None]), lengths, 0)
     longest = tf.where(goes_on, 0, tf.reduce_max(ended, axis=-1))
-    found = (tf.argmax(ended, axis=-1, output_type=tf.int32)[..., None] == tf.range(number)) & (longest > 0)[..., None]
-    done = progress.done | found
+    ends = (tf.argmax(ended, axis=-1, output_type=tf.int32)[..., None] == tf.range(number)) & (longest > 0)[..., None]
+    done = progress.done | ends
     free = progress.depth + 1 - longest  # Of the last tokens, those that belong to no phrase that is done.
     on_path = tails & _open(phrases, done)[..., None] & (sizes <= free[..., None, None])
     reached = tf.reduce_max(tf.where(on_path, sizes, 0), axis=-1)
@@ -189,10 +185,10 @@ class Banks(Selector):
     def __init__(self, tokens, ordered, max_length, beam_size: int, eos_id: int):
         phrases = describe(tokens, ordered)
         self.state, self.eos_id = (phrases, start(phrases, beam_size), max_length), eos_id
-        self.given = tf.reduce_any(phrases.lengths > 0)
+        self.has_phrases = tf.reduce_any(phrases.lengths > 0)
 
     def applies(self, position):
-        return self.given
+        return self.has_phrases
 
     def __call__(self, log_probs, hypotheses, state):
         phrases, progress, max_length = state
@@ -201,9 +197,9 @@ class Banks(Selector):
         beam_size, vocab_size = log_probs.shape[1:]
         last = hypotheses.position + 1 >= max_length
         wanted, banks, rest, may_end = self._wanted(phrases, progress, (beam_size > 1) | last[:, None, None])
-        each = min(self.number(beam_size) + 1, vocab_size)
+        per_beam = min(self.number(beam_size) + 1, vocab_size)
         values, likely = (
-            tf.reshape(x, [-1, beam_size, each]) for x in largest(tf.reshape(log_probs, [-1, vocab_size]), each)
+            tf.reshape(x, [-1, beam_size, per_beam]) for x in largest(tf.reshape(log_probs, [-1, vocab_size]), per_beam)
         )
         again = tf.reduce_any((likely[..., None] == wanted[:, :, None]) & (banks > rest)[:, :, None], axis=-1)
         allowed = tf.logical_not(again) & ((likely != self.eos_id) | may_end)
@@ -223,12 +219,13 @@ class Banks(Selector):
         """Finds the continuations that a bank waits for, however unlikely they are.
 
         Args:
-            phrases, progress: before the continuations.
+            phrases: of each sentence.
+            progress: of each hypothesis, before its continuations.
             end_first: [R, 1, 1] boolean, whether the end token has a bank of its own.
 
         Returns:
             tokens: [R, W, 2 C + 1] int32.
-            banks: [R, W, 2 C + 1] int32, of each; that of `rest` where it is none, or there already.
+            banks: [R, W, 2 C + 1] int32, the bank of each token; that of `rest` for one in no phrase or listed before.
             rest: [R, W, 1] int32, the bank of all other tokens.
             may_end: [R, W, 1] boolean, whether all phrases are there.
         """
@@ -259,8 +256,7 @@ def _next_tokens(phrases: Phrases, progress: Progress):
 
 
 def _in_turn(totals, banks, number: int):
-    """Selects the best candidates of each bank in turn: first the best of each, then the second of each, the fullest
-    bank first.
+    """Selects candidates from all banks in turn: the best of each, the fullest bank first, then the second of each, ….
 
     Args:
         totals: scores of all candidates of a sentence, [R, X] float32; -inf is none.
@@ -303,10 +299,10 @@ class Avoided(Scorer):
         )
         spelled = tf.zeros_like(phrases.lengths[:, :0], tf.string) if spelled is None else spelled
         self.state = tf.reshape(backwards, tf.shape(phrases.tokens)), max_length, spelled
-        self.given, self.words, self.spelling = tf.reduce_any(phrases.lengths > 0), words, spelling
+        self.has_phrases, self.words, self.spelling = tf.reduce_any(phrases.lengths > 0), words, spelling
 
     def applies(self, position):
-        return self.given
+        return self.has_phrases
 
     def __call__(self, log_probs, hypotheses, state):
         backwards, max_length, spelled = state
@@ -356,5 +352,5 @@ def _ends_in_words(texts, phrases):
     first = tf.strings.length(texts, "UTF8_CHAR") - sizes
     same = tf.strings.substr(texts, tf.maximum(first, 0), sizes, "UTF8_CHAR") == phrases
     before = tf.strings.substr(texts, tf.maximum(first - 1, 0), tf.cast(first > 0, tf.int32), "UTF8_CHAR")
-    found = same & (sizes > 0) & (first >= 0) & tf.logical_not(tf.strings.regex_full_match(before, r"[\pL\pM\pN]"))
-    return tf.reduce_any(tf.reshape(found, shape), axis=2)
+    ends = same & (sizes > 0) & (first >= 0) & tf.logical_not(tf.strings.regex_full_match(before, r"[\pL\pM\pN]"))
+    return tf.reduce_any(tf.reshape(ends, shape), axis=2)

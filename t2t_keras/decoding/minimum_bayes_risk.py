@@ -1,5 +1,5 @@
-"""Minimum Bayes risk decoding (Kumar and Byrne, 2004): of several candidates, the translation Y with the largest Σ
-P(Y') chrF(Y, Y').
+"""Minimum Bayes risk decoding (Kumar and Byrne, 2004): of several candidates, the one with the largest expected chrF,
+Σ P(Y') chrF(Y, Y').
 
 The candidates themselves estimate the sum over all Y': an n-best list, weighted by its probabilities, or draws from the
 model, which weigh the same (Eikema and Aziz, 2020). The cost grows with the square of their number.
@@ -40,14 +40,14 @@ def mbr(candidates: Sequence[str], weights: Sequence[float] = ()) -> list[float]
     ```
     """
     if isinstance(candidates, str):
-        raise TypeError("Expected a list of candidates. Received: a string.")
+        raise TypeError("`candidates` must be a list of strings. Received: a string.")
     candidates, weights = list(candidates), list(weights)
     shares = np.asarray(weights or np.ones(len(candidates)), dtype=float)
     if len(shares) != len(candidates) or not (
         np.isfinite(shares).all() and (shares >= 0).all() and (shares.any() or not len(shares))
     ):
         raise ValueError(
-            f"Expected a weight of 0 or more for each of {len(candidates)} candidates, not all 0. Received: {weights}."
+            f"Each of {len(candidates)} candidates needs a weight of 0 or more, not all 0. Received: {weights}."
         )
     places = {text: place for place, text in enumerate(dict.fromkeys(candidates))}
     place_of = [places[text] for text in candidates]
@@ -61,11 +61,10 @@ def by_mbr(result: dict, weighted: bool = True) -> dict:
     Args:
         result: "text", translations, and "score", their scores. Empty places, whose text is empty and whose score is 0,
             come last.
-        weighted: whether they weigh exp(score), which is P(Y | X) if α is 0, and else nearer to each other. Draws all
-            weigh the same.
+        weighted: whether a translation weighs exp(score), which is P(Y | X) if α is 0. Draws all weigh the same.
 
     Returns:
-        The same with the largest expected chrF first, and these as scores.
+        The same list with the largest expected chrF first, and these as scores.
     """
     texts, scores = result["text"], result["score"]
     filled = [place for place, pair in enumerate(zip(texts, scores, strict=True)) if pair != ("", 0.0)]
@@ -109,19 +108,16 @@ def _expected_chrf(texts: list[str], weights: np.ndarray) -> np.ndarray:
 
 
 def _ngrams(texts: list[str]) -> list[tuple[np.ndarray, ...]]:
-    """Counts the character n-grams of each order: (text, n-gram, count) for each n-gram of each text, as three
-    arrays.
-    """
-    of_texts = [extract_all_char_ngrams(text, _ORDER) for text in texts]
-    found = []
+    """Counts the n-grams of each order: arrays of texts, n-grams and counts, for each n-gram of each text."""
+    text_ngrams = [extract_all_char_ngrams(text, _ORDER) for text in texts]
+    tables = []
     for order in range(_ORDER):
         numbers: dict[str, int] = {}
-        counters = [counters[order] for counters in of_texts]
+        counters = [ngrams[order] for ngrams in text_ngrams]
         rows = np.repeat(np.arange(len(texts)), [len(counter) for counter in counters])
         grams = np.array(
             [numbers.setdefault(gram, len(numbers)) for counter in counters for gram in counter], dtype=int
         )
-        found.append(
-            (rows, grams, np.array([count for counter in counters for count in counter.values()], dtype=float))
-        )
-    return found
+        counts = np.array([count for counter in counters for count in counter.values()], dtype=float)
+        tables.append((rows, grams, counts))
+    return tables

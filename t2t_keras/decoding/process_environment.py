@@ -22,9 +22,9 @@ def choose(
     most operations take less than that. It always pays in bfloat16.
 
     Args:
-        models: options of each.
-        dtype: of the arithmetic.
-        int8: whether matrices are kept in 8 bits.
+        models: options of each model.
+        dtype: dtype of the arithmetic.
+        int8: whether matrices have 8 bits.
         environment: the variables to change.
     """
     choose_threads(environment)
@@ -37,8 +37,5 @@ def choose_threads(environment: MutableMapping[str, str] = os.environ) -> None:
 
     An operation of a decoder step is too small for several threads. Instead, each core translates a part of the batch;
     see `sub_batches.py`.
-
-    Args:
-        environment: the variables to change.
     """
     environment.setdefault(THREADS, "1")

@@ -22,7 +22,7 @@ DIRECTIONS: dict[str, Callable] = {
 def reranked(
     n_best: Callable, other: Translator, *, weight: float, alpha: float, direction: str = "forward"
 ) -> Callable:
-    """Returns a function like `n_best` whose lists are reordered by score + weight · (log P / lp) of another model.
+    """Returns a function like `n_best`, whose lists are reordered by score + weight · (log P / lp) of another model.
 
     Args:
         n_best: [B] string → {"text": [B, W] string, "score": [B, W] float32}, such as that of a `Translator`. It gets
@@ -47,21 +47,21 @@ def reranked(
         return log_probs / length_penalty(targets.row_lengths(), alpha)
 
     def rerank(text, *arguments):
-        found = n_best(text, *arguments)
-        texts, scores = found["text"].numpy(), found["score"].numpy()
+        result = n_best(text, *arguments)
+        texts, scores = result["text"].numpy(), result["score"].numpy()
         sources = np.repeat(text.numpy(), texts.shape[1])
         pairs = [
             pair_of(*(side.decode("utf-8", "replace") for side in pair))
             for pair in zip(sources, texts.ravel(), strict=True)
         ]
-        others = scores_of(*map(tf.constant, zip(*pairs, strict=True))).numpy().reshape(scores.shape)
+        other_scores = scores_of(*map(tf.constant, zip(*pairs, strict=True))).numpy().reshape(scores.shape)
         empty = (scores == 0) & (texts == b"")  # A place without a translation, or a blank source.
-        totals = np.where(empty, -np.inf, scores + weight * others)
+        totals = np.where(empty, -np.inf, scores + weight * other_scores)
         order = np.argsort(-totals, axis=1, kind="stable")
         totals = np.take_along_axis(totals, order, axis=1)
         return {
-            **found,
-            "text": tf.gather(found["text"], order, batch_dims=1),
+            **result,
+            "text": tf.gather(result["text"], order, batch_dims=1),
             "score": tf.constant(np.where(np.isfinite(totals), totals, 0).astype("float32")),
         }
 

@@ -33,7 +33,7 @@ def random_bits(seed, index):
 
 
 def keys(seed, draw):
-    """Returns the keys of draws, uint64: their own seeds.
+    """Returns the key of each draw, uint64, which is its seed.
 
     Args:
         seed: int64, of a sentence.
@@ -53,22 +53,22 @@ def _uniform(bits):
 
 
 def _find(weights, uniform):
-    """Finds the index at which the cumulative weight passes a share of the whole; it is one of weight above 0.
+    """Finds the index at which the cumulative weight passes a share of the total. Its weight is above 0.
 
     Args:
         weights: [N, X], at least 0.
         uniform: the share, [N] float64 in [0, 1).
 
     Returns:
-        The index, [N] int32, and the share of its own weight at which that is, [N] float64.
+        The index, [N] int32, and which share of the weight at this index is passed, [N] float64.
     """
     weights = tf.cast(weights, tf.float64)
     cumulative = tf.cumsum(weights, axis=1)
     total = cumulative[:, -1:]
     wanted = uniform[:, None] * total
     index = tf.reduce_sum(tf.cast((cumulative <= wanted) & (cumulative < total), tf.int32), axis=1, keepdims=True)
-    own, end = (tf.gather(x, index, batch_dims=1) for x in (weights, cumulative))
-    rest = tf.clip_by_value((wanted - end + own) / own, 0.0, 1.0)
+    weight, end = (tf.gather(x, index, batch_dims=1) for x in (weights, cumulative))
+    rest = tf.clip_by_value((wanted - end + weight) / weight, 0.0, 1.0)
     return tf.squeeze(index, axis=1), tf.squeeze(rest, axis=1)
 
 
@@ -91,7 +91,7 @@ def draw(probabilities, uniform):
 
 
 def _bound(probabilities, top_k):
-    """Returns a lower bound of the k-th largest probability of each row, [N, 1]: the k-th largest maximum of a block; 0
+    """Returns a lower bound of the k-th largest probability of each row, [N, 1]: the k-th largest block maximum, or 0
     if k is 0.
     """
     size, vocab_size = block_size(probabilities.shape[1]), probabilities.shape[1]
@@ -109,8 +109,8 @@ def draw_of_most_likely(probabilities, top_k, top_p, uniform: Callable):
 
     Args:
         probabilities: [N, V] float32, which sum to 1.
-        top_k: [N] int32, a token is among the k most likely; 0: any token.
-        top_p: [N] float32, the tokens that are more likely have less than this probability together; 1: any token.
+        top_k: [N] int32, k: the token is among the k most likely ones; 0 allows all.
+        top_p: [N] float32, p: the tokens more likely than the one drawn have together less than p; 1 allows all.
         uniform: (number of a round, rows [M] int32) → [M] float64 in [0, 1).
 
     Returns:
@@ -118,8 +118,8 @@ def draw_of_most_likely(probabilities, top_k, top_p, uniform: Callable):
     """
 
     def again(number, tokens, rows):
-        own, k, p, last = (tf.gather(x, rows) for x in (probabilities, top_k, top_p, tokens))
-        more_likely = own > tf.gather(own, last[:, None], batch_dims=1)
+        probs, k, p, last = (tf.gather(x, rows) for x in (probabilities, top_k, top_p, tokens))
+        more_likely = probs > tf.gather(probs, last[:, None], batch_dims=1)
         none = tf.zeros_like(rows, tf.bool)
         beyond_k = tf.cond(
             tf.reduce_any(k > 0),
@@ -128,12 +128,12 @@ def draw_of_most_likely(probabilities, top_k, top_p, uniform: Callable):
         )
         beyond_p = tf.cond(
             tf.reduce_any(p < 1),
-            lambda: (p < 1) & (tf.reduce_sum(tf.where(more_likely, own, 0.0), axis=1) >= p),
+            lambda: (p < 1) & (tf.reduce_sum(tf.where(more_likely, probs, 0.0), axis=1) >= p),
             lambda: none,
         )
         wrong = beyond_k | beyond_p
-        rows, own, more_likely = (tf.boolean_mask(x, wrong) for x in (rows, own, more_likely))
-        others = draw(tf.where(more_likely, own, 0.0), uniform(number, rows))
+        rows, probs, more_likely = (tf.boolean_mask(x, wrong) for x in (rows, probs, more_likely))
+        others = draw(tf.where(more_likely, probs, 0.0), uniform(number, rows))
         return number + 1, tf.tensor_scatter_nd_update(tokens, rows[:, None], others), rows
 
     def limited():
@@ -170,14 +170,13 @@ def repeated(memory, rows: dict) -> tuple:
 
 
 def sampled(draws: dict) -> "Sampled":
-    """Returns the selector of draws, each of which is a search of one beam; see `repeated`."""
-    own_keys = keys(draws["seed"], draws["number"])[:, None]
-    return Sampled(own_keys, draws["temperature"], draws["top_k"], draws["top_p"])
+    """Builds the selector for sampling from the rows of `repeated`. Every draw is its own search with `beam_size=1`."""
+    draw_keys = keys(draws["seed"], draws["number"])[:, None]
+    return Sampled(draw_keys, draws["temperature"], draws["top_k"], draws["top_p"])
 
 
 class Sampled(Selector):
-    """Draws a continuation of each beam. Each beam is a draw of its own, all from the beginning, and has a place until
-    the search ends.
+    """Draws a continuation of each beam. Every beam is a draw from the first token on, and stays until the search ends.
 
     With temperature τ, a token is drawn with a probability proportional to P^(1 / τ), among those that `top_k` and
     `top_p` allow. Totals are log P of the model.
@@ -200,22 +199,22 @@ class Sampled(Selector):
         return beam_size
 
     def __call__(self, log_probs, hypotheses: Hypotheses, state):
-        tokens = self._drawn(tf.nn.softmax(log_probs / state[1][:, None, None]), hypotheses.position, state)
-        return self._found(tokens, tf.gather(log_probs, tokens, batch_dims=2), hypotheses), state
+        tokens = self._draw(tf.nn.softmax(log_probs / state[1][:, None, None]), hypotheses.position, state)
+        return self._continuations(tokens, tf.gather(log_probs, tokens, batch_dims=2), hypotheses), state
 
     def of_unscored(self, logits, hypotheses, state):
         temperature = state[1][:, None, None]
         other = tf.reduce_any(temperature != 1)
         probabilities = tf.cond(other, lambda: tf.nn.softmax(logits / temperature), lambda: tf.nn.softmax(logits))
-        tokens = self._drawn(probabilities, hypotheses.position, state)
+        tokens = self._draw(probabilities, hypotheses.position, state)
 
-        def of(x):
+        def at_tokens(x):
             return tf.gather(x, tokens, batch_dims=2)
 
-        values = tf.cond(other, lambda: of(normalized(logits)), lambda: tf.math.log(of(probabilities)))
-        return self._found(tokens, values, hypotheses), state
+        values = tf.cond(other, lambda: at_tokens(normalized(logits)), lambda: tf.math.log(at_tokens(probabilities)))
+        return self._continuations(tokens, values, hypotheses), state
 
-    def _drawn(self, probabilities, position, state):
+    def _draw(self, probabilities, position, state):
         """Draws a token of each beam: [R, W, V] → [R, W]."""
         keys, _, top_k, top_p = state
         beam_size, vocab_size = probabilities.shape[1:]
@@ -228,7 +227,7 @@ class Sampled(Selector):
         )
         return tf.reshape(tokens, [-1, beam_size])
 
-    def _found(self, tokens, log_probs, hypotheses: Hypotheses) -> tuple:
+    def _continuations(self, tokens, log_probs, hypotheses: Hypotheses) -> tuple:
         """Returns totals, parents and tokens. Before the first token, all beams continue the first hypothesis."""
         before = tf.where(hypotheses.position == 0, hypotheses.log_probs[:, :1], hypotheses.log_probs)
         return before + log_probs, tf.zeros_like(tokens) + tf.range(tokens.shape[1]), tokens

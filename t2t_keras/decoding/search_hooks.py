@@ -16,9 +16,7 @@ IMPOSSIBLE = float("-inf")
 
 
 class Hypotheses(NamedTuple):
-    """The unfinished hypotheses that hooks continue. Before the first token, only the first beam of a sentence is
-    one.
-    """
+    """The unfinished hypotheses that hooks continue. Before the first token, a sentence has one, in its first beam."""
 
     position: tf.Tensor  # [] int32, T
     log_probs: tf.Tensor  # [R, W] float32, log P of each so far, -inf in an empty place
@@ -100,9 +98,7 @@ class Selector:
     state = ()
 
     def applies(self, position):
-        """Returns whether it is still needed, as a `Scorer` does. Where it is not, `Best` selects, so N must be that of
-        `Best`.
-        """
+        """Returns whether it is still needed, as a `Scorer` does. Where it is not, `Best` selects, with the same N."""
         return True
 
     def number(self, beam_size: int) -> int:
@@ -137,8 +133,8 @@ class Selector:
         raise NotImplementedError
 
     def of_unscored(self, logits, hypotheses: Hypotheses, state) -> tuple:
-        """Selects as a call does in a search without scorers, from logits [R, W, V]. A selector that needs no log P may
-        be faster.
+        """Selects as a call does, from logits [R, W, V], in a search without scorers. It may be faster if it needs no
+        log P.
         """
         return self(normalized(logits), hypotheses, state)
 
@@ -157,8 +153,8 @@ class Prefix(Scorer):
         return position < self.length
 
     def __call__(self, log_probs, hypotheses, prefix):
-        wanted = tf.pad(prefix, [[0, 0], [0, 1]])[:, tf.minimum(hypotheses.position, self.length), None]
-        allowed = (wanted == 0) | (wanted == tf.range(log_probs.shape[-1]))
+        forced = tf.pad(prefix, [[0, 0], [0, 1]])[:, tf.minimum(hypotheses.position, self.length), None]
+        allowed = (forced == 0) | (forced == tf.range(log_probs.shape[-1]))
         return tf.where(allowed[:, None], log_probs, IMPOSSIBLE), prefix
 
 
@@ -193,9 +189,9 @@ class NoRepeatedNgrams(Scorer):
         )
         vocab_size = log_probs.shape[-1]
         rows = tf.reshape(log_probs, [-1, vocab_size])
-        found = tf.where(tf.reshape(again, [-1, position]))
-        tokens = tf.gather_nd(tf.reshape(hypotheses.sequences, [-1, position]), found)
-        places = tf.stack([found[:, 0], tf.cast(tokens, tf.int64)], axis=1)
+        repeated = tf.where(tf.reshape(again, [-1, position]))
+        tokens = tf.gather_nd(tf.reshape(hypotheses.sequences, [-1, position]), repeated)
+        places = tf.stack([repeated[:, 0], tf.cast(tokens, tf.int64)], axis=1)
         allowed = tf.tensor_scatter_nd_update(rows, places, tf.fill([tf.shape(places)[0]], IMPOSSIBLE))
         possible = tf.reduce_max(allowed, axis=1, keepdims=True) > IMPOSSIBLE
         return tf.reshape(tf.where(possible, allowed, rows), tf.shape(log_probs)), state
@@ -210,8 +206,8 @@ class Best(Selector):
         return _best(values, tokens, hypotheses.log_probs, number), state
 
     def of_logits(self, logits, log_probs):
-        """Selects as a call does, faster: it normalizes only the logits [R, W, V] of likely tokens. `log_probs` are the
-        hypotheses'.
+        """Selects as a call does, but faster: of the logits [R, W, V], only those of likely tokens are normalized. The
+        `log_probs` [R, W] are those of the hypotheses.
         """
         number, vocab_size = self.number(log_probs.shape[1]), logits.shape[-1]
         values, tokens, _ = top_log_probs(tf.reshape(logits, [-1, vocab_size]), min(number, vocab_size))
@@ -225,17 +221,18 @@ def _best(values, tokens, log_probs, number: int) -> tuple:
     """Selects the best continuations of each sentence.
 
     Args:
-        values, tokens: [R · W, K], the K best of each beam.
-        log_probs: of the hypotheses, [R, W].
+        values: log P of the K best continuations of each beam, [R · W, K].
+        tokens: their tokens, [R · W, K].
+        log_probs: log P of the hypotheses, [R, W].
         number: N.
 
     Returns:
         totals, parents and tokens, each [R, N].
     """
-    beam_size, each = log_probs.shape[1], values.shape[1]
+    beam_size, per_beam = log_probs.shape[1], values.shape[1]
     totals = tf.reshape(log_probs, [-1, 1]) + values
-    totals, index = tf.math.top_k(tf.reshape(totals, [-1, beam_size * each]), number)
-    return totals, index // each, tf.gather(tf.reshape(tokens, [-1, beam_size * each]), index, batch_dims=1)
+    totals, index = tf.math.top_k(tf.reshape(totals, [-1, beam_size * per_beam]), number)
+    return totals, index // per_beam, tf.gather(tf.reshape(tokens, [-1, beam_size * per_beam]), index, batch_dims=1)
 
 
 def normalized(logits):

@@ -72,7 +72,7 @@ class Translator(tf.Module):
         self.other_sources = list(other_sources)
         if any(other.pattern != tokenizer.source.pattern for other in other_sources):
             raise ValueError(
-                "Expected models with the same placeholders (`keep_patterns`). Received: models with different ones."
+                "Models that translate together must have the same placeholders (`keep_patterns`). These have not."
             )
         groups = DiverseBeams(config.diverse_groups, config.diversity, EOS) if config.diverse_groups > 1 else BEST
         self.selector = selector or (lambda inputs: groups)

@@ -22,8 +22,8 @@ from t2t_keras.model.protocols import SequenceModel
 
 
 class PairEncoder(TransformerEncoder):
-    """The encoder of the Transformer for one sentence or two: it adds a vector to the second, whose tokens follow the
-    first EOS, [SEP].
+    """The encoder of the Transformer for one sentence or two. It adds a vector to the second one, after the first EOS,
+    [SEP].
 
     That vector stands for both segment embeddings of BERT: that of the first sentence is part of its positions. Without
     a second sentence, this is the encoder of a translator.
@@ -142,26 +142,22 @@ class Bert(_PairModel):
         hidden = self(tokens, training=training)
         logits = self.word_logits(hidden, masked)
         smoothed, loss = cross_entropy(logits, target, label_smoothing)
-        right = ops.cast(ops.equal(ops.argmax(logits, axis=-1), ops.cast(target, "int32")), "float32") * token_mask(
-            target
-        )
+        likeliest = ops.equal(ops.argmax(logits, axis=-1), ops.cast(target, "int32"))
+        right = ops.cast(likeliest, "float32") * token_mask(target)
         logits, following = self.following_logits(hidden), following[:, 0]
         answer, texts = ops.maximum(following - 1, 0), token_mask(following)
-        next_loss = ops.sparse_categorical_crossentropy(answer, logits, from_logits=True) * ops.sum(
-            token_mask(target), axis=1
-        )
-        next_right = (
-            ops.cast(ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), ops.cast(answer, "int32")), "float32")
-            * texts
-        )
+        next_loss = ops.sparse_categorical_crossentropy(answer, logits, from_logits=True)
+        next_loss = next_loss * ops.sum(token_mask(target), axis=1)
+        likeliest = ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), ops.cast(answer, "int32"))
+        next_right = ops.cast(likeliest, "float32") * texts
         sums = {"objective": ops.sum(smoothed) + ops.sum(next_loss), "loss": loss, "right": right}
         sums |= {"next_loss": next_loss, "next_right": next_right, "texts": texts}
         return {name: ops.sum(value) for name, value in sums.items()}
 
     def flops(self, rows, source):
         """Counts the operations of a forward pass over B texts of S tokens; see `SequenceModel.flops`."""
-        of_word = 2 * self.config.d_model * (self.config.d_model + self.config.vocab_size)
-        return super().flops(rows, source) + rows * (source * self.config.mask_rate * of_word)
+        masked_word = 2 * self.config.d_model * (self.config.d_model + self.config.vocab_size)
+        return super().flops(rows, source) + rows * (source * self.config.mask_rate * masked_word)
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -179,8 +175,7 @@ class Classifier(_PairModel):
         super().__init__(ClassifierConfig(**config) if isinstance(config, dict) else config, name=name, **kwargs)
         if not self.config.labels:
             raise ValueError(
-                "Expected `labels`, the names of the classes. Received none. t2t-classify reads them from the training "
-                "text."
+                "A classifier needs `labels`, the names of the classes. t2t-classify reads them from the training text."
             )
         config, policy = self.config, {"dtype": self.dtype_policy}
         self.pooled_dropout = Dropout(config.dropout, name="pooled_dropout", **policy)

@@ -9,21 +9,21 @@ from t2t_keras.config import check_ensemble
 from t2t_keras.model.protocols import EncoderDecoder
 
 
-def mean(logits: Sequence, weights: Sequence[float], of: str = "probabilities"):
+def combine(logits: Sequence, weights: Sequence[float], mean: str = "probabilities"):
     """Combines the predictions of several models.
 
     Args:
         logits: [..., V] float32 of each model.
-        weights: of the models; they sum to 1.
-        of: what the mean is of. "probabilities": the result is log Σ w P, where one model can make up for another.
-            "logs": Σ w log P, up to a constant, where each model can veto.
+        weights: weights of the models, which sum to 1.
+        mean: "probabilities": the result is log Σ w P, where one model can make up for another. "logs": Σ w log P, up
+            to a constant, where each model can veto.
 
     Returns:
         Logits [..., V].
     """
     log_probs = ops.log_softmax(ops.stack(logits), axis=-1)
     over_models = (-1, *[1] * (len(log_probs.shape) - 1))
-    if of == "logs":
+    if mean == "logs":
         return ops.sum(log_probs * ops.reshape(ops.convert_to_tensor(weights, "float32"), over_models), axis=0)
     log_weights = ops.convert_to_tensor([math.log(weight) for weight in weights], "float32")
     return ops.logsumexp(log_probs + ops.reshape(log_weights, over_models), axis=0)
@@ -36,7 +36,7 @@ class Ensemble(EncoderDecoder):
     Args:
         models: the models.
         weights: their weights, positive numbers, which are divided by their sum; empty: all the same.
-        of: what the mean of the predictions is of, "probabilities" or "logs"; see `mean`.
+        mean: how predictions are averaged, by "probabilities" or "logs"; see `combine`.
         sources: for each model, the number of the source that it reads, where models have other sub-words for the same
             text; empty: all read one. With several, `encode` takes a tuple of them, and alignments are those of models
             that read the first.
@@ -49,18 +49,18 @@ class Ensemble(EncoderDecoder):
         self,
         models: Sequence[EncoderDecoder],
         weights: Sequence[float] = (),
-        of: str = "probabilities",
+        mean: str = "probabilities",
         sources: Sequence[int] = (),
     ):
-        check_ensemble(len(models), weights, of)
+        check_ensemble(len(models), weights, mean)
         weights = list(weights) or [1.0] * len(models)
         configs = tuple(model.config for model in models)
         if len({config.vocab_size for config in configs}) > 1:
             received = ", ".join(f"{config.vocab_size:,}" for config in configs)
-            raise ValueError(f"Expected models with vocabularies of the same size. Received: {received}.")
+            raise ValueError(f"Models of an ensemble must have vocabularies of one size. Received: {received}.")
         super().__init__(configs, name="ensemble", dtype=models[0].dtype_policy)
-        self.models, self.of, self.sources = list(models), of, list(sources) or [0] * len(models)
-        self.weights_of_models = [weight / math.fsum(weights) for weight in weights]
+        self.models, self.mean, self.sources = list(models), mean, list(sources) or [0] * len(models)
+        self.model_weights = [weight / math.fsum(weights) for weight in weights]
         self.built = True
 
     def encode(self, source, training=False) -> tuple:
@@ -73,19 +73,19 @@ class Ensemble(EncoderDecoder):
 
     def initial_state(self, memory: tuple, beams: int) -> tuple:
         """Returns the state of each model; see `EncoderDecoder.initial_state`."""
-        return tuple(model.initial_state(own, beams) for model, own in zip(self.models, memory, strict=True))
+        return tuple(model.initial_state(read, beams) for model, read in zip(self.models, memory, strict=True))
 
     def decode(self, target, memory: tuple, state=None, position=0, ancestors=None, training=False) -> tuple:
         """Computes the logits of all models together; see `EncoderDecoder.decode`."""
         states = state or [None] * len(self.models)
         logits, states = zip(
             *(
-                model.decode(target, own, state=before, position=position, ancestors=ancestors, training=training)
-                for model, own, before in zip(self.models, memory, states, strict=True)
+                model.decode(target, read, state=before, position=position, ancestors=ancestors, training=training)
+                for model, read, before in zip(self.models, memory, states, strict=True)
             ),
             strict=True,
         )
-        return mean(logits, self.weights_of_models, self.of), states
+        return combine(logits, self.model_weights, self.mean), states
 
     def search_memory(self, beams: int, length: int) -> int:
         """See `EncoderDecoder.search_memory`."""
@@ -98,6 +98,6 @@ class Ensemble(EncoderDecoder):
 
     def align(self, target, memory: tuple):
         """Averages the alignments of the models that align with the first source; see `EncoderDecoder.align`."""
-        read = zip(self.models, memory, self.sources, strict=True)
-        found = [model.align(target, own) for model, own, number in read if model.aligns and number == 0]
-        return ops.mean(ops.stack(found), axis=0)
+        models = zip(self.models, memory, self.sources, strict=True)
+        alignments = [model.align(target, read) for model, read, number in models if model.aligns and number == 0]
+        return ops.mean(ops.stack(alignments), axis=0)

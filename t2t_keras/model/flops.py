@@ -10,21 +10,21 @@ from t2t_keras.layers.restricted_attention import computed_scores
 
 
 def _attention(config: ModelConfig, scores):
-    """The two products of equation 1 for one sentence, in all heads: Q Kᵀ, which has so many scores, and its product
-    with V.
+    """Counts the two products of equation 1 for one sentence, in all heads: Q Kᵀ, with that many scores, and that with
+    V.
     """
     return 2 * scores * config.num_heads * (config.d_k + config.d_v)
 
 
 def encoder(config: ModelConfig, source):
     """Counts the operations of the encoder for one sentence of S source tokens; see `forward`."""
-    projection, feed_forward = _of_token(config)
+    projection, feed_forward = _per_token(config)
     scores = computed_scores(config.attention_window, source)
     return config.encoder_layers * (source * (2 * projection + feed_forward) + _attention(config, scores))
 
 
-def _of_token(config: ModelConfig) -> tuple[int, int]:
-    """The products for one token: with W^Q and W^O, or W^K and W^V; and of a feed-forward network."""
+def _per_token(config: ModelConfig) -> tuple[int, int]:
+    """Counts the products for one token: with W^Q and W^O, or W^K and W^V; and those of a feed-forward network."""
     return 2 * config.d_model * config.num_heads * (config.d_k + config.d_v), 4 * config.d_model * config.d_ff
 
 
@@ -77,7 +77,7 @@ def forward(config: ModelConfig, rows, source, target):
     Returns:
         The number of operations, in the type of the arguments.
     """
-    projection, feed_forward = _of_token(config)
+    projection, feed_forward = _per_token(config)
     logits = 2 * config.d_model * config.vocab_size
     decoder_layer = (
         target * (3 * projection + feed_forward)

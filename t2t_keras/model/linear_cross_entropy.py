@@ -68,13 +68,13 @@ def linear_cross_entropy(
     """
     vocab_size, width = matrix.shape
     shares = consistency[:2] if consistency else (1.0,)  # Of the cross entropy of each pass.
-    passes, of_pass = len(shares), ops.reshape(target, (-1,))
-    ids, positions = ops.tile(of_pass, (passes,)), ops.shape(of_pass)[0]
+    passes, pass_ids = len(shares), ops.reshape(target, (-1,))
+    ids, positions = ops.tile(pass_ids, (passes,)), ops.shape(pass_ids)[0]
     number = passes * positions
-    real = ops.cast(of_pass != PAD, "int32")
+    real = ops.cast(pass_ids != PAD, "int32")
     tokens = ops.sum(real)
-    share = ops.concatenate([ops.full((BLOCK // passes,), each) for each in shares])
-    real_share = ops.concatenate([each * ops.cast(real, "float32") for each in shares])
+    share = ops.concatenate([ops.full((BLOCK // passes,), pass_share) for pass_share in shares])
+    real_share = ops.concatenate([pass_share * ops.cast(real, "float32") for pass_share in shares])
     # Tokens first. After the last position comes a row that nothing reads, so that each block is whole.
     order = ops.concatenate([ops.argsort(-real), ops.full((BLOCK,), number, "int32")])
 
@@ -83,9 +83,9 @@ def linear_cross_entropy(
         (p, q), (log_p, log_q) = ops.split(p, 2), ops.split(logits - log_sum[:, None], 2)
         ratio = log_p - log_q
         forward, backward = ops.sum(p * ratio, axis=-1), -ops.sum(q * ratio, axis=-1)
-        of_p = consistency.forward * p * (ratio - forward[:, None]) + consistency.backward * (p - q)
-        of_q = consistency.forward * (q - p) - consistency.backward * q * (ratio + backward[:, None])
-        return consistency.forward * forward + consistency.backward * backward, ops.concatenate([of_p, of_q])
+        grad_p = consistency.forward * p * (ratio - forward[:, None]) + consistency.backward * (p - q)
+        grad_q = consistency.forward * (q - p) - consistency.backward * q * (ratio + backward[:, None])
+        return consistency.forward * forward + consistency.backward * backward, ops.concatenate([grad_p, grad_q])
 
     @custom_gradient
     def both(hidden, matrix, *bias):
@@ -94,7 +94,7 @@ def linear_cross_entropy(
         gradient_dtype = "float32" if dtype == "float16" else dtype  # In float16, p would underflow.
         e, mean_e = ops.cast(matrix, dtype), ops.mean(matrix, axis=0)
 
-        def block(start, sums, of_rows, of_matrix, token_weights, *of_bias):
+        def block(start, sums, grad_rows, grad_matrix, token_weights, *grad_bias):
             place = start + ops.arange(BLOCK // passes)
             index = ops.take(order, place)
             weight = ops.cast(place < tokens, "float32")
@@ -107,38 +107,38 @@ def linear_cross_entropy(
             # log Σ exp(logits), computed from the most likely token: its p is at least 1 / V, so the logarithm is
             # finite.
             log_sum = ops.max(logits, axis=-1) - ops.log(ops.max(p, axis=-1))
-            of_token = ops.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
+            token_logit = ops.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
             mean = sum(map(ops.mean, bias), ops.matmul(ops.cast(h, "float32"), mean_e))
-            smoothed = log_sum - (1 - label_smoothing) * of_token - label_smoothing * mean
-            sums = sums + ops.sum(ops.stack([smoothed, log_sum - of_token]) * (weight * share), axis=1)
+            smoothed = log_sum - (1 - label_smoothing) * token_logit - label_smoothing * mean
+            sums = sums + ops.sum(ops.stack([smoothed, log_sum - token_logit]) * (weight * share), axis=1)
             # The gradient of one pass by its logits is p - q, where q is the smoothed distribution of the target.
-            of_logits = p
+            grad_logits = p
             if consistency:
-                diverged, of_divergence = divergence(logits, p, log_sum)
+                diverged, grad_divergence = divergence(logits, p, log_sum)
                 sums = sums + ops.stack([ops.sum(diverged * weight[: BLOCK // 2]), 0.0])
-                of_logits = share[:, None] * p + of_divergence
+                grad_logits = share[:, None] * p + grad_divergence
             if with_gradient:
                 # Times E and times h. Rounding would lose the small difference at the token, so what it loses there is
                 # added.
-                rounded = ops.cast(of_logits, gradient_dtype)
-                exact, kept = (
-                    ops.take_along_axis(values, token[:, None], axis=-1)[:, 0] for values in (of_logits, rounded)
+                rounded = ops.cast(grad_logits, gradient_dtype)
+                exact, at_token = (
+                    ops.take_along_axis(values, token[:, None], axis=-1)[:, 0] for values in (grad_logits, rounded)
                 )
-                token_weight = weight * (share * (1 - label_smoothing) - (exact - ops.cast(kept, "float32")))
-                of_h = (
+                token_weight = weight * (share * (1 - label_smoothing) - (exact - ops.cast(at_token, "float32")))
+                grad_h = (
                     ops.cast(ops.matmul(rounded, ops.cast(e, gradient_dtype)), "float32")
                     - label_smoothing * share[:, None] * mean_e
                 )
-                of_h = weight[:, None] * of_h - token_weight[:, None] * ops.take(matrix, token, axis=0)
-                of_rows = ops.scatter_update(of_rows, index[:, None], ops.cast(of_h, gradient_dtype))
+                grad_h = weight[:, None] * grad_h - token_weight[:, None] * ops.take(matrix, token, axis=0)
+                grad_rows = ops.scatter_update(grad_rows, index[:, None], ops.cast(grad_h, gradient_dtype))
                 token_weights = ops.scatter_update(token_weights, index[:, None], token_weight)
                 h = ops.cast(h, gradient_dtype) * ops.cast(weight[:, None], gradient_dtype)
-                of_matrix = of_matrix + ops.cast(ops.matmul(ops.transpose(rounded), h), "float32")
-                of_bias = [of_bias[0] + ops.matmul(weight, of_logits)] if bias else []
+                grad_matrix = grad_matrix + ops.cast(ops.matmul(ops.transpose(rounded), h), "float32")
+                grad_bias = [grad_bias[0] + ops.matmul(weight, grad_logits)] if bias else []
             # Always 0. TensorFlow would otherwise compute several blocks at once, and memory would hold the logits of
             # all of them.
-            wait = ops.cast(sums[0] + ops.sum(of_matrix[:1]) < -float("inf"), "int32")
-            return start + BLOCK // passes + wait, sums, of_rows, of_matrix, token_weights, *of_bias
+            wait = ops.cast(sums[0] + ops.sum(grad_matrix[:1]) < -float("inf"), "int32")
+            return start + BLOCK // passes + wait, sums, grad_rows, grad_matrix, token_weights, *grad_bias
 
         nothing = ops.zeros((1,)), ops.zeros((1,)), ops.zeros((1,))
         zeros = (
@@ -148,20 +148,20 @@ def linear_cross_entropy(
             *map(ops.zeros_like, bias),
         )
         start = ops.zeros((), "int32"), ops.zeros((2,)), *(zeros if with_gradient else nothing)
-        _, sums, of_rows, of_matrix, token_weights, *of_bias = ops.while_loop(
+        _, sums, grad_rows, grad_matrix, token_weights, *grad_bias = ops.while_loop(
             lambda start, *_: start < tokens, block, start
         )
 
         def gradient(upstream):
             factor = upstream[0]
-            of_hidden = ops.cast(of_rows[:number] * ops.cast(factor, gradient_dtype), dtype)
+            grad_hidden = ops.cast(grad_rows[:number] * ops.cast(factor, gradient_dtype), dtype)
             # The rows of padding have the weight 0.
-            of_q = ops.segment_sum(ops.cast(rows, "float32") * token_weights[:number, None], ids, vocab_size)
-            of_q = of_q + label_smoothing / vocab_size * ops.matmul(real_share, ops.cast(rows, "float32"))
+            grad_q = ops.segment_sum(ops.cast(rows, "float32") * token_weights[:number, None], ids, vocab_size)
+            grad_q = grad_q + label_smoothing / vocab_size * ops.matmul(real_share, ops.cast(rows, "float32"))
             tokens_of_id = ops.segment_sum(real_share, ids, vocab_size)
             smoothed_q = (1 - label_smoothing) * tokens_of_id + label_smoothing / vocab_size * ops.sum(tokens_of_id)
-            gradients_of_bias = [factor * (of_p - smoothed_q) for of_p in of_bias]
-            return ops.reshape(of_hidden, ops.shape(hidden)), factor * (of_matrix - of_q), *gradients_of_bias
+            gradients_of_bias = [factor * (grad_p - smoothed_q) for grad_p in grad_bias]
+            return ops.reshape(grad_hidden, ops.shape(hidden)), factor * (grad_matrix - grad_q), *gradients_of_bias
 
         return sums, gradient
 

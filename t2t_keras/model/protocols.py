@@ -16,7 +16,7 @@ def make(architecture, options, dtype: str = "float32") -> "SequenceModel":
 
     Args:
         architecture: a `registry.Architecture`.
-        options: of its class of options.
+        options: an object of its class of options.
         dtype: name of a Keras dtype policy.
     """
     with own_names():
@@ -72,7 +72,7 @@ class SequenceModel(keras.Model):
 
     @property
     def source_embedding_matrix(self):
-        """Those of the source, if it has a vocabulary of its own."""
+        """The embeddings of the source's sub-words, if it has a vocabulary of its own."""
         return None
 
 
@@ -121,8 +121,8 @@ class EncoderDecoder(SequenceModel):
         raise NotImplementedError
 
     def search_memory(self, beams: int, length: int) -> int:
-        """Estimates the bytes that a search takes for one sentence. By default it counts the logits; a large state adds
-        to them.
+        """Estimates the bytes that a search takes for one sentence: by default those of logits, to which a large state
+        adds.
 
         Args:
             beams: number of hypotheses, W.

@@ -104,9 +104,7 @@ class Rnn(EncoderDecoder):
         return [ops.repeat(state[:, None], beams, axis=1) for state in memory.start]
 
     def decode(self, target, memory: ReadSource, state=None, position=0, ancestors=None, training=False):
-        """Computes the logits of target tokens; see `EncoderDecoder.decode`. The state is that of the recurrence, [R,
-        W, D] each.
-        """
+        """Computes the logits of target tokens; see `EncoderDecoder.decode`. Each of its states is [R, W, D]."""
         y = self.target_dropout(self.embedding(target), training=training)
         if state is None:
             hidden, context, _ = self._unroll(y, memory)
@@ -133,7 +131,7 @@ class Rnn(EncoderDecoder):
         projected = ops.swapaxes(self.decoder.first.project(y), 0, 1)[:, :, None]
         nothing = ops.zeros_like(memory.annotations[:, :1]), ops.zeros_like(ops.cast(memory.mask, "float32"))[:, None]
         _, (states, *others) = ops.scan(one_token, (self.initial_state(memory, 1), *nothing), projected)
-        return tuple(ops.swapaxes(ops.squeeze(each, 2), 0, 1) for each in (states[0], *others))
+        return tuple(ops.swapaxes(ops.squeeze(x, 2), 0, 1) for x in (states[0], *others))
 
     def _output(self, hidden, context, y, training):
         """Combines states, contexts and tokens, [B, T, …] each, to what the logits are computed from, [B, T, E]."""
@@ -150,45 +148,37 @@ class Rnn(EncoderDecoder):
         return linear_cross_entropy(self._output(hidden, context, y, training), matrix, target, label_smoothing)
 
     def align(self, target, memory: ReadSource):
-        """Aligns a target [B, T] with its source by the attention weights, [B, T, S] float32; see
-        `EncoderDecoder.align`.
-        """
+        """Aligns a target [B, T] with its source by the attention weights, [B, T, S] float32."""
         return self._unroll(self.embedding(target), memory)[2]
 
     def flops(self, rows, source, target):
-        """Counts the operations of a forward pass over B rows of S source and T target tokens; see
-        `SequenceModel.flops`.
-        """
+        """Counts the operations of a forward pass over B rows of S source and T target tokens."""
         config, gates, memory = self.config, self.config.gates * self.config.d_model, 2 * self.config.d_model
-        layers = [memory if index else config.width for index in range(config.encoder_layers)]
-        of_source = sum(2 * gates * (inputs + config.d_model) for inputs in layers) + memory * config.d_model
-        of_target = gates * (config.width + memory + 2 * config.d_model) + config.d_model**2
-        of_target += config.width * (config.d_model + memory + config.width + config.vocab_size)
+        widths = [memory if index else config.width for index in range(config.encoder_layers)]  # Inputs of each layer.
+        source_token = sum(2 * gates * (width + config.d_model) for width in widths) + memory * config.d_model
+        target_token = gates * (config.width + memory + 2 * config.d_model) + config.d_model**2
+        target_token += config.width * (config.d_model + memory + config.width + config.vocab_size)
         start, attention = memory * self.decoder.num_states * config.d_model, source * (config.d_model + memory)
-        return 2 * rows * (source * of_source + start + target * (of_target + attention))
+        return 2 * rows * (source * source_token + start + target * (target_token + attention))
 
     def memory_cost(self, rows: int, source: int, target: int) -> float:
-        """See `SequenceModel.memory_cost`. The attention weights [T, S] are small beside the states, until sentences
-        are long.
-        """
+        """See `SequenceModel.memory_cost`. The attention weights [T, S] are smaller than the states."""
         return rows * (source + target + source * target / (8 * self.config.d_model))
 
     def search_memory(self, beams: int, length: int) -> int:
-        """See `EncoderDecoder.search_memory`. Additive attention compares the query of each beam with each key, [W, S,
-        D].
-        """
+        """See `EncoderDecoder.search_memory`. Additive attention compares each beam with each key, [W, S, D]."""
         config, scores = self.config, beams * length
         compared = 2 * scores * config.d_model if config.attention == ADDITIVE else 0
         return super().search_memory(beams, length) + 4 * (4 * scores + compared)
 
     @property
     def embedding_matrix(self):
-        """That of the target, [V, E]."""
+        """The matrix of the target's embedding, [V, E]."""
         return self.embedding.matrix
 
     @property
     def source_embedding_matrix(self):
-        """That of the source, [V, E], if it is not the same."""
+        """The matrix of the source's embedding, [V, E], if it has one of its own."""
         return self.source_embedding.matrix if self.config.source_vocab_size else None
 
     def get_config(self):

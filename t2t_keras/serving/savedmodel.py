@@ -75,7 +75,7 @@ def _described(model: EncoderDecoder) -> dict:
     if not isinstance(model, Ensemble):
         return {"model": dataclasses.asdict(model.config)}
     described = {"models": [dataclasses.asdict(config) for config in model.config]}
-    return {**described, "ensemble_weights": model.weights_of_models, "ensemble_mean": model.of}
+    return {**described, "ensemble_weights": model.model_weights, "ensemble_mean": model.mean}
 
 
 def next_version(export_dir: pathlib.Path) -> int:

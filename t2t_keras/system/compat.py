@@ -99,8 +99,7 @@ def moving_averages(optimizer) -> dict:
 
 
 def number_collective_keys(strategy, number: int) -> None:
-    """Keeps the collective operations of a `tf.distribute.MirroredStrategy` apart from those of strategies with other
-    numbers.
+    """Keeps the collective operations of `tf.distribute.MirroredStrategy` objects with different numbers apart.
 
     Private: `_collective_key_base`, the first key of a strategy. It is read when the strategy is initialized, so call
     this before.
@@ -109,8 +108,7 @@ def number_collective_keys(strategy, number: int) -> None:
 
 
 def share_sentencepiece_model(tokenizer, model: bytes) -> None:
-    """Gives the model of a `tensorflow_text.SentencepieceTokenizer` a name, so that it stays valid after
-    `tf.random.set_seed`.
+    """Names the model of a `tensorflow_text.SentencepieceTokenizer`, so that it stays valid after `tf.random.set_seed`.
 
     TF.Text keeps an unnamed model in a kernel, and setting a seed clears the kernel cache. A model with a shared name
     is kept.

@@ -93,9 +93,7 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: pathlib.Path) -> Iterator[bool]:
-    """Yields whether this `with` block holds the lock of a folder: not if another one does, or the file system has no
-    locks.
-    """
+    """Yields whether this `with` block holds the lock of a folder: no if another has it, or the system has no locks."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         try:
@@ -137,8 +135,8 @@ def check_no_link(path: pathlib.Path) -> None:
     """Raises `ValueError` if a path is a link, through which a program would write to another place."""
     if path.is_symlink():
         raise ValueError(
-            f"Expected files and folders that are no links. Received: {path}, a link to {os.readlink(path)}. "
-            "Replace the link with what it stands for, or give another folder."
+            f"{path} is a link, to {os.readlink(path)}; a program would write there. Replace the link with what it "
+            "stands for, or give another folder."
         )
 
 
@@ -170,10 +168,10 @@ def check_folder(path: pathlib.Path, name: str) -> None:
     Raises:
         NotADirectoryError: it, or a part of it, is something else.
     """
-    nearest = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    nearest = next(part for part in (path, *path.parents) if os.path.lexists(part))
     if not nearest.is_dir():
         what = "which" if nearest == path else f"but {nearest}"
-        raise NotADirectoryError(f"Expected a folder as `{name}`. Received: {path}, {what} is not a folder.")
+        raise NotADirectoryError(f"`{name}` must be a folder. Received: {path}, {what} is not a folder.")
 
 
 def check_new(path: pathlib.Path, name: str) -> None:
@@ -181,14 +179,14 @@ def check_new(path: pathlib.Path, name: str) -> None:
     check_folder(path, name)
     if path.exists() and any(path.iterdir()):
         raise FileExistsError(
-            f"Expected a new or an empty folder as `{name}`. Received: {path}, which holds files. Give another one."
+            f"`{name}` must be a new or an empty folder. Received: {path}, which holds files. Give another one."
         )
 
 
 def check_ends(path: pathlib.Path) -> None:
     """Raises `ValueError` if a path is a pipe, a socket or a device, from which a program could read for ever."""
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise ValueError(f"Expected a file. Received: {path}, which is a pipe, a socket or a device.")
+        raise ValueError(f"{path} must be a file. It is a pipe, a socket or a device.")
 
 
 def describe(path: pathlib.Path) -> dict:
@@ -213,7 +211,7 @@ def read_json(path: pathlib.Path, max_bytes: int = MAX_JSON) -> dict:
     with path.open("rb") as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
-        raise ValueError(f"Expected {path} to have at most {max_bytes:,} bytes. It has more.")
+        raise ValueError(f"{path} has more than {max_bytes:,} bytes, the maximum.")
     try:
         value = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -228,7 +226,7 @@ def exclusive(path: pathlib.Path, what: str, wait: bool = False) -> Iterator[Non
     """Holds a lock file inside a `with` block.
 
     Args:
-        path: the lock file. It is created if it does not exist, with its folder, and stays there, empty. Links are not
+        path: the lock file. It is created with its folder if it does not exist, and stays there, empty. Links are not
             followed.
         what: name of the locked resource, for messages.
         wait: whether to wait if another process holds the lock.
@@ -238,19 +236,15 @@ def exclusive(path: pathlib.Path, what: str, wait: bool = False) -> Iterator[Non
         FileExistsError: the file is not a lock file: it may be the user's.
         OSError: the folder is a file, or is not writable.
     """
-    folder, foreign = (
-        path.parent,
-        FileExistsError(f"{path} is not a lock of this program. Move it away, or give another folder."),
-    )
+    folder = path.parent
+    foreign = FileExistsError(f"{path} is not a lock of this program. Move it away, or give another folder.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     except OSError as error:
         if path.is_symlink() or path.is_dir():
             raise foreign from error
-        raise type(error)(
-            f"Expected a folder that can be written to. Received: {folder} ({error.strerror}). Give another one."
-        ) from error
+        raise type(error)(f"{folder} cannot be written to ({error.strerror}). Give another folder.") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise foreign

@@ -1,6 +1,4 @@
-"""The machine that a process runs on: its processor, and what the process may use of cores and memory. Memory: Linux
-only.
-"""
+"""The machine that a process runs on: its processor, and what the process may use of cores and memory (on Linux)."""
 
 import contextlib
 import math
@@ -104,7 +102,7 @@ def _status(field: str) -> int:
     for line in _STATUS.read_text().splitlines():
         if line.startswith(f"{field}:"):
             return 1024 * int(line.split()[1])
-    raise ValueError(f"Expected {field} in {_STATUS}, as Linux has it. Received none.")
+    raise ValueError(f"{_STATUS} has no {field}, unlike on Linux.")
 
 
 def resident_memory() -> int:

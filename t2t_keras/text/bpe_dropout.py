@@ -28,17 +28,15 @@ class BpeDropout:
     """
 
     def __init__(self, subwords: BytePairs, rate: float):
-        is_kind = type(subwords) is BytePairs  # A vocabulary of words is a kind of byte pairs without merges.
-        if not (is_kind and _are_ranks(subwords)):
-            received = (
-                "a SentencePiece model without merges, such as a unigram model" if is_kind else type(subwords).__name__
-            )
-            raise ValueError(f"Expected byte-pair encoding (`subwords=bpe`) with `bpe_dropout`. Received: {received}.")
+        byte_pairs = type(subwords) is BytePairs  # Its subclass, a vocabulary of words, has no merges.
+        if not (byte_pairs and _are_ranks(subwords)):
+            unigram = "a SentencePiece model without merges, such as a unigram model"
+            received = unigram if byte_pairs else type(subwords).__name__
+            raise ValueError(f"`bpe_dropout` needs byte-pair encoding (`subwords=bpe`). Received: {received}.")
         self.rate, self._merges = rate, _Merges(subwords)
 
     def __call__(self, ids: tf.RaggedTensor, seed) -> tf.RaggedTensor:
-        """Divides sentences anew. One that would become longer than the longest of them keeps its sub-words, so that no
-        batch grows.
+        """Divides sentences anew. One that would become longer than the longest keeps its sub-words: no batch grows.
 
         Args:
             ids: [B, (length)] int32, ragged, each ending in EOS.
@@ -58,8 +56,8 @@ class BpeDropout:
         drawn, drawn_rows = self._merges.drawn(values, rows, self.rate, draw)
         fits = np.bincount(drawn_rows, minlength=len(lengths)) <= lengths.max(initial=0)
         drawn, drawn_rows, values, rows = (
-            *(each[fits[drawn_rows]] for each in (drawn, drawn_rows)),
-            *(each[~fits[rows]] for each in (values, rows)),
+            *(array[fits[drawn_rows]] for array in (drawn, drawn_rows)),
+            *(array[~fits[rows]] for array in (values, rows)),
         )
         rows = np.concatenate([drawn_rows, rows])
         chosen = np.concatenate([drawn, values])[np.argsort(rows, kind="stable")]
@@ -73,30 +71,22 @@ def _are_ranks(subwords: BytePairs) -> bool:
 
 
 def _normal(subwords: BytePairs) -> dict[str, int]:
-    """Returns the ids of the pieces that merges make, the best score first, and of their characters. Others, such as
-    tags, stay whole.
+    """Returns the ids of the pieces that merges make, best score first, and of their characters. Tags are not among
+    them.
     """
     processor = sentencepiece.SentencePieceProcessor(model_proto=subwords.model)
     special = (processor.is_byte, processor.is_control, processor.is_unknown, processor.is_unused)
-    found = [index for index in range(len(subwords.pieces)) if not any(kind(index) for kind in special)]
-    texts = [subwords.pieces[index].replace(UNDERSCORE, " ") for index in found]
-    # With a rate of 1, nothing is merged, and what is still there is not of merges.
+    ids = [index for index in range(len(subwords.pieces)) if not any(kind(index) for kind in special)]
+    texts = [subwords.pieces[index].replace(UNDERSCORE, " ") for index in ids]
+    # With a rate of 1, nothing is merged: a piece that is still there does not come from merges.
     unmerged = processor.encode(texts, enable_sampling=True, alpha=1.0)
-    found = [
-        index
-        for index, left in zip(found, unmerged, strict=True)
-        if len(subwords.pieces[index]) == 1 or index not in left
-    ]
-    return {subwords.pieces[index]: index for index in sorted(found, key=processor.get_score, reverse=True)}
+    whole = [len(subwords.pieces[index]) > 1 and index in left for index, left in zip(ids, unmerged, strict=True)]
+    ids = [index for index, is_whole in zip(ids, whole, strict=True) if not is_whole]
+    return {subwords.pieces[index]: index for index in sorted(ids, key=processor.get_score, reverse=True)}
 
 
 class _Merges:
-    """The merges of a byte-pair encoding: two neighbours become one piece if there is a piece of this text, best score
-    first.
-
-    Args:
-        subwords: the sub-words.
-    """
+    """The merges of a byte-pair encoding: two neighbours become one piece, if there is one, the best score first."""
 
     def __init__(self, subwords: BytePairs):
         pieces, normal = subwords.pieces, _normal(subwords)
@@ -105,11 +95,11 @@ class _Merges:
             for index, piece in enumerate(pieces)
         ]
         self._characters = np.concatenate(spelled)
-        self._counts = np.array([len(each) for each in spelled])
+        self._counts = np.array([len(characters) for characters in spelled])
         self._starts = np.cumsum(self._counts) - self._counts
         # Merges of two words are possible if a piece has a space inside; then a sentence is treated as one word.
-        of_words = not any(UNDERSCORE in piece[1:] for piece in normal)
-        self._begins_word = np.array([of_words and piece.startswith(UNDERSCORE) for piece in pieces])
+        within_words = not any(UNDERSCORE in piece[1:] for piece in normal)
+        self._begins_word = np.array([within_words and piece.startswith(UNDERSCORE) for piece in pieces])
         self._size, merges = len(pieces), {}
         for rank, piece in enumerate(normal):
             for cut in range(1, len(piece)):
@@ -133,8 +123,8 @@ class _Merges:
             As `values` and `rows`, for the same text.
         """
         counts = self._counts[values]
-        own = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        symbols, rows = self._characters[np.repeat(self._starts[values], counts) + own], np.repeat(rows, counts)
+        offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        symbols, rows = self._characters[np.repeat(self._starts[values], counts) + offsets], np.repeat(rows, counts)
         first = np.flatnonzero(self._begins_word[symbols] | (np.diff(rows, prepend=-1) > 0))
         lengths = np.diff(first, append=len(symbols))
         groups = np.ceil(np.log2(lengths))  # Words of similar lengths are merged together.
@@ -145,18 +135,17 @@ class _Merges:
             words = np.full(places.shape, PAD)
             words[within] = symbols[places[within]]
             symbols[places[within]] = self._merge(words, rate, draw)[within]
-        kept = symbols != PAD
-        return symbols[kept], rows[kept]
+        real = symbols != PAD
+        return symbols[real], rows[real]
 
     def _merge(self, words: np.ndarray, rate: float, draw: np.random.Generator) -> np.ndarray:
-        """Merges as algorithm 1 of the paper: each time, the best of the possible merges that are not skipped; ends
-        where there is none.
+        """Merges as algorithm 1 of the paper: again and again, the best of the possible merges that are not skipped.
 
         Args:
             words: ids of characters, with PAD after the end, [words, length > 1].
 
         Returns:
-            Ids of sub-words, likewise.
+            Ids of sub-words, with PAD after the end, [words, length].
         """
         left = np.arange(len(words))  # Words that may have further merges.
         columns = np.arange(words.shape[1] - 1)

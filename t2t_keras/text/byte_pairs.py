@@ -17,10 +17,6 @@ from t2t_keras.text.subwords import BYTES, Subwords, draw_sample
 _SPECIAL_AND_BYTES = EOS + 1 + len(BYTES)  # Number of ids that every vocabulary has.
 
 
-def _replace(text, old: str, new: str):
-    return tf.strings.regex_replace(text, old, new)
-
-
 class BytePairs(Subwords):
     """Byte-pair encoding. Characters without a sub-word are spelled in bytes.
 
@@ -35,15 +31,13 @@ class BytePairs(Subwords):
         try:
             processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
-            raise ValueError(
-                f"Expected a SentencePiece model. Received: {len(model):,} bytes that are not one."
-            ) from error
+            raise ValueError(f"Not a SentencePiece model: {len(model):,} other bytes.") from error
         received = {
             "pad": processor.pad_id(), "unk": processor.unk_id(), "bos": processor.bos_id(), "eos": processor.eos_id()
         }  # fmt: skip
         expected = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
         if received != expected:
-            raise ValueError(f"Expected a SentencePiece model with the special ids {expected}. Received: {received}.")
+            raise ValueError(f"The SentencePiece model must have the special ids {expected}. Received: {received}.")
         pieces = tuple(processor.id_to_piece(index) for index in range(processor.vocab_size()))
         super().__init__(model, pieces, pattern_of(model))
         self._pieces = tf_text.SentencepieceTokenizer(model, out_type=tf.int32)
@@ -51,17 +45,17 @@ class BytePairs(Subwords):
 
     def _encode(self, text) -> tf.RaggedTensor:
         for old, new in ESCAPED:
-            text = _replace(text, old, new)
+            text = tf.strings.regex_replace(text, old, new)
         return self._pieces.tokenize(text)
 
     def _decode(self, ids: tf.RaggedTensor):
         text = self._spaced(self._pieces.detokenize(ids))
         for old, new in reversed(ESCAPED):
-            text = _replace(text, new, old)
+            text = tf.strings.regex_replace(text, new, old)
         return text
 
     def _spaced(self, text):
-        """Returns text with spaces where SentencePiece has left a ▁."""
+        """Returns text with spaces in place of a ▁ that SentencePiece has left."""
         return text
 
 
@@ -132,11 +126,10 @@ def learn(
         reason = str(error).split(") ", 1)[-1].strip() or str(error)
         if fewest := re.search(r"smaller than required_chars. \d+ vs (\d+)", reason):
             characters = int(fewest[1]) - _SPECIAL_AND_BYTES - len(symbols)
-            of_symbols = f", {len(symbols)} placeholders and tags" if symbols else ""
+            added = f", {len(symbols)} placeholders and tags" if symbols else ""
             reason = (
                 f"`vocab_size={vocab_size}` is too small for this text, which needs {fewest[1]} or more: {EOS + 1} "
-                f"special ids, 256 bytes{of_symbols} and {characters} characters. Raise it, or lower "
-                "`character_coverage`."
+                f"special ids, 256 bytes{added} and {characters} characters. Raise it, or lower `character_coverage`."
             )
         elif most := re.search(r"size too high .* <= (\d+)", reason):
             reason = (

@@ -49,7 +49,7 @@ def single_spaced(text: str) -> str:
 
 
 def uncompressed(file: io.BufferedReader) -> BinaryIO:
-    """Returns a file, or what it holds if that is compressed with gzip."""
+    """Returns a file, or its decompressed content if it is compressed with gzip."""
     return gzip.open(file) if file.peek(len(_GZIP)).startswith(_GZIP) else file
 
 
@@ -62,8 +62,8 @@ def check_is_text(name: str, beginning: bytes) -> None:
 
 def not_utf8(name: str, number: int, error: UnicodeDecodeError) -> str:
     """Returns the message for a line that is not UTF-8, without a final period."""
-    found = f"byte {error.object[error.start]:#04x} at column {error.start + 1}"
-    return f"{name}, line {number} is not UTF-8: {found}. Convert the file (iconv -f … -t UTF-8)"
+    byte = f"byte {error.object[error.start]:#04x} at column {error.start + 1}"
+    return f"{name}, line {number} is not UTF-8: {byte}. Convert the file (iconv -f … -t UTF-8)"
 
 
 def _name(stream: BinaryIO) -> str:
@@ -76,8 +76,7 @@ def bounded(stream: BinaryIO, name: str = "", cut: bool = False, first: int = 1)
     Args:
         stream: the text.
         name: its name for messages; by default the one that it was opened with.
-        cut: whether to yield the beginning of a line that is too long, one byte more than `MAX_LINE`, in place of the
-            error.
+        cut: whether to yield the first `MAX_LINE` + 1 bytes of a line that is too long, instead of raising an error.
         first: the number of the next line. Only line 1 shows that a file is not text.
 
     Raises:
@@ -95,8 +94,7 @@ def bounded(stream: BinaryIO, name: str = "", cut: bool = False, first: int = 1)
                     rest = stream.readline(MAX_LINE)
             elif len(line) > MAX_LINE:
                 raise ValueError(
-                    f"Expected lines of at most {MAX_LINE:,} bytes. Received: a longer one, line {number:,} of {name}. "
-                    "End each sentence with a line feed."
+                    f"Line {number:,} of {name} has more than {MAX_LINE:,} bytes. End each sentence with a line feed."
                 )
             yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -111,7 +109,7 @@ def read_lines(stream: BinaryIO) -> Iterator[str]:
     Bytes that are not UTF-8 become U+FFFD, and the first line that has some is named in a warning.
 
     Raises:
-        ValueError: see `bounded`.
+        ValueError: a line is too long, or the file is not text or broken.
     """
     warned = False
     for number, line in enumerate(bounded(stream), 1):
@@ -128,9 +126,7 @@ def read_lines(stream: BinaryIO) -> Iterator[str]:
 
 
 def decoded(line: bytes, number: int) -> str:
-    """Returns the text of a line of a file, where `number` is 1 for the first, which may begin with a byte order
-    mark.
-    """
+    """Returns the text of a line of a file. Line number 1 may begin with a byte order mark."""
     line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
     return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
 
@@ -147,7 +143,7 @@ def count(file: BinaryIO) -> int | None:
         The number of lines, or `None` for a stream that cannot seek, such as a pipe.
 
     Raises:
-        ValueError: see `bounded`.
+        ValueError: a line is too long, or the file is not text or broken.
     """
     if not file.seekable():
         return None
@@ -171,10 +167,7 @@ def opened(path: str) -> Iterator[BinaryIO]:
     try:
         file = pathlib.Path(path).expanduser().open("rb")
     except OSError as error:
-        raise OSError(
-            f"Expected a file of text. Received: {path}, which cannot be read: {error.strerror} (working directory: "
-            f"{pathlib.Path.cwd()})."
-        ) from error
+        raise OSError(f"{path} cannot be read: {error.strerror} (working directory: {pathlib.Path.cwd()}).") from error
     with file:
         yield uncompressed(file) if file.seekable() else file  # Looking into a pipe would wait for its first line.
 

@@ -22,8 +22,8 @@ def joined(phrases: Sequence[str], name: str) -> str:
     """Joins phrases to one string, as the signatures of an export take them.
 
     Args:
-        phrases: of a sentence.
-        name: what they are, for the error message.
+        phrases: the phrases of a sentence.
+        name: name of the phrases, for messages.
 
     Raises:
         ValueError: a phrase is not text on one line, or there are too many.
@@ -90,26 +90,25 @@ def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
     expected = f"Expected a JSON object with {', '.join(names)} in each line."
     for number, line in enumerate(texts, first):
         try:
-            given = json.loads(line)
+            fields = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"{expected} Received: line {number:,}, which is not JSON: {line[:80]!r} ({error})."
             ) from error
-        if not isinstance(given, dict) or "text" not in given or set(given) - set(names):
+        if not isinstance(fields, dict) or "text" not in fields or set(fields) - set(names):
             raise ValueError(f"{expected} Received: line {number:,}, {line[:80]!r}.")
-        if isinstance(given["text"], str):  # A line end is a space, as between lines.
-            given["text"] = " ".join(given["text"].split("\n"))
+        if isinstance(fields["text"], str):  # A line end is a space, as between lines.
+            fields["text"] = " ".join(fields["text"].split("\n"))
         try:
-            yield Request(**given)
+            yield Request(**fields)
         except ValueError as error:
             raise ValueError(f"Line {number:,}: {error}") from error
 
 
 class Terms:
-    """A terminology: the translation of each term is a phrase that must appear where the term is in the source as whole
-    words.
+    """A terminology: where a term is in the source as whole words, its translation is a phrase that must appear.
 
-    Where terms overlap, the one that begins first is found, and of those the longest.
+    Of terms that overlap, the one that begins first counts, and of those the longest.
 
     Args:
         translations: by term.
@@ -145,7 +144,7 @@ class Terms:
 
     def of(self, text: str) -> list[str]:
         """Returns the translations of the terms in a sentence, one for each place."""
-        return [self.translations[found[0]] for found in self._pattern.finditer(text)] if self._pattern else []
+        return [self.translations[match[0]] for match in self._pattern.finditer(text)] if self._pattern else []
 
 
 def untagged(text: str, tags: Sequence[str]) -> str:
@@ -168,17 +167,17 @@ def with_constraints(
     Args:
         requests: the sentences.
         find: finds the phrases of the text of a sentence.
-        warn: is called with the number of a sentence and the phrases that are left out, because it has `MAX_PHRASES` or
-            they are too long.
+        warn: takes a message for each sentence with phrases that are left out, because it has `MAX_PHRASES` or they are
+            too long.
         fits: returns whether a phrase has at most `MAX_SUBWORDS` in the translation of the text of a sentence, which it
             divides into sub-words each time: it is asked of at most twice as many phrases as a sentence may have.
         first: the number of the first sentence.
     """
     for number, request in enumerate(requests, first):
-        own = {phrase.removeprefix(JOINER) for phrase in (*request.constraints, *request.avoid)}
+        known = {phrase.removeprefix(JOINER) for phrase in (*request.constraints, *request.avoid)}
         constraints, left_out, asked = list(request.constraints), [], 0
         for phrase in find(request.text):
-            if phrase.removeprefix(JOINER) not in own:
+            if phrase.removeprefix(JOINER) not in known:
                 taken = len(constraints) < MAX_PHRASES
                 # Each sub-word has at least one byte, and the mark of a word may be one more.
                 if taken and len(phrase.encode()) >= MAX_SUBWORDS:

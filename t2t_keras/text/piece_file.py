@@ -33,7 +33,7 @@ class Pieces(NamedTuple):
     @property
     def languages(self) -> tuple[str, ...]:
         """The codes of all languages."""
-        return () if self.language is None else tuple(found[1] for found in map(TAG.fullmatch, self.pieces) if found)
+        return () if self.language is None else tuple(tag[1] for tag in map(TAG.fullmatch, self.pieces) if tag)
 
 
 def pack(pieces: list[str], processor: bytes, language: str | None = None) -> bytes:
@@ -45,10 +45,10 @@ def pack(pieces: list[str], processor: bytes, language: str | None = None) -> by
         language: as in `Pieces`.
 
     Raises:
-        ValueError: see `unpack`, or no piece is of this language.
+        ValueError: a sub-word is there twice, `processor` is no SentencePiece model, or no piece is of this language.
     """
-    found = json.dumps(pieces if language is None else {"language": "", "pieces": pieces})
-    content = HEAD + found.encode() + b"\n" + processor
+    line = json.dumps(pieces if language is None else {"language": "", "pieces": pieces})
+    content = HEAD + line.encode() + b"\n" + processor
     unpack(content)
     return with_language(content, language) if language else content
 
@@ -64,19 +64,17 @@ def unpack(content: bytes) -> Pieces:
         pieces, language = json.loads(line), None
         sentencepiece.SentencePieceProcessor().LoadFromSerializedProto(processor)  # The constructor takes an empty one.
     except (ValueError, RecursionError, RuntimeError) as error:
-        raise ValueError(
-            f"Expected a list of sub-words and a SentencePiece model. Received: {len(content):,} other bytes."
-        ) from error
+        raise ValueError(f"Not a list of sub-words and a SentencePiece model: {len(content):,} other bytes.") from error
     if isinstance(pieces, dict) and pieces.keys() == {"language", "pieces"} and isinstance(pieces["language"], str):
         pieces, language = pieces["pieces"], pieces["language"]
     if not isinstance(pieces, list) or not all(isinstance(piece, str) and _is_text(piece) for piece in pieces):
-        raise ValueError("Expected a list of sub-words before the SentencePiece model. Received: something else.")
+        raise ValueError("What stands before the SentencePiece model is not a list of sub-words.")
     if len(set(pieces)) < len(pieces):
-        raise ValueError("Expected different sub-words before the SentencePiece model. Received: one of them twice.")
-    found = Pieces((*SPECIAL, *pieces), processor, language)
+        raise ValueError("The list of sub-words before the SentencePiece model has one of them twice.")
+    result = Pieces((*SPECIAL, *pieces), processor, language)
     if language:
-        check_language(language, found.languages)
-    return found
+        check_language(language, result.languages)
+    return result
 
 
 def with_language(content: bytes, language: str) -> bytes:
@@ -85,22 +83,19 @@ def with_language(content: bytes, language: str) -> bytes:
     Raises:
         ValueError: the file has no languages, or not this one.
     """
-    found = unpack(content) if content.startswith(HEAD) else None
-    if found is None or found.language is None:
-        raise ValueError(
-            f"Expected a multilingual model with the language {language!r:.80}. Received: one whose sub-words have "
-            "none."
-        )
-    check_language(language, found.languages)
-    line = json.dumps({"language": language, "pieces": found.pieces[len(SPECIAL) :]})
-    return HEAD + line.encode() + b"\n" + found.processor
+    unpacked = unpack(content) if content.startswith(HEAD) else None
+    if unpacked is None or unpacked.language is None:
+        raise ValueError(f"The model is not multilingual, so it has no language {language!r:.80}.")
+    check_language(language, unpacked.languages)
+    line = json.dumps({"language": language, "pieces": unpacked.pieces[len(SPECIAL) :]})
+    return HEAD + line.encode() + b"\n" + unpacked.processor
 
 
 def without_language(content: bytes) -> bytes:
     """Returns the content of a file of any kind without its language, to compare it with others."""
-    if not content.startswith(HEAD) or not (found := unpack(content)).language:
+    if not content.startswith(HEAD) or not (unpacked := unpack(content)).language:
         return content
-    return pack(list(found.pieces[len(SPECIAL) :]), found.processor, "")
+    return pack(list(unpacked.pieces[len(SPECIAL) :]), unpacked.processor, "")
 
 
 def with_chosen(content: bytes, option: str, language: str = "") -> bytes:
@@ -112,16 +107,16 @@ def with_chosen(content: bytes, option: str, language: str = "") -> bytes:
         language: the code; empty for that of the file.
 
     Raises:
-        ValueError: see `with_language`; or the file is multilingual, and no language is chosen.
+        ValueError: the file has not this language, or it is multilingual and no language is chosen.
     """
     if language:
         try:
             return with_language(content, language)
         except ValueError as error:
             raise ValueError(f"`{option}`: {error}") from error
-    if content.startswith(HEAD) and (found := unpack(content)).language == "":
-        some = f"one of the {len(found.languages)} languages of the model, such as {', '.join(found.languages[:5])}"
-        raise ValueError(f"Expected `{option}`, {some}. Received none.")
+    if content.startswith(HEAD) and (unpacked := unpack(content)).language == "":
+        examples = f"{len(unpacked.languages)} languages, such as {', '.join(unpacked.languages[:5])}"
+        raise ValueError(f"The model is multilingual. Choose `{option}` among its {examples}.")
     return content
 
 
@@ -145,7 +140,7 @@ def pieces_of(processor: bytes) -> list[str]:
     try:
         model.LoadFromSerializedProto(processor)
     except RuntimeError as error:
-        raise ValueError(f"Expected a SentencePiece model. Received: {len(processor):,} other bytes.") from error
+        raise ValueError(f"Not a SentencePiece model: {len(processor):,} other bytes.") from error
     return [model.IdToPiece(index) for index in range(model.GetPieceSize())]
 
 
@@ -153,8 +148,9 @@ def check_language(language: str, languages: Sequence[str]) -> None:
     """Raises `ValueError` for a language that is not among some, with the nearest ones."""
     if language not in languages:
         near = difflib.get_close_matches(language, languages, 5, 0.4) or languages[:5]
-        received = f"{language!r:.80}. Did you mean {', '.join(near)}?"
-        raise ValueError(f"Expected one of the {len(languages)} languages of the model. Received: {received}")
+        raise ValueError(
+            f"{language!r:.80} is none of the {len(languages)} languages of the model. Did you mean {', '.join(near)}?"
+        )
 
 
 def _is_text(piece: str) -> bool:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-NUMBER = 16  # Of different placeholders in a sentence. What further matches have is divided into sub-words.
+NUMBER = 16  # Of different placeholders in a sentence. Further matches are divided into sub-words.
 NAMES = tuple(f"｟{number}｠" for number in range(1, NUMBER + 1))
-_MATCHES = 64  # Of a sentence, in which different ones are looked for.
+_MATCHES = 64  # Matches of a sentence among which different ones are looked for.
 _NAME = r"｟\d+｠"
 # A bracket in the text itself is followed by a character of the private use area. NFKC turns the first bracket into the
 # second.
@@ -39,9 +39,7 @@ class Placeholders(tf.Module):
         list(replace_all([""], pattern, ""))
 
     def find(self, text):
-        """Returns the different matches in each sentence, in their order: [B] string → [B, N] string, padded with
-        "".
-        """
+        """Returns the different matches in each sentence in order: [B] string → [B, N] string, padded with ""."""
         matches = _parts(text, self.pattern)[:, 1::2][:, :_MATCHES].to_tensor("")
         same = tf.cast(matches[:, :, None] == matches[:, None], tf.int32)
         first = tf.linalg.diag_part(tf.cumsum(same, axis=2)) == 1
@@ -98,9 +96,7 @@ def replace_all(texts: Sequence[str], pattern: str, new: str | bytes) -> Iterato
 
 
 def common(kept, other):
-    """Returns what two sides share, in the order of the first: [B, N] string of each → [B, N] string, padded with
-    "".
-    """
+    """Returns what two sides, [B, N] string, share: [B, N] string in the order of the first, padded with ""."""
     shared = tf.reduce_any(kept[:, :, None] == other[:, None], axis=2) & (kept != "")
     return tf.ragged.boolean_mask(kept, shared).to_tensor("", shape=[None, NUMBER])
 
@@ -112,9 +108,7 @@ def _parts(text, pattern: str) -> tf.RaggedTensor:
 
 
 def _exchanged(parts: tf.RaggedTensor, old, new, otherwise):
-    """Joins parts with each `old` at an odd place exchanged for the `new` at its place: [B, (P)] and twice [B, N]
-    string → [B] string.
-    """
+    """Joins parts, [B, (P)] string → [B] string. At odd places, a string of `old` [B, N] becomes that of `new`."""
     flat, row = parts.values, parts.value_rowids()
     odd = tf.ragged.range(parts.row_lengths()).values % 2 == 1
     # A pattern may match empty text.

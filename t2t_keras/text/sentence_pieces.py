@@ -37,19 +37,19 @@ class SentencePieces(Subwords):
     """
 
     def __init__(self, model: bytes):
-        found = piece_file.unpack(model)
-        pieces, processor = found.pieces, found.processor
+        file = piece_file.unpack(model)
+        pieces, processor = file.pieces, file.processor
         super().__init__(model, pieces)
-        self.languages, self.language, self._tag = found.languages, found.language or "", _TAG
-        if found.language is not None:
-            self._tag = rf"(?s)\A(>>(?:{'|'.join(map(re.escape, found.languages))})<<)(.*)\z"
+        self.languages, self.language, self._tag = file.languages, file.language or "", _TAG
+        if file.language is not None:
+            self._tag = rf"(?s)\A(>>(?:{'|'.join(map(re.escape, file.languages))})<<)(.*)\z"
         self._processor = tf_text.SentencepieceTokenizer(processor, out_type=tf.string)
         share_sentencepiece_model(self._processor, processor)
         ids = range(EOS + 1, len(pieces))
         self._ids = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(list(pieces[EOS + 1 :]), list(ids), tf.string, tf.int32), UNK
         )
-        tags = dict.fromkeys(map(piece_file.tag_of, found.languages), b"")
+        tags = dict.fromkeys(map(piece_file.tag_of, file.languages), b"")
         spelled = {name: bytes([byte]) for byte, name in enumerate(BYTES)} | tags
         self._surfaces = tf.constant([spelled.get(piece, piece.replace("▁", " ").encode()) for piece in pieces])
         self._is_tag = tf.constant([piece in tags for piece in pieces])
@@ -66,10 +66,9 @@ class SentencePieces(Subwords):
         if not self.language:
             return ids
         tagged = tf.gather(self._is_tag, ids[:, :1].to_tensor(PAD, shape=[None, 1])[:, 0])
-        own = tf.fill([tf.reduce_sum(tf.cast(~tagged, tf.int32))], self.pieces.index(piece_file.tag_of(self.language)))
-        return tf.concat(
-            [tf.RaggedTensor.from_row_lengths(own, tf.cast(~tagged, tf.int64), validate=False), ids], axis=1
-        )
+        tags = tf.fill([tf.reduce_sum(tf.cast(~tagged, tf.int32))], self.pieces.index(piece_file.tag_of(self.language)))
+        tags = tf.RaggedTensor.from_row_lengths(tags, tf.cast(~tagged, tf.int64), validate=False)
+        return tf.concat([tags, ids], axis=1)
 
     def _decode(self, ids: tf.RaggedTensor):
         text = tf.strings.reduce_join(tf.gather(self._surfaces, ids), axis=1)

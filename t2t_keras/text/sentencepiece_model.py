@@ -1,5 +1,5 @@
-"""What the file of a byte-pair encoding, a SentencePiece model, says besides its pieces: how ▁ is escaped, and what
-text is kept.
+"""What the file of a byte-pair encoding, a SentencePiece model, holds besides its pieces: how ▁ is escaped, and the
+pattern of text to keep.
 
 The file is a message of protocol buffers. Fields that are appended are merged with those before them, so the message
 need not be parsed.
@@ -40,15 +40,15 @@ def pattern_of(model: bytes) -> str:
 
 
 def escaping(model: bytes) -> bytes:
-    """Returns a model that escapes text by its own rules of normalization, and restores it, for programs that know
-    nothing of it.
+    """Returns the model with the escaping of ▁ built into its normalization rules, so that plain SentencePiece gives
+    the same pieces.
     """
     sentencepiece.set_min_log_level(2)
     try:
-        own = sentencepiece.SentencePieceNormalizer(model_proto=model).Decompile()
+        model_rules = sentencepiece.SentencePieceNormalizer(model_proto=model).Decompile()
     except RuntimeError:  # It has no rules: `normalization=identity`.
-        own = []
-    rules = sentencepiece.SentencePieceNormalizer(norm_map=list((dict(own) | dict(ESCAPED)).items()))
+        model_rules = []
+    rules = sentencepiece.SentencePieceNormalizer(norm_map=list((dict(model_rules) | dict(ESCAPED)).items()))
     restoring = sentencepiece.SentencePieceNormalizer(
         norm_map=[(spelled, character) for character, spelled in ESCAPED],
         add_dummy_prefix=False,

@@ -18,7 +18,7 @@ from t2t_keras.text.lines import BLANK
 from t2t_keras.text.placeholders import Placeholders, common
 
 BYTES_PER_PIECE = 64  # Maximum: pieces have up to 16 characters.
-# Their words are not separated by spaces.
+# Scripts whose words are not separated by spaces.
 _UNSPACED = re.compile("(CJK|HIRAGANA|KATAKANA|THAI|LAO|KHMER|MYANMAR|TIBETAN) ")
 _NOT_IN_PIECE = "\ue0f2"  # Is spelled in bytes, so that what follows it does not begin a word.
 # Names of the ids after the special ids. They spell characters without an id.
@@ -59,7 +59,7 @@ class Subwords(tf.Module, abc.ABC):
 
     @property
     def models(self) -> tuple[bytes, ...]:
-        """The contents of the file and, if the source has sub-words of its own, of their file; see
+        """The content of the file and, if the source has its own sub-words, that of theirs; see
         `vocabulary.load_sides`.
         """
         return (self.model, self.own_source.model) if self.own_source else (self.model,)
@@ -77,8 +77,7 @@ class Subwords(tf.Module, abc.ABC):
 
     @functools.cached_property
     def word_parts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Which sub-words continue the word before them, and after which ones a word may continue: two arrays [V]
-        boolean.
+        """Two arrays [V] boolean: which sub-words continue the word before, and after which ones a word may continue.
 
         A word consists of letters, marks and digits, of a script that has spaces between words. Bytes of other
         characters count as letters.
@@ -104,10 +103,10 @@ class Subwords(tf.Module, abc.ABC):
 
         Args:
             text: [B] string.
-            others: likewise; only what is in all of them is kept.
+            others: further texts, [B] string; only what is in all of them is kept.
 
         Returns:
-            [B, N] string, padded with ""; `None` if the sub-words of a side have no placeholders, or others.
+            [B, N] string, padded with ""; `None` if both sides do not have the same placeholders.
         """
         if self.placeholders is None or self.pattern != self.source.pattern:
             return None
@@ -144,8 +143,8 @@ class Subwords(tf.Module, abc.ABC):
         return ids.row_lengths() == (2 if self.language else 1)
 
     def joined(self, text, max_length: int, kept=None) -> tf.RaggedTensor:
-        """Converts text that follows other text without a space to ids, at most `max_length` and without EOS: [B]
-        string → ragged int32.
+        """Converts text that follows other text without a space to at most `max_length` ids, without EOS: [B] string →
+        [B, (length)] int32.
         """
         if kept is not None:
             text = self.placeholders.replace(text, kept)

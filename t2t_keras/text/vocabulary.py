@@ -18,7 +18,8 @@ def learn(kind: str, *args, **options) -> bytes:
 
     Args:
         kind: `bpe`, `wordpiece` or `word`.
-        args, options: see `byte_pairs.learn`, `word_pieces.learn` and `words.learn`, which have the same arguments.
+        args: the text and the size of the vocabulary, as of `byte_pairs.learn`.
+        options: the options of `byte_pairs.learn`; `word_pieces.learn` has fewer.
 
     Returns:
         The content of the file.
@@ -28,8 +29,8 @@ def learn(kind: str, *args, **options) -> bytes:
     """
     if kind not in _LEARN:
         raise ValueError(
-            f"Expected subwords={' or '.join(_LEARN)}, or a `subwords_file`. Received: subwords={kind} without one. To "
-            "train an imported model, give it as the `parent` of a new run."
+            f"`subwords={kind}` needs a `subwords_file`; only {', '.join(_LEARN)} are learned. To train an imported "
+            "model, give it as the `parent` of a new run."
         )
     return _LEARN[kind](*args, **options)
 
@@ -59,7 +60,7 @@ def load_sides(model: bytes, source_model: bytes | None = None) -> Subwords:
         source_model: of the sources'; `None` if they are the same.
 
     Raises:
-        ValueError: see `load`.
+        ValueError: a content is none of the kinds that `load` knows.
     """
     subwords = load(model)
     subwords.own_source = None if source_model is None else load(source_model)

@@ -83,33 +83,24 @@ class WordPieces(Subwords):
 
 
 def _pieces_of(model: bytes) -> tuple[str, ...]:
-    """Returns the word pieces of a file.
-
-    Raises:
-        ValueError: the file is not a list of word pieces.
-    """
+    """Returns the word pieces of a file."""
     if not model.startswith(HEAD):
-        raise ValueError(
-            f"Expected a list of word pieces. Received: {len(model):,} bytes that do not begin with the special "
-            "symbols."
-        )
+        raise ValueError(f"Not a list of word pieces: {len(model):,} bytes that do not begin with the special symbols.")
     try:
         *pieces, rest = model.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"Expected a list of word pieces. Received: a file that is not UTF-8 ({error}).") from error
+        raise ValueError(f"Not a list of word pieces: the file is not UTF-8 ({error}).") from error
     wrong = {piece for piece, count in collections.Counter(pieces).items() if count > 1 or not _is_piece(piece)}
     if wrong or rest:
         received = f"{min(wrong)!r}" if wrong else "no line end after the last piece"
         raise ValueError(
-            f"Expected different word pieces of 1 to {BYTES_PER_PIECE} bytes, one a line. Received: {received}."
+            f"Word pieces must be different and have 1 to {BYTES_PER_PIECE} bytes, one a line. Received: {received}."
         )
     return tuple(pieces)
 
 
 def _is_piece(piece: str) -> bool:
-    """Returns whether text is a valid piece: not too long, with no mark after its first character, and no spaces or
-    control characters.
-    """
+    """Returns whether text is a valid piece: short enough, without a later mark, spaces and control characters."""
     return (
         0 < len(piece.encode()) <= BYTES_PER_PIECE
         and _SPACE not in piece[1:]
@@ -155,9 +146,7 @@ def _count(lines: list[str]) -> collections.Counter:
 
 
 def _alphabet(words: collections.Counter, coverage: float) -> set[str]:
-    """Returns the most frequent characters that make up a share of the text. Control characters and ▁ are not among
-    them.
-    """
+    """Returns the most frequent characters that make up a share of the text, without control characters and ▁."""
     counts = collections.Counter()
     for word, count in words.items():
         for character in word[1:]:
@@ -196,9 +185,7 @@ def learn(
             is given.
     """
     if normalization != "identity":
-        raise ValueError(
-            f"Expected `normalization=identity` with word pieces. Received: normalization={normalization}."
-        )
+        raise ValueError(f"Word pieces need `normalization=identity`. Received: normalization={normalization}.")
     words = _count(draw_sample(lines, sample, seed))
     alphabet = _alphabet(words, character_coverage)
     wanted = vocab_size - len(SPECIAL) - len(BYTES)
@@ -228,11 +215,11 @@ def _learn_pieces(counts: list[tuple[str, int]], wanted: int) -> list[str]:
     """Learns pieces, single characters first and then the most frequent ones.
 
     Args:
-        counts: parts of words and their numbers.
+        counts: parts of words and how often they occur.
         wanted: number of pieces.
 
     Returns:
-        At least `wanted` pieces, or as many as were found.
+        At least `wanted` pieces, or fewer if the text gives fewer.
     """
     params = learner.Params(
         upper_thresh=None, lower_thresh=None, num_iterations=_ITERATIONS, max_input_tokens=-1,

@@ -1,5 +1,4 @@
-"""A vocabulary of whole words: the most frequent ones have an id each, and all others are spelled in bytes, so no text
-is lost.
+"""A vocabulary of whole words: the most frequent have an id each, and all others are spelled in bytes: no text is lost.
 
 It is that of systems before sub-words (Bahdanau et al. 2015 kept the 30,000 most frequent words and made all others
 unknown). SentencePiece learns it, and its file is the line `HEAD` and then a SentencePiece model of words.
@@ -29,7 +28,7 @@ class Words(byte_pairs.BytePairs):
 
     def __init__(self, model: bytes):
         if not model.startswith(HEAD):
-            raise ValueError(f"Expected a vocabulary of words. Received: {len(model):,} other bytes.")
+            raise ValueError(f"Not a vocabulary of words: {len(model):,} other bytes.")
         super().__init__(model.removeprefix(HEAD))
         self.model = model
 
