@@ -23,7 +23,6 @@ from collections.abc import Callable
 import keras
 import numpy as np
 from keras import ops
-from matplotlib.ticker import FuncFormatter, NullLocator
 
 from t2t_keras.config import ATTENTION_FUNCTIONS, PAD
 from t2t_keras.data import batching, shards
@@ -238,8 +237,7 @@ def _widths(results: dict) -> list[int]:
 def picture(results: dict):
     """Draws `FIGURES` and the perplexity against d_k, and time and memory against n; a line for each function."""
     with figures.drawing():
-        figure = figures.new_figure()
-        figure.set_size_inches(12, 7.2)
+        figure = figures.new_figure(12, 7.2)
         panels = figure.subplots(2, 3)
         widths = _widths(results)
         for function, colour in zip(ATTENTION_FUNCTIONS, figures.PALETTE, strict=False):
@@ -270,17 +268,12 @@ def picture(results: dict):
         )
         lengths = sorted({int(length) for points in results["memory"].values() for length in points})
         for index, (axes, title) in enumerate(zip(panels.flat, titles, strict=True)):
-            axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
-            axes.set_xscale("log", base=2)
-            ticks = widths if index < 4 else lengths
-            axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.set_xlabel("d_k" if index < 4 else "sequence length n")
+            figures.panel(axes, title, "d_k" if index < 4 else "sequence length n", size=10)
+            figures.powers(axes, widths if index < 4 else lengths)
             if index in (0, 4, 5):
                 axes.set_yscale("log")
-                axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-                axes.yaxis.set_minor_locator(NullLocator())
-            axes.grid(which="major", color="#D0D0D0", linewidth=0.7)
+                figures.numbers(axes.yaxis, ",g")
+                axes.minorticks_off()
             if index > 3:
                 axes.legend(fontsize=7, frameon=False)
         for axes in panels[0][1:]:

@@ -27,7 +27,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
 
 from t2t_keras.layers.attention import MultiHeadAttention, scaled_dot_product_attention
 from t2t_keras.layers.restricted_attention import RestrictedSelfAttention, restricted_attention
@@ -426,8 +425,7 @@ def picture(results: dict, fit_from: int) -> Figure:
     The paper's complexities stand in the legend of the time; Table 1 has none for the memory.
     """
     with figures.drawing():
-        figure = figures.new_figure()
-        figure.set_size_inches(10, 6)
+        figure = figures.new_figure(10, 6)
         panels = figure.subplots(1, 2)
         values = {name: (medians(results, name), results["memory"][name]) for name in LAYERS}
         units = (
@@ -450,16 +448,10 @@ def picture(results: dict, fit_from: int) -> Figure:
                     linewidth=1.6,
                     label=f"{layer.name}: n^{exponent:.2f}" + (f", paper O({layer.complexity})" if index == 0 else ""),
                 )
-            axes.set_xscale("log", base=2)
+            figures.panel(axes, title, "sequence length n", label)
+            figures.powers(axes, sorted({int(length) for length in values["attention"][index]}))
             axes.set_yscale("log")
-            lengths = sorted({int(length) for length in values["attention"][index]})
-            axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-            axes.set_xlabel("sequence length n")
-            axes.set_ylabel(label)
-            axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
-            axes.grid(which="major", color="#D0D0D0", linewidth=0.7)
+            figures.numbers(axes.yaxis, ",g")
             axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False)
         settings = Settings(**results["settings"])
         figure.suptitle(f"Layers of Table 1: {settings}; exponents fitted to n ≥ {fit_from:,}", fontsize=11)
