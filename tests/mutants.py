@@ -996,10 +996,9 @@ FAULTS = {
          "given, sources = options.given_run(), options.sources()",
          "test_table3.py::test_train_py_refuses_an_unknown_row"),
     ),
-    "t2t_keras/experiments/table3.py": (
-        ("a finished row is trained again",
-         "results = {row: _finished_result(row, output_dir / row, options) for row, options in rows.items()}",
-         "results = dict.fromkeys(rows)",
+    "t2t_keras/experiments/grid.py": (
+        ("a finished row is trained again", "current = {name: finished(name) for name in runs}",
+         "current = dict.fromkeys(runs)",
          "test_table3.py::test_a_stopped_table_resumes_at_its_row_and_trains_no_row_twice"),
     ),
     "t2t_keras/experiments/series.py": (

@@ -1915,7 +1915,8 @@ CALLS = {
         "    told(*([row, *shown(each)] for row, each in (*rows.items(), *earlier.items())), list(earlier), "
         "output_dir, strategy)\n"
         "    yield from rows\n"
-        "module('experiments.table3', LOGS='tb', train=train, read_result=lambda folder: folder.name in ('A1', 'A4'), "
+        "module('experiments.grid', read_results=lambda folder, name: told(name) or dict.fromkeys(('A1', 'A4')))\n"
+        "module('experiments.table3', LOGS='tb', RESULTS='*/r', train=train, "
         "write=lambda folder: told('write', folder) or ['a.md'])",
         [
             "--rows=base, A1", "--dataset=builtin", "--output_dir={0}", "--data_dir={0}/d", "--cpu_devices=2",
@@ -1923,6 +1924,7 @@ CALLS = {
         ]
         + ["--divide_widths=4"],
         [
+            ["*/r", {}],
             [
                 *([row, "{0}/d", 512, heads, 5, 4000] for row, heads in (("base", 8), ("A1", 1), ("A4", 4))), ["A4"],
                 "{0}", [2, 5], {}

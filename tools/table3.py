@@ -69,14 +69,11 @@ def train() -> None:
             )
     training.check({output_dir / row: chosen for row, chosen in rows.items()})
     with program.without_noise():  # After the options, so that an invalid one is reported at once.
-        from t2t_keras.experiments import table3
+        from t2t_keras.experiments import grid, table3
         from t2t_keras.training import devices
 
-    earlier = {
-        row: _options(row, output_dir)
-        for row in paper.TABLE_3
-        if row not in rows and table3.read_result(output_dir / row)
-    }
+    others = grid.read_results(output_dir, table3.RESULTS).keys() - rows.keys()
+    earlier = {row: _options(row, output_dir) for row in paper.TABLE_3 if row in others}
     first = next(iter(rows.values()))
     strategy, files = devices.make_strategy(_CPU_DEVICES.value, first.train), []
     for _ in table3.train(rows, output_dir, earlier=earlier, strategy=strategy, quiet=program.without_noise):
