@@ -30,11 +30,10 @@ from t2t_keras.experiments import series, table1
 from t2t_keras.layers.attention import MultiHeadAttention
 from t2t_keras.layers.attention_functions import FUNCTIONS, masked_softmax
 from t2t_keras.model.protocols import make
-from t2t_keras.reporting import figures
+from t2t_keras.reporting import attention, figures
 from t2t_keras.runs import checkpoint, registry, run_options
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import markdown
-from t2t_keras.system.compat import replaced_calls
 from t2t_keras.system.files import write_whole
 from t2t_keras.system.log import logger
 from t2t_keras.training import run
@@ -91,23 +90,16 @@ def of_model(model, pairs: list) -> dict[str, float]:
         model: a `Transformer`.
         pairs: ids of each source and target, without padding.
     """
-    found, loss = [], 0.0
+    values, loss = [], 0.0
 
-    def observed(layer: MultiHeadAttention) -> Callable:
-        def call(query, memory=None, attention_mask=None, cache=None, training=False):
-            scores = layer.scores_of(query, memory)
-            found.append(of_scores(np.array(scores), np.array(attention_mask)))
-            return type(layer).call(layer, query, memory, attention_mask, cache, training)
+    def measure(layer: MultiHeadAttention, query, memory, mask) -> None:
+        values.append(of_scores(np.array(layer.scores_of(query, memory)), np.array(mask)))
 
-        return call
-
-    layers = [layer.self_attention for layer in (*model.encoder.stack, *model.decoder)]
-    layers += [layer.cross_attention for layer in model.decoder]
-    with replaced_calls([(layer, observed(layer)) for layer in layers]):
+    with attention.observing(sum(attention.layers_of(model).values(), []), measure):
         for source, target in pairs:
             not_smoothed, _ = model.cross_entropy(source[None], target[None], 0.0)
             loss += float(not_smoothed)
-    means = np.concatenate(found).mean(axis=0)
+    means = np.concatenate(values).mean(axis=0)
     perplexity = math.exp(loss / sum(len(target) for _, target in pairs))
     return dict(zip(FIGURES, means.tolist(), strict=True)) | {"perplexity": perplexity}
 

@@ -6,7 +6,7 @@ Letters: L layers, H heads, T queries, S keys.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -100,31 +100,34 @@ class SentenceAttention:
         )
 
 
-@contextlib.contextmanager
-def record_attention(layers: Sequence[MultiHeadAttention]) -> Iterator[list[np.ndarray | None]]:
-    """Records the weights of attention layers when they are called, in eager mode and without a cache.
+def layers_of(model: Transformer) -> dict[str, list[MultiHeadAttention]]:
+    """Returns the attention layers of a model by their kind, in the order in which they are called."""
+    return {
+        "encoder": [layer.self_attention for layer in model.encoder.stack],
+        "decoder": [layer.self_attention for layer in model.decoder],
+        "cross": [layer.cross_attention for layer in model.decoder],
+    }
+
+
+def observing(layers: Sequence[MultiHeadAttention], observe: Callable) -> contextlib.AbstractContextManager:
+    """Returns a context in which attention layers show what they are called with, in eager mode and without a cache.
 
     Only these layers are observed, and only inside the context: other models, training and decoding run the same code
     as before.
 
     Args:
         layers: layers of a model.
-
-    Yields:
-        For each layer, the weights of its latest call, [B, H, T, S] float32; None before the first.
+        observe: called with a layer and its query, memory and mask.
     """
-    found: list[np.ndarray | None] = [None] * len(layers)
 
-    def observed(index: int, layer: MultiHeadAttention):
+    def observed(layer: MultiHeadAttention) -> Callable:
         def call(query, memory=None, attention_mask=None, cache=None, training=False):
-            weights = layer.weights_of(query, memory, attention_mask)
-            found[index] = ops.convert_to_numpy(weights)
+            observe(layer, query, memory, attention_mask)
             return type(layer).call(layer, query, memory, attention_mask, cache, training)
 
         return call
 
-    with replaced_calls([(layer, observed(index, layer)) for index, layer in enumerate(layers)]):
-        yield found
+    return replaced_calls([(layer, observed(layer)) for layer in layers])
 
 
 def check_attention(model) -> None:
@@ -172,16 +175,15 @@ def attention_of(
 
 
 def _of_transformer(model: Transformer, source, target) -> list[np.ndarray]:
-    """All weights of the encoder, the decoder, and the decoder's attention to the source, [L, H, T, S] each."""
-    layers = [
-        *(layer.self_attention for layer in model.encoder.stack),
-        *(layer.self_attention for layer in model.decoder),
-        *(layer.cross_attention for layer in model.decoder),
-    ]
-    with record_attention(layers) as found:
+    """Returns the weights of each of `KINDS`, [L, H, T, S]."""
+    layers, weights = layers_of(model), {}
+
+    def record(layer: MultiHeadAttention, query, memory, mask) -> None:
+        weights[layer] = ops.convert_to_numpy(layer.weights_of(query, memory, mask))
+
+    with observing(sum(layers.values(), []), record):
         model.decode(target, model.encode(source))
-    first, second = len(model.encoder.stack), len(model.encoder.stack) + len(model.decoder)
-    return [np.concatenate(part) for part in (found[:first], found[first:second], found[second:])]
+    return [np.concatenate([weights[layer] for layer in layers[kind]]) for kind in KINDS]
 
 
 def _aligned(model, source, target) -> list[np.ndarray]:
