@@ -245,10 +245,8 @@ def picture(results: dict):
             costs = ((1e3, table1.medians(results, function)), (2**-20, results["memory"][function]))
             for axes, (unit, points) in zip(panels[1][1:], costs, strict=True):
                 positive = {int(length): unit * value for length, value in points.items() if value > 0}
-                exponent = table1.fitted_exponent(points, _FIT_FROM)
-                axes.plot(
-                    positive.keys(), positive.values(), marker="o", label=f"{function}: n^{exponent:.2f}", **style
-                )
+                label = f"{function}{table1.growth(points, _FIT_FROM, ': n^{}')}"
+                axes.plot(positive.keys(), positive.values(), marker="o", label=label, **style)
         panels[0][0].plot(widths, widths, ":", color="#000000", label="d_k: footnote 4")
         titles = (
             "variance of the scores",

@@ -283,6 +283,12 @@ def fitted_exponent(points: dict, fit_from: int) -> float:
     return statistics.linear_regression(*zip(*pairs, strict=True)).slope
 
 
+def growth(points: dict, fit_from: int, form: str = "{}") -> str:
+    """Formats `fitted_exponent`, or returns "" where there are too few points."""
+    exponent = fitted_exponent(points, fit_from)
+    return "" if math.isnan(exponent) else form.format(f"{exponent:.2f}")
+
+
 def medians(results: dict, name: str) -> dict:
     """Returns {length: seconds} of a layer: the median over the rounds."""
     return {length: statistics.median(seconds) for length, seconds in results["seconds"].get(name, {}).items()}
@@ -407,9 +413,9 @@ def table(results: dict, fit_from: int) -> str:
                 f"O({layer.complexity})",
                 milliseconds(seconds[str(middle)]),
                 milliseconds(seconds[str(last)]),
-                f"{fitted_exponent(seconds, fit_from):.2f}",
+                growth(seconds, fit_from),
                 f"{memory[str(last)] / 2**20:,.0f}",
-                f"{fitted_exponent(memory, fit_from):.2f}",
+                growth(memory, fit_from),
                 f"O({layer.sequential})",
                 f"{results['sequential'][name]}",
                 f"O({layer.path})",
@@ -437,7 +443,6 @@ def picture(results: dict, fit_from: int) -> Figure:
                 points = {int(length): unit * value for length, value in values[name][index].items() if value > 0}
                 projected = name.endswith("_projected")
                 colour = figures.PALETTE[number - 5 if projected else number]
-                exponent = fitted_exponent(values[name][index], fit_from)
                 axes.plot(
                     points.keys(),
                     points.values(),
@@ -446,7 +451,8 @@ def picture(results: dict, fit_from: int) -> Figure:
                     marker="s" if projected else "o",
                     markersize=4,
                     linewidth=1.6,
-                    label=f"{layer.name}: n^{exponent:.2f}" + (f", paper O({layer.complexity})" if index == 0 else ""),
+                    label=f"{layer.name}{growth(values[name][index], fit_from, ': n^{}')}"
+                    + (f", paper O({layer.complexity})" if index == 0 else ""),
                 )
             figures.panel(axes, title, "sequence length n", label)
             figures.powers(axes, sorted({int(length) for length in values["attention"][index]}))
