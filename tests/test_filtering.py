@@ -213,11 +213,13 @@ def test_several_files_plain_and_compressed_without_a_last_line_end_are_one_text
         # As some editors write it.
         (tmp_path / f"part1.{side}").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines[:20]))
         (tmp_path / f"part2.{side}").write_bytes(gzip.compress(b"\n".join(lines[20:])))
-    filtering.filter_text(*whole, tmp_path / "one", FilterConfig())
+    pairs = filtering.filter_text(*whole, tmp_path / "one", FilterConfig())["pairs"]
     parts = (str(tmp_path / f"part*.{side}") for side in filtering.SIDES)
     summary = filtering.filter_text(*parts, tmp_path / "two", FilterConfig())
     assert [pathlib.Path(path).name for path in summary["source"]] == ["part1.source", "part2.source"]
     assert summary["byte_order_marks"] == 2 and summary["carriage_returns"] == 38
+    twice = filtering.filter_text(*(f"{path}@2" for path in whole), tmp_path / "twice", FilterConfig())
+    assert (twice["pairs"], twice["source"], twice["target"]) == (2 * pairs, *([path] for path in whole))
     one, two = (contents(tmp_path / name) for name in ("one", "two"))
     assert {name: one[name] for name in set(one) - {"summary.json"}} == {
         name: two[name] for name in set(two) - {"summary.json"}

@@ -284,8 +284,8 @@ def divide(
             "length_ratio": round(length_ratio, 4),
             "carriage_returns": report.carriage_returns,
             "byte_order_marks": report.byte_order_marks,
-            "source": [str(path) for path in corpora.expand(source)],
-            "target": [str(path) for path in corpora.expand(target)],
+            "source": list(dict.fromkeys(map(str, corpora.expand(source)))),  # A file may be read several times.
+            "target": list(dict.fromkeys(map(str, corpora.expand(target)))),
             "options": dataclasses.asdict(config),
         }
         files.write_whole(folder / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
