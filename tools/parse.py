@@ -141,7 +141,9 @@ def _score() -> None:
             f"Expected a tree in --parsed for each tree in --gold. Received: {len(parsed):,} in {_PARSED.value} and "
             f"{len(gold):,} in {_GOLD.value}."
         )
-    every, short = evalb.score(zip(gold, parsed, strict=True))
+    pairs = zip(gold, parsed, strict=True)
+    # A line that is blank in both files is no sentence.
+    every, short = evalb.score((tree, other) for tree, other in pairs if tree.children or not other or other.children)
     for error in errors:
         print(f"Not scored: {error}", file=sys.stderr)
     if every.valid < every.sentences:
