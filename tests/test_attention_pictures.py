@@ -22,7 +22,7 @@ from test_tools import STAND_IN, complaint, run_stand_in, tool
 from t2t_keras.config import BOS, EOS, DecodeConfig
 from t2t_keras.decoding.loading import load
 from t2t_keras.reporting import attention as attention_module
-from t2t_keras.reporting import attention_page, attention_pictures, figures
+from t2t_keras.reporting import attention_pictures, figures, pages
 from t2t_keras.reporting.attention import KINDS, SentenceAttention, Tokens, attention_of, observing
 
 RUN_1 = pathlib.Path(__file__).parent / "data/run_1"
@@ -455,7 +455,7 @@ def data_of(page: str) -> dict:
 
 
 def test_the_data_of_a_page_are_the_weights_to_three_decimals():
-    data = data_of(attention_page.page([SHORT, STRANGE]))
+    data = data_of(pages.attention_page([SHORT, STRANGE]))
     assert len(data["sentences"]) == 2
     for sentence, attention in zip(data["sentences"], (SHORT, STRANGE), strict=True):
         for name, tokens in (
@@ -475,14 +475,14 @@ def test_the_data_of_a_page_are_the_weights_to_three_decimals():
 
 
 def test_no_text_gets_out_of_the_data_of_a_page():
-    page, plain = (Elements(attention_page.page([attention])) for attention in (STRANGE, SHORT))
+    page, plain = (Elements(pages.attention_page([attention])) for attention in (STRANGE, SHORT))
     assert page.tags == plain.tags
     assert page.scripts[1:] == plain.scripts[1:] and len(page.scripts) == 2
     assert not set("<>&") & set(page.scripts[0])
 
 
 def test_a_page_needs_no_network_and_sets_no_markup_from_data():
-    template = attention_page.TEMPLATE.read_text(encoding="utf-8")
+    template = pages.ATTENTION.read_text(encoding="utf-8")
     assert not [attributes for _, attributes in Elements(template).tags if {"src", "href"} & set(attributes)]
     assert "default-src 'none'" in template
     assert not any(
@@ -495,12 +495,12 @@ def test_a_page_of_ten_sentences_stays_small():
     attentions = [
         stand_in.attention("a " * 29 + "a", "b " * 29 + "b", layers=4, heads=4, seed=seed) for seed in range(10)
     ]
-    assert len(attention_page.page(attentions)) < 2_500_000
+    assert len(pages.attention_page(attentions)) < 2_500_000
 
 
 def test_a_page_needs_a_sentence():
     with pytest.raises(ValueError, match="one sentence or more"):
-        attention_page.page([])
+        pages.attention_page([])
 
 
 # The program.

@@ -23,7 +23,7 @@ from test_tools import ROOT, complaint, tool
 
 from t2t_keras.config import FilterConfig
 from t2t_keras.data import processes
-from t2t_keras.filtering import filter_rules, filtering
+from t2t_keras.filtering import filtering, rules
 
 GOOD = ("A man plays the guitar on a stage.", "Ein Mann spielt auf einer Bühne Gitarre.")
 CYRILLIC = "Мужчина играет на гитаре на сцене."
@@ -82,7 +82,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("pair", "options", "rule"), PAIRS, ids=str)
 def test_a_pair_is_rejected_by_the_rule_that_it_breaks(pair, options, rule):
-    verdict = filter_rules.Rules(FilterConfig(**options), options.get("length_ratio", 1.0)).verdict(*pair)
+    verdict = rules.Rules(FilterConfig(**options), options.get("length_ratio", 1.0)).verdict(*pair)
     assert (verdict[0] if verdict else "") == rule
 
 
@@ -97,19 +97,19 @@ def test_a_pair_is_rejected_by_the_rule_that_it_breaks(pair, options, rule):
     ],
 )
 def test_what_a_rule_measured_is_reported(pair, options, expected):
-    assert filter_rules.Rules(FilterConfig(**options)).verdict(*pair) == expected
+    assert rules.Rules(FilterConfig(**options)).verdict(*pair) == expected
 
 
 def test_a_language_is_accepted_from_its_limit_on():
     options = {"source_language": "fr"}
-    rule, probability = filter_rules.Rules(FilterConfig(**options, min_language=1.0)).verdict(FRENCH, GOOD[1])
+    rule, probability = rules.Rules(FilterConfig(**options, min_language=1.0)).verdict(FRENCH, GOOD[1])
     assert rule == "language" and 0.5 < probability < 1
-    assert filter_rules.Rules(FilterConfig(**options, min_language=float(probability))).verdict(FRENCH, GOOD[1]) is None
+    assert rules.Rules(FilterConfig(**options, min_language=float(probability))).verdict(FRENCH, GOOD[1]) is None
 
 
 def test_the_text_without_case_digits_and_punctuation_is_words():
-    assert filter_rules.normalized(" The  Straße—2 km, l'été_x! ") == "the strasse km l été x"
-    assert filter_rules.normalized("12 + 3 = 15 …") == ""
+    assert rules.normalized(" The  Straße—2 km, l'été_x! ") == "the strasse km l été x"
+    assert rules.normalized("12 + 3 = 15 …") == ""
 
 
 def write(folder: pathlib.Path, pairs: list[tuple[str, str]], name: str = "text") -> list[str]:
@@ -200,7 +200,7 @@ def test_the_first_run_scores_the_target_and_the_second_the_source(monkeypatch):
     monkeypatch.setattr(
         filtering.process_environment, "choose", lambda models, *others, **options: chosen.extend(models)
     )
-    monkeypatch.setattr("t2t_keras.evaluation.dual_cross_entropy.dual_cross_entropy", lambda *models: models)
+    monkeypatch.setattr("t2t_keras.evaluation.cross_entropy.dual_cross_entropy", lambda *models: models)
     assert filtering.load_scores(["forth", "back"]) == ("run forth", "run back")
     assert chosen == ["model of forth", "model of back"]
 

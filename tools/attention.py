@@ -122,7 +122,7 @@ def draw() -> None:
     from t2t_keras.text import lines
 
     with program.without_noise():
-        from t2t_keras.reporting import attention_page, attention_pictures, figures
+        from t2t_keras.reporting import attention_pictures, figures, pages
         from t2t_keras.reporting.attention import attention_of, check_attention
 
         translator = model.load()
@@ -151,7 +151,7 @@ def draw() -> None:
         raise ValueError("Expected a sentence whose attention can be drawn. All were skipped.")
     page = folder / "attention.html"
     with lines.written_whole(page) as file:
-        file.write(attention_page.page(shown).encode())
+        file.write(pages.attention_page(shown).encode())
     print(f"Wrote {page} and {pictures} picture(s) of {len(shown)} sentence(s).")
 
 

@@ -137,17 +137,17 @@ def compare(operands: list[str]) -> None:
         )
         fields = dataclasses.asdict(found)
         if page:
-            from t2t_keras.reporting import comparison_page
+            from t2t_keras.reporting import pages
 
             def align(name: str, source: str, text: str):
                 """Returns the alignment of a translation by a run."""
                 if name not in translators:
                     return None
-                from t2t_keras.reporting.word_alignment import word_alignment
+                from t2t_keras.reporting.attention import word_alignment
 
                 return word_alignment(translators[name], source, text)
 
-            page.write(comparison_page.page(fields, align).encode())
+            page.write(pages.comparison_page(fields, align).encode())
         if picture:
             from t2t_keras.reporting import comparison_pictures
 

@@ -171,7 +171,7 @@ def _parses(target):
 
     with lines.opened(_INPUT.value) as source:
         if _RIGHT_BRANCHING.value:
-            from t2t_keras.parsing.baseline import right_branching
+            from t2t_keras.parsing.linearize import right_branching
 
             yield from ((right_branching(split_words(line)), None) for line in lines.read_lines(source))
             return
@@ -198,7 +198,7 @@ def _parses(target):
 
 
 def _parse() -> None:
-    from t2t_keras.parsing.draw import draw
+    from t2t_keras.parsing.trees import draw
     from t2t_keras.text import lines
 
     parses = []  # Of sentences: the number of the hypothesis, and whether it was repaired.

@@ -21,7 +21,7 @@ from t2t_keras.config import FilterConfig
 from t2t_keras.data import corpora, processes
 from t2t_keras.decoding import process_environment
 from t2t_keras.decoding.trained_model import TrainedModel
-from t2t_keras.filtering.filter_rules import SIDES, Rules, Verdict, normalized
+from t2t_keras.filtering.rules import SIDES, Rules, Verdict, normalized
 from t2t_keras.system import files
 from t2t_keras.system.log import logger
 from t2t_keras.text.lines import is_blank
@@ -202,7 +202,7 @@ def load_scores(folders: Sequence[pathlib.Path]) -> Callable:
     """
     models = [TrainedModel.open(folder) for folder in folders]
     process_environment.choose([run.model for model in models for run in model.runs], "float32", int8=False)
-    from t2t_keras.evaluation.dual_cross_entropy import dual_cross_entropy
+    from t2t_keras.evaluation.cross_entropy import dual_cross_entropy
 
     return dual_cross_entropy(*(model.load() for model in models))
 

@@ -1,5 +1,6 @@
-"""Constituency trees: reading Penn Treebank files, cleaning, writing. No function recurses, so a tree may have any
-depth.
+"""Constituency trees: reading Penn Treebank files, cleaning, writing, drawing.
+
+No function recurses, so a tree may have any depth.
 """
 
 import dataclasses
@@ -190,3 +191,31 @@ def clean(tree: Tree) -> Tree:
     while len(top.children) == 1 and not top.children[0].word and top.children[0].label in _ROOTS:
         top.children = top.children[0].children
     return top
+
+
+def draw(tree: Tree) -> str:
+    """Draws a tree as text, with the root on top and a line for each constituent, so that any sentence fits a terminal.
+
+    TOP
+    └── S
+        ├── NP
+        │   └── PRP it
+        ├── VP
+        │   └── VBZ works
+        └── . .
+
+    Returns:
+        Lines that end in a line feed. Characters that cannot be printed are drawn as �.
+    """
+    drawn = []
+    waiting = [(tree, "", "")]  # A node, what stands before it, and what stands before its children.
+    while waiting:
+        node, before, below = waiting.pop()
+        text = f"{node.label} {node.word}" if node.word else node.label
+        drawn.append(before + "".join(character if character.isprintable() else "\ufffd" for character in text) + "\n")
+        last = len(node.children) - 1
+        waiting += reversed([
+            (child, below + ("├── " if number < last else "└── "), below + ("│   " if number < last else "    "))
+            for number, child in enumerate(node.children)
+        ])  # fmt: skip
+    return "".join(drawn)
