@@ -306,8 +306,8 @@ FAULTS = {
          '    checkpoint.load(folder, "latest", model)\n    before = of_model(model, pairs)\n',
          "test_attention_comparison.py::test_the_program_trains_measures_and_draws"),
         ("the comparison of attention functions keeps runs of other options if they are not named again",
-         'for had in (of_run["options"] for of_function in found.values() for of_run in of_function.values()):',
-         'for had in (found[name][str(d_k)]["options"] for name, d_k in runs if str(d_k) in found[name]):',
+         'for had in (of_run["options"] for of_function in measured.values() for of_run in of_function.values()):',
+         'for had in (measured[name][str(d_k)]["options"] for name, d_k in runs if str(d_k) in measured[name]):',
          "test_attention_comparison.py::test_runs_of_another_d_k_must_have_the_options_of_those_before"),
     ),
     "t2t_keras/training/interruption.py": (

@@ -192,7 +192,7 @@ def test_what_needs_the_transformer_is_refused_in_a_sentence(translator):
 
 @pytest.mark.medium
 def test_attention_that_a_model_does_not_have_is_not_drawn(gru):
-    expected = "Expected a model with attention that can be drawn. Received: a model of Gru."
+    expected = "The attention of this model cannot be drawn: Gru."
     with pytest.raises(ValueError, match=re.escape(expected)):
         attention_of(loading.load(gru / "whole", "latest"), "five")
 

@@ -137,11 +137,11 @@ def test_observing_changes_no_result(translator):
 @pytest.mark.parametrize(
     ("source", "target", "named"),
     [
-        ("  ", None, "Expected a source sentence"),
-        ("\u200b", None, "Expected a source sentence"),
-        ("one", " ", "Expected a target sentence"),
-        ("one " * 300, None, "at most 256"),
-        ("one", "ein " * 300, "at most 256"),
+        ("  ", None, "The source sentence is blank"),
+        ("\u200b", None, "The source sentence is blank"),
+        ("one", " ", "The target sentence is blank"),
+        ("one " * 300, None, "more than 256 sub-words"),
+        ("one", "ein " * 300, "more than 256 sub-words"),
     ],
 )
 def test_a_blank_or_long_sentence_is_refused(translator, source, target, named):
@@ -151,12 +151,12 @@ def test_a_blank_or_long_sentence_is_refused(translator, source, target, named):
 
 @pytest.mark.parametrize(("source", "target", "side"), [("one " * 9, "eins", "source"), ("one", "eins " * 9, "target")])
 def test_the_most_sub_words_may_be_chosen_for_both_sides(translator, source, target, side):
-    with pytest.raises(ValueError, match=f"Expected a {side} of at most 8 sub-words"):
+    with pytest.raises(ValueError, match=f"The {side} has more than 8 sub-words"):
         attention_of(translator, source, target, max_pieces=8)
 
 
 def test_a_source_that_would_be_cut_is_refused():
-    with pytest.raises(ValueError, match="source of at most 5 sub-words"):
+    with pytest.raises(ValueError, match="source has more than 5 sub-words"):
         attention_of(load(RUN_1, max_input=5), "two hundred and seven")
 
 
@@ -532,15 +532,15 @@ def test_the_program_writes_the_pictures_and_the_page(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "stdin", "named"),
     [
-        (["--layer=2"], b"one\n", "Expected numbers from 1 to 1 as --layer. Received: 2."),
+        (["--layer=2"], b"one\n", "--layer must be numbers from 1 to 1. Received: 2."),
         (["--layer=0"], b"one\n", "Received: 0."),
-        (["--heads=1,3"], b"one\n", "Expected numbers from 1 to 2 as --heads. Received: 3."),
+        (["--heads=1,3"], b"one\n", "--heads must be numbers from 1 to 2. Received: 3."),
         (["--heads=first"], b"one\n", "Received: first."),
         (["--attention=both"], b"one\n", "Expected encoder, decoder, cross as --attention. Received: both."),
         (["--format=gif"], b"one\n", "as --format. Received: gif."),
-        ([], b"", "Expected one sentence or more"),
-        ([], b"\n \n", "Expected one sentence or more"),
-        (["--target={}/two"], b"one\n", "Expected as many lines in --target as sentences. Received: 2 and 1."),
+        ([], b"", "There is no sentence to show"),
+        ([], b"\n \n", "There is no sentence to show"),
+        (["--target={}/two"], b"one\n", "--target must have a line for each sentence. Received: 2 for 1 sentences."),
         (["--target={}/missing"], b"one\n", "missing"),
     ],
     ids=str,
@@ -556,11 +556,11 @@ def test_a_line_that_is_too_long_is_skipped_with_its_number_and_the_others_are_d
     """Story: the pictures before it were drawn, and the page was lost."""
     stdin = b"one\n" + b"one " * 300 + b"\ntwo\n"
     result = tool("attention", f"--model_dir={RUN_1}", f"--output={tmp_path}", "--format=none", stdin=stdin)
-    assert result.returncode == 0 and b"Skipping line 2: Expected a source of at most 256 sub-words" in result.stderr
+    assert result.returncode == 0 and b"Skipping line 2: The source has more than 256 sub-words" in result.stderr
     assert b"0 picture(s) of 2 sentence(s)" in result.stdout and (tmp_path / "attention.html").exists()
 
 
 def test_the_program_ends_with_an_error_if_no_line_can_be_drawn(tmp_path):
     result = tool("attention", f"--model_dir={RUN_1}", f"--output={tmp_path}", stdin=b"one " * 300 + b"\n")
     assert result.returncode == 1 and b"Traceback" not in result.stderr and not (tmp_path / "attention.html").exists()
-    assert "Error: Expected a sentence whose attention can be drawn" in result.stderr.decode().splitlines()[-1]
+    assert "Error: No sentence is left to show" in result.stderr.decode().splitlines()[-1]

@@ -432,9 +432,9 @@ def test_several_references_count_for_each_sentence():
 @pytest.mark.parametrize(
     ("systems", "references", "options", "named"),
     [
-        ({"a": ["x"]}, [["x"]], {}, "two systems or more and one reference or more. Received: 1 system"),
+        ({"a": ["x"]}, [["x"]], {}, "two systems or more, and one reference or more. Received: 1 system"),
         ({"a": ["x"], "b": ["y"]}, [], {}, "Received: 2 system.*, 0 reference"),
-        ({"a": ["x"], "b": ["y", "z"]}, [["x"]], {}, "as many sentences .* Received: 1, 2, 1"),
+        ({"a": ["x"], "b": ["y", "z"]}, [["x"]], {}, "equally many sentences.* Received: 1, 2, 1"),
         ({"a": ["x"], "b": ["y"]}, [["x"], ["x", "y"]], {}, "Received: 1, 1, 1, 2"),
         ({"a": ["x"], "b": ["y"]}, [["x"]], {"source": ["s", "s"]}, "Received: 1, 1, 1, 2"),
         ({"a": [], "b": []}, [[]], {}, "at least one. Received: 0, 0, 0"),
@@ -460,7 +460,7 @@ def test_sentences_may_be_of_any_iterable_but_not_one_string():
         ({"a": ["x"], "b": ["y"]}, ["x"], "s"),
     ):
         with pytest.raises(
-            TypeError, match="^Expected lists of sentences as systems, references and source. Received: a string.$"
+            TypeError, match="^Systems, references and source must be lists of sentences. Received: a string.$"
         ):
             compare(systems, references, source=source)
 

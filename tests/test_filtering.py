@@ -379,10 +379,10 @@ def test_what_cannot_be_filtered_is_reported_and_leaves_nothing(tmp_path, monkey
         tmp_path, *text, target_language="de"
     )
     (tmp_path / "out").mkdir()
-    assert "Expected a new folder as `output_dir`. Received: " in refused(tmp_path, *text)
+    assert "`output_dir` must be a new folder. " in refused(tmp_path, *text)
     (tmp_path / "out").rmdir()
     (tmp_path / "out").symlink_to("nowhere")
-    assert "Expected a new folder as `output_dir`. Received: " in refused(tmp_path, *text)
+    assert "`output_dir` must be a new folder. " in refused(tmp_path, *text)
 
 
 def test_text_of_which_nothing_is_kept_is_reported(tmp_path, messages):
@@ -405,9 +405,7 @@ def test_the_program_prints_the_summary_as_a_table_or_as_json(tmp_path):
     assert result.stdout.decode() == filtering.table(summary) + "\n" and summary["rejected"]["letters"] == 0
     result = tool("filter", *flags(text, tmp_path / "again"), "--min_letters=0", "--json")
     assert json.loads(result.stdout) == summary
-    assert "Expected a new folder as --output_dir. Received: " in complaint(
-        tool("filter", *flags(text, tmp_path / "out"))
-    )
+    assert "--output_dir must be a new folder. " in complaint(tool("filter", *flags(text, tmp_path / "out")))
 
 
 @pytest.mark.parametrize(
@@ -415,11 +413,11 @@ def test_the_program_prints_the_summary_as_a_table_or_as_json(tmp_path):
     [
         (
             ["--forward_run=x"],
-            "Expected both of --forward_run and --backward_run, or neither. Received: --forward_run=x.",
+            "--forward_run and --backward_run go together. Received: --forward_run=x.",
         ),
         (
             ["--max_cross_entropy=2"],
-            "Expected --forward_run and --backward_run with --max_cross_entropy. Received neither.",
+            "--max_cross_entropy has no effect without --forward_run and --backward_run.",
         ),
         (["--forward_run=x", "--backward_run=y"], "x"),
         (["--source_script=Latn"], "as --source_script. Received: Latn."),

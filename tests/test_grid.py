@@ -520,23 +520,23 @@ def grid_py(*flags: str) -> subprocess.CompletedProcess:
         (["--row=grid.md --dropout=0.1"], "from base, data, grid.csv, grid.md, grid.png. Received: --row='grid.md"),
         (
             ["--checkpoint=999"],
-            "Expected --checkpoint=average, best, latest or ema, which every run has. Received: 999",
+            "--checkpoint must be average, best, latest or ema, which every run has. Received: 999",
         ),
         (["--row=../up --dropout=0.1"], "Expected --row="),
         (["--row=a --dropout=0.1", "--row=a"], "Expected --row="),
         (["--row=a --dropuot=0.1"], "--row=a: .*dropuot"),
         (["--row=a --dropout=much"], "--row=a: .*dropout"),
         (["--row=a --dropout='0.1"], "--row=a: No closing quotation"),
-        (["--row=a 0.1"], "Expected options of training and of the model in --row=a. Received: 0.1"),
+        (["--row=a 0.1"], "--row=a may change training and the model alone. Received: 0.1"),
         (["--row=a --alpha=1"], "Received: --alpha"),
         (["--row=a --seed=2"], "Received: --seed"),
         (["--row=a --seeds=2"], "Received: --seeds"),
         (["--row=a --num_heads=0"], "num_heads"),
-        (["--seed=3"], "Expected --seeds. Received: --seed=3"),
-        (["--seeds=1,x"], "Expected --seeds to be different whole numbers, as in 1,2,3. Received: 1,x"),
+        (["--seed=3"], "Give --seeds in place of --seed=3"),
+        (["--seeds=1,x"], "--seeds must be different whole numbers, as in 1,2,3. Received: 1,x"),
         (["--seeds=1,1"], "Received: 1,1"),
-        (["--architecture=bert"], "Expected an architecture that translates"),
-        (["--test_source=a.en"], "as many --test_source as --test_target. Received: 1 and 0"),
+        (["--architecture=bert"], "A grid compares models that translate"),
+        (["--test_source=a.en"], "Each --test_source needs a --test_target. Received: 1 and 0"),
         (["--test_source=nope.en", "--test_target=nope.de"], "No such file: 'nope.en'"),
         (["--checkpoint=ema", "--row=a --ema_decay=0.99"], "Received: base without it"),
         (["--row=a --embeddings=no.vec"], "no.vec"),
@@ -563,7 +563,7 @@ def test_two_test_sets_of_one_name_are_refused(tmp_path):
             f"--test_target={tmp_path}/news.de"
         ] * 2
         result = grid_py("--dataset=builtin", f"--output_dir={tmp_path}/grid", *sides)
-        assert result.returncode == 1 and "a name of its own" in result.stderr
+        assert result.returncode == 1 and "must differ" in result.stderr
 
 
 def test_missing_text_is_reported_before_tensorflow_is_imported(tmp_path):

@@ -381,7 +381,7 @@ def table3_py(*flags: str) -> subprocess.CompletedProcess:
         (["--label_smoothing=0", "--dataset=builtin"], "--label_smoothing"),
         (["--beam_size=2", "--dataset=builtin"], "--beam_size"),
         (["--divide_widths=0.5"], "--divide_widths"),
-        (["--divide_layers=3", "--rows=base,C2,C4", "--dataset=builtin"], "C2 and C4, which"),
+        (["--divide_layers=3", "--rows=base,C2,C4", "--dataset=builtin"], "C2 and C4 the same model"),
         (["--rows=base"], "--train_source"),
     ],
 )

@@ -124,7 +124,7 @@ def compare(operands: list[str]) -> None:
             systems[name] = _translate(name, by_line, source)
             if page:  # Aligns later.
                 translators[name] = by_line.model.translator
-        found = comparison.compare(
+        compared = comparison.compare(
             {name: systems[name] for name in operands},
             *texts[: len(references)],
             source=source,
@@ -135,7 +135,7 @@ def compare(operands: list[str]) -> None:
             seed=_SEED.value,
             examples=_EXAMPLES.value,
         )
-        fields = dataclasses.asdict(found)
+        fields = dataclasses.asdict(compared)
         if page:
             from t2t_keras.reporting import pages
 
@@ -152,7 +152,7 @@ def compare(operands: list[str]) -> None:
             from t2t_keras.reporting import comparison_pictures
 
             picture.write(figures.encoded(comparison_pictures.bleu_by_length(fields), picture_format))
-    print(json.dumps(fields, allow_nan=False) if _JSON.value else printable(comparison_report.report(found)))
+    print(json.dumps(fields, allow_nan=False) if _JSON.value else printable(comparison_report.report(compared)))
     for name in filter(None, (_HTML.value, _PICTURE.value)):
         logger.info(f"Wrote {name}.")
 

@@ -125,17 +125,13 @@ def _figures_of_run(folder: pathlib.Path, options: run_options.Options, strategy
 
 
 def _check_alike(
-    runs: dict[tuple[str, int], run_options.Options], found: dict[str, dict], output_dir: pathlib.Path
+    runs: dict[tuple[str, int], run_options.Options], measured: dict[str, dict], output_dir: pathlib.Path
 ) -> None:
-    """Checks that runs, and those of earlier commands, differ in the function and d_k alone.
-
-    Raises:
-        ValueError: other options of a run, or its data, differ.
-    """
+    """Checks that runs, and those of earlier commands, differ in the function and d_k alone."""
     file, any_run = output_dir / RESULTS, next(iter(runs.values()))
     asked = {name: value for name, value in series.determining(any_run).items() if name not in _VARIED}
-    # Older ones have fewer.
-    for had in (of_run["options"] for of_function in found.values() for of_run in of_function.values()):
+    # A result lacks the options that came after it.
+    for had in (of_run["options"] for of_function in measured.values() for of_run in of_function.values()):
         if changed := [
             f"{name}={asked[name]} ({file}: {had[name]})" for name in asked if name in had and asked[name] != had[name]
         ]:
@@ -143,7 +139,9 @@ def _check_alike(
                 f"Expected the options of the runs in {output_dir}. Received: {', '.join(changed)}. Give another "
                 "`output_dir`."
             )
-    for folder in (output_dir / f"{function}_{d_k}" for function, of_function in found.items() for d_k in of_function):
+    for folder in (
+        output_dir / f"{function}_{d_k}" for function, of_function in measured.items() for d_k in of_function
+    ):
         if SavedRun.find(folder):
             series.check_data(folder, any_run)
     for (function, d_k), of_run in runs.items():
@@ -179,20 +177,20 @@ def measure(
     """
     file = output_dir / RESULTS
     results = table1.read_results(settings, file)
-    found = results.setdefault("runs", {function: {} for function in ATTENTION_FUNCTIONS})
+    measured = results.setdefault("runs", {function: {} for function in ATTENTION_FUNCTIONS})
 
     def save() -> None:
         output_dir.mkdir(parents=True, exist_ok=True)
         write_whole(file, json.dumps(results, indent=1).encode())
 
-    _check_alike(runs, found, output_dir)
+    _check_alike(runs, measured, output_dir)
     table1.measure_cost(LAYERS, settings, lengths, rounds, results, save, "attention_functions")
     for number, ((function, d_k), options) in enumerate(runs.items(), 1):
-        if str(d_k) not in found[function]:
+        if str(d_k) not in measured[function]:
             logger.info(f"Run {number} of {len(runs)}: {function}, d_k = {d_k}.")
             keras.backend.clear_session()  # Frees the graphs of the run before.
             of_run = _figures_of_run(output_dir / f"{function}_{d_k}", options, strategy, quiet)
-            found[function][str(d_k)] = {"options": series.determining(options)} | of_run
+            measured[function][str(d_k)] = {"options": series.determining(options)} | of_run
             save()
     return results
 

@@ -94,11 +94,7 @@ def read_results(output_dir: pathlib.Path, results: str = RESULTS) -> dict[str, 
 def _check_alike(
     name: str, result: Result, rows: dict[str, dict], base: run_options.Options, folder: pathlib.Path
 ) -> None:
-    """Checks that a run of an earlier command differs from the base of this one as its row says.
-
-    Raises:
-        ValueError: its row was another one, or other options differ.
-    """
+    """Checks that a run of an earlier command differs from the base of this one as its row says."""
     expected = "Expected the options that the other runs of the table were trained with"
     if (now := rows.get(result.row, result.changes)) != result.changes:
         changed = [name for name in now | result.changes if now.get(name) != result.changes.get(name)]

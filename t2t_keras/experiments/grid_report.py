@@ -112,12 +112,12 @@ class Noise:
         """Formats the difference of two means with its standard error; bold if Student's t-test rejects at 5% that the
         rows are alike.
         """
-        found = statistics.mean(values) - statistics.mean(of_base)
+        difference = statistics.mean(values) - statistics.mean(of_base)
         if not self.degrees:
-            return f"{found:+.1f}"
+            return f"{difference:+.1f}"
         error = math.sqrt(self.variance * (1 / len(values) + 1 / len(of_base)))
-        bold = "**" if abs(found) > _T[min(self.degrees, len(_T)) - 1] * error > 0 else ""
-        return f"{bold}{found:+.1f} ± {error:.1f}{bold}"
+        bold = "**" if abs(difference) > _T[min(self.degrees, len(_T)) - 1] * error > 0 else ""
+        return f"{bold}{difference:+.1f} ± {error:.1f}{bold}"
 
 
 def as_markdown(groups: dict[str, list[Result]]) -> str:
@@ -131,12 +131,12 @@ def as_markdown(groups: dict[str, list[Result]]) -> str:
     header += ["difference from base", "perplexity", "parameters", "updates", "hours"]
     rows, noise = [], Noise.of(_values(results, VALID, "bleu") for results in groups.values())
     for row, results in groups.items():
-        own = _values(results, VALID, "bleu")
+        bleu = _values(results, VALID, "bleu")
         changes = flags(results[0].changes)
         rows.append([
             row, f"`{changes}`" if changes else "–", ", ".join(str(result.seed) for result in results),
             *(mean_and_deviation(_values(results, name, "bleu")) for name in names),
-            noise.difference(own, _values(groups[BASE], VALID, "bleu")) if BASE in groups and row != BASE else "",
+            noise.difference(bleu, _values(groups[BASE], VALID, "bleu")) if BASE in groups and row != BASE else "",
             mean_and_deviation(_values(results, VALID, "perplexity"), ".2f"), f"{results[0].parameters:,}",
             f"{statistics.mean(result.updates for result in results):,.0f}",
             f"{statistics.mean(result.seconds for result in results) / 3600:.2f}",

@@ -224,7 +224,7 @@ def sequential_operations(layer: Layer, settings: Settings, length: int) -> int:
     graph = tf.function(function, autograph=False).get_concrete_function(*map(tf.TensorSpec, shapes)).graph
     chain: dict = {}
     for operation in graph.get_operations():  # In the order of construction: inputs come first.
-        before = max((chain[each.op.name] for each in operation.inputs), default=0)
+        before = max((chain[tensor.op.name] for tensor in operation.inputs), default=0)
         chain[operation.name] = before + (operation.type in _PRODUCTS)
     return max(chain.values())
 

@@ -90,8 +90,8 @@ def to_tree(tokens: list[str], words: list[str]) -> tuple[Tree, bool]:
             well_formed = False
 
     for token in tokens:
-        found = _TOKEN.fullmatch(token)
-        bracket, label = found.groups() if found else ("", "")
+        match = _TOKEN.fullmatch(token)
+        bracket, label = match.groups() if match else ("", "")
         if bracket == "(":
             node = Tree(label)
             stack[-1].children.append(node)

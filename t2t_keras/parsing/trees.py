@@ -146,23 +146,23 @@ def read_file(lines: list[str], name: str, number: int | None = None) -> tuple[l
     Raises:
         ValueError: the file is not valid, and `number` is `None`.
     """
-    found, errors = [], []
+    by_line, errors = [], []
     for line_number, line in enumerate(lines, 1):
         try:
-            found.append(Tree(TOP, list(_read([line], name, line_number))))
+            by_line.append(Tree(TOP, list(_read([line], name, line_number))))
         except ValueError as error:
-            found.append(None)
+            by_line.append(None)
             errors.append(error)
-    of_a_treebank = number is None and any(len(tree.children) > 1 for tree in found if tree)
+    of_a_treebank = number is None and any(len(tree.children) > 1 for tree in by_line if tree)
     if not errors and not of_a_treebank:
-        return found, []
+        return by_line, []
     try:
         trees = list(read_trees(lines, name))
     except ValueError:
         if number is None:
             raise
-        return found, errors
-    return (trees, []) if number in (None, len(trees)) else (found, errors)
+        return by_line, errors
+    return (trees, []) if number in (None, len(trees)) else (by_line, errors)
 
 
 def without_function(label: str) -> str:

@@ -136,9 +136,7 @@ def check_attention(model) -> None:
     another model.
     """
     if not model.aligns or isinstance(model, Ensemble):
-        raise ValueError(
-            f"Expected a model with attention that can be drawn. Received: a model of {type(model).__name__}."
-        )
+        raise ValueError(f"The attention of this model cannot be drawn: {type(model).__name__}.")
 
 
 def attention_of(
@@ -156,12 +154,12 @@ def attention_of(
         ValueError: a sentence is blank or too long; see also `check_attention`.
     """
     check_attention(translator.model)
-    kept = translator.tokenizer.kept(tf.constant([one_line(source)]))
-    ids = _ids(translator.source_tokenizer, "source", source, min(max_pieces, translator.config.max_input), kept)
+    phrases = translator.tokenizer.kept(tf.constant([one_line(source)]))
+    ids = _ids(translator.source_tokenizer, "source", source, min(max_pieces, translator.config.max_input), phrases)
     if target is None:
         predicted = _translated(translator, ids)
     else:
-        predicted = _ids(translator.tokenizer, "target", target, max_pieces, kept)
+        predicted = _ids(translator.tokenizer, "target", target, max_pieces, phrases)
     read, tokenizer = shift_right(tf.constant([predicted], tf.int32)), translator.tokenizer
     with translator.scope():
         weights = (_of_transformer if isinstance(translator.model, Transformer) else _aligned)(
@@ -194,15 +192,14 @@ def _aligned(model, source, target) -> list[np.ndarray]:
     return [*nothing, ops.convert_to_numpy(model.align(target, model.encode(source)))[None]]
 
 
-def _ids(tokenizer: Subwords, name: str, text: str, longest: int, kept) -> list[int]:
+def _ids(tokenizer: Subwords, name: str, text: str, longest: int, phrases) -> list[int]:
     """The sub-words of a sentence with the end token."""
     if is_blank(text):
-        raise ValueError(f"Expected a {name} sentence. Received a blank one.")
-    ids, cut = tokenizer.cut(tf.constant([one_line(text)]), longest, kept)
+        raise ValueError(f"The {name} sentence is blank.")
+    ids, cut = tokenizer.cut(tf.constant([one_line(text)]), longest, phrases)
     if cut[0]:
         raise ValueError(
-            f"Expected a {name} of at most {longest:,} sub-words, with the end token. Received a longer one: "
-            f"{text[:60]!r}… Shorten it."
+            f"The {name} has more than {longest:,} sub-words, with the end token: {text[:60]!r}… Shorten it."
         )
     return ids[0].numpy().tolist()
 

@@ -268,8 +268,8 @@ def compare(model_dirs: list[pathlib.Path], output: pathlib.Path) -> None:
         OSError: the picture could not be written.
     """
     if output.suffix != ".png":
-        raise ValueError(f"Expected the name of a picture that ends in .png. Received: output={output}.")
+        raise ValueError(f"`output` must end in .png. Received: output={output}.")
     if not output.resolve().parent.is_dir():
-        raise FileNotFoundError(f"Expected the name of a picture in a folder that exists. Received: output={output}.")
+        raise FileNotFoundError(f"`output` must lie in a folder that exists. Received: output={output}.")
     folders = list(dict.fromkeys(folder.resolve() for folder in model_dirs))
     write_whole(output, picture(dict(zip(distinct_names(folders), map(read, folders), strict=True))))

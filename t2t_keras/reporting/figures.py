@@ -139,10 +139,10 @@ def _fonts(characters: frozenset[str]) -> tuple[str, ...]:
         entries = {font.name: font.fname for font in fonts if font.style == "normal" and font.weight == 400}
         known = (name for name in entries if not name.startswith("Last Resort"))  # Which has a box for every character.
         for name in sorted(known, key=lambda name: (not name.startswith("Noto Sans"), "Mono" in name, name)):
-            found = missing & _characters_of(entries[name])
-            if found:
+            characters_of_font = missing & _characters_of(entries[name])
+            if characters_of_font:
                 chosen.append(name)
-                missing -= found
+                missing -= characters_of_font
             if not missing:
                 break
     if missing:
@@ -167,12 +167,12 @@ def _characters_of(path: str) -> frozenset[int]:
 
 def widths(figure, labels: Iterable[str], style: dict) -> list[float]:
     """How wide each text is, in inches."""
-    renderer, found = figure.canvas.get_renderer(), []
+    renderer, inches = figure.canvas.get_renderer(), []
     for text in labels:
         drawn = figure.text(0, 0, text, **style)
-        found.append(drawn.get_window_extent(renderer).width / figure.dpi)
+        inches.append(drawn.get_window_extent(renderer).width / figure.dpi)
         drawn.remove()
-    return found
+    return inches
 
 
 def format_of(path: pathlib.Path) -> str:
