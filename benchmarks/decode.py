@@ -32,6 +32,7 @@ from t2t_keras.config import EOS, PAD, DecodeConfig, paper
 from t2t_keras.data import corpora
 from t2t_keras.decoding import process_environment
 from t2t_keras.runs.saved_run import SavedRun
+from t2t_keras.system import markdown
 from t2t_keras.system.machine import cpu
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", "", "Folder of a training run.")
@@ -511,11 +512,9 @@ def rows_of(task: dict, setting: list[int], found: dict) -> list[dict]:
 
 def table(rows: list[dict]) -> str:
     """Formats the rows as a Markdown table."""
-    head = (
-        "| batch | beam | system | sentences/s | sub-words/s (slowest to fastest) | to CTranslate2's best | mean "
-        "length | equal to ours |"
-    )
-    lines = [head, "|---:|---:|---|---:|---:|---:|---:|---:|"]
+    head = ["batch", "beam", "system", "sentences/s", "sub-words/s (slowest to fastest)", "to CTranslate2's best"]
+    head += ["mean length", "equal to ours"]
+    lines = []
     for row in rows:
         speeds = f"{row['sub_words_per_second']:.0f} ({row['slowest']:.0f} to {row['fastest']:.0f})"
         name = row["system"]
@@ -526,9 +525,9 @@ def table(rows: list[dict]) -> str:
                 f"{row['intra_threads']} threads"
             )
         ratio, equal = (f"{row[key]:.2f}" if key in row else "" for key in ("ratio", "equal"))
-        numbers = f"{row['sentences_per_second']:.2f} | {speeds} | {ratio} | {row['mean_length']:.1f} | {equal}"
-        lines.append(f"| {row['batch_size']} | {row['beam_size']} | {name} | {numbers} |")
-    return "\n".join(lines)
+        numbers = [f"{row['sentences_per_second']:.2f}", speeds, ratio, f"{row['mean_length']:.1f}", equal]
+        lines.append([f"{row['batch_size']}", f"{row['beam_size']}", name, *numbers])
+    return markdown.table(head, lines, right={*head} - {"system"})
 
 
 def benchmark() -> None:

@@ -30,6 +30,7 @@ from t2t_keras.cli import program
 from t2t_keras.config import FilterConfig
 from t2t_keras.data import corpora
 from t2t_keras.filtering import filtering
+from t2t_keras.system import markdown
 
 Pair = tuple[str, str]
 
@@ -90,28 +91,17 @@ def report(kinds: list[str], rejected: dict[int, str]) -> str:
         kinds: the kind of noise of each pair, "" for none.
         rejected: the rule of each pair that was rejected, by its index.
     """
-    totals, found, of_rules = (
-        collections.Counter(kinds),
-        collections.Counter(),
-        collections.defaultdict(collections.Counter),
-    )
+    totals, by_kind = collections.Counter(kinds), collections.Counter(kinds[index] for index in rejected)
+    by_rule = collections.defaultdict(collections.Counter)
     for index, rule in rejected.items():
-        found[kinds[index]] += 1
-        of_rules[rule][kinds[index]] += 1
-    lines = ["| noise | pairs | found |", "|---|---:|---:|"]
-    for kind in sorted(set(kinds) - {""}):
-        lines.append(f"| {kind} | {totals[kind]:,} | {found[kind] / totals[kind]:.1%} |")
-    lines += [
-        f"| none | {totals['']:,} | {found[''] / totals['']:.2%} rejected |",
-        "",
-        "| rule | rejected | of these, noise |",
-        "|---|---:|---:|",
-    ]
-    for rule in filtering.RULES:
-        if total := of_rules[rule].total():
-            lines.append(f"| `{rule}` | {total:,} | {1 - of_rules[rule][''] / total:.1%} |")
-    lines.append(f"| all | {len(rejected):,} | {1 - found[''] / max(len(rejected), 1):.1%} |")
-    return "\n".join(lines)
+        by_rule[rule][kinds[index]] += 1
+    noise = [[kind, f"{totals[kind]:,}", f"{by_kind[kind] / totals[kind]:.1%}"] for kind in sorted(set(kinds) - {""})]
+    noise.append(["none", f"{totals['']:,}", f"{by_kind[''] / totals['']:.2%} rejected"])
+    rules = [(f"`{rule}`", by_rule[rule][""], by_rule[rule].total()) for rule in filtering.RULES if by_rule[rule]]
+    rules.append(("all", by_kind[""], len(rejected)))
+    shares = [[name, f"{total:,}", f"{1 - clean / max(total, 1):.1%}"] for name, clean, total in rules]
+    tables = (("noise", "pairs", "found"), noise), (("rule", "rejected", "of these, noise"), shares)
+    return "\n\n".join(markdown.table(head, rows, right=head[1:]) for head, rows in tables)
 
 
 def filtered(pairs: list[Pair], folder: pathlib.Path, config: FilterConfig) -> pathlib.Path:

@@ -24,6 +24,7 @@ import numpy as np
 from absl import flags
 
 from t2t_keras.cli import program
+from t2t_keras.system import markdown
 
 _WORK_DIR = flags.DEFINE_string("work_dir", None, "Folder for all files; 12 GB with the defaults.", required=True)
 _PAIRS = flags.DEFINE_integer("pairs", 4_500_000, "Number of training pairs.", lower_bound=1000)
@@ -295,11 +296,11 @@ STAGES = {"generate": make_text, "prepare": prepare, "train": uninterrupted, "ki
 def table(results: dict) -> str:
     """Returns all rows as a Markdown table."""
     rows = [row for name in STAGES for row in results.get(name, ())]
-    lines = ["| stage | time | peak memory | |", "|---|---:|---:|---|"]
+    lines = []
     for stage, seconds, gib, remark in rows:
         spent = f"{seconds / 60:.1f} min" if seconds >= 120 else f"{seconds:.1f} s"
-        lines.append(f"| {stage} | {spent} | {gib:.2f} GiB | {remark} |")
-    return "\n".join(lines)
+        lines.append([stage, spent, f"{gib:.2f} GiB", remark])
+    return markdown.table(["stage", "time", "peak memory", ""], lines, right=("time", "peak memory"))
 
 
 def rehearse() -> None:

@@ -24,7 +24,7 @@ from selenium.webdriver.common.by import By
 
 import t2t_keras
 from t2t_keras.decoding.loading import load
-from t2t_keras.reporting import attention_page, attention_pictures, curves, figures
+from t2t_keras.reporting import attention_pictures, curves, figures, pages
 from t2t_keras.reporting.attention import attention_of
 from t2t_keras.serving import demo
 
@@ -51,7 +51,7 @@ def attention(run: pathlib.Path, sentence: str) -> None:
     figures.save(attention_pictures.heat_maps(found, layer=layer), PICTURES / "attention_heatmap.png")
     with tempfile.TemporaryDirectory() as folder, chromium(900) as browser:
         page = pathlib.Path(folder) / "attention.html"
-        page.write_text(attention_page.page([found]), encoding="utf-8")
+        page.write_text(pages.attention_page([found]), encoding="utf-8")
         browser.get(page.as_uri())
         browser.find_elements(By.CSS_SELECTOR, "#layer option")[layer].click()
         browser.find_element(By.CSS_SELECTOR, "[name=units][value=pieces]").click()

@@ -24,7 +24,7 @@ from t2t_keras.config import DataConfig, DecodeConfig, TrainConfig
 from t2t_keras.decoding import loading
 from t2t_keras.decoding.beam_search import length_penalty
 from t2t_keras.decoding.trained_model import TrainedModel
-from t2t_keras.reporting import attention_page, pictures
+from t2t_keras.reporting import pages, pictures
 from t2t_keras.reporting.attention import attention_of
 from t2t_keras.runs import checkpoint, registry, run_options, run_start
 from t2t_keras.runs.saved_run import SavedRun
@@ -192,7 +192,7 @@ def test_what_needs_the_transformer_is_refused_in_a_sentence(translator):
 
 @pytest.mark.medium
 def test_attention_that_a_model_does_not_have_is_not_drawn(gru):
-    expected = "Expected a model with attention that can be drawn. Received: a model of Gru."
+    expected = "The attention of this model cannot be drawn: Gru."
     with pytest.raises(ValueError, match=re.escape(expected)):
         attention_of(loading.load(gru / "whole", "latest"), "five")
 
@@ -210,7 +210,7 @@ def test_the_attention_of_the_recurrent_translator_is_its_alignment_in_a_page_a_
     np.testing.assert_allclose(found.cross[0], alignment, atol=1e-6)
     assert found.encoder.shape[0] == found.decoder.shape[0] == 0 and found.cross.shape[:2] == (1, 1)
     np.testing.assert_allclose(found.by_words().cross.sum(axis=-1), 1, atol=1e-5)
-    shown = json.loads(re.search(r'id="data">(.*?)</script>', attention_page.page([found]))[1])["sentences"][0][
+    shown = json.loads(re.search(r'id="data">(.*?)</script>', pages.attention_page([found]))[1])["sentences"][0][
         "weights"
     ]
     assert shown["encoder"] == shown["decoder"] == [] and len(shown["cross"][0][0]) == found.cross.size

@@ -18,7 +18,7 @@ from test_attention_pictures import Elements
 from t2t_keras.evaluation import scores, significance
 from t2t_keras.evaluation.comparison import Comparison, compare
 from t2t_keras.evaluation.comparison_report import report
-from t2t_keras.reporting import comparison_page, comparison_pictures
+from t2t_keras.reporting import comparison_pictures, pages
 from t2t_keras.system import machine
 from t2t_keras.text.word_differences import word_differences
 
@@ -432,9 +432,9 @@ def test_several_references_count_for_each_sentence():
 @pytest.mark.parametrize(
     ("systems", "references", "options", "named"),
     [
-        ({"a": ["x"]}, [["x"]], {}, "two systems or more and one reference or more. Received: 1 system"),
+        ({"a": ["x"]}, [["x"]], {}, "two systems or more, and one reference or more. Received: 1 system"),
         ({"a": ["x"], "b": ["y"]}, [], {}, "Received: 2 system.*, 0 reference"),
-        ({"a": ["x"], "b": ["y", "z"]}, [["x"]], {}, "as many sentences .* Received: 1, 2, 1"),
+        ({"a": ["x"], "b": ["y", "z"]}, [["x"]], {}, "equally many sentences.* Received: 1, 2, 1"),
         ({"a": ["x"], "b": ["y"]}, [["x"], ["x", "y"]], {}, "Received: 1, 1, 1, 2"),
         ({"a": ["x"], "b": ["y"]}, [["x"]], {"source": ["s", "s"]}, "Received: 1, 1, 1, 2"),
         ({"a": [], "b": []}, [[]], {}, "at least one. Received: 0, 0, 0"),
@@ -460,7 +460,7 @@ def test_sentences_may_be_of_any_iterable_but_not_one_string():
         ({"a": ["x"], "b": ["y"]}, ["x"], "s"),
     ):
         with pytest.raises(
-            TypeError, match="^Expected lists of sentences as systems, references and source. Received: a string.$"
+            TypeError, match="^Systems, references and source must be lists of sentences. Received: a string.$"
         ):
             compare(systems, references, source=source)
 
@@ -572,14 +572,14 @@ def test_the_report_has_the_columns_of_the_tests_that_were_made():
 
 
 STRANGE = ["</script><script>alert(1)</script>", "<b>&amp;</b> {{data}}", "السلام عليكم", "\u2028 \x00 😀"]
-PAGE = comparison_page.page(
+PAGE = pages.comparison_page(
     dataclasses.asdict(compare({"<i>a": STRANGE, "b&": STRANGE[::-1]}, STRANGE, samples=2, trials=2))
 )
 
 
 def test_the_data_of_a_page_are_the_comparison_with_the_parts_of_each_pair():
     found = compared(examples=2)
-    data = json.loads(Elements(comparison_page.page(dataclasses.asdict(found))).scripts[0])
+    data = json.loads(Elements(pages.comparison_page(dataclasses.asdict(found))).scripts[0])
     given = [example for system in data["systems"] for side in ("better", "worse") for example in system[side]]
     parts, alignments = ([example.pop(name) for example in given] for name in ("parts", "alignments"))
     assert data == json.loads(json.dumps(dataclasses.asdict(found)))
@@ -591,7 +591,7 @@ def test_the_data_of_a_page_are_the_comparison_with_the_parts_of_each_pair():
 
 def test_a_page_has_the_alignment_of_each_system_with_the_same_source():
     found, source = compared(examples=1, source=[f"source {number}" for number in range(len(REFERENCE))]), []
-    page = comparison_page.page(dataclasses.asdict(found), lambda *asked: source.append(asked) or [[len(source)]])
+    page = pages.comparison_page(dataclasses.asdict(found), lambda *asked: source.append(asked) or [[len(source)]])
     first, *others = found.systems
     expected = [
         (name, example.source, text)
@@ -606,7 +606,7 @@ def test_a_page_has_the_alignment_of_each_system_with_the_same_source():
 
 
 def test_no_text_gets_out_of_the_data_of_a_page():
-    plain = Elements(comparison_page.page(dataclasses.asdict(compared())))
+    plain = Elements(pages.comparison_page(dataclasses.asdict(compared())))
     page = Elements(PAGE)
     assert page.tags == plain.tags and page.scripts[1:] == plain.scripts[1:] and len(page.scripts) == 2
     assert not set("<>&") & set(page.scripts[0])
@@ -614,7 +614,7 @@ def test_no_text_gets_out_of_the_data_of_a_page():
 
 
 def test_a_page_needs_no_network_and_sets_no_markup_from_data():
-    template = comparison_page.TEMPLATE.read_text(encoding="utf-8")
+    template = pages.COMPARISON.read_text(encoding="utf-8")
     assert not [attributes for _, attributes in Elements(template).tags if {"src", "href"} & set(attributes)]
     assert "default-src 'none'" in template
     assert not any(

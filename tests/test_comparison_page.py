@@ -8,7 +8,7 @@ import pytest
 from test_pages import BROWSER, DRIVER, luminance, pytestmark  # noqa: F401  Skips these tests too, without a browser.
 
 from t2t_keras.evaluation.comparison import compare
-from t2t_keras.reporting import comparison_page
+from t2t_keras.reporting import pages
 
 selenium = pytest.importorskip("selenium")
 
@@ -65,7 +65,7 @@ def opened(tmp_path_factory, scheme):
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     page = tmp_path_factory.mktemp("page") / "comparison.html"
-    page.write_text(comparison_page.page(dataclasses.asdict(FOUND), align), encoding="utf-8")
+    page.write_text(pages.comparison_page(dataclasses.asdict(FOUND), align), encoding="utf-8")
     yield browser, page
     browser.quit()
 

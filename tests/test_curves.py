@@ -528,12 +528,12 @@ def test_the_program_compares_runs_and_flags_may_follow_them(model_dir, tmp_path
         (
             ("runs/mine", "--output=x.pdf"),
             1,
-            "Expected the name of a picture that ends in .png. Received: --output=x.pdf.",
+            "--output must end in .png. Received: --output=x.pdf.",
         ),
         (
             ("runs/mine", "--output=no/x.png"),
             1,
-            "Expected the name of a picture in a folder that exists. Received: --output=no/x.png.",
+            "--output must lie in a folder that exists. Received: --output=no/x.png.",
         ),
     ],
 )

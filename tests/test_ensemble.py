@@ -471,7 +471,7 @@ def test_a_folder_with_a_comma_in_its_name_is_one_run(runs, tmp_path):
         ("translate", [f"--model_dir={RUN_1},nowhere"], "nowhere is not a model folder"),
         (
             "attention", [f"--model_dir={RUN_1},{RUN_1}", "--output=x"],
-            "Expected one run, whose attention can be drawn. Received: 2."
+            "The attention of an ensemble cannot be drawn. Give one run, not 2."
         ),
         (
             "evaluate",

@@ -23,7 +23,7 @@ from test_tools import ROOT, complaint, tool
 
 from t2t_keras.config import FilterConfig
 from t2t_keras.data import processes
-from t2t_keras.filtering import filter_rules, filtering
+from t2t_keras.filtering import filtering, rules
 
 GOOD = ("A man plays the guitar on a stage.", "Ein Mann spielt auf einer Bühne Gitarre.")
 CYRILLIC = "Мужчина играет на гитаре на сцене."
@@ -82,7 +82,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("pair", "options", "rule"), PAIRS, ids=str)
 def test_a_pair_is_rejected_by_the_rule_that_it_breaks(pair, options, rule):
-    verdict = filter_rules.Rules(FilterConfig(**options), options.get("length_ratio", 1.0)).verdict(*pair)
+    verdict = rules.Rules(FilterConfig(**options), options.get("length_ratio", 1.0)).verdict(*pair)
     assert (verdict[0] if verdict else "") == rule
 
 
@@ -97,19 +97,19 @@ def test_a_pair_is_rejected_by_the_rule_that_it_breaks(pair, options, rule):
     ],
 )
 def test_what_a_rule_measured_is_reported(pair, options, expected):
-    assert filter_rules.Rules(FilterConfig(**options)).verdict(*pair) == expected
+    assert rules.Rules(FilterConfig(**options)).verdict(*pair) == expected
 
 
 def test_a_language_is_accepted_from_its_limit_on():
     options = {"source_language": "fr"}
-    rule, probability = filter_rules.Rules(FilterConfig(**options, min_language=1.0)).verdict(FRENCH, GOOD[1])
+    rule, probability = rules.Rules(FilterConfig(**options, min_language=1.0)).verdict(FRENCH, GOOD[1])
     assert rule == "language" and 0.5 < probability < 1
-    assert filter_rules.Rules(FilterConfig(**options, min_language=float(probability))).verdict(FRENCH, GOOD[1]) is None
+    assert rules.Rules(FilterConfig(**options, min_language=float(probability))).verdict(FRENCH, GOOD[1]) is None
 
 
 def test_the_text_without_case_digits_and_punctuation_is_words():
-    assert filter_rules.normalized(" The  Straße—2 km, l'été_x! ") == "the strasse km l été x"
-    assert filter_rules.normalized("12 + 3 = 15 …") == ""
+    assert rules.normalized(" The  Straße—2 km, l'été_x! ") == "the strasse km l été x"
+    assert rules.normalized("12 + 3 = 15 …") == ""
 
 
 def write(folder: pathlib.Path, pairs: list[tuple[str, str]], name: str = "text") -> list[str]:
@@ -200,7 +200,7 @@ def test_the_first_run_scores_the_target_and_the_second_the_source(monkeypatch):
     monkeypatch.setattr(
         filtering.process_environment, "choose", lambda models, *others, **options: chosen.extend(models)
     )
-    monkeypatch.setattr("t2t_keras.evaluation.dual_cross_entropy.dual_cross_entropy", lambda *models: models)
+    monkeypatch.setattr("t2t_keras.evaluation.cross_entropy.dual_cross_entropy", lambda *models: models)
     assert filtering.load_scores(["forth", "back"]) == ("run forth", "run back")
     assert chosen == ["model of forth", "model of back"]
 
@@ -213,11 +213,13 @@ def test_several_files_plain_and_compressed_without_a_last_line_end_are_one_text
         # As some editors write it.
         (tmp_path / f"part1.{side}").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines[:20]))
         (tmp_path / f"part2.{side}").write_bytes(gzip.compress(b"\n".join(lines[20:])))
-    filtering.filter_text(*whole, tmp_path / "one", FilterConfig())
+    pairs = filtering.filter_text(*whole, tmp_path / "one", FilterConfig())["pairs"]
     parts = (str(tmp_path / f"part*.{side}") for side in filtering.SIDES)
     summary = filtering.filter_text(*parts, tmp_path / "two", FilterConfig())
     assert [pathlib.Path(path).name for path in summary["source"]] == ["part1.source", "part2.source"]
     assert summary["byte_order_marks"] == 2 and summary["carriage_returns"] == 38
+    twice = filtering.filter_text(*(f"{path}@2" for path in whole), tmp_path / "twice", FilterConfig())
+    assert (twice["pairs"], twice["source"], twice["target"]) == (2 * pairs, *([path] for path in whole))
     one, two = (contents(tmp_path / name) for name in ("one", "two"))
     assert {name: one[name] for name in set(one) - {"summary.json"}} == {
         name: two[name] for name in set(two) - {"summary.json"}
@@ -377,10 +379,10 @@ def test_what_cannot_be_filtered_is_reported_and_leaves_nothing(tmp_path, monkey
         tmp_path, *text, target_language="de"
     )
     (tmp_path / "out").mkdir()
-    assert "Expected a new folder as `output_dir`. Received: " in refused(tmp_path, *text)
+    assert "`output_dir` must be a new folder. " in refused(tmp_path, *text)
     (tmp_path / "out").rmdir()
     (tmp_path / "out").symlink_to("nowhere")
-    assert "Expected a new folder as `output_dir`. Received: " in refused(tmp_path, *text)
+    assert "`output_dir` must be a new folder. " in refused(tmp_path, *text)
 
 
 def test_text_of_which_nothing_is_kept_is_reported(tmp_path, messages):
@@ -403,9 +405,7 @@ def test_the_program_prints_the_summary_as_a_table_or_as_json(tmp_path):
     assert result.stdout.decode() == filtering.table(summary) + "\n" and summary["rejected"]["letters"] == 0
     result = tool("filter", *flags(text, tmp_path / "again"), "--min_letters=0", "--json")
     assert json.loads(result.stdout) == summary
-    assert "Expected a new folder as --output_dir. Received: " in complaint(
-        tool("filter", *flags(text, tmp_path / "out"))
-    )
+    assert "--output_dir must be a new folder. " in complaint(tool("filter", *flags(text, tmp_path / "out")))
 
 
 @pytest.mark.parametrize(
@@ -413,11 +413,11 @@ def test_the_program_prints_the_summary_as_a_table_or_as_json(tmp_path):
     [
         (
             ["--forward_run=x"],
-            "Expected both of --forward_run and --backward_run, or neither. Received: --forward_run=x.",
+            "--forward_run and --backward_run go together. Received: --forward_run=x.",
         ),
         (
             ["--max_cross_entropy=2"],
-            "Expected --forward_run and --backward_run with --max_cross_entropy. Received neither.",
+            "--max_cross_entropy has no effect without --forward_run and --backward_run.",
         ),
         (["--forward_run=x", "--backward_run=y"], "x"),
         (["--source_script=Latn"], "as --source_script. Received: Latn."),

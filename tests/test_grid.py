@@ -53,6 +53,7 @@ def results(rows=BLEU) -> list[Result]:
                 1234567,
                 3600.0 * seed,
                 5e9,
+                math.nan,
             ),
             scores={
                 name: {"bleu": bleu, "chrf": bleu + 20, "perplexity": bleu / 8}
@@ -156,11 +157,8 @@ def test_the_csv_file_has_a_line_for_each_run_with_all_scores():
     assert [rows[3][f"news_{metric}"] for metric in ("bleu", "chrf", "perplexity")] == ["34.0", "54.0", "4.25"]
 
 
-def test_the_picture_has_a_point_for_each_run_and_a_line_for_each_mean(monkeypatch):
-    drawn, new_figure = [], grid_report.figures.new_figure
-    monkeypatch.setattr(grid_report.figures, "new_figure", lambda: drawn.append(new_figure()) or drawn[-1])
-    assert grid_report.picture(grid_report.grouped(results())).startswith(b"\x89PNG")
-    valid, news = drawn[0].axes
+def test_the_picture_has_a_point_for_each_run_and_a_line_for_each_mean():
+    valid, news = grid_report.picture(grid_report.grouped(results())).axes
     assert (valid.get_title(), news.get_title()) == ("valid", "news")
     assert [label.get_text() for label in valid.get_yticklabels()] == ["base", "a", "b"]
     lines = {tuple(line.get_xdata()): list(line.get_ydata()) for line in news.lines}
@@ -204,6 +202,8 @@ def trained(monkeypatch):
             "loss": 1.0,
         }
 
+    speeds = {"utilization/target_tokens_per_second": {1: 5.0, 2: 100.0, 3: 7.0}}
+    monkeypatch.setattr(grid, "read_scalars", lambda logs: speeds if logs.name == "logs" else {})
     monkeypatch.setattr(run, "train", train)
     monkeypatch.setattr(grid, "load", load)
     monkeypatch.setattr(grid, "evaluate", evaluate)
@@ -212,6 +212,7 @@ def trained(monkeypatch):
 
 
 ROWS = {"base": {}, "a": {"dropout": 0.3}}
+RESULT = "grid.json"
 SCORING = Scoring(DecodeConfig(alpha=1.5), {"news": (["a b"], ["c d"])}, "best", False, "none")
 
 
@@ -251,7 +252,7 @@ def test_each_run_is_trained_and_scored_once_and_its_result_has_all_sets(tmp_pat
         ("base", 2, {}),
         ("a", 2, {"dropout": 0.3}),
     ]
-    result = grid.read_result(tmp_path / "a" / "seed2")
+    result = grid.read_results(tmp_path)["a/seed2"]
     assert result == found[1]
     assert result.scores == {
         name: {"bleu": bleu, "chrf": 50.0, "perplexity": 5.0}
@@ -264,6 +265,7 @@ def test_each_run_is_trained_and_scored_once_and_its_result_has_all_sets(tmp_pat
         ModelConfig().num_weights,
     )
     assert result.signature == "tok:none" and result.options["dropout"] == 0.3 and result.options["seed"] == 2
+    assert result.target_tokens_per_second == 7.0, "the median"
     assert train(tmp_path, 1, 2) == []
 
 
@@ -284,7 +286,7 @@ def test_runs_that_were_scored_in_another_way_are_scored_again_and_do_not_mix_in
     other = dataclasses.replace(SCORING, **changed)
     again = {name: options for name, options in runs(1).items() if name == "base/seed1"}
     assert [result.row for result in grid.train({"base": {}}, again, tmp_path, other, strategy="all")] == ["base"]
-    result = grid.read_result(tmp_path / "base" / "seed1")
+    result = grid.read_results(tmp_path)["base/seed1"]
     assert result.scoring == other.described() and [*result.scores] == ["valid", *other.tests]
     assert grid.write(tmp_path, other) == ["grid.md", "grid.csv", "grid.png"]
     assert [row["row"] for row in csv.DictReader((tmp_path / "grid.csv").open())] == ["base"]
@@ -364,7 +366,7 @@ def test_a_row_keeps_its_options(tmp_path, trained):
 
 def test_an_older_result_may_have_an_option_that_no_longer_counts(tmp_path, trained):
     train(tmp_path, 1)
-    path = tmp_path / "base/seed1" / grid.RESULT
+    path = tmp_path / "base/seed1" / RESULT
     result = json.loads(path.read_text())
     result["options"]["damaged_records"] = "stop"
     path.write_text(json.dumps(result))
@@ -384,8 +386,8 @@ def test_runs_may_be_named_in_any_order(tmp_path, trained):
 @pytest.mark.parametrize("origin", ["parent", "encoder_from"])
 def test_a_row_that_starts_from_another_run_has_the_options_of_that_run(tmp_path, trained, origin):
     train(tmp_path, 1)
-    path = tmp_path / "a/seed1" / grid.RESULT
-    result = grid.read_result(path.parent)
+    path = tmp_path / "a/seed1" / RESULT
+    result = grid.read_results(tmp_path)["a/seed1"]
     changed = dataclasses.replace(result, changes={origin: "x"}, options=result.options | {"d_model": 8, origin: "x"})
     path.write_text(json.dumps(dataclasses.asdict(changed)))
     base = {"base/seed2": runs(2)["base/seed2"]}
@@ -394,7 +396,7 @@ def test_a_row_that_starts_from_another_run_has_the_options_of_that_run(tmp_path
 
 def test_an_unfinished_run_is_not_resumed_with_other_options(tmp_path, trained):
     train(tmp_path, 1)
-    (tmp_path / "base/seed1" / grid.RESULT).unlink()
+    (tmp_path / "base/seed1" / RESULT).unlink()
     (tmp_path / "base/seed1/checkpoints").mkdir()
     (tmp_path / "base/seed1/checkpoints/step-000000005.json").touch()
     with pytest.raises(ValueError, match="Received: warmup_steps=7 .*base/seed1: 4000"):
@@ -416,11 +418,8 @@ def test_an_unfinished_run_that_has_more_updates_than_are_wanted_is_refused(tmp_
     if updates == 10:
         assert [result.updates for result in train(tmp_path, 1)] == [10, 10]
         return
-    expected = (
-        f"Expected `train_steps` of 11 or more, the updates that {folder} has had. Received: train_steps=10. Give as "
-        "many, or another "
-    )
-    with pytest.raises(ValueError, match=re.escape(f"{expected}`output_dir`.")):
+    expected = f"{folder} has had 11 updates, more than train_steps=10. Give `train_steps` of 11 or more, or another"
+    with pytest.raises(ValueError, match=re.escape(f"{expected} `output_dir`.")):
         train(tmp_path, 1)
     assert trained == []
 
@@ -446,7 +445,7 @@ def test_a_finished_run_of_other_text_is_refused(tmp_path, trained, monkeypatch,
         *expected,
         prepare.Preparation(options.data, options.model.vocab_size, 1, data, options.task, source_vocab_size),
     ]
-    (folder / grid.RESULT).unlink()
+    (folder / RESULT).unlink()
     (folder / "checkpoints").mkdir()
     (folder / "checkpoints/step-000000010.json").touch()
     train(tmp_path, 1, source_vocab_size=source_vocab_size)
@@ -484,6 +483,14 @@ def test_max_hours_counts_from_the_first_run(tmp_path, monkeypatch):
     assert len(given) == 2 and given[0] == given[1] and before <= given[0] <= time.monotonic()
 
 
+def test_a_row_that_changes_other_options_with_the_same_effect_is_scored_again(tmp_path, trained):
+    train(tmp_path, 1)
+    rows = {"base": {}, "a": {"dropout": 0.3, "log_steps": 7}}
+    again = list(grid.train(rows, runs(1), tmp_path, SCORING, strategy="all"))
+    assert [(result.row, result.changes) for result in again] == [("a", rows["a"])]
+    assert [name for name, *_ in trained.scored] == ["base/seed1", "a/seed1", "a/seed1"]
+
+
 def test_more_updates_train_on_and_options_without_effect_on_the_result_change_nothing(tmp_path, trained):
     train(tmp_path, 1)
     assert train(tmp_path, 1, log_steps=7, device_tflops=0.5, max_hours=3.0, micro_batch_tokens=9) == []
@@ -493,9 +500,9 @@ def test_more_updates_train_on_and_options_without_effect_on_the_result_change_n
 @pytest.mark.parametrize("content", ["{}", "[]", "{", '{"row": "base"}', None], ids=str)
 def test_a_damaged_result_is_named_in_a_sentence(tmp_path, trained, content):
     train(tmp_path, 1)
-    path = tmp_path / "a" / "seed1" / grid.RESULT
+    path = tmp_path / "a" / "seed1" / RESULT
     path.write_text(content if content is not None else path.read_text().replace('"seed": 1,', '"seed": "1",', 1))
-    with pytest.raises(ValueError, match=grid.RESULT):
+    with pytest.raises(ValueError, match=RESULT):
         train(tmp_path, 1)
 
 
@@ -513,23 +520,23 @@ def grid_py(*flags: str) -> subprocess.CompletedProcess:
         (["--row=grid.md --dropout=0.1"], "from base, data, grid.csv, grid.md, grid.png. Received: --row='grid.md"),
         (
             ["--checkpoint=999"],
-            "Expected --checkpoint=average, best, latest or ema, which every run has. Received: 999",
+            "--checkpoint must be average, best, latest or ema, which every run has. Received: 999",
         ),
         (["--row=../up --dropout=0.1"], "Expected --row="),
         (["--row=a --dropout=0.1", "--row=a"], "Expected --row="),
         (["--row=a --dropuot=0.1"], "--row=a: .*dropuot"),
         (["--row=a --dropout=much"], "--row=a: .*dropout"),
         (["--row=a --dropout='0.1"], "--row=a: No closing quotation"),
-        (["--row=a 0.1"], "Expected options of training and of the model in --row=a. Received: 0.1"),
+        (["--row=a 0.1"], "--row=a may change training and the model alone. Received: 0.1"),
         (["--row=a --alpha=1"], "Received: --alpha"),
         (["--row=a --seed=2"], "Received: --seed"),
         (["--row=a --seeds=2"], "Received: --seeds"),
         (["--row=a --num_heads=0"], "num_heads"),
-        (["--seed=3"], "Expected --seeds. Received: --seed=3"),
-        (["--seeds=1,x"], "Expected --seeds to be different whole numbers, as in 1,2,3. Received: 1,x"),
+        (["--seed=3"], "Give --seeds in place of --seed=3"),
+        (["--seeds=1,x"], "--seeds must be different whole numbers, as in 1,2,3. Received: 1,x"),
         (["--seeds=1,1"], "Received: 1,1"),
-        (["--architecture=bert"], "Expected an architecture that translates"),
-        (["--test_source=a.en"], "as many --test_source as --test_target. Received: 1 and 0"),
+        (["--architecture=bert"], "A grid compares models that translate"),
+        (["--test_source=a.en"], "Each --test_source needs a --test_target. Received: 1 and 0"),
         (["--test_source=nope.en", "--test_target=nope.de"], "No such file: 'nope.en'"),
         (["--checkpoint=ema", "--row=a --ema_decay=0.99"], "Received: base without it"),
         (["--row=a --embeddings=no.vec"], "no.vec"),
@@ -556,7 +563,7 @@ def test_two_test_sets_of_one_name_are_refused(tmp_path):
             f"--test_target={tmp_path}/news.de"
         ] * 2
         result = grid_py("--dataset=builtin", f"--output_dir={tmp_path}/grid", *sides)
-        assert result.returncode == 1 and "a name of its own" in result.stderr
+        assert result.returncode == 1 and "must differ" in result.stderr
 
 
 def test_missing_text_is_reported_before_tensorflow_is_imported(tmp_path):

@@ -5,9 +5,8 @@ import random
 import pytest
 from test_trees import random_tree
 
-from t2t_keras.parsing.baseline import right_branching
 from t2t_keras.parsing.evalb import DELETED
-from t2t_keras.parsing.linearize import phrases, tag_of, to_tokens, to_tree
+from t2t_keras.parsing.linearize import phrases, right_branching, tag_of, to_tokens, to_tree
 from t2t_keras.parsing.trees import TOP, TRACE, Tree, preterminals, read_trees, walk
 
 

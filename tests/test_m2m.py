@@ -21,7 +21,7 @@ from t2t_keras.decoding import loading
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.interop import huggingface_folder, m2m_vocabulary, marian_config
 from t2t_keras.layers.masks import shift_right
-from t2t_keras.reporting.word_alignment import word_alignment
+from t2t_keras.reporting.attention import word_alignment
 from t2t_keras.runs import run_options
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving.line_translation import LineTranslation

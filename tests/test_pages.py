@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import stand_in
 
-from t2t_keras.reporting import attention_page
+from t2t_keras.reporting import pages
 
 selenium = pytest.importorskip("selenium")
 
@@ -57,7 +57,7 @@ def opened(tmp_path_factory, scheme):
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     page = tmp_path_factory.mktemp("page") / "attention.html"
-    page.write_text(attention_page.page(SENTENCES), encoding="utf-8")
+    page.write_text(pages.attention_page(SENTENCES), encoding="utf-8")
     yield browser, page
     browser.quit()
 
@@ -163,7 +163,7 @@ def test_a_model_without_self_attention_has_attention_to_the_source_alone(opened
     alone = dataclasses.replace(
         SHORT, encoder=SHORT.encoder[:0, :0], decoder=SHORT.decoder[:0, :0], cross=SHORT.cross[:1, :1]
     )
-    (tmp_path / "alone.html").write_text(attention_page.page([alone]), encoding="utf-8")
+    (tmp_path / "alone.html").write_text(pages.attention_page([alone]), encoding="utf-8")
     browser.get((tmp_path / "alone.html").as_uri())
     assert [option.get_attribute("value") for option in Select(browser.find_element(By.ID, "kind")).options] == [
         "cross"

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_keras.config import DecodeConfig
-from t2t_keras.evaluation import dual_cross_entropy, evaluate, perplexity, scores
+from t2t_keras.evaluation import cross_entropy, evaluate, scores
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def calls(monkeypatch) -> Iterator[list[tuple[list, list]]]:
         rows = [[translator * len(read)] * len(written) for read, written in zip(*calls[-1], strict=True)]
         return tf.ragged.constant(rows, tf.float32)
 
-    monkeypatch.setattr(perplexity, "log_probs", log_probs)
-    monkeypatch.setattr(perplexity, "PAIRS", 2)
+    monkeypatch.setattr(cross_entropy, "log_probs", log_probs)
+    monkeypatch.setattr(cross_entropy, "PAIRS", 2)
     tf.config.run_functions_eagerly(True)
     yield calls
     tf.config.run_functions_eagerly(False)
@@ -33,19 +33,19 @@ def calls(monkeypatch) -> Iterator[list[tuple[list, list]]]:
 
 def test_perplexity_is_of_all_sub_words_and_pairs_of_similar_length_are_scored_together(calls):
     """(1 · 5 + 2 · 4 + 3 · 1 + 4 · 2 + 5 · 3) / 15."""
-    found = perplexity.perplexity(-0.5, ["a", "aa", "aaa", "aaaa", "aaaaa"], ["bbbbb", "bbbb", "b", "bb", "bbb"])
+    found = cross_entropy.perplexity(-0.5, ["a", "aa", "aaa", "aaaa", "aaaaa"], ["bbbbb", "bbbb", "b", "bb", "bbb"])
     assert found == pytest.approx(math.exp(0.5 * (5 + 8 + 3 + 8 + 15) / 15))
     assert calls == [(["aaa", "aaaa"], ["b", "bb"]), (["aaaaa", "aa"], ["bbb", "bbbb"]), (["a"], ["bbbbb"])]
 
 
 def test_perplexity_is_a_finite_number(calls):
-    assert perplexity.perplexity(-710.0, ["a"], ["b"]) == math.exp(709)
-    assert perplexity.perplexity(-708.5, ["a"], ["b"]) == math.exp(708.5)
+    assert cross_entropy.perplexity(-710.0, ["a"], ["b"]) == math.exp(709)
+    assert cross_entropy.perplexity(-708.5, ["a"], ["b"]) == math.exp(708.5)
 
 
 def test_the_dual_cross_entropy_is_of_each_pair_and_pairs_of_similar_length_are_scored_together(calls):
     """H_f = 0.5 · letters of the source and H_b = 0.25 · letters of the target."""
-    found = dual_cross_entropy.dual_cross_entropy(-0.5, -0.25)(["a", "aa", "aaa"], ["bbb", "bb", "b"])
+    found = cross_entropy.dual_cross_entropy(-0.5, -0.25)(["a", "aa", "aaa"], ["bbb", "bb", "b"])
     assert found == pytest.approx([abs(f - b) + (f + b) / 2 for f, b in ((0.5, 0.75), (1, 0.5), (1.5, 0.25))])
     assert calls == [(["aaa", "aa"], ["b", "bb"]), (["b", "bb"], ["aaa", "aa"]), (["a"], ["bbb"]), (["bbb"], ["a"])]
 
@@ -53,12 +53,12 @@ def test_the_dual_cross_entropy_is_of_each_pair_and_pairs_of_similar_length_are_
 def test_pairs_of_one_length_are_scored_in_their_order(calls):
     """On every processor, so that a pair always has the same neighbours and the same score."""
     sources = [chr(ord("a") + number) for number in range(20)]
-    dual_cross_entropy.dual_cross_entropy(-0.5, -0.25)(sources, ["bb", "b"] * 10)
+    cross_entropy.dual_cross_entropy(-0.5, -0.25)(sources, ["bb", "b"] * 10)
     assert [letter for read, _ in calls[::2] for letter in read] == sources[1::2] + sources[::2]
 
 
 def test_long_sentences_are_cut_before_they_are_scored(monkeypatch):
-    monkeypatch.setattr(perplexity, "_LONGEST", 7)
+    monkeypatch.setattr(cross_entropy, "_LONGEST", 7)
     given, config = [], DecodeConfig(max_input=6, extra_length=3)
     tokenizer = types.SimpleNamespace(
         kept=lambda source: "kept", tokenize=lambda text, **options: given.append((text, options))
@@ -66,13 +66,13 @@ def test_long_sentences_are_cut_before_they_are_scored(monkeypatch):
     translator = types.SimpleNamespace(
         config=config, tokenizer=tokenizer, source_tokenizer=tokenizer, log_probs=lambda *sides: sides
     )
-    perplexity.log_probs(translator, "source", "target")
+    cross_entropy.log_probs(translator, "source", "target")
     expected = {"source": 7, "target": 9}
     assert given == [(side, {"max_length": longest, "kept": "kept"}) for side, longest in expected.items()]
 
 
 def test_the_attention_to_a_sentence_of_the_most_that_is_scored_takes_less_than_a_gibibyte():
-    assert 8 * 4 * perplexity._LONGEST**2 < 2**30
+    assert 8 * 4 * cross_entropy._LONGEST**2 < 2**30
 
 
 def test_an_evaluation_has_the_seconds_of_translating_and_passes_on_its_options(monkeypatch):

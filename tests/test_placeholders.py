@@ -20,10 +20,10 @@ from t2t_keras.data import prepare
 from t2t_keras.decoding import constraints
 from t2t_keras.decoding.reranking import reranked
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.evaluation.perplexity import perplexity
+from t2t_keras.evaluation.cross_entropy import perplexity
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.reporting import attention
-from t2t_keras.reporting.word_alignment import word_alignment
+from t2t_keras.reporting.attention import word_alignment
 from t2t_keras.runs import registry
 from t2t_keras.serving import savedmodel
 from t2t_keras.serving.signatures import Signatures

@@ -22,8 +22,8 @@ from t2t_keras.decoding.loading import load
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation import scores
+from t2t_keras.evaluation.cross_entropy import perplexity
 from t2t_keras.evaluation.evaluate import evaluate
-from t2t_keras.evaluation.perplexity import perplexity
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.runs import checkpoint, registry, run_options, run_start, saved_run
 from t2t_keras.runs.saved_run import SavedRun

@@ -23,7 +23,7 @@ from t2t_keras.data import prepare, shards
 from t2t_keras.decoding.loading import load
 from t2t_keras.decoding.reranking import reranked
 from t2t_keras.decoding.translator import Translator, translate_lines
-from t2t_keras.evaluation.perplexity import perplexity
+from t2t_keras.evaluation.cross_entropy import perplexity
 from t2t_keras.reporting.attention import attention_of
 from t2t_keras.runs import checkpoint, data_folder, registry, run_options, run_start
 from t2t_keras.runs.saved_run import SavedRun

@@ -227,6 +227,10 @@ def test_the_table_is_in_milliseconds_and_mebibytes_and_so_is_the_picture():
             f"{path} |"
         )
     assert "| 2.5 | 640 |" in table1.table(results, 64)
+    head, _, row, *_ = (line.split(" | ") for line in table1.table(results, 1024).splitlines())
+    assert [row[place] for place, name in enumerate(head) if name == "exponent of n"] == ["", ""], "of one length"
+    labels = [line.get_label() for axes in table1.picture(results, 1024).axes for line in axes.lines]
+    assert not any("nan" in label or "n^" in label for label in labels)
     time, memory = ([list(line.get_ydata()) for line in axes.lines] for axes in table1.picture(results, 256).axes)
     assert time == [pytest.approx([640, 2.5, 40])] * len(layers) and memory == [[1, 3, 12]] * len(layers)
 

@@ -21,8 +21,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata
 
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, paper
-from t2t_keras.experiments import series, table3, table3_report
-from t2t_keras.experiments.table3_report import Result
+from t2t_keras.experiments import grid, series, table3, table3_report
+from t2t_keras.experiments.grid_report import VALID, Result
 from t2t_keras.runs import run_options
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.training import run
@@ -33,17 +33,17 @@ from t2t_keras.training.state import TrainState
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-def result_of(row: str, bleu: float, **options) -> Result:
-    options = (
-        dataclasses.asdict(ModelConfig())
-        | dataclasses.asdict(TrainConfig())
-        | paper.table_3(row, divide_widths=4)
-        | options
+RESULT = "table3.json"  # In the folder of a row.
+
+
+def result_of(row: str, bleu: float, perplexity: float = 9.87) -> Result:
+    changes, scores = paper.table_3(row, divide_widths=4), {"bleu": bleu, "chrf": 50.0, "perplexity": perplexity}
+    return Result(
+        row, changes, 1, 2000, 1234567, 60.0, 1.5e15, 8765.4, {VALID: scores}, "nrefs:1", {}, table3.SCORING.described()
     )
-    return Result(row, 2000, 9.87, bleu, "nrefs:1", 1234567, 8765.4, 1.5e15, 60.0, options)
 
 
-RESULTS = [result_of("base", 30.0), dataclasses.replace(result_of("A1", 29.0), perplexity=10.25), result_of("E", 30.5)]
+RESULTS = [result_of("base", 30.0), result_of("A1", 29.0, 10.25), result_of("E", 30.5)]
 
 
 def test_the_markdown_table_has_ours_beside_the_paper_s_and_marks_differences_above_the_noise():
@@ -92,40 +92,11 @@ def test_the_csv_table_has_every_figure_and_the_options_of_the_row():
     assert rows[2]["paper_learned_positions"] == "1024" and rows[2]["paper_parameters_in_millions"] == ""
 
 
-def test_the_picture_has_our_differences_from_base_above_the_paper_s(monkeypatch):
-    drawn, new_figure = [], table3_report.figures.new_figure
-    monkeypatch.setattr(table3_report.figures, "new_figure", lambda: drawn.append(new_figure()) or drawn[-1])
-    assert table3_report.picture(RESULTS).startswith(b"\x89PNG")
-    [axes] = drawn[0].axes
+def test_the_picture_has_our_differences_from_base_above_the_paper_s():
+    [axes] = table3_report.picture(RESULTS).axes
     assert [label.get_text().partition(":")[0] for label in axes.get_yticklabels()] == ["A1", "E"]
     ours, theirs = ([bar.get_width() for bar in bars] for bars in axes.containers)
     assert (ours, theirs) == (pytest.approx([-1.0, 0.5]), pytest.approx([-0.9, -0.1]))
-
-
-def test_a_row_has_the_scores_of_its_last_checkpoint_on_the_validation_set_with_the_search_of_section_6_2(
-    tmp_path, monkeypatch
-):
-    given, speeds = (
-        [],
-        {
-            "utilization/target_tokens_per_second": {1: 5.0, 2: 100.0, 3: 7.0},
-            "utilization/updates_per_second": {1: 1.0},
-        },
-    )
-    scores = {"perplexity": 9.0, "bleu": 30.0, "signature": "nrefs:1", "chrf": 50.0}
-    monkeypatch.setattr(table3, "load", lambda *arguments, **options: given.append((*arguments, options)))
-    monkeypatch.setattr(table3, "evaluate", lambda translator, *sides: given.append(sides) or ([], scores))
-    monkeypatch.setattr(table3.prepare, "read_text", lambda *arguments: given.append(arguments) or (["a"], ["b"]))
-    monkeypatch.setattr(table3, "read_scalars", lambda folder: speeds if folder == tmp_path / "logs" else {})
-    options = dataclasses.replace(options_of("base")["base"], decode=DecodeConfig(beam_size=9))
-    result = table3._score("base", tmp_path, options, TrainState(step=10, seconds=3600.0, flops=5.0))
-    search = {"beam_size": 4, "alpha": 0.6, "extra_length": 50, "max_input": 1024, "search_rows": 0, "search_cores": 0}
-    search |= {"no_repeat_ngram": 0, "diverse_groups": 1, "diversity": 0.5}
-    assert given == [(tmp_path, "latest", search), (options.data_folder(tmp_path), "valid"), (["a"], ["b"])]
-    assert dataclasses.replace(result, options={}) == Result(
-        "base", 10, 9.0, 30.0, "nrefs:1", 63_045_632, 7.0, 5.0, 3600.0, {}
-    )
-    assert table3.read_result(tmp_path) == result
 
 
 @pytest.fixture
@@ -142,7 +113,7 @@ def trained(monkeypatch):
             self.freed += 1
 
     rows = Trained()
-    rows.given = []
+    rows.given, rows.searches = [], []
 
     def train(model_dir, options, *, strategy, quiet, started):
         """As the real one, it makes no update of a run that has them all."""
@@ -157,14 +128,19 @@ def trained(monkeypatch):
         rows.append(model_dir.name)
         return TrainState(step=options.train.train_steps, seconds=10800.0 if model_dir.name == "A1" else 3600.0)
 
-    def score(translator, sources, references):
-        return [], {"perplexity": 9.0, "bleu": 30.0, "signature": "nrefs:1"}
+    def load(folder, checkpoint, **search):
+        rows.searches.append((folder.name, checkpoint, search))
+        return folder
+
+    def evaluate(translator, sources, references, **options):
+        assert (sources, references) == (["a"], ["b"]) and options == {"lowercase": False, "tokenize": "13a"}
+        return [], {"perplexity": 9.0, "bleu": 30.0, "chrf": 50.0, "signature": "nrefs:1"}
 
     monkeypatch.setattr(run, "train", train)
     monkeypatch.setattr(series.keras.backend, "clear_session", rows.free)
-    monkeypatch.setattr(table3, "load", lambda *args, **options: None)
-    monkeypatch.setattr(table3, "evaluate", score)
-    monkeypatch.setattr(table3.prepare, "read_text", lambda *args: ([], []))
+    monkeypatch.setattr(grid, "load", load)
+    monkeypatch.setattr(grid, "evaluate", evaluate)
+    monkeypatch.setattr(grid.prepare, "read_text", lambda folder, split: (["a"], ["b"]) if split == "valid" else None)
     return rows
 
 
@@ -174,6 +150,25 @@ def options_of(*names: str, **train) -> dict[str, run_options.Options]:
         name: run_options.Options(model=paper.model(name), train=train, data=DataConfig(dataset="builtin"))
         for name in names
     }
+
+
+def test_a_row_has_the_scores_of_its_last_checkpoint_on_the_validation_set_with_the_search_of_section_6_2(
+    tmp_path, trained
+):
+    def quiet():
+        quiet.entered += 1
+        return contextlib.nullcontext()
+
+    quiet.entered = 0
+    options = dataclasses.replace(options_of("base")["base"], decode=DecodeConfig(beam_size=9))
+    [result] = table3.train({"base": options}, tmp_path, strategy="all", quiet=quiet)
+    assert trained.given == [("all", quiet)] and quiet.entered == 1, "for the scores"
+    search = {"beam_size": 4, "alpha": 0.6, "extra_length": 50, "max_input": 1024, "search_rows": 0, "search_cores": 0}
+    search |= {"no_repeat_ngram": 0, "diverse_groups": 1, "diversity": 0.5}
+    assert trained.searches == [("base", "latest", search)]
+    figures = {"perplexity": 9.0, "bleu": 30.0, "signature": "nrefs:1", "parameters": 63_045_632, "seconds": 3600.0}
+    assert figures.items() <= table3_report.values(result).items() and result.updates == 10
+    assert grid.read_results(tmp_path, table3.RESULTS)["base"].scores == result.scores
 
 
 def test_a_stopped_table_resumes_at_its_row_and_trains_no_row_twice(tmp_path, trained, messages):
@@ -192,22 +187,12 @@ def test_a_stopped_table_resumes_at_its_row_and_trains_no_row_twice(tmp_path, tr
         "Run 4 of 4: B16; about 1.7 h left for 1 run(s).",
     ]
     assert trained.freed == 5, "the graphs of the runs before"
-    assert len([message for message in messages if message.startswith("B16: perplexity 9.00, BLEU 30.00")]) == 1
-
-
-def test_programs_choose_the_devices_and_what_is_quiet(tmp_path, trained):
-    def quiet():
-        quiet.entered += 1
-        return contextlib.nullcontext()
-
-    quiet.entered = 0
-    list(table3.train(options_of("base"), tmp_path, strategy="all", quiet=quiet))
-    assert trained.given == [("all", quiet)] and quiet.entered == 1, "for the scores"
+    assert len([message for message in messages if message == "B16: valid: perplexity 9.00, BLEU 30.00."]) == 1
 
 
 def test_an_unfinished_row_may_end_earlier(tmp_path, trained):
     [result] = table3.train(options_of("base"), tmp_path, strategy=None)
-    (tmp_path / "base" / table3.RESULT).unlink()
+    (tmp_path / "base" / RESULT).unlink()
     (tmp_path / "base/checkpoints").mkdir()
     (tmp_path / "base/checkpoints/step-000000003.json").touch()
     assert [result.updates for result in table3.train(options_of("base", train_steps=5), tmp_path, strategy=None)] == [
@@ -218,9 +203,7 @@ def test_an_unfinished_row_may_end_earlier(tmp_path, trained):
 def test_the_result_of_another_row_is_refused(tmp_path, trained):
     list(table3.train(options_of("base"), tmp_path, strategy=None))
     (tmp_path / "base").rename(tmp_path / "E")
-    with pytest.raises(
-        ValueError, match=r"Expected the result of E in .*E\. Received: that of base\. Give another `output_dir`"
-    ):
+    with pytest.raises(ValueError, match=r"E/table3\.json is the result of base\. Rename .*/E, or move it out"):
         list(table3.train(options_of("E"), tmp_path, strategy=None))
 
 
@@ -287,7 +270,7 @@ def test_validations_matter_if_they_may_end_the_training(tmp_path, trained):
 def test_an_older_result_has_the_options_of_its_run(tmp_path, trained):
     """Story: those that it lacked were taken for the defaults."""
     list(table3.train(options_of("base", clip_norm=2.0), tmp_path, strategy=None))
-    path = tmp_path / "base" / table3.RESULT
+    path = tmp_path / "base" / RESULT
     result = json.loads(path.read_text())
     del result["options"]["clip_norm"]
     path.write_text(json.dumps(result))
@@ -299,10 +282,11 @@ def test_an_older_result_has_the_options_of_its_run(tmp_path, trained):
 
 @pytest.mark.parametrize(
     ("divisor", "changed", "received"),
-    [(1, {"warmup_steps": 7}, r"warmup_steps=7 \(.*base: 4000\)"), (4, {}, r"d_model=128 \(.*base: 512\)")]
+    [(1, {"warmup_steps": 7}, r"warmup_steps=7 \(.*base: 4000\)")]
+    + [(4, {}, r"--d_model=128 .* for base \(.*base: .*--d_model=512 ")]
     + [
-        (1, {"train_steps": 5}, r"train_steps=5 \(.*base: 10\)"),
-        (1, {"train_steps": 20}, r"train_steps=20 \(.*base: 10\)"),
+        (1, {name: value}, rf"Received: --{name}={value} for base \(.*base: --{name}={before}\)")
+        for name, value, before in (("train_steps", 5, 10), ("train_steps", 20, 10), ("seed", 7, 1))
     ],
 )
 def test_rows_of_an_earlier_command_must_have_the_options_of_this_one(tmp_path, trained, divisor, changed, received):
@@ -320,58 +304,42 @@ def test_rows_of_an_earlier_command_must_have_the_options_of_this_one(tmp_path, 
     assert trained == ["base", "E"]
 
 
-def test_a_result_of_before_cooldowns_is_one_without_a_cooldown(tmp_path, trained):
-    list(table3.train(options_of("base"), tmp_path, strategy=None))
-    path = tmp_path / "base" / table3.RESULT
-    result = json.loads(path.read_text())
-    del result["options"]["cooldown_steps"]
-    path.write_text(json.dumps(result))
-    list(table3.train(options_of("base"), tmp_path, strategy=None))
-    assert trained == ["base"]
-    with pytest.raises(ValueError, match=r"Received: cooldown_steps=3 \(.*: 0\)\. Give another `output_dir`"):
-        list(table3.train(options_of("base", cooldown_steps=3), tmp_path, strategy=None))
-
-
-def test_a_result_may_have_no_other_options_than_those_of_rows_and_whole_numbers(tmp_path):
-    result = result_of("base", 30.0)
-    result = dataclasses.replace(
-        result, bleu=30, options={name: result.options[name] for name in paper.OPTIONS_OF_ROWS}
-    )
-    save(tmp_path, result)
-    assert table3.read_result(tmp_path / "base") == result
+def test_a_score_may_be_a_whole_number(tmp_path):
+    save(tmp_path, result_of("base", 30))
+    assert grid.read_results(tmp_path, table3.RESULTS) == {"base": result_of("base", 30)}
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
     [(r"(?s).*", text) for text in ("{}", "[]", "{", '{"row": "base"}')]
-    + [("30.0", '"30"'), ('"row": "base"', '"row": "A2"'), ('"num_heads"', '"heads"'), ('"row"', '"more": 1, "row"')],
+    + [("30.0", '"30"'), ('"row": "base"', '"row": "A2"'), ('"row"', '"more": 1, "row"'), ('"valid"', '"test"')],
     ids=str,
 )
 def test_a_damaged_result_is_named_in_a_sentence(tmp_path, trained, before, after):
     list(table3.train(options_of("base"), tmp_path, strategy=None))
-    path = tmp_path / "base" / table3.RESULT
+    path = tmp_path / "base" / RESULT
     path.write_text(re.sub(before, after, path.read_text(), count=1))
-    with pytest.raises(ValueError, match=table3.RESULT):
+    with pytest.raises(ValueError, match=RESULT):
         list(table3.train(options_of("base"), tmp_path, strategy=None))
 
 
 def save(output_dir: pathlib.Path, *results: Result) -> None:
     for result in results:
         (output_dir / result.row).mkdir(exist_ok=True)
-        (output_dir / result.row / table3.RESULT).write_text(json.dumps(dataclasses.asdict(result)))
+        (output_dir / result.row / RESULT).write_text(json.dumps(dataclasses.asdict(result)))
 
 
 def test_the_table_has_all_rows_with_a_result_in_the_paper_s_order(tmp_path):
     """Story: a call for a single row left only that row in the table."""
     save(tmp_path, RESULTS[2])
     assert table3.write(tmp_path) == ["table3.md", "table3.csv"]
-    (tmp_path / "E" / table3.RESULT).unlink()
+    (tmp_path / "E" / RESULT).unlink()
     save(tmp_path, RESULTS[0])
     assert table3.write(tmp_path) == ["table3.md", "table3.csv"], "A picture needs another row."
     save(tmp_path, *RESULTS)
     assert table3.write(tmp_path) == ["table3.md", "table3.csv", "table3.png"]
     assert [row["row"] for row in csv.DictReader((tmp_path / "table3.csv").open())] == ["base", "A1", "E"]
-    (tmp_path / "base" / table3.RESULT).unlink()
+    (tmp_path / "base" / RESULT).unlink()
     table3.write(tmp_path)
     assert not (tmp_path / "table3.png").exists(), "of a base that is gone"
 
@@ -380,7 +348,7 @@ def test_tensorboard_compares_the_rows_and_forgets_those_that_are_gone(tmp_path)
     (tmp_path / table3.LOGS / "train").mkdir(parents=True)
     save(tmp_path, *RESULTS)
     table3.write(tmp_path)
-    (tmp_path / "E" / table3.RESULT).unlink()
+    (tmp_path / "E" / RESULT).unlink()
     table3.write(tmp_path)
     assert sorted(path.name for path in (tmp_path / table3.LOGS).iterdir()) == ["A1", "base", "train"], (
         "The last is someone else's."
@@ -390,8 +358,8 @@ def test_tensorboard_compares_the_rows_and_forgets_those_that_are_gone(tmp_path)
     names = {"bleu", "perplexity", "parameters", "target_tokens_per_second", "flops", "seconds"}
     assert names == {tag for tag in events.Tags()["tensors"] if not tag.startswith("_hparams_")}
     assert [event.step for name in names for event in events.Tensors(name)] == [2000] * len(names)
-    found = {name: tf.make_ndarray(events.Tensors(name)[0].tensor_proto) for name in names}
-    assert found == {name: pytest.approx(getattr(RESULTS[1], name)) for name in names}
+    values = {name: tf.make_ndarray(events.Tensors(name)[0].tensor_proto) for name in names}
+    assert values == {name: pytest.approx(table3_report.values(RESULTS[1])[name]) for name in names}
     [content] = (events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content,)
     row = metadata.parse_session_start_info_plugin_data(content)
     assert row.hparams["row"].string_value == "A1" and row.hparams["num_heads"].number_value == 1
@@ -413,7 +381,7 @@ def table3_py(*flags: str) -> subprocess.CompletedProcess:
         (["--label_smoothing=0", "--dataset=builtin"], "--label_smoothing"),
         (["--beam_size=2", "--dataset=builtin"], "--beam_size"),
         (["--divide_widths=0.5"], "--divide_widths"),
-        (["--divide_layers=3", "--rows=base,C2,C4", "--dataset=builtin"], "C2 and C4, which"),
+        (["--divide_layers=3", "--rows=base,C2,C4", "--dataset=builtin"], "C2 and C4 the same model"),
         (["--rows=base"], "--train_source"),
     ],
 )

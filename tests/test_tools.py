@@ -26,7 +26,7 @@ from t2t_keras import __version__, config
 from t2t_keras.data import builtin_corpus
 from t2t_keras.decoding.minimum_bayes_risk import mbr
 from t2t_keras.evaluation import comparison, comparison_report
-from t2t_keras.reporting import comparison_page, comparison_pictures, figures
+from t2t_keras.reporting import comparison_pictures, figures, pages
 from t2t_keras.runs import checkpoint
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.text import piece_file
@@ -75,10 +75,10 @@ ENVIRONMENT = {
 # in them.
 STAND_IN = """
 import runpy, sys, types
-names = ("decoding.loading", "decoding.translator", "evaluation.evaluate", "evaluation.perplexity", "serving.loaded")
-loading, translator, evaluation, perplexity, loaded = (types.ModuleType(f"t2t_keras.{{name}}") for name in names)
-sys.modules |= {{module.__name__: module for module in (loading, translator, evaluation, perplexity, loaded)}}
-perplexity.perplexity = evaluation.evaluate = None
+names = ("decoding.loading", "decoding.translator", "evaluation.evaluate", "evaluation.cross_entropy", "serving.loaded")
+loading, translator, evaluation, cross_entropy, loaded = (types.ModuleType(f"t2t_keras.{{name}}") for name in names)
+sys.modules |= {{module.__name__: module for module in (loading, translator, evaluation, cross_entropy, loaded)}}
+cross_entropy.perplexity = evaluation.evaluate = None
 loading.load_with_states = lambda model: (loaded.load(model), [])
 
 def described(model):
@@ -799,7 +799,7 @@ loaded.load = lambda model: types.SimpleNamespace(translator=described(model))
 evaluation.evaluate = lambda *arguments, translate, **options: (
     ["one", "two"], {"arguments": arguments, "options": options, "size": translate.args[0].asked.batch_size, "bleu_mean": 1.0}
 )
-perplexity.perplexity = lambda *arguments: {"arguments": arguments}
+cross_entropy.perplexity = lambda *arguments: {"arguments": arguments}
 from t2t_keras.evaluation import scores
 scores.require = lambda **options: None
 scores.rouge = lambda *texts: {"rouge": texts}
@@ -929,7 +929,7 @@ def test_systems_are_compared_as_by_the_library(to_compare, tmp_path):
     texts = {"first": ["one", "four"], "second": ["on", "two three"]}
     expected = comparison.compare(texts, ["one", "two three"], ["one", "four"], source=["a", "b b"], **options)
     assert json.loads(result.stdout) == json.loads(json.dumps(dataclasses.asdict(expected)))
-    assert (tmp_path / "page.html").read_text() == comparison_page.page(dataclasses.asdict(expected))
+    assert (tmp_path / "page.html").read_text() == pages.comparison_page(dataclasses.asdict(expected))
     assert (tmp_path / "lengths.svg").read_bytes() == figures.encoded(
         comparison_pictures.bleu_by_length(dataclasses.asdict(expected)), "svg"
     )
@@ -1101,10 +1101,10 @@ translator.translate_lines = translate_lines
     result = run_stand_in(STAND_IN.format(code), "compare", *flags, cwd=tmp_path)
     assert result.stderr.decode().splitlines() == ["load narrow 0 1"]
     aligning = """
-alignment, page = (types.ModuleType(f"t2t_keras.reporting.{name}") for name in ("word_alignment", "comparison_page"))
+alignment, page = (types.ModuleType(f"t2t_keras.reporting.{name}") for name in ("attention", "pages"))
 sys.modules |= {module.__name__: module for module in (alignment, page)}
 alignment.word_alignment = lambda translator, source, text: f"{translator.end} aligns {source} to {text}"
-page.page = lambda fields, align: str([align(name, "one", "ONE") for name in ("narrow", "file", "wide")])
+page.comparison_page = lambda fields, align: str([align(name, "one", "ONE") for name in ("narrow", "file", "wide")])
 """
     run_stand_in(
         STAND_IN.format(code + aligning), "compare", *flags, "wide", "--html=page.html", cwd=tmp_path, check=True
@@ -1778,7 +1778,7 @@ CALLS = {
         "module('reporting.attention_pictures', line_picture=lambda *of: ['lines', *of], heat_maps=lambda *of: "
         "['maps', *of])\n"
         "module('reporting.figures', save=lambda picture, path: told(picture, path.name))\n"
-        "module('reporting.attention_page', page=lambda shown: f'{len(shown)} shown')",
+        "module('reporting.pages', attention_page=lambda shown: f'{len(shown)} shown')",
         [*OF_MODEL, "--output={0}/out", "--layer=3", "--heads=3,1", "--words", "--format=svg", "--attention=cross"],
         [
             ["load", LOADED],
@@ -1794,7 +1794,7 @@ CALLS = {
             "None)\n"
             "module('reporting.attention_pictures', line_picture=lambda _, *of: of, heat_maps=lambda *of: None)\n"
             "module('reporting.figures', save=lambda picture, path: picture and told(*picture))\n"
-            "module('reporting.attention_page', page=lambda shown: '')",
+            "module('reporting.pages', attention_page=lambda shown: '')",
             ["--model_dir={0}", "--output={0}/out", *flags],
             [[kind, layer, None, {}] for kind, layers in drawn.items() for layer in layers],
         )
@@ -1915,7 +1915,8 @@ CALLS = {
         "    told(*([row, *shown(each)] for row, each in (*rows.items(), *earlier.items())), list(earlier), "
         "output_dir, strategy)\n"
         "    yield from rows\n"
-        "module('experiments.table3', LOGS='tb', train=train, read_result=lambda folder: folder.name in ('A1', 'A4'), "
+        "module('experiments.grid', read_results=lambda folder, name: told(name) or dict.fromkeys(('A1', 'A4')))\n"
+        "module('experiments.table3', LOGS='tb', RESULTS='*/r', train=train, "
         "write=lambda folder: told('write', folder) or ['a.md'])",
         [
             "--rows=base, A1", "--dataset=builtin", "--output_dir={0}", "--data_dir={0}/d", "--cpu_devices=2",
@@ -1923,6 +1924,7 @@ CALLS = {
         ]
         + ["--divide_widths=4"],
         [
+            ["*/r", {}],
             [
                 *([row, "{0}/d", 512, heads, 5, 4000] for row, heads in (("base", 8), ("A1", 1), ("A4", 4))), ["A4"],
                 "{0}", [2, 5], {}

@@ -599,7 +599,7 @@ def test_a_worker_that_is_not_the_chief_trains_and_writes_nothing(
 ):
     """And has no score of a validation, which the chief tells it: it does not translate."""
     monkeypatch.setattr(devices, "is_chief", lambda strategy: False)
-    monkeypatch.setattr(loop.histograms, "metrics", lambda *_: pytest.fail("calculated"))
+    monkeypatch.setattr(loop.scalars, "layer_metrics", lambda *_: pytest.fail("calculated"))
     run = Run(folder, tmp_path, metric="valid/perplexity", log_steps=1, histogram_steps=2, profile_steps="1,2")
     assert run.state.step == 8 and list(run.validated) == [2, 4, 6, 8]
     assert (run.points, run.pictured, run.forgotten, list(tmp_path.iterdir())) == ([], [], [], [])
@@ -980,7 +980,7 @@ def test_no_update_starts_early_before_what_needs_the_weights_of_the_last_one(
         ahead[state.step] = started[state.step + 1].wait(0.05 if expected.get(state.step) is False else 10)
 
     monkeypatch.setattr(TrainState, "count_update", count)
-    monkeypatch.setattr(loop.histograms, "metrics", lambda *args: {})
+    monkeypatch.setattr(loop.scalars, "layer_metrics", lambda *args: {})
     Run(folder, tmp_path, **{"checkpoint_steps": 100, "valid_steps": 100, **options})
     assert ahead == {**dict.fromkeys(range(1, 8), True), 8: False, **expected}
 

@@ -14,7 +14,7 @@ from t2t_keras.data import builtin_corpus
 from t2t_keras.decoding import sub_batches
 from t2t_keras.decoding import translator as translator_module
 from t2t_keras.decoding.translator import Translator, translate_lines
-from t2t_keras.evaluation.perplexity import perplexity
+from t2t_keras.evaluation.cross_entropy import perplexity
 from t2t_keras.layers.inference import inference
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.serving.signatures import Signatures
@@ -404,7 +404,7 @@ def test_pairs_are_scored_a_few_at_a_time_by_their_longer_side(model, monkeypatc
 def test_perplexity_is_of_all_pairs_however_many_are_read_at_once(translator, monkeypatch):
     lines = english(300)[:14]
     whole = perplexity(translator, lines[:7], lines[7:])
-    monkeypatch.setattr("t2t_keras.evaluation.perplexity.PAIRS", 3)
+    monkeypatch.setattr("t2t_keras.evaluation.cross_entropy.PAIRS", 3)
     assert perplexity(translator, lines[:7], lines[7:]) == pytest.approx(whole, rel=1e-5)
 
 

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from t2t_keras.parsing.draw import draw
 from t2t_keras.parsing.trees import (
     TOP,
     Tree,
     clean,
+    draw,
     preterminals,
     read_file,
     read_trees,

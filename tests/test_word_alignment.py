@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from t2t_keras.config import DecodeConfig, ModelConfig
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.reporting.word_alignment import MAX_PIECES, word_alignment
+from t2t_keras.reporting.attention import MAX_ALIGNED, word_alignment
 from t2t_keras.serving.signatures import Signatures
 
 
@@ -50,7 +50,7 @@ def test_weights_of_words_are_those_of_their_sub_words(translator):
 def test_what_cannot_be_aligned_has_none(translator):
     assert word_alignment(translator, "one  two ", " eins zwei").shape == (2, 2)
     assert word_alignment(translator, "", "eins") is word_alignment(translator, "one", " ") is None
-    assert word_alignment(translator, "one", "eins " * MAX_PIECES) is None
+    assert word_alignment(translator, "one", "eins " * MAX_ALIGNED) is None
     config = ModelConfig(stand_in.VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=4, d_ff=4, num_heads=1)
     assert (
         word_alignment(Translator(stand_in.Copier(config), translator.tokenizer, DecodeConfig()), "one", "eins") is None

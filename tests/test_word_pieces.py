@@ -22,7 +22,7 @@ from test_tokenizer import NASTY, nasty_lines, round_trip, text
 from t2t_keras.config import EOS, DataConfig, DecodeConfig
 from t2t_keras.data import builtin_corpus, prepare
 from t2t_keras.decoding import loading
-from t2t_keras.evaluation import perplexity
+from t2t_keras.evaluation import cross_entropy
 from t2t_keras.reporting import attention, embedding_projector
 from t2t_keras.runs import registry
 from t2t_keras.runs.saved_run import SavedRun
@@ -261,7 +261,7 @@ def test_a_run_translates_scores_and_shows_attention(run):
     translator = loading.load(run)
     lines = ["one hundred and two", "😀"]
     assert translator.n_best(tf.constant(lines))["text"].shape == [2, DECODE.beam_size]
-    assert perplexity.perplexity(translator, lines, ["einhundertzwei", "😀"]) > 1
+    assert cross_entropy.perplexity(translator, lines, ["einhundertzwei", "😀"]) > 1
     found = attention.attention_of(translator, "one hundred", "einhundert")
     assert [*found.source.words] == ["one", "hundred", "</s>"]
 

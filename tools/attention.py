@@ -34,11 +34,7 @@ options.define_trained_model()
 
 
 def _chosen(flag, known) -> list[str]:
-    """The values of a list flag.
-
-    Raises:
-        ValueError: a value is not known, or there is none.
-    """
+    """The values of a list flag."""
     values = list(dict.fromkeys(value.strip() for value in flag.value))
     if not values or set(values) - set(known):
         raise ValueError(
@@ -48,13 +44,9 @@ def _chosen(flag, known) -> list[str]:
 
 
 def _numbers(flag, most: int) -> list[int]:
-    """The values of a list flag, which count from 1 → counted from 0.
-
-    Raises:
-        ValueError: a value is not a number from 1 to `most`.
-    """
+    """The values of a list flag, which count from 1 → counted from 0."""
     if wrong := [value for value in flag.value if not (value.strip().isdecimal() and 1 <= int(value) <= most)]:
-        raise ValueError(f"Expected numbers from 1 to {most} as --{flag.name}. Received: {', '.join(wrong)}.")
+        raise ValueError(f"--{flag.name} must be numbers from 1 to {most}. Received: {', '.join(wrong)}.")
     return list(dict.fromkeys(int(value) - 1 for value in flag.value))
 
 
@@ -80,30 +72,26 @@ def _read(path: str) -> list[str]:
 
 
 def _sentences() -> list[tuple[int, str, str | None]]:
-    """Line number, source and target of each line that is not blank.
-
-    Raises:
-        ValueError: there is no sentence, or not a target for each source.
-    """
+    """Line number, source and target of each line that is not blank."""
     from t2t_keras.text import lines
 
     sources = _read(_INPUT.value)
     targets = _read(_TARGET.value) if _TARGET.value else [None] * len(sources)
     if len(sources) != len(targets):
         raise ValueError(
-            f"Expected as many lines in --target as sentences. Received: {len(targets):,} and {len(sources):,}."
+            f"--target must have a line for each sentence. Received: {len(targets):,} for {len(sources):,} sentences."
         )
     pairs = enumerate(zip(sources, targets, strict=True), 1)
     found = [(number, *pair) for number, pair in pairs if not lines.is_blank(pair[0])]
     if not found:
-        raise ValueError("Expected one sentence or more. Received none.")
+        raise ValueError("There is no sentence to show: all lines are blank.")
     return found
 
 
 def draw() -> None:
     model = options.trained_model()
     if len(model.runs) > 1:
-        raise ValueError(f"Expected one run, whose attention can be drawn. Received: {len(model.runs)}.")
+        raise ValueError(f"The attention of an ensemble cannot be drawn. Give one run, not {len(model.runs)}.")
     [run] = model.runs
     config = run.model
     if run.architecture == run_options.TRANSFORMER:
@@ -122,7 +110,7 @@ def draw() -> None:
     from t2t_keras.text import lines
 
     with program.without_noise():
-        from t2t_keras.reporting import attention_page, attention_pictures, figures
+        from t2t_keras.reporting import attention_pictures, figures, pages
         from t2t_keras.reporting.attention import attention_of, check_attention
 
         translator = model.load()
@@ -148,10 +136,10 @@ def draw() -> None:
                 )
                 pictures += 2
     if not shown:
-        raise ValueError("Expected a sentence whose attention can be drawn. All were skipped.")
+        raise ValueError("No sentence is left to show: all were skipped, as above.")
     page = folder / "attention.html"
     with lines.written_whole(page) as file:
-        file.write(attention_page.page(shown).encode())
+        file.write(pages.attention_page(shown).encode())
     print(f"Wrote {page} and {pictures} picture(s) of {len(shown)} sentence(s).")
 
 

@@ -32,18 +32,14 @@ options.define(*run_options.groups_of().values())
 
 
 def _options(function: str, d_k: int, output_dir: pathlib.Path) -> run_options.Options:
-    """Returns all options of a run: those of the function and d_k, and otherwise the given ones or the defaults.
-
-    Raises:
-        ValueError: an option is invalid, or d_k does not divide d_model.
-    """
+    """Returns all options of a run: those of the function and d_k, and otherwise the given ones or the defaults."""
     given, sources = options.given(*run_options.groups_of().values()), options.sources()
     if wrong := [f"--{name}" for name in _SET_HERE if sources.get(name) == "command line"]:
-        raise ValueError(f"Expected no {', '.join(wrong)}: this program sets them.")
+        raise ValueError(f"This program sets {', '.join(_SET_HERE)}. Leave out {', '.join(wrong)}.")
     data_dir = os.path.expanduser(_DATA_DIR.value) or output_dir / "data"
     d_model = flags.FLAGS["d_model"].value
     if d_model % d_k:
-        raise ValueError(f"Expected --widths that divide d_model={d_model}. Received: {d_k}.")
+        raise ValueError(f"--widths must divide d_model={d_model}. Received: {d_k}.")
     of_run = {"attention": function, "num_heads": d_model // d_k, "d_k": d_k, "d_v": d_k}
     return run_start.resolve(output_dir / f"{function}_{d_k}", given | of_run, str(data_dir), sources, resumes=False)
 

@@ -124,7 +124,7 @@ def compare(operands: list[str]) -> None:
             systems[name] = _translate(name, by_line, source)
             if page:  # Aligns later.
                 translators[name] = by_line.model.translator
-        found = comparison.compare(
+        compared = comparison.compare(
             {name: systems[name] for name in operands},
             *texts[: len(references)],
             source=source,
@@ -135,24 +135,24 @@ def compare(operands: list[str]) -> None:
             seed=_SEED.value,
             examples=_EXAMPLES.value,
         )
-        fields = dataclasses.asdict(found)
+        fields = dataclasses.asdict(compared)
         if page:
-            from t2t_keras.reporting import comparison_page
+            from t2t_keras.reporting import pages
 
             def align(name: str, source: str, text: str):
                 """Returns the alignment of a translation by a run."""
                 if name not in translators:
                     return None
-                from t2t_keras.reporting.word_alignment import word_alignment
+                from t2t_keras.reporting.attention import word_alignment
 
                 return word_alignment(translators[name], source, text)
 
-            page.write(comparison_page.page(fields, align).encode())
+            page.write(pages.comparison_page(fields, align).encode())
         if picture:
             from t2t_keras.reporting import comparison_pictures
 
             picture.write(figures.encoded(comparison_pictures.bleu_by_length(fields), picture_format))
-    print(json.dumps(fields, allow_nan=False) if _JSON.value else printable(comparison_report.report(found)))
+    print(json.dumps(fields, allow_nan=False) if _JSON.value else printable(comparison_report.report(compared)))
     for name in filter(None, (_HTML.value, _PICTURE.value)):
         logger.info(f"Wrote {name}.")
 

@@ -103,8 +103,8 @@ def run() -> None:
         output = until_translated.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else None
         if model:
             with program.without_noise():
+                from t2t_keras.evaluation.cross_entropy import perplexity
                 from t2t_keras.evaluation.evaluate import evaluate
-                from t2t_keras.evaluation.perplexity import perplexity
 
                 by_line = asked.load(asked.read_terms())
             if _HYPOTHESIS.value:

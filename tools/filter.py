@@ -84,12 +84,9 @@ def filter_pairs() -> None:
     output_dir = pathlib.Path(_OUTPUT_DIR.value).expanduser()
     given = [flag for flag in (_FORWARD_RUN, _BACKWARD_RUN) if flag.value]
     if len(given) == 1:
-        raise ValueError(
-            "Expected both of --forward_run and --backward_run, or neither. Received: "
-            f"--{given[0].name}={given[0].value}."
-        )
+        raise ValueError(f"--forward_run and --backward_run go together. Received: --{given[0].name}={given[0].value}.")
     if not given and "max_cross_entropy" in options.given(FilterConfig):
-        raise ValueError("Expected --forward_run and --backward_run with --max_cross_entropy. Received neither.")
+        raise ValueError("--max_cross_entropy has no effect without --forward_run and --backward_run.")
     folders = [pathlib.Path(flag.value).expanduser().absolute() for flag in given]
     for folder in folders:
         _ = SavedRun.open(folder).model

@@ -46,21 +46,17 @@ options.define_run()
 
 
 def _rows() -> dict[str, str]:
-    """Returns what each row changes, by its name.
-
-    Raises:
-        ValueError: two rows have one name, or a name is not one of a folder.
-    """
-    found, taken = {BASE: ""}, {"data", *FILES}
+    """Returns what each row changes, by its name."""
+    rows, taken = {BASE: ""}, {"data", *FILES}
     for row in _ROW.value:
         name, _, changes = row.strip().partition(" ")
-        if not re.fullmatch(r"[\w.+-]*\w[\w.+-]*", name, re.ASCII) or name.startswith("-") or name in (*found, *taken):
+        if not re.fullmatch(r"[\w.+-]*\w[\w.+-]*", name, re.ASCII) or name.startswith("-") or name in (*rows, *taken):
             raise ValueError(
                 'Expected --row="NAME --option=value …", each NAME of letters, digits and _.+- and different from the '
                 f"others and from {', '.join((BASE, *sorted(taken)))}. Received: --row={row!r}."
             )
-        found[name] = changes.strip()
-    return found
+        rows[name] = changes.strip()
+    return rows
 
 
 def _seeds() -> list[int]:
@@ -69,34 +65,28 @@ def _seeds() -> list[int]:
     except ValueError:
         seeds = []
     if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(
-            f"Expected --seeds to be different whole numbers, as in 1,2,3. Received: {','.join(_SEEDS.value)}."
-        )
+        raise ValueError(f"--seeds must be different whole numbers, as in 1,2,3. Received: {','.join(_SEEDS.value)}.")
     return seeds
 
 
 def _changes(row: str, changes: str) -> dict:
-    """Returns the options that a row sets, by name.
-
-    Raises:
-        ValueError: the flags of the row are invalid, or they are none of a run.
-    """
-    own = copy.deepcopy(flags.FLAGS)
-    own.unparse_flags()
-    for name in own:
-        own[name].present = 0
+    """Returns the options that a row sets, by name."""
+    row_flags = copy.deepcopy(flags.FLAGS)
+    row_flags.unparse_flags()
+    for name in row_flags:
+        row_flags[name].present = 0
     try:
-        operands = own([row, *flagfiles.expand(shlex.split(changes))])[1:]
+        operands = row_flags([row, *flagfiles.expand(shlex.split(changes))])[1:]
     except (flags.Error, ValueError) as error:
         raise ValueError(f"--row={row}: {' '.join(str(error).split())}") from error
-    given = {name: own[name].value for name in own if own[name].present}
+    given = {name: row_flags[name].value for name in row_flags if row_flags[name].present}
     of_runs = (
         run_options.option_names(options.chosen_architecture())
         - {field.name for field in dataclasses.fields(DecodeConfig)}
         - {"seed"}
     )
     if wrong := [*operands, *(f"--{name}" for name in given if name not in of_runs)]:
-        raise ValueError(f"Expected options of training and of the model in --row={row}. Received: {', '.join(wrong)}.")
+        raise ValueError(f"--row={row} may change training and the model alone. Received: {', '.join(wrong)}.")
     return given
 
 
@@ -104,16 +94,14 @@ def _tests() -> dict[str, tuple[list[str], list[str]]]:
     """Returns the sources and references of the test sets, by the names of the source files."""
     if len(_TEST_SOURCE.value) != len(_TEST_TARGET.value):
         received = f"{len(_TEST_SOURCE.value)} and {len(_TEST_TARGET.value)}"
-        raise ValueError(f"Expected as many --test_source as --test_target. Received: {received}.")
-    found = {}
+        raise ValueError(f"Each --test_source needs a --test_target. Received: {received}.")
+    tests = {}
     for source, target in zip(_TEST_SOURCE.value, _TEST_TARGET.value, strict=True):
         name = pathlib.Path(source).name.partition(".")[0]
-        if name in (*found, VALID):
-            raise ValueError(
-                f"Expected each --test_source to have a name of its own, other than {VALID}. Received: two of {name}."
-            )
-        found[name] = tuple(corpora.texts([(f"--test_source={source}", source), (f"--test_target={target}", target)]))
-    return found
+        if name in (*tests, VALID):
+            raise ValueError(f"The names of the --test_source must differ, also from {VALID}. Received: two of {name}.")
+        tests[name] = tuple(corpora.texts([(f"--test_source={source}", source), (f"--test_target={target}", target)]))
+    return tests
 
 
 def train() -> None:
@@ -124,15 +112,15 @@ def train() -> None:
     task = registry.task_of(options.chosen_architecture()).name
     if task != "translation":
         raise ValueError(
-            f"Expected an architecture that translates. Received: {options.chosen_architecture()}, of the task {task}."
+            f"A grid compares models that translate. Received: {options.chosen_architecture()}, of the task {task}."
         )
     if "seed" in given:
-        raise ValueError(f"Expected --seeds. Received: --seed={given['seed']}.")
+        raise ValueError(f"Give --seeds in place of --seed={given['seed']}.")
     scores.require(tokenize=_TOKENIZE.value)
     checkpoint = flags.FLAGS["checkpoint"].value
     if checkpoint.isdecimal():
         raise ValueError(
-            f"Expected --checkpoint=average, best, latest or ema, which every run has. Received: {checkpoint}."
+            f"--checkpoint must be average, best, latest or ema, which every run has. Received: {checkpoint}."
         )
     tests, changed, runs = _tests(), {row: _changes(row, changes) for row, changes in rows.items()}, {}
     # Rows with one of these need a data folder of their own; those with a parent, for its sub-words.
@@ -140,17 +128,17 @@ def train() -> None:
     of_data = {"vocab_size", *(field.name for field in dataclasses.fields(DataConfig))}
     of_data.update(*(options_with(group, "prepares") for group in groups))
     for seed in seeds:
-        for row, own in changed.items():
-            data = output_dir / "data" / (row if of_data & own.keys() else BASE)
-            chosen = given | own | {"seed": seed}
+        for row, changes in changed.items():
+            data = output_dir / "data" / (row if of_data & changes.keys() else BASE)
+            chosen = given | changes | {"seed": seed}
             if chosen.get("dataset") == "builtin":
                 data /= f"seed{seed}"  # This corpus depends on the seed.
-            where = sources | dict.fromkeys(own, f"--row={row}") | {"seed": "--seeds", "data_dir": "--output_dir"}
+            where = sources | dict.fromkeys(changes, f"--row={row}") | {"seed": "--seeds", "data_dir": "--output_dir"}
             folder = output_dir / row / f"seed{seed}"
-            runs[f"{row}/seed{seed}"] = found = run_start.resolve(folder, chosen, str(data), where, resumes=False)
-            if checkpoint == "ema" and not found.train.ema_decay:
-                raise ValueError(f"Expected `ema_decay` in all rows with --checkpoint=ema. Received: {row} without it.")
-    training.check({output_dir / name: found for name, found in runs.items()})
+            runs[f"{row}/seed{seed}"] = resolved = run_start.resolve(folder, chosen, str(data), where, resumes=False)
+            if checkpoint == "ema" and not resolved.train.ema_decay:
+                raise ValueError(f"--checkpoint=ema needs `ema_decay` in every row. Received: {row} without it.")
+    training.check({output_dir / name: resolved for name, resolved in runs.items()})
     with program.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.experiments import grid
         from t2t_keras.training import devices

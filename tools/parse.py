@@ -66,24 +66,18 @@ _TASKS = {
 
 
 def _task() -> str:
-    """Returns the flag of the task that the command line asks for.
-
-    Raises:
-        ValueError: there is no task or more than one, or a flag is missing or belongs to another task.
-    """
+    """Returns the flag of the task that the command line asks for."""
     given = [name for name in _TASKS if flags.FLAGS[name].value]
     if len(given) != 1:
         names = ", ".join(f"--{name}" for name in _TASKS)
-        raise ValueError(f"Expected one of {names}. Received: {', '.join(f'--{name}' for name in given) or 'none'}.")
+        raise ValueError(f"Give one of {names}. Received: {', '.join(f'--{name}' for name in given) or 'none'}.")
     (task,) = given
     needed, others = _TASKS[task]
     if missing := [f"--{name}" for name in needed if not flags.FLAGS[name].value]:
-        raise ValueError(
-            f"Expected {', '.join(f'--{name}' for name in needed)} with --{task}. Missing: {', '.join(missing)}."
-        )
+        raise ValueError(f"--{task} needs {', '.join(f'--{name}' for name in needed)}. Missing: {', '.join(missing)}.")
     known = {name for _, (first, second) in _TASKS.items() for name in (*first, *second)}
     if foreign := sorted(name for name in known - {*needed, *others} if flags.FLAGS[name].present):
-        raise ValueError(f"Expected no {', '.join(f'--{name}' for name in foreign)} with --{task}.")
+        raise ValueError(f"{', '.join(f'--{name}' for name in foreign)} has no effect with --{task}.")
     return task
 
 
@@ -95,10 +89,10 @@ def _linearize() -> None:
 
     written = [pathlib.Path(name).expanduser().resolve() for name in (_SOURCE.value, _TARGET.value)]
     if written[0] == written[1]:
-        raise ValueError(f"Expected two files as --source and --target. Received: {_TARGET.value} twice.")
+        raise ValueError(f"--source and --target must be two files. Received: {_TARGET.value} twice.")
     treebank = corpora.expand(_TREES.value)
     if replaced := [path for path in treebank if path.resolve() in written]:
-        raise ValueError(f"Expected new files as --source and --target. Received: {replaced[0]}, a file of --trees.")
+        raise ValueError(f"--source and --target must not replace a file of --trees. Received: {replaced[0]}.")
     sentences = empty = 0
     known = set()  # Phrases that are written.
 
@@ -119,7 +113,7 @@ def _linearize() -> None:
                         known.add(text)
                         write(phrase)
         if not sentences:
-            raise ValueError(f"Expected trees with words in `trees`. {_TREES.value} has none.")
+            raise ValueError(f"No tree in {_TREES.value} has words.")
     also = f" and {len(known):,} phrases" if _PHRASES.value else ""
     left_out = f" {empty:,} trees without words are left out." if empty else ""
     print(f"Wrote {sentences:,} sentences{also} to {_SOURCE.value} and {_TARGET.value}.{left_out}", file=sys.stderr)
@@ -138,10 +132,12 @@ def _score() -> None:
         parsed = [tree for tree in parsed if tree is None or tree.children]
     if len(gold) != len(parsed):
         raise ValueError(
-            f"Expected a tree in --parsed for each tree in --gold. Received: {len(parsed):,} in {_PARSED.value} and "
+            f"--parsed must have a tree for each tree in --gold. Received: {len(parsed):,} in {_PARSED.value} and "
             f"{len(gold):,} in {_GOLD.value}."
         )
-    every, short = evalb.score(zip(gold, parsed, strict=True))
+    pairs = zip(gold, parsed, strict=True)
+    # A line that is blank in both files is no sentence.
+    every, short = evalb.score((tree, other) for tree, other in pairs if tree.children or not other or other.children)
     for error in errors:
         print(f"Not scored: {error}", file=sys.stderr)
     if every.valid < every.sentences:
@@ -169,7 +165,7 @@ def _parses(target):
 
     with lines.opened(_INPUT.value) as source:
         if _RIGHT_BRANCHING.value:
-            from t2t_keras.parsing.baseline import right_branching
+            from t2t_keras.parsing.linearize import right_branching
 
             yield from ((right_branching(split_words(line)), None) for line in lines.read_lines(source))
             return
@@ -196,7 +192,7 @@ def _parses(target):
 
 
 def _parse() -> None:
-    from t2t_keras.parsing.draw import draw
+    from t2t_keras.parsing.trees import draw
     from t2t_keras.text import lines
 
     parses = []  # Of sentences: the number of the hypothesis, and whether it was repaired.

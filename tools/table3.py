@@ -35,16 +35,12 @@ options.define_divisors()
 
 
 def _options(row: str, output_dir: pathlib.Path) -> run_options.Options:
-    """Returns all options of a row: those of the row, and otherwise the given ones or the defaults.
-
-    Raises:
-        ValueError: the command line gives an option that the rows set, or an option is invalid.
-    """
+    """Returns all options of a row: those of the row, and otherwise the given ones or the defaults."""
     given, sources = options.given(*run_options.groups_of().values()), options.sources()
     fixed = (*paper.OPTIONS_OF_ROWS, *(field.name for field in dataclasses.fields(DecodeConfig)))
     if wrong := [f"--{name}" for name in fixed if sources.get(name) == "command line"]:
         raise ValueError(
-            f"Expected no {', '.join(wrong)}: the rows of Table 3 set the model, and section 6.2 the search."
+            f"The rows of Table 3 set the model, and section 6.2 the search. Leave out {', '.join(wrong)}."
         )
     given, sources = options.with_row(row, given, sources, f"table3/{row}")
     data_dir = os.path.expanduser(_DATA_DIR.value) or output_dir / "data"
@@ -57,26 +53,22 @@ def train() -> None:
     names = list(paper.TABLE_3) if _ROWS.value == ["all"] else list(dict.fromkeys(name.strip() for name in _ROWS.value))
     if not names or not set(names) <= set(paper.TABLE_3):
         raise ValueError(
-            f"Expected --rows to name rows of Table 3: {', '.join(paper.TABLE_3)}; or all. Received: "
-            f"{','.join(_ROWS.value)}."
+            f"--rows must name rows of Table 3: {', '.join(paper.TABLE_3)}; or all. Received: {','.join(_ROWS.value)}."
         )
     rows = {row: _options(row, output_dir) for row in names}
     for one, other in itertools.combinations(rows, 2):
         if (rows[one].model, rows[one].train) == (rows[other].model, rows[other].train):
             raise ValueError(
-                f"Expected rows that differ. Received: {one} and {other}, which --divide_widths and --divide_layers "
-                "make the same model. Leave one of them out of --rows, or choose smaller divisors."
+                f"--divide_widths and --divide_layers make {one} and {other} the same model. Leave one of them out of "
+                "--rows, or choose smaller divisors."
             )
     training.check({output_dir / row: chosen for row, chosen in rows.items()})
     with program.without_noise():  # After the options, so that an invalid one is reported at once.
-        from t2t_keras.experiments import table3
+        from t2t_keras.experiments import grid, table3
         from t2t_keras.training import devices
 
-    earlier = {
-        row: _options(row, output_dir)
-        for row in paper.TABLE_3
-        if row not in rows and table3.read_result(output_dir / row)
-    }
+    others = grid.read_results(output_dir, table3.RESULTS).keys() - rows.keys()
+    earlier = {row: _options(row, output_dir) for row in paper.TABLE_3 if row in others}
     first = next(iter(rows.values()))
     strategy, files = devices.make_strategy(_CPU_DEVICES.value, first.train), []
     for _ in table3.train(rows, output_dir, earlier=earlier, strategy=strategy, quiet=program.without_noise):

@@ -73,7 +73,7 @@ def picture(measured: list[tuple[Experiment, dict]]):
     Args:
         measured: experiments with their results; see `rows`.
     """
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import LogLocator, NullLocator
 
     from t2t_keras.reporting import figures
 
@@ -81,8 +81,7 @@ def picture(measured: list[tuple[Experiment, dict]]):
     side_by_side = columns == 1
     shape = (1, len(measured)) if side_by_side else (len(measured), columns)
     with figures.drawing():
-        figure = figures.new_figure()
-        figure.set_size_inches(4.6 * shape[1], 3.1 * shape[0])
+        figure = figures.new_figure(4.6 * shape[1], 3.1 * shape[0])
         grid = figure.subplots(*shape, squeeze=False)
         for index, (experiment, results) in enumerate(measured):
             found = rows(experiment, results)
@@ -105,7 +104,7 @@ def picture(measured: list[tuple[Experiment, dict]]):
                     axes.yaxis.set_minor_locator(NullLocator())
                 else:
                     axes.set_ylim(0, 1.15 * max(points + expected))
-                axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+                figures.numbers(axes.yaxis, ",g")
                 axes.set_xlabel(experiment.x_label, fontsize=8)
                 axes.set_ylabel(panel.unit, fontsize=8)
                 axes.tick_params(labelsize=8)

@@ -3,6 +3,7 @@
 import statistics
 
 from benchmarks.train_peers.contestants import OURS
+from t2t_keras.system import markdown
 
 
 def speeds(seconds: list[float], tokens: int) -> dict:
@@ -63,11 +64,9 @@ def summary(found: dict, tokens: int, operations: float) -> dict:
 
 def table(results: dict) -> str:
     """Formats the results as a Markdown table, fastest first, with what was not measured below it."""
-    lines = [
-        "| | target tokens/s (slowest to fastest) | ours beside it | ours / it | peak memory (GiB) | first step (s) | "
-        "share of ceiling | losses differ by |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+    head = ["", "target tokens/s (slowest to fastest)", "ours beside it", "ours / it", "peak memory (GiB)"]
+    head += ["first step (s)", "share of ceiling", "losses differ by"]
+    lines = []
     rows = {
         OURS.name: results["ours"],
         **{name: peer for name, peer in results["peers"].items() if "tokens_per_second" in peer},
@@ -76,10 +75,7 @@ def table(results: dict) -> str:
         speed = f"{row['tokens_per_second']:,.0f} ({row['slowest']:,.0f} to {row['fastest']:,.0f})"
         forms = {"ours_beside": ",.0f", "ratio": ".2f", "difference": ".1g"}
         beside, ratio, difference = (f"{row[key]:{form}}" if key in row else "" for key, form in forms.items())
-        numbers = f"{row['peak_gib']:.2f} | {row['first_step']:.1f} | {row['ceiling_share']:.0%} | {difference}"
-        lines.append(f"| {name} | {speed} | {beside} | {ratio} | {numbers} |")
-    lines += [
-        "",
-        *(f"Not measured: {name}: {peer['error']}" for name, peer in results["peers"].items() if "error" in peer),
-    ]
-    return "\n".join(lines).rstrip()
+        numbers = [f"{row['peak_gib']:.2f}", f"{row['first_step']:.1f}", f"{row['ceiling_share']:.0%}", difference]
+        lines.append([name, speed, beside, ratio, *numbers])
+    errors = [f"Not measured: {name}: {peer['error']}" for name, peer in results["peers"].items() if "error" in peer]
+    return "\n".join([markdown.table(head, lines, right=head[1:]), "", *errors]).rstrip()

@@ -25,8 +25,8 @@ def accuracy(train: Sequence[tuple[str, ...]], test: Sequence[tuple[str, ...]]) 
 
     def words(texts: Sequence[tuple[str, ...]]) -> list[list[str]]:
         return [
-            [f"{side} {word}" for side, sentence in enumerate(own) for word in sentence.lower().split()]
-            for _, *own in texts
+            [f"{side} {word}" for side, sentence in enumerate(sentences) for word in sentence.lower().split()]
+            for _, *sentences in texts
         ]
 
     vectorizer = CountVectorizer(analyzer=lambda words: words)

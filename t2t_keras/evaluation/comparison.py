@@ -130,18 +130,18 @@ def compare(
         ValueError: there are fewer than two systems, the numbers of sentences differ, or an option is invalid.
     """
     if any(isinstance(text, str) for text in (*systems.values(), *references, source)):
-        raise TypeError("Expected lists of sentences as systems, references and source. Received: a string.")
+        raise TypeError("Systems, references and source must be lists of sentences. Received: a string.")
     outputs, references, source = list(map(list, systems.values())), list(map(list, references)), list(source)
     texts = [*outputs, *references, *([source] if source else [])]
     if len(outputs) < 2 or not references:
         raise ValueError(
-            f"Expected two systems or more and one reference or more. Received: {len(outputs)} system(s), "
+            f"A comparison needs two systems or more, and one reference or more. Received: {len(outputs)} system(s), "
             f"{len(references)} reference(s)."
         )
     if len({0, *map(len, texts)}) != 2:  # One length, and not 0.
         received = ", ".join(f"{len(text):,}" for text in texts)
         raise ValueError(
-            f"Expected as many sentences of each system, reference and source, and at least one. Received: {received}."
+            f"Systems, references and source must have equally many sentences, at least one. Received: {received}."
         )
     bleu, chrf = scores.bleu_metric(lowercase=lowercase, tokenize=tokenize), scores.chrf_metric(lowercase=lowercase)
     samples, trials = significance.affordable(len(outputs[0]), samples, trials, len(outputs))

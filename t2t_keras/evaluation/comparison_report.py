@@ -36,12 +36,12 @@ def report(comparison: Comparison) -> str:
 
 def _scores(title: str, metric: str, systems: Sequence[System]) -> str:
     estimates = [getattr(system, metric) for system in systems]
-    made = [column for column in _COLUMNS if getattr(estimates[1], column[1]) is not None]
+    columns = [column for column in _COLUMNS if getattr(estimates[1], column[1]) is not None]
     rows = [
-        [system.name, *(_cell(getattr(found, field), form) for _, field, form in made)]
-        for system, found in zip(systems, estimates, strict=True)
+        [system.name, *(_cell(getattr(estimate, field), form) for _, field, form in columns)]
+        for system, estimate in zip(systems, estimates, strict=True)
     ]
-    return _table([[title, *(column for column, _, _ in made)], *rows])
+    return _table([[title, *(column for column, _, _ in columns)], *rows])
 
 
 def _cell(value: float | None, form: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation import scores
-from t2t_keras.evaluation.perplexity import perplexity
+from t2t_keras.evaluation.cross_entropy import perplexity
 
 
 def evaluate(

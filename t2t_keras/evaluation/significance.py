@@ -107,8 +107,8 @@ def estimates(
         return metric._compute_score_from_stats(sums.tolist()).score
 
     totals = [counted.sum(0) for counted in statistics]
-    found = [Estimate(score(total)) for total in totals]
-    differences = [estimate.score - found[0].score for estimate in found]
+    results = [Estimate(score(total)) for total in totals]
+    differences = [estimate.score - results[0].score for estimate in results]
     if samples:
         drawn = np.random.default_rng(seed).choice(sentences, size=(samples, sentences))
         sampled = [
@@ -119,7 +119,7 @@ def estimates(
             mean, margin = map(float, estimate_ci(scores))
             # Under the null hypothesis, differences vary around 0 as the drawn ones do around the observed one.
             p_value = _p_value(scores - sampled[0] - differences[system], differences[system]) if system else None
-            found[system] = dataclasses.replace(found[system], mean=mean, margin=margin, p_value=p_value)
+            results[system] = dataclasses.replace(results[system], mean=mean, margin=margin, p_value=p_value)
     if trials:
         swaps = np.random.default_rng(seed).integers(2, size=(trials, sentences), dtype=bool)
         for system in range(1, len(systems)):
@@ -127,11 +127,11 @@ def estimates(
             moved = [swap @ gains for swap in swaps]
             swapped = np.array([score(totals[system] + move) - score(totals[0] - move) for move in moved])
             p_value = _p_value(swapped, differences[system])
-            found[system] = dataclasses.replace(found[system], randomization_p_value=p_value)
+            results[system] = dataclasses.replace(results[system], randomization_p_value=p_value)
     signature = metric.get_signature()
     for name, number in (("bs", samples), ("ar", trials), ("seed", seed if samples or trials else 0)):
         signature.update(name, number or None)
-    return found, str(signature)
+    return results, str(signature)
 
 
 def _p_value(differences: np.ndarray, observed: float) -> float:

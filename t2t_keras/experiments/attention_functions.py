@@ -23,7 +23,6 @@ from collections.abc import Callable
 import keras
 import numpy as np
 from keras import ops
-from matplotlib.ticker import FuncFormatter, NullLocator
 
 from t2t_keras.config import ATTENTION_FUNCTIONS, PAD
 from t2t_keras.data import batching, shards
@@ -31,11 +30,10 @@ from t2t_keras.experiments import series, table1
 from t2t_keras.layers.attention import MultiHeadAttention
 from t2t_keras.layers.attention_functions import FUNCTIONS, masked_softmax
 from t2t_keras.model.protocols import make
-from t2t_keras.reporting import figures
+from t2t_keras.reporting import attention, figures
 from t2t_keras.runs import checkpoint, registry, run_options
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import markdown
-from t2t_keras.system.compat import replaced_calls
 from t2t_keras.system.files import write_whole
 from t2t_keras.system.log import logger
 from t2t_keras.training import run
@@ -92,23 +90,16 @@ def of_model(model, pairs: list) -> dict[str, float]:
         model: a `Transformer`.
         pairs: ids of each source and target, without padding.
     """
-    found, loss = [], 0.0
+    values, loss = [], 0.0
 
-    def observed(layer: MultiHeadAttention) -> Callable:
-        def call(query, memory=None, attention_mask=None, cache=None, training=False):
-            scores = layer.scores_of(query, memory)
-            found.append(of_scores(np.array(scores), np.array(attention_mask)))
-            return type(layer).call(layer, query, memory, attention_mask, cache, training)
+    def measure(layer: MultiHeadAttention, query, memory, mask) -> None:
+        values.append(of_scores(np.array(layer.scores_of(query, memory)), np.array(mask)))
 
-        return call
-
-    layers = [layer.self_attention for layer in (*model.encoder.stack, *model.decoder)]
-    layers += [layer.cross_attention for layer in model.decoder]
-    with replaced_calls([(layer, observed(layer)) for layer in layers]):
+    with attention.observing(sum(attention.layers_of(model).values(), []), measure):
         for source, target in pairs:
             not_smoothed, _ = model.cross_entropy(source[None], target[None], 0.0)
             loss += float(not_smoothed)
-    means = np.concatenate(found).mean(axis=0)
+    means = np.concatenate(values).mean(axis=0)
     perplexity = math.exp(loss / sum(len(target) for _, target in pairs))
     return dict(zip(FIGURES, means.tolist(), strict=True)) | {"perplexity": perplexity}
 
@@ -134,17 +125,13 @@ def _figures_of_run(folder: pathlib.Path, options: run_options.Options, strategy
 
 
 def _check_alike(
-    runs: dict[tuple[str, int], run_options.Options], found: dict[str, dict], output_dir: pathlib.Path
+    runs: dict[tuple[str, int], run_options.Options], measured: dict[str, dict], output_dir: pathlib.Path
 ) -> None:
-    """Checks that runs, and those of earlier commands, differ in the function and d_k alone.
-
-    Raises:
-        ValueError: other options of a run, or its data, differ.
-    """
+    """Checks that runs, and those of earlier commands, differ in the function and d_k alone."""
     file, any_run = output_dir / RESULTS, next(iter(runs.values()))
     asked = {name: value for name, value in series.determining(any_run).items() if name not in _VARIED}
-    # Older ones have fewer.
-    for had in (of_run["options"] for of_function in found.values() for of_run in of_function.values()):
+    # A result lacks the options that came after it.
+    for had in (of_run["options"] for of_function in measured.values() for of_run in of_function.values()):
         if changed := [
             f"{name}={asked[name]} ({file}: {had[name]})" for name in asked if name in had and asked[name] != had[name]
         ]:
@@ -152,7 +139,9 @@ def _check_alike(
                 f"Expected the options of the runs in {output_dir}. Received: {', '.join(changed)}. Give another "
                 "`output_dir`."
             )
-    for folder in (output_dir / f"{function}_{d_k}" for function, of_function in found.items() for d_k in of_function):
+    for folder in (
+        output_dir / f"{function}_{d_k}" for function, of_function in measured.items() for d_k in of_function
+    ):
         if SavedRun.find(folder):
             series.check_data(folder, any_run)
     for (function, d_k), of_run in runs.items():
@@ -188,20 +177,20 @@ def measure(
     """
     file = output_dir / RESULTS
     results = table1.read_results(settings, file)
-    found = results.setdefault("runs", {function: {} for function in ATTENTION_FUNCTIONS})
+    measured = results.setdefault("runs", {function: {} for function in ATTENTION_FUNCTIONS})
 
     def save() -> None:
         output_dir.mkdir(parents=True, exist_ok=True)
         write_whole(file, json.dumps(results, indent=1).encode())
 
-    _check_alike(runs, found, output_dir)
+    _check_alike(runs, measured, output_dir)
     table1.measure_cost(LAYERS, settings, lengths, rounds, results, save, "attention_functions")
     for number, ((function, d_k), options) in enumerate(runs.items(), 1):
-        if str(d_k) not in found[function]:
+        if str(d_k) not in measured[function]:
             logger.info(f"Run {number} of {len(runs)}: {function}, d_k = {d_k}.")
             keras.backend.clear_session()  # Frees the graphs of the run before.
             of_run = _figures_of_run(output_dir / f"{function}_{d_k}", options, strategy, quiet)
-            found[function][str(d_k)] = {"options": series.determining(options)} | of_run
+            measured[function][str(d_k)] = {"options": series.determining(options)} | of_run
             save()
     return results
 
@@ -238,8 +227,7 @@ def _widths(results: dict) -> list[int]:
 def picture(results: dict):
     """Draws `FIGURES` and the perplexity against d_k, and time and memory against n; a line for each function."""
     with figures.drawing():
-        figure = figures.new_figure()
-        figure.set_size_inches(12, 7.2)
+        figure = figures.new_figure(12, 7.2)
         panels = figure.subplots(2, 3)
         widths = _widths(results)
         for function, colour in zip(ATTENTION_FUNCTIONS, figures.PALETTE, strict=False):
@@ -255,10 +243,8 @@ def picture(results: dict):
             costs = ((1e3, table1.medians(results, function)), (2**-20, results["memory"][function]))
             for axes, (unit, points) in zip(panels[1][1:], costs, strict=True):
                 positive = {int(length): unit * value for length, value in points.items() if value > 0}
-                exponent = table1.fitted_exponent(points, _FIT_FROM)
-                axes.plot(
-                    positive.keys(), positive.values(), marker="o", label=f"{function}: n^{exponent:.2f}", **style
-                )
+                label = f"{function}{table1.growth(points, _FIT_FROM, ': n^{}')}"
+                axes.plot(positive.keys(), positive.values(), marker="o", label=label, **style)
         panels[0][0].plot(widths, widths, ":", color="#000000", label="d_k: footnote 4")
         titles = (
             "variance of the scores",
@@ -270,17 +256,12 @@ def picture(results: dict):
         )
         lengths = sorted({int(length) for points in results["memory"].values() for length in points})
         for index, (axes, title) in enumerate(zip(panels.flat, titles, strict=True)):
-            axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
-            axes.set_xscale("log", base=2)
-            ticks = widths if index < 4 else lengths
-            axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.set_xlabel("d_k" if index < 4 else "sequence length n")
+            figures.panel(axes, title, "d_k" if index < 4 else "sequence length n", size=10)
+            figures.powers(axes, widths if index < 4 else lengths)
             if index in (0, 4, 5):
                 axes.set_yscale("log")
-                axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-                axes.yaxis.set_minor_locator(NullLocator())
-            axes.grid(which="major", color="#D0D0D0", linewidth=0.7)
+                figures.numbers(axes.yaxis, ",g")
+                axes.minorticks_off()
             if index > 3:
                 axes.legend(fontsize=7, frameon=False)
         for axes in panels[0][1:]:

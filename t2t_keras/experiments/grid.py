@@ -1,10 +1,16 @@
-"""Trains variants of a model with several seeds each, and scores every run on the validation set and on test sets."""
+"""Trains variants of a model with several seeds each, and scores every run on the validation set and on test sets.
+
+A run is named by its folder in that of the table: ROW/seedN, or ROW where each row has one run.
+"""
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
+import math
 import pathlib
+import statistics
 from collections.abc import Callable, Iterator
 
 from t2t_keras.config import STARTS, DecodeConfig
@@ -13,12 +19,14 @@ from t2t_keras.decoding.loading import load
 from t2t_keras.evaluation.evaluate import evaluate
 from t2t_keras.experiments import grid_report, series
 from t2t_keras.experiments.grid_report import BASE, METRICS, VALID, Result
-from t2t_keras.runs import run_options
-from t2t_keras.system.files import write_whole
+from t2t_keras.reporting import figures
+from t2t_keras.reporting.event_files import read_scalars
+from t2t_keras.runs import run_options, saved_run
+from t2t_keras.system.files import read_json, write_whole
 from t2t_keras.system.log import logger
 from t2t_keras.training.state import TrainState
 
-RESULT = "grid.json"  # In the folder of a run.
+RESULTS = "*/seed*/grid.json"  # Where the runs have their results, in the folder of the table.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,43 +53,67 @@ class Scoring:
         return vars(self) | {"search": dataclasses.asdict(self.search), "tests": tests}
 
 
-def read_result(folder: pathlib.Path) -> Result | None:
-    """Reads the result of a run from its folder; `None` if there is none.
+_TYPES = {field.name: (int, float) if field.type is float else field.type for field in dataclasses.fields(Result)}
+
+
+def _read_result(path: pathlib.Path) -> Result:
+    values = read_json(path)
+    whole = values.keys() == _TYPES.keys() and all(isinstance(values[name], kind) for name, kind in _TYPES.items())
+    scores = [of_test.get(metric) for of_test in values["scores"].values() for metric in METRICS] if whole else []
+    if not whole or VALID not in values["scores"] or not all(isinstance(score, int | float) for score in scores):
+        raise ValueError(
+            f"{path} is not the result of a run. Remove it, and run the same command again to score the run."
+        )
+    return Result(**values)
+
+
+def read_results(output_dir: pathlib.Path, results: str = RESULTS) -> dict[str, Result]:
+    """Reads the results of all runs in a folder.
+
+    Args:
+        output_dir: the folder of the table.
+        results: where the runs have their results there, a pattern.
+
+    Returns:
+        The results by the names of the runs.
 
     Raises:
-        ValueError: the file is damaged.
+        ValueError: a file is damaged, or lies in the folder of another row.
     """
-    return series.read_result(folder / RESULT, Result)
-
-
-def _read_results(output_dir: pathlib.Path) -> dict[str, Result]:
-    """Reads the results of all runs in a folder, by the names of the runs."""
-    paths = sorted(output_dir.glob(f"*/seed*/{RESULT}"))
-    return {f"{path.parent.parent.name}/{path.parent.name}": read_result(path.parent) for path in paths}
+    by_name = {}
+    for path in sorted(output_dir.glob(results)):
+        name = path.parent.relative_to(output_dir).as_posix()
+        by_name[name] = result = _read_result(path)
+        if result.row != name.partition("/")[0]:
+            raise ValueError(
+                f"{path} is the result of {result.row}. Rename {path.parent}, or move it out of {output_dir}."
+            )
+    return by_name
 
 
 def _check_alike(
     name: str, result: Result, rows: dict[str, dict], base: run_options.Options, folder: pathlib.Path
 ) -> None:
-    """Checks that a run of an earlier command differs from the base of this one as its row says.
-
-    Raises:
-        ValueError: its row was another one, or other options differ.
-    """
+    """Checks that a run of an earlier command differs from the base of this one as its row says."""
     expected = "Expected the options that the other runs of the table were trained with"
     if (now := rows.get(result.row, result.changes)) != result.changes:
-        was, now = (grid_report.flags(changes) or "no options" for changes in (result.changes, now))
+        changed = [name for name in now | result.changes if now.get(name) != result.changes.get(name)]
+        now, before = (
+            grid_report.flags({name: changes[name] for name in changed if name in changes}) or "no options"
+            for changes in (now, result.changes)
+        )
         raise ValueError(
-            f"{expected}. Received: {now} for {result.row} ({folder / name}: {was}). Give the row another name."
+            f"{expected}. Received: {now} for {result.row} ({folder / name}: {before}). Give the row another name, or "
+            "another `output_dir`."
         )
     if result.changes.keys() & STARTS:  # Such rows take options from another run.
         return  # Its other options are those of that run.
     wanted, left_out = series.determining(base), {"seed", *result.changes, *series.WITHOUT_EFFECT}
-    if differ := [
+    if changed := [
         option for option, value in result.options.items() if option not in left_out and value != wanted.get(option)
     ]:
         received = ", ".join(
-            f"{option}={wanted.get(option)} ({folder / name}: {result.options[option]})" for option in differ
+            f"{option}={wanted.get(option)} ({folder / name}: {result.options[option]})" for option in changed
         )
         raise ValueError(f"{expected}. Received: {received}. Give another `output_dir`.")
 
@@ -91,6 +123,7 @@ def train(
     runs: dict[str, run_options.Options],
     output_dir: pathlib.Path,
     scoring: Scoring,
+    results: str = RESULTS,
     *,
     strategy,
     quiet: Callable = contextlib.nullcontext,
@@ -102,9 +135,10 @@ def train(
 
     Args:
         rows: the options that each row changes, by its name; base changes none.
-        runs: the options of each run, by its folder in `output_dir`, ROW/seedN.
-        output_dir: see `runs`.
+        runs: the options of each run, by its name.
+        output_dir: the folder of the table.
         scoring: how to score them.
+        results: see `read_results`.
         strategy: from `devices.make_strategy`.
         quiet: see `run.train`.
 
@@ -116,20 +150,22 @@ def train(
             were not finite.
         StoppedError, FileNotFoundError, BlockingIOError: see `series.train`.
     """
-    described = scoring.described()
+    described, file = scoring.described(), pathlib.PurePath(results).name
+    determining = functools.partial(series.determining, checkpoint=scoring.checkpoint)
 
     def finished(name: str) -> Result | None:
-        folder, options = output_dir / name, runs[name]
-        result = read_result(folder)
-        current = series.is_current(result, folder, options, series.determining)
-        return result if current and result.scoring == described else None
+        result = before.get(name)
+        current = series.is_current(result, output_dir / name, runs[name], determining)
+        as_now = current and (result.scoring, result.changes) == (described, rows[result.row])
+        return result if as_now else None
 
     def score(name: str, state: TrainState) -> Result:
         options, folder, row = runs[name], output_dir / name, name.partition("/")[0]
         translator = load(folder, scoring.checkpoint, **dataclasses.asdict(scoring.search))
         texts = {VALID: prepare.read_text(options.data_folder(folder), "valid")} | scoring.tests
-        count = {"lowercase": scoring.lowercase, "tokenize": scoring.tokenize}
-        found = {test: evaluate(translator, *sides, **count)[1] for test, sides in texts.items()}
+        how = {"lowercase": scoring.lowercase, "tokenize": scoring.tokenize}
+        scores = {test: evaluate(translator, *sides, **how)[1] for test, sides in texts.items()}
+        speeds = read_scalars(folder / saved_run.LOGS).get("utilization/target_tokens_per_second", {}).values()
         result = Result(
             row=row,
             changes=rows[row],
@@ -138,28 +174,30 @@ def train(
             parameters=options.model.num_weights,
             seconds=state.seconds,
             flops=state.flops,
-            scores={test: {metric: scores[metric] for metric in METRICS} for test, scores in found.items()},
-            signature=found[VALID]["signature"],
-            options=series.determining(options),
+            target_tokens_per_second=statistics.median(speeds or [math.nan]),
+            scores={test: {metric: of_test[metric] for metric in METRICS} for test, of_test in scores.items()},
+            signature=scores[VALID]["signature"],
+            options=determining(options),
             scoring=described,
         )
-        write_whole(folder / RESULT, json.dumps(dataclasses.asdict(result), indent=2).encode() + b"\n")
+        write_whole(folder / file, json.dumps(dataclasses.asdict(result), indent=2).encode() + b"\n")
         return result
 
-    base = next(options for name, options in runs.items() if name.startswith(f"{BASE}/"))
-    others = {name: result for name, result in _read_results(output_dir).items() if name not in runs}
+    base = min(runs.items(), key=lambda run: run[0].partition("/")[0] != BASE)[1]  # Or the first, without base.
+    before = read_results(output_dir, results)
+    others = {name: result for name, result in before.items() if name not in runs}
     for name, result in others.items():
         _check_alike(name, result, rows, base, output_dir)
-    results = {name: finished(name) for name in runs}
-    for name, result in results.items():
+    current = {name: finished(name) for name in runs}
+    for name, result in current.items():
         if not result:
-            (output_dir / name / RESULT).unlink(missing_ok=True)
+            (output_dir / name / file).unlink(missing_ok=True)
     if left_out := [name for name, result in others.items() if result.scoring != described]:
         logger.warning(
             f"The table leaves out {', '.join(left_out)}, scored in another way. Name their rows and seeds to score "
             "them again."
         )
-    yield from series.train(runs, output_dir, results, score, strategy=strategy, quiet=quiet)
+    yield from series.train(runs, output_dir, current, score, strategy=strategy, quiet=quiet)
 
 
 def write(output_dir: pathlib.Path, scoring: Scoring) -> list[str]:
@@ -173,14 +211,14 @@ def write(output_dir: pathlib.Path, scoring: Scoring) -> list[str]:
         The names of the files; none without such a run.
     """
     described = scoring.described()
-    results = [result for result in _read_results(output_dir).values() if result.scoring == described]
+    results = [result for result in read_results(output_dir).values() if result.scoring == described]
     if not results:
         return []
     groups = grid_report.grouped(results)
     files = {
         grid_report.TABLE: grid_report.as_markdown(groups).encode(),
         grid_report.CSV: grid_report.as_csv(groups).encode(),
-        grid_report.PICTURE: grid_report.picture(groups),
+        grid_report.PICTURE: figures.encoded(grid_report.picture(groups), "png", 130),
     }
     for name, content in files.items():
         write_whole(output_dir / name, content)

@@ -31,6 +31,7 @@ class Result:
         parameters: number of parameters.
         seconds: time of training, validation and saving.
         flops: floating-point operations of the training; NaN if unknown.
+        target_tokens_per_second: speed of training, without padding: the median over the run; NaN if unknown.
         scores: value by metric for each set, by the set's name.
         signature: sacreBLEU's signature.
         options: options that determine the weights, by name.
@@ -44,17 +45,21 @@ class Result:
     parameters: int
     seconds: float
     flops: float
+    target_tokens_per_second: float
     scores: dict
     signature: str
     options: dict
     scoring: dict
 
     def __str__(self) -> str:
-        return ", ".join(f"{name}: BLEU {scores['bleu']:.2f}" for name, scores in self.scores.items())
+        return "; ".join(
+            f"{name}: perplexity {scores['perplexity']:.2f}, BLEU {scores['bleu']:.2f}"
+            for name, scores in self.scores.items()
+        )
 
 
 def grouped(results: Iterable[Result]) -> dict[str, list[Result]]:
-    """Returns the results of each row, by seed: base first, then the rows by their validation BLEU, the best first."""
+    """Returns the results of each row by seed: base first, then the rows by their validation BLEU, the best first."""
     rows = {}
     for result in sorted(results, key=lambda result: result.seed):
         rows.setdefault(result.row, []).append(result)
@@ -107,12 +112,12 @@ class Noise:
         """Formats the difference of two means with its standard error; bold if Student's t-test rejects at 5% that the
         rows are alike.
         """
-        found = statistics.mean(values) - statistics.mean(of_base)
+        difference = statistics.mean(values) - statistics.mean(of_base)
         if not self.degrees:
-            return f"{found:+.1f}"
+            return f"{difference:+.1f}"
         error = math.sqrt(self.variance * (1 / len(values) + 1 / len(of_base)))
-        bold = "**" if abs(found) > _T[min(self.degrees, len(_T)) - 1] * error > 0 else ""
-        return f"{bold}{found:+.1f} ± {error:.1f}{bold}"
+        bold = "**" if abs(difference) > _T[min(self.degrees, len(_T)) - 1] * error > 0 else ""
+        return f"{bold}{difference:+.1f} ± {error:.1f}{bold}"
 
 
 def as_markdown(groups: dict[str, list[Result]]) -> str:
@@ -126,12 +131,12 @@ def as_markdown(groups: dict[str, list[Result]]) -> str:
     header += ["difference from base", "perplexity", "parameters", "updates", "hours"]
     rows, noise = [], Noise.of(_values(results, VALID, "bleu") for results in groups.values())
     for row, results in groups.items():
-        own = _values(results, VALID, "bleu")
+        bleu = _values(results, VALID, "bleu")
         changes = flags(results[0].changes)
         rows.append([
             row, f"`{changes}`" if changes else "–", ", ".join(str(result.seed) for result in results),
             *(mean_and_deviation(_values(results, name, "bleu")) for name in names),
-            noise.difference(own, _values(groups[BASE], VALID, "bleu")) if BASE in groups and row != BASE else "",
+            noise.difference(bleu, _values(groups[BASE], VALID, "bleu")) if BASE in groups and row != BASE else "",
             mean_and_deviation(_values(results, VALID, "perplexity"), ".2f"), f"{results[0].parameters:,}",
             f"{statistics.mean(result.updates for result in results):,.0f}",
             f"{statistics.mean(result.seconds for result in results) / 3600:.2f}",
@@ -168,40 +173,29 @@ def as_csv(groups: dict[str, list[Result]]) -> str:
     return text.getvalue()
 
 
-def picture(groups: dict[str, list[Result]]) -> bytes:
-    """Draws the BLEU of each run and the mean of each row, with a panel for each set, as a PNG.
+def picture(groups: dict[str, list[Result]]):
+    """Draws the BLEU of each run and the mean of each row, with a panel for each set.
 
     Args:
         groups: from `grouped`.
     """
     names = list(_any(groups).scores)
     with figures.drawing():
-        figure = figures.new_figure()
-        figure.set_size_inches(2.5 + 3 * len(names), 1.4 + 0.34 * len(groups))
-        figure.set_layout_engine("constrained")
+        figure = figures.new_figure(2.5 + 3 * len(names), 1.4 + 0.34 * len(groups), "constrained")
         panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
         for name, axes in zip(names, panels, strict=True):
+            seeds = {"color": figures.PALETTE[5], "markersize": 5}
+            means = {"color": figures.PALETTE[0], "markersize": 14, "markeredgewidth": 2}
             for place, (row, results) in enumerate(groups.items()):
-                values = _values(results, name, "bleu")
+                values, label = _values(results, name, "bleu"), "_" if place else ""  # matplotlib leaves out "_…".
+                mean = statistics.mean(values)
                 if row == BASE:
-                    axes.axvline(statistics.mean(values), color="#666666", linewidth=0.8)
-                label = {"label": "a seed"} if place == 0 else {}
-                axes.plot(values, [place] * len(values), "o", color=figures.PALETTE[5], markersize=5, **label)
-                label = {"label": "mean"} if place == 0 else {}
-                axes.plot(
-                    [statistics.mean(values)],
-                    [place],
-                    "|",
-                    color=figures.PALETTE[0],
-                    markersize=14,
-                    markeredgewidth=2,
-                    **label,
-                )
+                    axes.axvline(mean, color="#666666", linewidth=0.8)
+                axes.plot(values, [place] * len(values), "o", label=f"{label}a seed", **seeds)
+                axes.plot([mean], [place], "|", label=f"{label}mean", **means)
             axes.set_title(name, fontsize=10)
-            axes.set_xlabel("BLEU")
-            axes.spines[["top", "right", "left"]].set_visible(False)
-            axes.tick_params(left=False)
+            figures.rows(axes, "BLEU")
         panels[0].set_yticks(range(len(groups)), list(groups))
         panels[0].invert_yaxis()
         panels[0].legend(frameon=False, fontsize=8, loc="best")
-    return figures.encoded(figure, "png", 130)
+    return figure

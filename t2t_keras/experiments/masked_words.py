@@ -69,11 +69,7 @@ def guesses(tokens: np.ndarray, masked: np.ndarray, unigram: int, following: np.
 
 
 def _texts(folder: pathlib.Path, info: dict, damaged_records: str = "stop") -> Iterator[list[np.ndarray]]:
-    """Yields the records of each shard of a data folder without special sub-words: sentences that follow one another.
-
-    Raises:
-        ValueError: a record is damaged, and `damaged_records` is not `skip`.
-    """
+    """Yields the records of each shard of a data folder without special sub-words: consecutive sentences."""
     parts = tf.data.Dataset.range(len(info["shards"])).map(lambda shard: shards.read(folder, [shard], damaged_records))
     with shards.plain_errors():
         for read in parts.as_numpy_iterator():
@@ -85,14 +81,14 @@ def _records(task: Task, tokenizer, path: str, max_length: int) -> dict[str, tf.
     """Returns the records of documents, a ragged tensor for each column."""
     [lines] = zip(*corpora.text_pairs(path, report=corpora.Report(), documents=True), strict=True)
     if b"" not in lines:
-        raise ValueError(f"Expected documents with a blank line between them in {path}. Received: one without.")
+        raise ValueError(f"{path} needs two documents or more, with a blank line between them.")
     records = list(task.records(tokenizer, list(lines), max_length=max_length))
     task.check_documents({int(document) for *_, [document] in records}, path)
-    found = {}
+    columns = {}
     for name, rows in zip(task.on_disk, zip(*records, strict=True), strict=True):
         values, sizes = np.concatenate(rows).astype(np.int32), np.array(list(map(len, rows)), np.int64)
-        found[name] = tf.RaggedTensor.from_row_lengths(values, sizes)
-    return found
+        columns[name] = tf.RaggedTensor.from_row_lengths(values, sizes)
+    return columns
 
 
 def evaluate(run: SavedRun, which: str, path: str, draws: int, data_dir: str = "", damaged_records: str = "") -> dict:
@@ -155,7 +151,7 @@ def evaluate(run: SavedRun, which: str, path: str, draws: int, data_dir: str = "
     return found | {"chance": float(max(share, 1 - share)), "words": words, "texts": len(answers)}
 
 
-def table(found: dict) -> str:
+def table(figures: dict) -> str:
     """Returns the figures of `evaluate` as a table of Markdown."""
     rows = [
         ("masked words", "masked_words", "words"),
@@ -164,5 +160,5 @@ def table(found: dict) -> str:
         ("next sentences", "next_sentences", "texts"),
         ("… by chance", "chance", "texts"),
     ]
-    cells = [(name, f"{100 * found[share]:.1f}%", f"{found[number]:,}") for name, share, number in rows]
+    cells = [(name, f"{100 * figures[share]:.1f}%", f"{figures[number]:,}") for name, share, number in rows]
     return markdown.table(("predictions", "accuracy", "number"), cells, right=("accuracy", "number"))

@@ -5,7 +5,7 @@ import dataclasses
 import pathlib
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import keras
@@ -14,7 +14,7 @@ from t2t_keras.config import TrainConfig, options_with
 from t2t_keras.data import prepare, shards
 from t2t_keras.runs import checkpoint, data_folder, run_options
 from t2t_keras.runs.saved_run import SavedRun
-from t2t_keras.system.files import SUBWORDS, read_json
+from t2t_keras.system.files import SUBWORDS
 from t2t_keras.system.log import logger
 from t2t_keras.training import run
 from t2t_keras.training.loop import NotFiniteError
@@ -34,47 +34,22 @@ class Scored(Protocol):
     options: dict
 
 
-def determining(options: run_options.Options, without: Iterable[str] = ()) -> dict:
+def determining(options: run_options.Options, checkpoint: str = "") -> dict:
     """Returns the options that determine the scores of a run, by name.
 
     Args:
         options: of the run.
-        without: further options of training that have no effect.
+        checkpoint: the weights that are scored; "latest" depends on fewer options than an average or the best do.
     """
+    without = set(WITHOUT_EFFECT)
+    if checkpoint == "latest":
+        without.update(options_with(TrainConfig, "affects", "averages"))
+        if not options.train.patience:
+            without |= {"valid_steps", "valid_sentences"}
+    training = {name: value for name, value in vars(options.train).items() if name not in without}
     # Files are in the data folder.
-    of_data = {"builtin_pairs": options.data.builtin_pairs} if options.data.dataset == "builtin" else {}
-    of_training = {
-        name: value for name, value in vars(options.train).items() if name not in {*WITHOUT_EFFECT, *without}
-    }
-    return dataclasses.asdict(options.model) | of_training | of_data
-
-
-def read_result(path: pathlib.Path, kind: type, valid: Callable[[dict], bool] = lambda values: True):
-    """Reads the result of a run from its file; `None` if there is none.
-
-    Args:
-        path: the file.
-        kind: the dataclass of the result.
-        valid: whether values of the right types make one.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
-    if not path.exists():
-        return None
-    values, types = (
-        read_json(path),
-        {field.name: (int, float) if field.type is float else field.type for field in dataclasses.fields(kind)},
-    )
-    if (
-        values.keys() != types.keys()
-        or not all(isinstance(values[name], types[name]) for name in types)
-        or not valid(values)
-    ):
-        raise ValueError(
-            f"{path} is not the result of a run. Remove it, and run the same command again to score the run."
-        )
-    return kind(**values)
+    data = {"builtin_pairs": options.data.builtin_pairs} if options.data.dataset == "builtin" else {}
+    return dataclasses.asdict(options.model) | training | data
 
 
 def is_current(
@@ -92,17 +67,17 @@ def is_current(
         ValueError: the run, finished or not, has other options or other data, or, without a result, more updates than
             are wanted.
     """
-    kept = checkpoint.kept(folder)
-    if not result and not kept:
+    checkpoints = checkpoint.kept(folder)
+    if not result and not checkpoints:
         return False
     wanted = determining(options)
-    # Older results have fewer options.
+    # A result lacks the options that came after it.
     before = determining(SavedRun.open(folder).options) | (result.options if result else {})
     changed = [name for name in wanted if name in before and before[name] != wanted[name]]
-    if not result and (updates := checkpoint.step_of(kept[-1])) > wanted["train_steps"]:
+    if not result and (updates := checkpoint.step_of(checkpoints[-1])) > wanted["train_steps"]:
         raise ValueError(
-            f"Expected `train_steps` of {updates} or more, the updates that {folder} has had. Received: "
-            f"train_steps={wanted['train_steps']}. Give as many, or another `output_dir`."
+            f"{folder} has had {updates} updates, more than train_steps={wanted['train_steps']}. Give `train_steps` of "
+            f"{updates} or more, or another `output_dir`."
         )
     if changed == ["train_steps"] and (not result or wanted["train_steps"] > before["train_steps"]):
         return False
@@ -125,8 +100,8 @@ def check_data(folder: pathlib.Path, options: run_options.Options) -> None:
     """
     data = options.data_folder(folder)
     if (data / data_folder.CORPUS).exists():
-        own_source = data_folder.source_subwords_in(data)
-        SavedRun.open(folder).check_data(data / SUBWORDS, data / "train" / shards.RECORDS, own_source)
+        source_subwords = data_folder.source_subwords_in(data)
+        SavedRun.open(folder).check_data(data / SUBWORDS, data / "train" / shards.RECORDS, source_subwords)
         prepare.Preparation.of(options, data).check()
 
 
@@ -182,7 +157,7 @@ def train(
             with quiet():
                 results[name] = score(name, state)
             seconds.append(results[name].seconds)
-            left = [each for each in left if each != name]
+            left = [other for other in left if other != name]
             yield results[name]
         logger.info(f"{name}: {results[name]}.")
     if failed:

@@ -27,7 +27,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
 
 from t2t_keras.layers.attention import MultiHeadAttention, scaled_dot_product_attention
 from t2t_keras.layers.restricted_attention import RestrictedSelfAttention, restricted_attention
@@ -225,7 +224,7 @@ def sequential_operations(layer: Layer, settings: Settings, length: int) -> int:
     graph = tf.function(function, autograph=False).get_concrete_function(*map(tf.TensorSpec, shapes)).graph
     chain: dict = {}
     for operation in graph.get_operations():  # In the order of construction: inputs come first.
-        before = max((chain[each.op.name] for each in operation.inputs), default=0)
+        before = max((chain[tensor.op.name] for tensor in operation.inputs), default=0)
         chain[operation.name] = before + (operation.type in _PRODUCTS)
     return max(chain.values())
 
@@ -282,6 +281,12 @@ def fitted_exponent(points: dict, fit_from: int) -> float:
     if len(pairs) < 2:
         return math.nan
     return statistics.linear_regression(*zip(*pairs, strict=True)).slope
+
+
+def growth(points: dict, fit_from: int, form: str = "{}") -> str:
+    """Formats `fitted_exponent`, or returns "" where there are too few points."""
+    exponent = fitted_exponent(points, fit_from)
+    return "" if math.isnan(exponent) else form.format(f"{exponent:.2f}")
 
 
 def medians(results: dict, name: str) -> dict:
@@ -408,9 +413,9 @@ def table(results: dict, fit_from: int) -> str:
                 f"O({layer.complexity})",
                 milliseconds(seconds[str(middle)]),
                 milliseconds(seconds[str(last)]),
-                f"{fitted_exponent(seconds, fit_from):.2f}",
+                growth(seconds, fit_from),
                 f"{memory[str(last)] / 2**20:,.0f}",
-                f"{fitted_exponent(memory, fit_from):.2f}",
+                growth(memory, fit_from),
                 f"O({layer.sequential})",
                 f"{results['sequential'][name]}",
                 f"O({layer.path})",
@@ -426,8 +431,7 @@ def picture(results: dict, fit_from: int) -> Figure:
     The paper's complexities stand in the legend of the time; Table 1 has none for the memory.
     """
     with figures.drawing():
-        figure = figures.new_figure()
-        figure.set_size_inches(10, 6)
+        figure = figures.new_figure(10, 6)
         panels = figure.subplots(1, 2)
         values = {name: (medians(results, name), results["memory"][name]) for name in LAYERS}
         units = (
@@ -439,7 +443,6 @@ def picture(results: dict, fit_from: int) -> Figure:
                 points = {int(length): unit * value for length, value in values[name][index].items() if value > 0}
                 projected = name.endswith("_projected")
                 colour = figures.PALETTE[number - 5 if projected else number]
-                exponent = fitted_exponent(values[name][index], fit_from)
                 axes.plot(
                     points.keys(),
                     points.values(),
@@ -448,18 +451,13 @@ def picture(results: dict, fit_from: int) -> Figure:
                     marker="s" if projected else "o",
                     markersize=4,
                     linewidth=1.6,
-                    label=f"{layer.name}: n^{exponent:.2f}" + (f", paper O({layer.complexity})" if index == 0 else ""),
+                    label=f"{layer.name}{growth(values[name][index], fit_from, ': n^{}')}"
+                    + (f", paper O({layer.complexity})" if index == 0 else ""),
                 )
-            axes.set_xscale("log", base=2)
+            figures.panel(axes, title, "sequence length n", label)
+            figures.powers(axes, sorted({int(length) for length in values["attention"][index]}))
             axes.set_yscale("log")
-            lengths = sorted({int(length) for length in values["attention"][index]})
-            axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-            axes.set_xlabel("sequence length n")
-            axes.set_ylabel(label)
-            axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
-            axes.grid(which="major", color="#D0D0D0", linewidth=0.7)
+            figures.numbers(axes.yaxis, ",g")
             axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False)
         settings = Settings(**results["settings"])
         figure.suptitle(f"Layers of Table 1: {settings}; exponents fitted to n ≥ {fit_from:,}", fontsize=11)

@@ -1,63 +1,57 @@
 """Results of the rows of Table 3 (section 6.2) beside the paper's: as Markdown, as CSV and as a picture."""
 
 import csv
-import dataclasses
 import io
 import math
 
 from t2t_keras.config import paper
+from t2t_keras.experiments.grid_report import VALID, Result
 from t2t_keras.reporting import figures
 from t2t_keras.system import markdown
 
 NOISE = 0.5  # BLEU. Two trainings that differ in their seed alone differ by up to about this.
 
 
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """A trained row of Table 3.
+def values(result: Result) -> dict:
+    """Returns the figures of a row by the names that they have in files."""
+    scores = result.scores[VALID]
+    return {
+        "row": result.row,
+        "updates": result.updates,
+        "perplexity": scores["perplexity"],
+        "bleu": scores["bleu"],
+        "signature": result.signature,
+        "parameters": result.parameters,
+        "target_tokens_per_second": result.target_tokens_per_second,
+        "flops": result.flops,
+        "seconds": result.seconds,
+    }
 
-    Attributes:
-        row: its name.
-        updates: number of updates.
-        perplexity: per sub-word of the validation set.
-        bleu: sacreBLEU of the validation set.
-        signature: sacreBLEU's signature.
-        parameters: number of parameters.
-        target_tokens_per_second: speed of training, without padding; the median over the run.
-        flops: floating-point operations of the training; NaN if unknown.
-        seconds: time of training, validation and saving.
-        options: options that determine the result, by name.
-    """
 
-    row: str
-    updates: int
-    perplexity: float
-    bleu: float
-    signature: str
-    parameters: int
-    target_tokens_per_second: float
-    flops: float
-    seconds: float
-    options: dict
+def _gain(result: Result, base: Result) -> float:
+    """Returns the BLEU that a row has more than base."""
+    return result.scores[VALID]["bleu"] - base.scores[VALID]["bleu"]
 
-    def __str__(self) -> str:
-        return f"perplexity {self.perplexity:.2f}, BLEU {self.bleu:.2f}, {self.parameters:,} parameters"
+
+def _printed_gain(row: str) -> float:
+    """Returns the BLEU that a row has more than base in the paper."""
+    return paper.TABLE_3[row].bleu - paper.TABLE_3["base"].bleu
 
 
 def _changed(row: str) -> str:
-    """The options in which a row differs from base, at the paper's size."""
+    """Returns the options in which a row differs from base, at the paper's size."""
     options = {"N" if name == "encoder_layers" else name: value for name, value in paper.TABLE_3[row].options.items()}
     options.pop("decoder_layers", None)  # N, too.
     return ", ".join(f"{name}={value}" for name, value in options.items()) or "–"
 
 
 def _known(value: float, form: str) -> str:
-    """Formats a number; an unknown one is empty."""
+    """Formats a number, or returns "" for NaN."""
     return "" if math.isnan(value) else format(value, form)
 
 
 def _table(results: list[Result]) -> list[list[str]]:
-    """The cells of the table, with its header. Differences are to base; they are empty if base is missing."""
+    """Returns the cells of the table, with its header. Differences are to base, and empty if base is missing."""
     base = next((result for result in results if result.row == "base"), None)
     header = [
         "row", "changes at the paper's size", "perplexity", "BLEU", "difference", "paper: perplexity", "BLEU",
@@ -65,13 +59,13 @@ def _table(results: list[Result]) -> list[list[str]]:
     ]  # fmt: skip
     rows = []
     for result in results:
-        printed = paper.TABLE_3[result.row]
-        ours = f"{result.bleu - base.bleu:+.1f}" if base and result is not base else ""
-        theirs = f"{printed.bleu - paper.TABLE_3['base'].bleu:+.1f}" if result.row != "base" else ""
-        if ours and abs(result.bleu - base.bleu) > NOISE:
+        printed, scores = paper.TABLE_3[result.row], result.scores[VALID]
+        ours = f"{_gain(result, base):+.1f}" if base and result is not base else ""
+        theirs = f"{_printed_gain(result.row):+.1f}" if result.row != "base" else ""
+        if ours and abs(_gain(result, base)) > NOISE:
             ours = f"**{ours}**"
         rows.append([
-            result.row, _changed(result.row), f"{result.perplexity:.2f}", f"{result.bleu:.1f}", ours,
+            result.row, _changed(result.row), f"{scores['perplexity']:.2f}", f"{scores['bleu']:.1f}", ours,
             f"{printed.perplexity:.2f}", f"{printed.bleu:.1f}", theirs, f"{result.parameters:,}",
             f"{paper.model(result.row).num_weights:,}", f"{printed.parameters or ''}", f"{result.updates:,}",
             _known(result.target_tokens_per_second, ",.0f"), _known(result.flops, ".3g"),
@@ -92,40 +86,35 @@ def as_markdown(results: list[Result]) -> str:
 
 
 def as_csv(results: list[Result]) -> str:
-    """Returns one line for each row, with the figures of `Result`, the row's options, and the options and figures of
-    the paper.
-    """
-    text = io.StringIO()
-    fields = [field.name for field in dataclasses.fields(Result) if field.name != "options"]
-    options = paper.OPTIONS_OF_ROWS
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        [*fields, *options, *(f"paper_{name}" for name in (*options, "perplexity", "bleu", "parameters_in_millions"))]
-    )
+    """Returns one line for each row: its figures and options, and those of the paper."""
+    lines = []
     for result in results:
-        printed, values = paper.TABLE_3[result.row], paper.table_3(result.row)
-        writer.writerow([
-            *(getattr(result, name) for name in fields), *(result.options[name] for name in options),
-            *(values[name] for name in options), printed.perplexity, printed.bleu, printed.parameters or "",
-        ])  # fmt: skip
+        printed, options = paper.TABLE_3[result.row], paper.table_3(result.row)
+        theirs = {name: options[name] for name in paper.OPTIONS_OF_ROWS}
+        theirs |= {"perplexity": printed.perplexity, "bleu": printed.bleu}
+        theirs |= {"parameters_in_millions": printed.parameters or ""}
+        ours = values(result) | {name: result.changes[name] for name in paper.OPTIONS_OF_ROWS}
+        lines.append(ours | {f"paper_{name}": value for name, value in theirs.items()})
+    text = io.StringIO()
+    writer = csv.DictWriter(text, lines[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
     return text.getvalue()
 
 
-def picture(results: list[Result]) -> bytes:
-    """Draws each row's difference from base in BLEU, ours beside the paper's, as a PNG.
+def picture(results: list[Result]):
+    """Draws each row's difference from base in BLEU, ours beside the paper's.
 
     Args:
         results: base, and at least one other row after it.
     """
     base, *rows = results
     with figures.drawing():
-        figure = figures.new_figure()
-        figure.set_size_inches(9, 1.3 + 0.34 * len(rows))
-        figure.set_layout_engine("constrained")
+        figure = figures.new_figure(9, 1.3 + 0.34 * len(rows), "constrained")
         axes = figure.subplots()
         places = range(len(rows))
-        ours = [result.bleu - base.bleu for result in rows]
-        theirs = [paper.TABLE_3[result.row].bleu - paper.TABLE_3["base"].bleu for result in rows]
+        ours = [_gain(result, base) for result in rows]
+        theirs = [_printed_gain(result.row) for result in rows]
         axes.axvspan(-NOISE, NOISE, color="#EEEEEE", label=f"±{NOISE} BLEU, about the noise of one seed")
         axes.axvline(0, color="#666666", linewidth=0.8)
         axes.barh([place - 0.19 for place in places], ours, height=0.36, color=figures.PALETTE[0], label="ours")
@@ -134,8 +123,7 @@ def picture(results: list[Result]) -> bytes:
         )
         axes.set_yticks(list(places), [f"{result.row}:  {_changed(result.row)}" for result in rows])
         axes.invert_yaxis()
-        axes.set_xlabel(f"BLEU minus that of base (ours: {base.bleu:.1f}, the paper's: {paper.TABLE_3['base'].bleu})")
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.tick_params(left=False)
+        ours, theirs = base.scores[VALID]["bleu"], paper.TABLE_3["base"].bleu
+        figures.rows(axes, f"BLEU minus that of base (ours: {ours:.1f}, the paper's: {theirs})")
         figure.legend(frameon=False, fontsize=9, loc="outside lower center", ncols=3)
-    return figures.encoded(figure, "png", 130)
+    return figure

@@ -21,7 +21,7 @@ from t2t_keras.config import FilterConfig
 from t2t_keras.data import corpora, processes
 from t2t_keras.decoding import process_environment
 from t2t_keras.decoding.trained_model import TrainedModel
-from t2t_keras.filtering.filter_rules import SIDES, Rules, Verdict, normalized
+from t2t_keras.filtering.rules import SIDES, Rules, Verdict, normalized
 from t2t_keras.system import files
 from t2t_keras.system.log import logger
 from t2t_keras.text.lines import is_blank
@@ -157,31 +157,31 @@ def score(chunk: list[corpora.Pair], verdicts: list[Verdict], scores: Callable, 
     Returns:
         The scores of the pairs that are kept.
     """
-    kept = []
+    accepted = []
     if places := left(verdicts):
         texts = zip(*(map(bytes.decode, chunk[index]) for index in places), strict=True)
         for index, value in zip(places, scores(*texts), strict=True):
             if limit == 0 or value <= limit:
-                kept.append(value)
+                accepted.append(value)
             else:  # NaN, too.
                 verdicts[index] = "cross_entropy", value
-    return kept
+    return accepted
 
 
 def _judged(
     pairs: Iterator[corpora.Pair], config: FilterConfig, length_ratio: float, scores: Callable | None, number: int
 ) -> Iterator[Judged]:
     """Yields what is decided about each chunk, with so many processes."""
-    given, seen = collections.deque(), [Seen(), Seen()]
+    waiting, seen = collections.deque(), [Seen(), Seen()]
 
     def remembered():
         for chunk in chunks(pairs):
-            given.append(chunk)
+            waiting.append(chunk)
             yield chunk
 
     with contextlib.closing(processes.ordered(judge, (config, length_ratio), remembered(), number)) as judged:
         for verdicts, hashes in judged:
-            chunk = given.popleft()
+            chunk = waiting.popleft()
             for column, rule in repeated(config):
                 reject_repeated(verdicts, hashes[:, column], rule, seen[column])
             yield chunk, verdicts, score(chunk, verdicts, scores, config.max_cross_entropy) if scores else []
@@ -190,7 +190,7 @@ def _judged(
 def check(config: FilterConfig, output_dir: pathlib.Path) -> None:
     """Checks what can be known before any text is read; see `filter_text` for the errors."""
     if output_dir.exists() or output_dir.is_symlink():
-        raise FileExistsError(f"Expected a new folder as `output_dir`. Received: {output_dir}, which exists.")
+        raise FileExistsError(f"`output_dir` must be a new folder. {output_dir} exists.")
     Rules(config)
 
 
@@ -202,7 +202,7 @@ def load_scores(folders: Sequence[pathlib.Path]) -> Callable:
     """
     models = [TrainedModel.open(folder) for folder in folders]
     process_environment.choose([run.model for model in models for run in model.runs], "float32", int8=False)
-    from t2t_keras.evaluation.dual_cross_entropy import dual_cross_entropy
+    from t2t_keras.evaluation.cross_entropy import dual_cross_entropy
 
     return dual_cross_entropy(*(model.load() for model in models))
 
@@ -284,8 +284,8 @@ def divide(
             "length_ratio": round(length_ratio, 4),
             "carriage_returns": report.carriage_returns,
             "byte_order_marks": report.byte_order_marks,
-            "source": [str(path) for path in corpora.expand(source)],
-            "target": [str(path) for path in corpora.expand(target)],
+            "source": list(dict.fromkeys(map(str, corpora.expand(source)))),  # A file may be read several times.
+            "target": list(dict.fromkeys(map(str, corpora.expand(target)))),
             "options": dataclasses.asdict(config),
         }
         files.write_whole(folder / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
@@ -307,7 +307,7 @@ def _write(
         texts = {name: [new(f"{name}.{side}.txt") for side in SIDES] for name in ("kept", "rejected")}
         reasons, entropies = new("rejected.tsv"), new("kept.cross_entropy.txt") if scored else None
         reasons.write(b"line\trule\tvalue\n")
-        for chunk, verdicts, found in judged:
+        for chunk, verdicts, scores in judged:
             for pair, verdict in zip(chunk, verdicts, strict=True):
                 line += 1
                 for file, text in zip(texts["rejected" if verdict else "kept"], pair, strict=True):
@@ -316,7 +316,7 @@ def _write(
                     rejected[verdict[0]] += 1
                     reasons.write(f"{line}\t{verdict[0]}\t{verdict[1]:.6g}\n".encode())
             if entropies:
-                entropies.write("".join(f"{value:.6g}\n" for value in found).encode())
+                entropies.write("".join(f"{value:.6g}\n" for value in scores).encode())
             progress(len(chunk))
     return line, rejected
 

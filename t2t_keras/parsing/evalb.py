@@ -92,18 +92,18 @@ def _percent(part: int, whole: int) -> float:
 
 def _read(tree: Tree) -> tuple[list[_Bracket], list[Tree]]:
     """Returns the brackets that count, and the preterminals that are not removed."""
-    brackets, kept, starts = [], [], []
+    brackets, words, starts = [], [], []
     for node, entered in walk(tree):
         if node.word:
             if node.label not in DELETED:
-                kept.append(node)
+                words.append(node)
         elif entered:
-            starts.append(len(kept))
+            starts.append(len(words))
         else:
             start, label = starts.pop(), _label(node.label)
-            if start < len(kept) and node.label and label not in DELETED:
-                brackets.append((label, start, len(kept)))
-    return brackets, kept
+            if start < len(words) and node.label and label not in DELETED:
+                brackets.append((label, start, len(words)))
+    return brackets, words
 
 
 def _label(label: str) -> str:
@@ -166,10 +166,10 @@ def score(pairs: Iterable[tuple[Tree, Tree | None]]) -> tuple[Scores, Scores]:
     """
     every, short = Scores(), Scores()
     for gold, parsed in pairs:
-        found = score_sentence(gold, parsed)
-        every += found
+        sentence = score_sentence(gold, parsed)
+        every += sentence
         if sum(bool(node.word) and node.label != TRACE for node, _ in walk(gold)) <= SHORT:
-            short += found
+            short += sentence
     return every, short
 
 

@@ -90,8 +90,8 @@ def to_tree(tokens: list[str], words: list[str]) -> tuple[Tree, bool]:
             well_formed = False
 
     for token in tokens:
-        found = _TOKEN.fullmatch(token)
-        bracket, label = found.groups() if found else ("", "")
+        match = _TOKEN.fullmatch(token)
+        bracket, label = match.groups() if match else ("", "")
         if bracket == "(":
             node = Tree(label)
             stack[-1].children.append(node)
@@ -116,3 +116,22 @@ def to_tree(tokens: list[str], words: list[str]) -> tuple[Tree, bool]:
     while len(stack) > 1:
         close()
     return top, well_formed
+
+
+def right_branching(words: list[str]) -> Tree:
+    """Returns the right-branching tree of a sentence, to compare a parser with: English tends to branch to the right.
+
+    It is (TOP (S w (VP w (VP w … w)) .)): each verb phrase contains the rest of the sentence. A full stop ends the S.
+    """
+    leaves = [Tree(tag_of(word, UNKNOWN_TAG), word=word) for word in words]
+    if not leaves:
+        return Tree(TOP)
+    end = [leaves.pop()] if leaves[-1].label == "." else []
+    sentence = node = Tree("S", leaves[:1])
+    for leaf in leaves[1:-1]:
+        phrase = Tree("VP", [leaf])
+        node.children.append(phrase)
+        node = phrase
+    node.children += leaves[1:][-1:]
+    sentence.children += end
+    return Tree(TOP, [sentence])

@@ -1,5 +1,6 @@
-"""Constituency trees: reading Penn Treebank files, cleaning, writing. No function recurses, so a tree may have any
-depth.
+"""Constituency trees: reading Penn Treebank files, cleaning, writing, drawing.
+
+No function recurses, so a tree may have any depth.
 """
 
 import dataclasses
@@ -145,23 +146,23 @@ def read_file(lines: list[str], name: str, number: int | None = None) -> tuple[l
     Raises:
         ValueError: the file is not valid, and `number` is `None`.
     """
-    found, errors = [], []
+    by_line, errors = [], []
     for line_number, line in enumerate(lines, 1):
         try:
-            found.append(Tree(TOP, list(_read([line], name, line_number))))
+            by_line.append(Tree(TOP, list(_read([line], name, line_number))))
         except ValueError as error:
-            found.append(None)
+            by_line.append(None)
             errors.append(error)
-    of_a_treebank = number is None and any(len(tree.children) > 1 for tree in found if tree)
+    of_a_treebank = number is None and any(len(tree.children) > 1 for tree in by_line if tree)
     if not errors and not of_a_treebank:
-        return found, []
+        return by_line, []
     try:
         trees = list(read_trees(lines, name))
     except ValueError:
         if number is None:
             raise
-        return found, errors
-    return (trees, []) if number in (None, len(trees)) else (found, errors)
+        return by_line, errors
+    return (trees, []) if number in (None, len(trees)) else (by_line, errors)
 
 
 def without_function(label: str) -> str:
@@ -190,3 +191,31 @@ def clean(tree: Tree) -> Tree:
     while len(top.children) == 1 and not top.children[0].word and top.children[0].label in _ROOTS:
         top.children = top.children[0].children
     return top
+
+
+def draw(tree: Tree) -> str:
+    """Draws a tree as text, with the root on top and a line for each constituent, so that any sentence fits a terminal.
+
+    TOP
+    └── S
+        ├── NP
+        │   └── PRP it
+        ├── VP
+        │   └── VBZ works
+        └── . .
+
+    Returns:
+        Lines that end in a line feed. Characters that cannot be printed are drawn as �.
+    """
+    drawn = []
+    waiting = [(tree, "", "")]  # A node, what stands before it, and what stands before its children.
+    while waiting:
+        node, before, below = waiting.pop()
+        text = f"{node.label} {node.word}" if node.word else node.label
+        drawn.append(before + "".join(character if character.isprintable() else "\ufffd" for character in text) + "\n")
+        last = len(node.children) - 1
+        waiting += reversed([
+            (child, below + ("├── " if number < last else "└── "), below + ("│   " if number < last else "    "))
+            for number, child in enumerate(node.children)
+        ])  # fmt: skip
+    return "".join(drawn)

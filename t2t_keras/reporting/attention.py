@@ -6,7 +6,7 @@ Letters: L layers, H heads, T queries, S keys.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +24,7 @@ from t2t_keras.text.subwords import Subwords
 
 KINDS = ("encoder", "decoder", "cross")
 MAX_PIECES = 256  # Of a sentence: weights and pictures grow with the square.
+MAX_ALIGNED = 512  # Of a sentence whose words alone are aligned.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,31 +101,34 @@ class SentenceAttention:
         )
 
 
-@contextlib.contextmanager
-def record_attention(layers: Sequence[MultiHeadAttention]) -> Iterator[list[np.ndarray | None]]:
-    """Records the weights of attention layers when they are called, in eager mode and without a cache.
+def layers_of(model: Transformer) -> dict[str, list[MultiHeadAttention]]:
+    """Returns the attention layers of a model by their kind, in the order in which they are called."""
+    return {
+        "encoder": [layer.self_attention for layer in model.encoder.stack],
+        "decoder": [layer.self_attention for layer in model.decoder],
+        "cross": [layer.cross_attention for layer in model.decoder],
+    }
+
+
+def observing(layers: Sequence[MultiHeadAttention], observe: Callable) -> contextlib.AbstractContextManager:
+    """Returns a context in which attention layers show what they are called with, in eager mode and without a cache.
 
     Only these layers are observed, and only inside the context: other models, training and decoding run the same code
     as before.
 
     Args:
         layers: layers of a model.
-
-    Yields:
-        For each layer, the weights of its latest call, [B, H, T, S] float32; None before the first.
+        observe: called with a layer and its query, memory and mask.
     """
-    found: list[np.ndarray | None] = [None] * len(layers)
 
-    def observed(index: int, layer: MultiHeadAttention):
+    def observed(layer: MultiHeadAttention) -> Callable:
         def call(query, memory=None, attention_mask=None, cache=None, training=False):
-            weights = layer.weights_of(query, memory, attention_mask)
-            found[index] = ops.convert_to_numpy(weights)
+            observe(layer, query, memory, attention_mask)
             return type(layer).call(layer, query, memory, attention_mask, cache, training)
 
         return call
 
-    with replaced_calls([(layer, observed(index, layer)) for index, layer in enumerate(layers)]):
-        yield found
+    return replaced_calls([(layer, observed(layer)) for layer in layers])
 
 
 def check_attention(model) -> None:
@@ -132,9 +136,7 @@ def check_attention(model) -> None:
     another model.
     """
     if not model.aligns or isinstance(model, Ensemble):
-        raise ValueError(
-            f"Expected a model with attention that can be drawn. Received: a model of {type(model).__name__}."
-        )
+        raise ValueError(f"The attention of this model cannot be drawn: {type(model).__name__}.")
 
 
 def attention_of(
@@ -152,12 +154,12 @@ def attention_of(
         ValueError: a sentence is blank or too long; see also `check_attention`.
     """
     check_attention(translator.model)
-    kept = translator.tokenizer.kept(tf.constant([one_line(source)]))
-    ids = _ids(translator.source_tokenizer, "source", source, min(max_pieces, translator.config.max_input), kept)
+    phrases = translator.tokenizer.kept(tf.constant([one_line(source)]))
+    ids = _ids(translator.source_tokenizer, "source", source, min(max_pieces, translator.config.max_input), phrases)
     if target is None:
         predicted = _translated(translator, ids)
     else:
-        predicted = _ids(translator.tokenizer, "target", target, max_pieces, kept)
+        predicted = _ids(translator.tokenizer, "target", target, max_pieces, phrases)
     read, tokenizer = shift_right(tf.constant([predicted], tf.int32)), translator.tokenizer
     with translator.scope():
         weights = (_of_transformer if isinstance(translator.model, Transformer) else _aligned)(
@@ -172,16 +174,15 @@ def attention_of(
 
 
 def _of_transformer(model: Transformer, source, target) -> list[np.ndarray]:
-    """All weights of the encoder, the decoder, and the decoder's attention to the source, [L, H, T, S] each."""
-    layers = [
-        *(layer.self_attention for layer in model.encoder.stack),
-        *(layer.self_attention for layer in model.decoder),
-        *(layer.cross_attention for layer in model.decoder),
-    ]
-    with record_attention(layers) as found:
+    """Returns the weights of each of `KINDS`, [L, H, T, S]."""
+    layers, weights = layers_of(model), {}
+
+    def record(layer: MultiHeadAttention, query, memory, mask) -> None:
+        weights[layer] = ops.convert_to_numpy(layer.weights_of(query, memory, mask))
+
+    with observing(sum(layers.values(), []), record):
         model.decode(target, model.encode(source))
-    first, second = len(model.encoder.stack), len(model.encoder.stack) + len(model.decoder)
-    return [np.concatenate(part) for part in (found[:first], found[first:second], found[second:])]
+    return [np.concatenate([weights[layer] for layer in layers[kind]]) for kind in KINDS]
 
 
 def _aligned(model, source, target) -> list[np.ndarray]:
@@ -191,15 +192,14 @@ def _aligned(model, source, target) -> list[np.ndarray]:
     return [*nothing, ops.convert_to_numpy(model.align(target, model.encode(source)))[None]]
 
 
-def _ids(tokenizer: Subwords, name: str, text: str, longest: int, kept) -> list[int]:
+def _ids(tokenizer: Subwords, name: str, text: str, longest: int, phrases) -> list[int]:
     """The sub-words of a sentence with the end token."""
     if is_blank(text):
-        raise ValueError(f"Expected a {name} sentence. Received a blank one.")
-    ids, cut = tokenizer.cut(tf.constant([one_line(text)]), longest, kept)
+        raise ValueError(f"The {name} sentence is blank.")
+    ids, cut = tokenizer.cut(tf.constant([one_line(text)]), longest, phrases)
     if cut[0]:
         raise ValueError(
-            f"Expected a {name} of at most {longest:,} sub-words, with the end token. Received a longer one: "
-            f"{text[:60]!r}… Shorten it."
+            f"The {name} has more than {longest:,} sub-words, with the end token: {text[:60]!r}… Shorten it."
         )
     return ids[0].numpy().tolist()
 
@@ -232,3 +232,43 @@ def _tokens(tokenizer: Subwords, ids: list[int]) -> Tokens:
         ),
         tuple(map(len, words)),
     )
+
+
+def word_alignment(translator: Translator, source: str, target: str) -> np.ndarray | None:
+    """Aligns a given translation with its source.
+
+    Args:
+        translator: a model and its sub-words.
+        source: a sentence.
+        target: its translation.
+
+    Returns:
+        [T, S] float32, the attention of each word of the target to each word of the source, where spaces separate
+        words: the sum over the sub-words of the source's word, the mean over those of the target's word, see
+        `EncoderDecoder.align`. Rows sum to 1 less the attention to the end token and, in a multilingual model, to that
+        of the language. `None` if the architecture does not align, a side is blank or too long, or the sub-words have
+        other words than the text, as after a normalization.
+    """
+    if not translator.model.aligns:
+        return None
+    tokenizers, texts = (translator.source_tokenizer, translator.tokenizer), (source, target)
+    phrases = translator.tokenizer.kept(tf.constant([source]))
+    ids = [side.cut(tf.constant([text]), MAX_ALIGNED, phrases)[0] for side, text in zip(tokenizers, texts, strict=True)]
+    # Without the sub-words of the language and of the end.
+    inner = [slice(int(bool(side.languages)), -1) for side in tokenizers]
+    words = [_words(side, row[0, of_text]) for side, row, of_text in zip(tokenizers, ids, inner, strict=True)]
+    counts = [len(list(filter(None, text.split(" ")))) for text in texts]
+    if not all(counts) or [row.max(initial=-1) + 1 for row in words] != counts:
+        return None
+    with translator.scope():
+        memory = translator.encode(translator.sources(ids[0]))
+        weights = np.array(translator.model.align(shift_right(ids[1].to_tensor()), memory))[0, inner[1], inner[0]]
+    of_source, of_target = (np.eye(count, dtype="float32")[row] for count, row in zip(counts, words, strict=True))
+    return (of_target / of_target.sum(axis=0)).T @ weights @ of_source
+
+
+def _words(tokenizer: Subwords, ids) -> np.ndarray:
+    """Returns the number of the word that each sub-word belongs to, from 0. [T] int32 → [T] int."""
+    spelled = [tokenizer.spelling[index] for index in ids.numpy()]
+    # A space begins the word after it.
+    return np.array([b"".join(spelled[: index + 1]).lstrip(b" ").count(b" ") for index in range(len(spelled))], int)

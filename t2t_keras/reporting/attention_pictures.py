@@ -31,11 +31,7 @@ _CELL, _CELL_FONT_SIZE = 0.22, 9
 def _chosen(
     attention: SentenceAttention, kind: str, layer: int, heads: Sequence[int] | None
 ) -> tuple[np.ndarray, int, list[int]]:
-    """The weights of some heads of a layer [heads, T, S], the layer's index, and the heads' indices.
-
-    Raises:
-        ValueError: there is no such kind, layer or head.
-    """
+    """The weights of some heads of a layer [heads, T, S], the layer's index, and the heads' indices."""
     weights = attention.weights(kind)
     layers, number = weights.shape[:2]
     if not -layers <= layer < layers:
@@ -130,11 +126,11 @@ def line_picture(
                 if query is None
                 else np.where(np.arange(len(queries))[:, None] == query, weights[place], 0)
             )
-            found = np.argwhere(drawn >= _FAINTEST)
-            found = found[np.argsort(drawn[tuple(found.T)])]  # The darkest on top.
+            visible = np.argwhere(drawn >= _FAINTEST)
+            visible = visible[np.argsort(drawn[tuple(visible.T)])]  # The darkest on top.
             shift = (place - (len(heads) - 1) / 2) * min(0.03, 0.7 * _ROW / len(heads))
-            ends = [[(from_x, y_of[t] + shift), (to_x, y_of[s] + shift)] for t, s in found]
-            colors = [to_rgba(color, min(1.0, float(drawn[t, s]))) for t, s in found]
+            ends = [[(from_x, y_of[t] + shift), (to_x, y_of[s] + shift)] for t, s in visible]
+            colors = [to_rgba(color, min(1.0, float(drawn[t, s]))) for t, s in visible]
             axes.add_collection(
                 LineCollection(ends, colors=colors, linewidths=1.8, linestyles=(0, (4, 2)) if dashes else "solid")
             )
@@ -155,13 +151,13 @@ def _looks(heads: Sequence[int]) -> tuple[list[str], list[bool]]:
 
 def _legend(figure, heads: Sequence[int], style: dict) -> list[tuple[int, float, float]]:
     """Where each head's name stands: the row, and where it starts and ends in inches."""
-    found, row, x = [], 0, 0.0
+    places, row, x = [], 0, 0.0
     for width in figures.widths(figure, [f"head {head + 1}" for head in heads], style):
         if x and x + width > 5:
             row, x = row + 1, 0.0
-        found.append((row, x, x + 0.29 + width))
+        places.append((row, x, x + 0.29 + width))
         x += 0.29 + width + 0.25
-    return found
+    return places
 
 
 def _grid(number: int, aspect: float) -> tuple[int, int]:

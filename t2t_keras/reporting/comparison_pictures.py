@@ -18,9 +18,7 @@ def bleu_by_length(comparison: dict):
     lines = [(figures.label(baseline["name"]), [group["baseline_bleu"] for group in groups])]
     lines += [(figures.label(system["name"]), [group["bleu"] for group in system["lengths"]]) for system in others]
     with figures.drawing():
-        figure = figures.new_figure()
-        figure.set_size_inches(6.4, 3.6)
-        figure.set_layout_engine("constrained")
+        figure = figures.new_figure(6.4, 3.6, "constrained")
         axes = figure.subplots()
         for index, (_, bleus) in enumerate(lines):
             color = figures.PALETTE[index % len(figures.PALETTE)]

@@ -110,8 +110,8 @@ def _limit(runs: Iterable[Scalars]) -> float:
     return 1.05 * max(tops, default=0)
 
 
-def _draw_panel(axes, panel: _Panel, runs: dict[str, Scalars]) -> None:
-    from matplotlib.ticker import AutoMinorLocator, FuncFormatter, LogLocator, NullFormatter
+def _draw_panel(axes, panel: _Panel, unit: str, runs: dict[str, Scalars]) -> None:
+    from matplotlib.ticker import AutoMinorLocator, LogLocator, NullFormatter
 
     for curve, (number, scalars) in itertools.product(panel.curves, enumerate(runs.values())):
         points = {step: value for step, value in scalars.get(curve.tag, {}).items() if math.isfinite(value)}
@@ -129,12 +129,11 @@ def _draw_panel(axes, panel: _Panel, runs: dict[str, Scalars]) -> None:
             markersize=3,
             label=curve.label if len(runs) == 1 else None,
         )
-    axes.set_title(panel.title, loc="left", fontsize=11, fontweight="bold")
-    axes.set_xlabel("update")
+    figures.panel(axes, panel.title, "update", unit)
     if panel.log:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        figures.numbers(axes.yaxis, ",g")
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         if panel is _LOSS and (limit := _limit(runs.values())):
@@ -143,14 +142,13 @@ def _draw_panel(axes, panel: _Panel, runs: dict[str, Scalars]) -> None:
             axes.set_ylim(bottom=0)
         axes.yaxis.set_minor_locator(AutoMinorLocator())
         if panel is _SPEED:
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+            figures.numbers(axes.yaxis, ",.0f")
         elif panel is _LEARNING_RATE:
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            figures.numbers(axes.yaxis, "g")
     axes.set_xlim(0, 1.02 * max(step for scalars in runs.values() for points in scalars.values() for step in points))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    figures.numbers(axes.xaxis, ",.0f")
     axes.xaxis.set_minor_locator(AutoMinorLocator())
     axes.xaxis.get_major_locator().set_params(integer=True, nbins=6)
-    axes.grid(which="major", color="#D0D0D0", linewidth=0.7)
     axes.grid(which="minor", color="#ECECEC", linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
     if not axes.lines:
@@ -208,17 +206,14 @@ def figure(runs: dict[str, Scalars]):
     columns = max(1, min(3, len(runs), 100 // (10 + max(map(len, runs)))))
     rows = 0 if len(runs) == 1 else -(-len(runs) // columns)
     with figures.drawing():
-        drawn = figures.new_figure()
-        drawn.set_size_inches(8, 5.8 + 0.22 * rows)
+        drawn = figures.new_figure(8, 5.8 + 0.22 * rows, "constrained")
         drawn.set_dpi(_DPI)
-        drawn.set_layout_engine("constrained")
         drawn.suptitle(_title(runs), fontsize=12)
         quality = _quality(runs)
         of_translation = quality in (_BLEU, _PERPLEXITY)  # The targets of other tasks are masked words, or texts.
         units = {} if of_translation else {_LOSS: "nats", _SPEED: "targets per second"}
         for axes, panel in zip(drawn.subplots(2, 2).flat, (_LOSS, quality, _LEARNING_RATE, _SPEED), strict=True):
-            _draw_panel(axes, panel, runs)
-            axes.set_ylabel(units.get(panel, panel.unit))
+            _draw_panel(axes, panel, units.get(panel, panel.unit), runs)
         if rows:
             from matplotlib.lines import Line2D
 
@@ -273,8 +268,8 @@ def compare(model_dirs: list[pathlib.Path], output: pathlib.Path) -> None:
         OSError: the picture could not be written.
     """
     if output.suffix != ".png":
-        raise ValueError(f"Expected the name of a picture that ends in .png. Received: output={output}.")
+        raise ValueError(f"`output` must end in .png. Received: output={output}.")
     if not output.resolve().parent.is_dir():
-        raise FileNotFoundError(f"Expected the name of a picture in a folder that exists. Received: output={output}.")
+        raise FileNotFoundError(f"`output` must lie in a folder that exists. Received: output={output}.")
     folders = list(dict.fromkeys(folder.resolve() for folder in model_dirs))
     write_whole(output, picture(dict(zip(distinct_names(folders), map(read, folders), strict=True))))

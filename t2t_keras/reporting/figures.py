@@ -61,15 +61,60 @@ def drawing() -> Iterator[None]:
             font_log.setLevel(level)
 
 
-def new_figure():
-    """An empty figure that no window shows. Its size is set when its contents are known."""
+def new_figure(width: float = 6.4, height: float = 4.8, layout: str | None = None):
+    """Returns an empty figure that no window shows.
+
+    Args:
+        width, height: in inches; both may be set later, when the contents are known.
+        layout: matplotlib's layout engine, such as "constrained".
+    """
     # Not pyplot: it would choose a backend and keep the figure.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(facecolor="white")
+    figure = Figure((width, height), facecolor="white", layout=layout)
     FigureCanvasAgg(figure)
     return figure
+
+
+def panel(axes, title: str = "", x: str = "", y: str = "", *, size: float = 11, grid: bool = True) -> None:
+    """Gives axes a bold title at the left, the names of both sides, and lines at the ticks.
+
+    Args:
+        axes: of matplotlib.
+        title: what the panel shows.
+        x, y: the names of its sides.
+        size: of the title, in points.
+        grid: whether to draw the lines.
+    """
+    axes.set_title(title, loc="left", fontsize=size, fontweight="bold")
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    if grid:
+        axes.grid(which="major", color="#D0D0D0", linewidth=0.7)
+
+
+def rows(axes, x: str) -> None:
+    """Gives axes the looks of a list with a row for each place on the left: no frame but the side below, named `x`."""
+    axes.set_xlabel(x)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(left=False)
+
+
+def numbers(axis, form: str) -> None:
+    """Writes the numbers at the ticks of an axis in a format, such as ",.0f"."""
+    from matplotlib.ticker import FuncFormatter
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: format(value, form)))
+
+
+def powers(axes, ticks: Iterable[int]) -> None:
+    """Makes the lower side logarithmic, with these ticks, which are powers of two, and no others."""
+    from matplotlib.ticker import NullLocator
+
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def text_style(labels: Iterable[str], size: float) -> dict:
@@ -94,10 +139,10 @@ def _fonts(characters: frozenset[str]) -> tuple[str, ...]:
         entries = {font.name: font.fname for font in fonts if font.style == "normal" and font.weight == 400}
         known = (name for name in entries if not name.startswith("Last Resort"))  # Which has a box for every character.
         for name in sorted(known, key=lambda name: (not name.startswith("Noto Sans"), "Mono" in name, name)):
-            found = missing & _characters_of(entries[name])
-            if found:
+            characters_of_font = missing & _characters_of(entries[name])
+            if characters_of_font:
                 chosen.append(name)
-                missing -= found
+                missing -= characters_of_font
             if not missing:
                 break
     if missing:
@@ -122,12 +167,12 @@ def _characters_of(path: str) -> frozenset[int]:
 
 def widths(figure, labels: Iterable[str], style: dict) -> list[float]:
     """How wide each text is, in inches."""
-    renderer, found = figure.canvas.get_renderer(), []
+    renderer, inches = figure.canvas.get_renderer(), []
     for text in labels:
         drawn = figure.text(0, 0, text, **style)
-        found.append(drawn.get_window_extent(renderer).width / figure.dpi)
+        inches.append(drawn.get_window_extent(renderer).width / figure.dpi)
         drawn.remove()
-    return found
+    return inches
 
 
 def format_of(path: pathlib.Path) -> str:

@@ -1,8 +1,13 @@
-"""What each curve in TensorBoard shows, and which curves its CUSTOM SCALARS tab puts on one chart."""
+"""What each curve in TensorBoard shows, which curves its CUSTOM SCALARS tab puts on one chart, and the distributions of
+weights and gradient norms.
+"""
 
+import collections
+import math
 import resource
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
 from tensorboard.plugins.custom_scalar import layout_pb2, summary
 
@@ -97,3 +102,29 @@ def peak_memory() -> dict[str, float]:
             max(tf.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus) / 2**30
         )
     return peaks
+
+
+def layer_metrics(model, gradient_norms) -> dict:
+    """Returns what `TensorBoardWriter.write` shows of the layers of a model after an update.
+
+    Args:
+        model: built.
+        gradient_norms: [weights] float32, of the gradient of each trainable weight. None or not finite if the update
+            was skipped.
+
+    Returns:
+        The values of each weight as "weights/…" and all gradient norms as "weights_gradient_norms", as arrays, which
+        become histograms; the gradient norm of each layer as a number.
+    """
+    weights = {weight.path.removeprefix(f"{model.name}/"): weight for weight in model.trainable_variables}
+    values = {f"weights/{path}": weight.numpy() for path, weight in weights.items()}
+    if gradient_norms is None or not np.isfinite(gradient_norms := np.asarray(gradient_norms)).all():
+        return values
+    squares = collections.Counter()
+    for path, norm in zip(weights, gradient_norms, strict=True):
+        squares[path.partition("/")[0]] += float(norm) ** 2
+    return (
+        values
+        | {"weights_gradient_norms": gradient_norms}
+        | {GRADIENT_NORM + layer: math.sqrt(sum_) for layer, sum_ in squares.items()}
+    )

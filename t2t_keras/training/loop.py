@@ -26,7 +26,7 @@ import tensorflow as tf
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
 from t2t_keras.model.protocols import SequenceModel
-from t2t_keras.reporting import histograms, scalars
+from t2t_keras.reporting import scalars
 from t2t_keras.reporting.console import ProgressBar
 from t2t_keras.reporting.profiler import Profiler
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
@@ -465,7 +465,7 @@ class Trainer:
             }
             self.progress_bar.log(self.state.step, shown)
         if self.chief and self.config.histogram_steps and self._is_every(self.config.histogram_steps):
-            self.tensorboard.write(self.state.step, histograms.metrics(self.model, norms))
+            self.tensorboard.write(self.state.step, scalars.layer_metrics(self.model, norms))
         self.progress_bar.update()
 
     def _estimated_cost(self) -> dict:
