@@ -329,13 +329,13 @@ def run_program(program: str, *arguments: str, **options) -> subprocess.Popen:
 
 @pytest.mark.medium
 def test_help_shows_the_options_of_the_chosen_architecture_alone():
-    shown, _ = run_program("train", "--architecture=gru", "--help").communicate()
+    shown, _ = run_program("train", "--architecture=gru", "--helpfull").communicate()
     assert (
         "--depth: Number of decoder cells." in shown
         and "--d_model: Width of embeddings" in shown
         and "--num_heads" not in shown
     )
-    other, _ = run_program("train", "--help").communicate()
+    other, _ = run_program("train", "--helpfull").communicate()
     assert "--num_heads" in other and "--depth" not in other
 
 
@@ -400,7 +400,7 @@ def with_plugin(tmp_path: pathlib.Path, code: str) -> dict:
 
 
 def train_help(environment: dict, *arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "tools/train.py"), *arguments, "--help"]
+    command = [sys.executable, str(ROOT / "tools/train.py"), *arguments, "--helpfull"]
     return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment)
 
 

@@ -151,7 +151,7 @@ def test_a_classifier_without_labels_is_refused():
 
 @pytest.mark.parametrize("labels", ["yes", "yes,yes", "yes,,no", ","])
 def test_labels_are_different_names(labels):
-    with pytest.raises(ValueError, match="Expected two different names or more. Received: labels="):
+    with pytest.raises(ValueError, match="`labels` must be two different names or more. Received: labels="):
         ClassifierConfig(labels=labels)
 
 

@@ -703,7 +703,7 @@ def test_the_program_prints_samples_by_the_seeds_of_their_lines(servers, scheme)
             b"--n_best, --prefix: options of the search do not apply to --sample.",
         ),
         (["--seed=2"], b"--seed without --sample would have no effect."),
-        (["--sample", "--temperature=0"], b"Expected 0.01 to 100. Received: --temperature=0.0."),
+        (["--sample", "--temperature=0"], b"--temperature=0: 0.0 is not a number in the range [0.01, 100.0]."),
     ],
 )
 def test_options_of_samples_that_cannot_be_are_refused_by_the_program(flags, named):

@@ -103,7 +103,7 @@ def test_every_flag_that_a_page_names_is_one():
     ]:
         known |= set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', text_of(program)))
     known |= set(re.findall(r'add_argument\("--(\w+)"', text_of(ROOT / "tests/mutation.py")))
-    known |= {"help", "flagfile", "logdir", run_options.ARCHITECTURE}
+    known |= {"help", "helpfull", "flagfile", "logdir", run_options.ARCHITECTURE}
     of_others = re.compile(r'--beam_options="[^"]*"|python -m apache_beam.*|serving/serve.sh .*|ghz .*|sacrebleu -t .*')
     for page in PAGES:
         assert set(re.findall(r"--(\w+)", of_others.sub("", text_of(page)))) <= known, page

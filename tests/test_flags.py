@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -65,7 +66,9 @@ def test_every_option_is_a_flag_with_the_default_and_the_help_of_its_field():
     assert nothing_given["read"] == [dataclasses.asdict(group()) for group in GROUPS]
     assert nothing_given["given"] == [{}, {}, {}, {}]
     for field in FIELDS:
-        assert nothing_given["help"][field.name] == field.metadata["help"]
+        choices = field.metadata["choices"]
+        prefix = f"<{'|'.join(choices)}>: " if choices else ""
+        assert nothing_given["help"][field.name] == prefix + field.metadata["help"]
         assert field.metadata["help"].endswith(".")
 
 
@@ -248,7 +251,7 @@ def test_a_flagfile_and_the_command_line_are_one_and_the_later_wins(tmp_path):
         ("--beam_size=1.5", "beam_size=1.5"),
         ("--deterministic=perhaps", "deterministic"),
         ("--d_model=3", "--d_model must be even"),
-        ("--alpha=-5", "at least 0 and at most 10. Received: --alpha=-5.0"),
+        ("--alpha=-5", "--alpha=-5: -5.0 is not a number in the range [0, 10]. See"),
         ("--alpha=nan", "alpha=nan"),
         ("--dropout=nan", "dropout=nan"),
         ("--learning_rate_factor=nan", "learning_rate_factor=nan"),
@@ -504,3 +507,73 @@ def test_before_several_runs_each_folder_is_checked_and_text_that_they_share_is_
         "text": [("one", sides), ("two", sides)],
         "embeddings": ["vectors"],
     }
+
+
+def test_short_help_shows_at_most_16_flags_and_full_help_every_option_once_under_its_heading():
+    short, full = (program(flag) for flag in ("--help", "--helpfull"))
+    assert (short.returncode, full.returncode, short.stderr, full.stderr) == (0, 0, "", "")
+    assert 10 <= len(re.findall(r"^  --", short.stdout, re.MULTILINE)) <= 16
+    shown, heading = {}, ""
+    for line in full.stdout.splitlines():
+        if line.endswith(":") and not line.startswith(" "):
+            heading = line[:-1]
+        elif flag := re.match(r"  --(?:\[no\])?(\w+): ", line):
+            assert flag[1] not in shown
+            shown[flag[1]] = heading
+    assert {field.name: field.metadata["group"] for field in FIELDS}.items() <= shown.items()
+    assert {field.metadata["group"] for field in FIELDS} <= {*config.GROUPS}
+    assert "absl" not in full.stdout and "pdb" not in full.stdout
+    assert all(len(line) <= 80 for line in full.stdout.splitlines())
+
+
+def test_the_table_of_options_has_the_order_of_the_groups():
+    rows = [line.split("|")[1].strip() for line in run_options.Options().table().splitlines()[2:]]
+    groups = {field.name: field.metadata["group"] for field in FIELDS}
+    order = [config.GROUPS.index(groups[row]) for row in rows if row in groups]
+    assert order == sorted(order) and {*groups} <= {*rows}
+
+
+@dataclasses.dataclass(frozen=True)
+class ToyConfig(config.TrainConfig):
+    """Options with new ones, which stand in no list."""
+
+    share: float = config.option(0.5, "A share.", minimum=0, below=1, fixed=True)
+    colour: str = config.option("red", "A colour.", choices=("red", "green"))
+    file: str = config.option("", "A file.", path="file", affects="nothing")
+
+
+def test_an_option_with_its_facts_has_its_checks_and_stands_in_every_list(tmp_path):
+    for wrong, expected in (
+        ({"share": 1.0}, "Expected at least 0 and less than 1. Received: share=1.0."),
+        ({"share": -0.1}, "Expected at least 0 and less than 1. Received: share=-0.1."),
+        ({"colour": "blue"}, "Expected one of red, green. Received: colour='blue'."),
+    ):
+        with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+            ToyConfig(**wrong)
+    assert config.options_with(ToyConfig, "path", "file") == ("embeddings", "file")
+    assert "file" in config.options_with(ToyConfig, "affects", "nothing")
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints/step-000000003.json").write_text("{}")
+    before, colour, share = (
+        run_options.Options(train=ToyConfig(**changed)) for changed in ({}, {"colour": "green"}, {"share": 0.1})
+    )
+    assert run_start.changes(tmp_path, before, colour) == "`colour` red → green"
+    with pytest.raises(ValueError, match=r"share=0\.1 \(the run: 0\.5\)"):
+        run_start.changes(tmp_path, before, share)
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [("--share=-1", "-1.0 is not a non-negative number"), ("--colour=blue", "should be one of <red|green>")],
+)
+def test_flags_have_the_bounds_and_choices_of_their_options(argument, expected):
+    main = f"""toy = dataclasses.make_dataclass("Toy", [
+        ("share", float, config.option(0.5, "A share.", minimum=0, below=1)),
+        ("colour", str, config.option("red", "A colour.", choices=("red", "green")))])
+    options.define(toy)
+    try:
+        flags.FLAGS(["program", {argument!r}])
+    except flags.Error as error:
+        raise ValueError(str(error)) from error"""
+    result = program(main="from t2t_keras import config\n    " + main)
+    assert result.returncode == 1 and argument[2:] in result.stderr and expected in result.stderr

@@ -129,7 +129,9 @@ def test_its_last_line_has_the_scores_of_all_and_of_short_sentences(tmp_path):
     assert f"python {ROOT}/tools/translate.py --model_dir={tmp_path}" in result.stderr
 
 
-@pytest.mark.parametrize(("checkout", "expected"), [(True, "{root}/runs/quickstart"), (False, "'runs/quickstart'")])
+@pytest.mark.parametrize(
+    ("checkout", "expected"), [(True, "{root}/runs/quickstart"), (False, "default:runs/quickstart")]
+)
 def test_its_default_folder_is_in_the_checkout_or_where_a_person_works(tmp_path, checkout, expected):
     """Story: installed, it would have written into site-packages."""
     (tmp_path / "programs").mkdir()

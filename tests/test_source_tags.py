@@ -85,7 +85,7 @@ def test_the_lines_of_a_dataset_have_the_tag():
 def test_the_number_of_tags_is_that_of_the_files_of_both_splits(names, split):
     names[f"{split}_source"] = names[f"{split}_source"].split(",")[0]
     expected = (
-        f"^Expected one tag for all, or one for each file of `{split}_source`. Received: source_tag='<a>,<b>', "
+        f"^`source_tag` must be one tag, or one for each file of `{split}_source`. Received: source_tag='<a>,<b>', "
         f"{split}_source="
     )
     with pytest.raises(ValueError, match=expected):

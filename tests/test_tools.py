@@ -1323,7 +1323,7 @@ def test_files_of_unequal_length_are_reported_in_a_line(trained, text):
     ("flag", "named"),
     [
         ("--model_dir={}", "config.json"),
-        ("--alpha=-5", "alpha=-5.0"),
+        ("--alpha=-5", "--alpha=-5: -5.0 is not a number in the range [0, 10]"),
         ("--beam_size=0", "beam_size=0"),
         ("--checkpoint=newest", "average|best"),
     ],
@@ -1383,10 +1383,10 @@ def test_a_wrong_option_is_reported_in_one_line_and_at_once(tmp_path, name, flag
             ["--draws=5", "--seed=2"],
             "--draws, --seed without --sample would have no effect.",
         ),
-        (["--sample", "--top_p=0"], "Expected a probability in (0, 1]. Received: --top_p=0.0."),
+        (["--sample", "--top_p=0"], "Expected more than 0 and at most 1. Received: --top_p=0.0."),
         (
             ["--diverse_groups=4"],
-            "Expected a number of groups that divides --beam_size. Received: --diverse_groups=4, --beam_size=2.",
+            "--diverse_groups must divide --beam_size. Received: --diverse_groups=4, --beam_size=2.",
         ),
         (["--diverse_groups=2", "--beam_size=3"], "Received: --diverse_groups=2, --beam_size=3."),
         (["--input=gone"], "gone cannot be read: No such file or directory"),
@@ -1437,11 +1437,11 @@ def test_an_unknown_tokenisation_is_refused_before_anything_is_translated():
 def test_help_shows_the_program_and_every_option_with_its_default(name):
     result = tool(name, "--help")
     shown = result.stdout.decode()
-    assert result.returncode == 1  # As of absl.
+    assert result.returncode == 0
     docstring = (ROOT / "tools" / f"{name}.py").read_text(encoding="utf-8").split('"""')[1].strip()
     assert docstring.splitlines()[0] in shown and f"python tools/{name}.py" in shown
     expected = {
-        "train": ["--train_steps", "--d_model", "--model_dir", "100000"],
+        "train": ["--train_steps", "--d_model", "--model_dir", "100000", "--helpfull shows all flags"],
         "prepare": ["--data_dir", "--vocab_size", "37000"],
         "data_service": ["--port", "--host", "localhost", "--dispatcher"],
         "compare": ["--reference", "--source", "--bootstrap_samples", "10000"],
@@ -1452,11 +1452,8 @@ def test_help_shows_the_program_and_every_option_with_its_default(name):
 
 def test_help_shows_no_default_of_the_search_where_it_is_that_of_the_run():
     shown = " ".join(tool("translate", "--help").stdout.decode().split())
-    assert (
-        "--beam_size: Beam size; 1 is greedy search (section 6.1). By default that of the run. (an integer) "
-        "--checkpoint"
-    ) in shown
-    assert "--search_cores: " in shown and "In an export 0 is 1. By default that of the run. (an integer) --" in shown
+    assert ("--beam_size: Beam size; 1 is greedy search (section 6.1). By default that of the run. --alpha") in shown
+    assert "--search_cores: " in shown and "In an export 0 is 1. By default that of the run. Choosing" in shown
 
 
 def test_documents_are_refused_on_beam_before_anything_is_written(tmp_path):

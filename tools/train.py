@@ -2,9 +2,9 @@
 
 python tools/train.py --train_source=a.en --train_target=a.de --valid_source=v.en --valid_target=v.de --model_dir=runs/x
 python tools/train.py --flagfile=wmt14_en_de_base --model_dir=runs/base
-python tools/train.py --model=table3/A16 --dataset=builtin --vocab_size=800 --model_dir=runs/a16 # A row of Table 3.
-python tools/train.py --architecture=rnn --dataset=builtin --vocab_size=800 --model_dir=runs/rnn # A recurrent
-translator. python tools/train.py --model_dir=runs/base # Resumes a run with its own options.
+python tools/train.py --model=table3/A16 --dataset=builtin --vocab_size=800 --model_dir=runs/a16  # A row of Table 3.
+python tools/train.py --architecture=rnn --dataset=builtin --vocab_size=800 --model_dir=runs/rnn
+python tools/train.py --model_dir=runs/base  # Resumes a run with its own options.
 """
 
 from t2t_keras.cli import flags as options

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from t2t_keras.cli import flagfiles, messages
+from t2t_keras.cli import flagfiles, help, messages
 from t2t_keras.config import (
     CHECKPOINTS,
     ENSEMBLE_MEANS,
@@ -20,9 +20,12 @@ from t2t_keras.config import (
     TRANSLATING_DTYPES,
     DecodeConfig,
     SampleConfig,
+    TrainConfig,
     is_checkpoint,
     paper,
 )
+from t2t_keras.config.options import MODEL
+from t2t_keras.config.search import SAMPLING
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.runs import registry, run_options
 from t2t_keras.runs.saved_run import SavedRun
@@ -35,20 +38,31 @@ OF_TRAINED_MODEL = (
 )
 OF_CHOICE = ("mbr", "rerank_with", "rerank_weight", "rerank_direction")  # Flags of `define_choice`.
 
+TABLE_3 = "Rows of Table 3"  # Heading of the flags of `define_table_3`.
+CHOICE = "Choosing among translations"  # Heading of the flags of `define_choice`.
 _DIVISORS = ("divide_widths", "divide_layers")  # Flags.
 
 
 def define(*groups) -> None:
-    """Defines a flag for each field of the given dataclasses."""
-    define_flag = {
-        bool: flags.DEFINE_boolean,
-        int: flags.DEFINE_integer,
-        float: flags.DEFINE_float,
-        str: flags.DEFINE_string,
-    }
-    for group in groups:
-        for field in dataclasses.fields(group):
-            define_flag[field.type](field.name, field.default, field.metadata["help"])
+    """Defines a flag for each field of the given dataclasses.
+
+    `--help` shows all of them, or the first ones of a program that trains.
+    """
+    for field in itertools.chain.from_iterable(dataclasses.fields(group) for group in groups):
+        name, facts = field.name, field.metadata
+        if field.type is bool:
+            flags.DEFINE_boolean(name, field.default, facts["help"])
+        elif field.type is str and facts.get("choices"):
+            flags.DEFINE_enum(name, field.default, facts["choices"], facts["help"])
+        elif field.type is str:
+            flags.DEFINE_string(name, field.default, facts["help"])
+        else:
+            define_number = flags.DEFINE_integer if field.type is int else flags.DEFINE_float
+            bounds = {"lower_bound": facts.get("minimum"), "upper_bound": facts.get("maximum")}
+            define_number(name, field.default, facts["help"], **bounds)
+        help.place(name, facts.get("group", MODEL))
+        if TrainConfig in groups and not facts.get("first"):
+            help.leave_out(name)
 
 
 def define_run(architecture: str = run_options.TRANSFORMER) -> None:
@@ -60,7 +74,8 @@ def define_run(architecture: str = run_options.TRANSFORMER) -> None:
         "bert and classifier, of t2t-pretrain and t2t-classify; or one that an installed package registers. A run "
         "keeps its own."
     )
-    flags.DEFINE_string(run_options.ARCHITECTURE, architecture, text)
+    with help.under(MODEL):
+        flags.DEFINE_string(run_options.ARCHITECTURE, architecture, text)
     define(*run_options.groups_of(chosen_architecture()).values())
     for name, value in dataclasses.asdict(run_options.Options.default(chosen_architecture()).train).items():
         flags.FLAGS.set_default(name, value)
@@ -128,19 +143,23 @@ def define_trained_model(required: bool = True) -> None:
         "together."
     )
     flags.DEFINE_string("model_dir", None, text, required=required)
-    flags.DEFINE_list("ensemble_weights", [], "Weights of several runs in their mean; empty: the same for each.")
-    flags.DEFINE_enum(
-        "ensemble_mean", ENSEMBLE_MEANS[0], ENSEMBLE_MEANS, "Average the probabilities of several runs, or their logs."
-    )
-    define_checkpoint()
-    text = "Type of weights and arithmetic; bfloat16 is faster if the processor supports it."
-    flags.DEFINE_enum("dtype", TRANSLATING_DTYPES[0], TRANSLATING_DTYPES, text)
-    flags.DEFINE_boolean(
-        "int8", False, "Keep matrices in 8 bits per weight: an export is several times smaller, and slower."
-    )
-    for side in ("source", "target"):
-        text = f"Code of the {side} language, such as eng_Latn, of a multilingual model; empty for the run's."
-        flags.DEFINE_string(f"{side}_language", "", text)
+    with help.under(MODEL):
+        flags.DEFINE_list("ensemble_weights", [], "Weights of several runs in their mean; empty: the same for each.")
+        flags.DEFINE_enum(
+            "ensemble_mean",
+            ENSEMBLE_MEANS[0],
+            ENSEMBLE_MEANS,
+            "Average the probabilities of several runs, or their logs.",
+        )
+        define_checkpoint()
+        text = "Type of weights and arithmetic; bfloat16 is faster if the processor supports it."
+        flags.DEFINE_enum("dtype", TRANSLATING_DTYPES[0], TRANSLATING_DTYPES, text)
+        flags.DEFINE_boolean(
+            "int8", False, "Keep matrices in 8 bits per weight: an export is several times smaller, and slower."
+        )
+        for side in ("source", "target"):
+            text = f"Code of the {side} language, such as eng_Latn, of a multilingual model; empty for the run's."
+            flags.DEFINE_string(f"{side}_language", "", text)
     define(DecodeConfig)
     for field in dataclasses.fields(DecodeConfig):
         flags.FLAGS[field.name].help += " By default that of the run."
@@ -195,27 +214,28 @@ def translating_model() -> TrainedModel | SavedExport:
 
 def define_choice() -> None:
     """Defines the flags that `choice` reads: how the best of several translations of a line is chosen."""
-    flags.DEFINE_enum(
-        "mbr",
-        None,
-        ["chrf"],
-        "Choose among the --beam_size translations, or --draws, of a line by minimum Bayes risk: the largest expected "
-        "chrF, which is then the score.",
-    )
-    flags.DEFINE_string(
-        "rerank_with",
-        "",
-        "Folder of a second run. Its score of each of the --beam_size translations, or --draws, of a line is added to "
-        "the first run's.",
-    )
-    flags.DEFINE_float("rerank_weight", 1.0, "Weight of the scores of --rerank_with.", lower_bound=0)
-    flags.DEFINE_enum(
-        "rerank_direction",
-        RERANK_DIRECTIONS[0],
-        RERANK_DIRECTIONS,
-        "What the run of --rerank_with models: translations; translations with their words in reverse order; or "
-        "sources, given translations.",
-    )
+    with help.under(CHOICE):
+        flags.DEFINE_enum(
+            "mbr",
+            None,
+            ["chrf"],
+            "Choose among the --beam_size translations, or --draws, of a line by minimum Bayes risk: the largest "
+            "expected chrF, which is then the score.",
+        )
+        flags.DEFINE_string(
+            "rerank_with",
+            "",
+            "Folder of a second run. Its score of each of the --beam_size translations, or --draws, of a line is added "
+            "to the first run's.",
+        )
+        flags.DEFINE_float("rerank_weight", 1.0, "Weight of the scores of --rerank_with.", lower_bound=0)
+        flags.DEFINE_enum(
+            "rerank_direction",
+            RERANK_DIRECTIONS[0],
+            RERANK_DIRECTIONS,
+            "What the run of --rerank_with models: translations; translations with their words in reverse order; or "
+            "sources, given translations.",
+        )
 
 
 def choice() -> dict:
@@ -236,12 +256,13 @@ def choice() -> dict:
 
 def define_sampling() -> None:
     """Defines `--sample` and the options of sampling."""
-    flags.DEFINE_boolean(
-        "sample",
-        False,
-        "Draw translations at random, with the probabilities of the model, in place of searching for the best; several "
-        "--draws are printed as --n_best is, with log P as their score.",
-    )
+    with help.under(SAMPLING):
+        flags.DEFINE_boolean(
+            "sample",
+            False,
+            "Draw translations at random, with the probabilities of the model, in place of searching for the best; "
+            "several --draws are printed as --n_best is, with log P as their score.",
+        )
     define(SampleConfig)
 
 
@@ -269,27 +290,35 @@ def sampling(of_search: Sequence[str]) -> SampleConfig | None:
 
 def define_table_3() -> None:
     """Defines the flags that `with_table_3` reads."""
-    flags.DEFINE_string(
-        "model",
-        "",
-        f"Row of Table 3, with all its options: table3/NAME, where NAME is {', '.join(paper.TABLE_3)}. Flags on the "
-        "command line override the row, and the row overrides a flagfile, except its --train_steps. Empty: the options "
-        "as given.",
-    )
+    with help.under(TABLE_3):
+        flags.DEFINE_string(
+            "model",
+            "",
+            f"Row of Table 3, with all its options: table3/NAME, where NAME is {', '.join(paper.TABLE_3)}. Flags on "
+            "the command line override the row, and the row overrides a flagfile, except its --train_steps. Empty: the "
+            "options as given.",
+        )
+    help.leave_out("model")
     define_divisors()
 
 
 def define_divisors() -> None:
     """Defines the flags that make the rows of Table 3 smaller."""
-    flags.DEFINE_float(
-        "divide_widths",
-        1.0,
-        "Divide d_model, d_ff, d_k and d_v of the row of Table 3 by this, and round.",
-        lower_bound=1.0,
-    )
-    flags.DEFINE_float(
-        "divide_layers", 1.0, "Divide the number of layers of the row of Table 3 by this, and round.", lower_bound=1.0
-    )
+    with help.under(TABLE_3):
+        flags.DEFINE_float(
+            "divide_widths",
+            1.0,
+            "Divide d_model, d_ff, d_k and d_v of the row of Table 3 by this, and round.",
+            lower_bound=1.0,
+        )
+        flags.DEFINE_float(
+            "divide_layers",
+            1.0,
+            "Divide the number of layers of the row of Table 3 by this, and round.",
+            lower_bound=1.0,
+        )
+    for name in _DIVISORS:
+        help.leave_out(name)
 
 
 def with_table_3(given: dict, sources: dict[str, str]) -> tuple[dict, dict[str, str]]:

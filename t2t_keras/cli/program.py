@@ -14,7 +14,7 @@ from typing import IO, NoReturn
 from absl import app, flags, logging
 
 from t2t_keras import __version__
-from t2t_keras.cli import flagfiles, messages
+from t2t_keras.cli import flagfiles, help, messages
 from t2t_keras.cli.flags import chosen_architecture
 from t2t_keras.runs import registry, run_options
 from t2t_keras.system.log import logger
@@ -72,6 +72,7 @@ def at_keyboard(stream: IO) -> bool:
 
 def _parse(arguments: list[str]) -> list[str]:
     """Returns the arguments that are not flags. Ends the program with a message if a flag is invalid."""
+    help.define()
     try:
         try:
             return flags.FLAGS(arguments)
@@ -99,7 +100,8 @@ def _discard_stdout() -> int:
 
 
 def _end_with(error: flags.Error) -> NoReturn:
-    sys.exit(f"Error: {' '.join(str(error).split())} See --help.")
+    message = " ".join(str(error).split())
+    sys.exit(f"Error: {message}{'' if message.endswith(('.', '?')) else '.'} See --helpfull.")
 
 
 def run(main, operands: str = "") -> None:

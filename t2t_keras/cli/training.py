@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from absl import flags
 
 from t2t_keras.cli import flags as options
-from t2t_keras.cli import program
+from t2t_keras.cli import help, program
+from t2t_keras.config.options import DEVICES, PLACES, TRAINING
 from t2t_keras.data import corpora
 from t2t_keras.runs import run_options, run_start
 from t2t_keras.runs.checkpoint import kept
@@ -23,18 +24,21 @@ def define(architecture: str = run_options.TRANSFORMER) -> None:
         architecture: the default one.
     """
     text = "Folder of the run: options, sub-words, checkpoints, TensorBoard logs."
-    flags.DEFINE_string("model_dir", None, text, required=True)
-    flags.DEFINE_string(
-        "data_dir", "", "Folder of prepared data, or where to prepare it; empty: the run's, or model_dir/data."
-    )
-    text = "Number of virtual CPU devices to train on without a GPU, to try out several devices."
-    flags.DEFINE_integer("cpu_devices", 1, text, lower_bound=1)
-    flags.DEFINE_boolean(
-        "dry_run",
-        False,
-        "Prepare the data, run the largest micro-batches without changing any weight, and exit. A new run keeps the "
-        "options.",
-    )
+    with help.under(PLACES):
+        flags.DEFINE_string("model_dir", None, text, required=True)
+        text = "Folder of prepared data, or where to prepare it; empty: the run's, or model_dir/data."
+        flags.DEFINE_string("data_dir", "", text)
+    with help.under(DEVICES):
+        text = "Number of virtual CPU devices to train on without a GPU, to try out several devices."
+        flags.DEFINE_integer("cpu_devices", 1, text, lower_bound=1)
+    with help.under(TRAINING):
+        text = (
+            "Prepare the data, run the largest micro-batches without changing any weight, and exit. A new run keeps "
+            "the options."
+        )
+        flags.DEFINE_boolean("dry_run", False, text)
+    for name in ("data_dir", "cpu_devices", "dry_run"):
+        help.leave_out(name)
     options.define_run(architecture)
 
 

@@ -4,7 +4,8 @@ import dataclasses
 import os
 import pathlib
 
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.config import GROUPS, DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.config.options import MODEL, PLACES
 from t2t_keras.runs import registry
 from t2t_keras.system import markdown
 from t2t_keras.system.files import DATA
@@ -84,9 +85,17 @@ class Options:
         return pathlib.Path(self.data_dir) if self.data_dir else model_dir / DATA
 
     def table(self) -> str:
-        """Returns a Markdown table of all options with their values and where these come from."""
-        values = {name: value for group in self.groups.values() for name, value in vars(group).items()}
-        values = {ARCHITECTURE: self.architecture} | values | {"data_dir": self.data_dir}
+        """Returns a Markdown table of all options with their values and where these come from, in the order of the
+        groups of `--help`.
+        """
+        headings = {heading: {} for heading in GROUPS}
+        headings[PLACES]["data_dir"] = self.data_dir
+        headings[MODEL][ARCHITECTURE] = self.architecture
+        for group in self.groups.values():
+            for field in dataclasses.fields(group):
+                heading = headings.setdefault(field.metadata.get("group", MODEL), {})
+                heading[field.name] = getattr(group, field.name)
+        values = {name: value for heading in headings.values() for name, value in heading.items()}
         rows = [(option, str(value), self.sources.get(option, "default")) for option, value in values.items()]
         return markdown.table(("option", "value", "from"), rows, padded=True)
 
