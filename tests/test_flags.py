@@ -488,11 +488,12 @@ def test_the_names_of_several_runs_may_be_longer_than_the_name_of_a_folder():
 
 def test_before_several_runs_each_folder_is_checked_and_text_that_they_share_is_read_once(tmp_path, monkeypatch):
     checked = {"folders": [], "text": [], "embeddings": []}
-    monkeypatch.setattr(run_start, "check", lambda folder, options: checked["folders"].append(folder.name))
+    monkeypatch.setattr(run_start.Start, "check", lambda start: checked["folders"].append(start.folder.name))
     monkeypatch.setattr(corpora, "check_files", lambda data, sides: checked["text"].append((data.train_source, sides)))
     monkeypatch.setattr(embeddings, "check", lambda options: checked["embeddings"].append(options.train.embeddings))
     texts = {"a": "one", "b": "one", "c": "two", "d": "", "e": ""}
     (tmp_path / "e/checkpoints").mkdir(parents=True)
+    (tmp_path / "e/config.json").write_text('{"model": {}}')
     (tmp_path / "e/checkpoints/step-000000003.json").write_text("{}")  # A resumed run does not need the vectors.
     training.check({
         tmp_path / name: run_options.Options(

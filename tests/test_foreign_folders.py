@@ -329,7 +329,8 @@ def listening():
 
 def prepare_folders(run: pathlib.Path, **given) -> run_options.Options:
     data_dir = given.pop("data_dir", "")
-    return training_run._prepare_folders(run, run_start.resolve(run, given, data_dir), dry_run=True)
+    start = run_start.Start.open(run, run_start.resolve(run, given, data_dir))
+    return training_run._prepare_folders(start, dry_run=True)
 
 
 def test_a_data_service_is_asked_only_if_it_is_given(run):
@@ -507,7 +508,7 @@ def main():
     options = SavedRun.open(run).options
     logger.info(f"Options:\\n{options.table()}")
     options = dataclasses.replace(options, sources={"data_service": "run: command line"})
-    run_start.check_given(run, options, ["data_service"], "read")
+    run_start.Start.open(run, options).check_given(["data_service"], "read")
 
 RUN, sys.argv = sys.argv[1], sys.argv[:1]
 program.run(main)

@@ -373,7 +373,7 @@ def test_a_run_is_not_resumed_with_another_window(tmp_path):
     before = SavedRun.open(tmp_path / "run").options
     assert before.model.attention_window == 8
     with pytest.raises(ValueError, match=re.escape("Received: attention_window=16 (the run: 8)")):
-        run_start.changes(tmp_path / "run", before, run_start.resolve(tmp_path / "run", {"attention_window": 16}))
+        run_start.Start.open(tmp_path / "run", run_start.resolve(tmp_path / "run", {"attention_window": 16})).changes()
 
 
 WINDOW_64 = ModelConfig(attention_window=64)

@@ -21,7 +21,7 @@ from t2t_keras.system import files
 
 def changes(model_dir: pathlib.Path, given: dict, data_dir: str = "") -> str:
     """What is said when a run is started again with these options."""
-    return run_start.changes(model_dir, SavedRun.open(model_dir).options, run_start.resolve(model_dir, given, data_dir))
+    return run_start.Start.open(model_dir, run_start.resolve(model_dir, given, data_dir)).changes()
 
 
 # Resuming.
@@ -42,7 +42,7 @@ def test_options_of_an_earlier_start_that_are_not_given_again_are_listed(tmp_pat
 
     def retained(**given) -> str:
         sources = dict.fromkeys(["model_dir", *given], "command line")
-        return run_start.retained(run_start.resolve(tmp_path, given, sources=sources))
+        return run_start.Start.open(tmp_path, run_start.resolve(tmp_path, given, sources=sources)).retained()
 
     expected = [f"`{name}={values[name]}`" for name in ("d_ff", "train_steps", "alpha")]
     assert retained(warmup_steps=7) == ", ".join(expected)
@@ -352,7 +352,7 @@ def test_a_folder_without_a_run_is_not_taken_for_a_new_one_that_lacks_text(tmp_p
     """Story: --model_dir=runs/typo said that there was no training text, and left a lock behind."""
 
     def check(given: dict, data_dir: str = "") -> None:
-        run_start.check(tmp_path / "typo", run_start.resolve(tmp_path / "typo", given, data_dir))
+        run_start.Start.open(tmp_path / "typo", run_start.resolve(tmp_path / "typo", given, data_dir)).check()
 
     with pytest.raises(
         FileNotFoundError, match=f"There is no run in {tmp_path}/typo. .* `train_source` and `train_target`, `dataset`"
@@ -375,14 +375,14 @@ def test_the_folder_of_a_run_is_none_for_data(tmp_path):
 
     def refused(data_dir: pathlib.Path) -> str:
         with pytest.raises(ValueError) as raised:
-            run_start.check(
+            run_start.Start.open(
                 tmp_path / "new", run_start.resolve(tmp_path / "new", {"dataset": "builtin"}, str(data_dir))
-            )
+            ).check()
         assert not (tmp_path / "new").exists()
         return str(raised.value)
 
     both = tmp_path / "new"
-    assert refused(both) == f"Expected two folders as `model_dir` and `data_dir`. Received: {both} for both."
+    assert refused(both) == f"`model_dir` and `data_dir` must be two folders. Received: {both} for both."
     run = tmp_path / "run"
     write(run)
     received = f"Expected a folder for data as `data_dir`. Received: {run}, which holds a run."
@@ -414,7 +414,7 @@ def test_what_does_not_fit_the_architecture_or_its_task_is_refused(tmp_path, giv
 
 
 def start(model_dir: pathlib.Path) -> None:
-    run_start.check(model_dir, run_start.resolve(model_dir, {"dataset": "builtin"}))
+    run_start.Start.open(model_dir, run_start.resolve(model_dir, {"dataset": "builtin"})).check()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from t2t_keras.cli import help, program
 from t2t_keras.config.options import DEVICES, PLACES, TRAINING
 from t2t_keras.data import corpora
 from t2t_keras.runs import run_options, run_start
-from t2t_keras.runs.checkpoint import kept
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.training import embeddings
 
@@ -66,15 +65,16 @@ def check(runs: Mapping[pathlib.Path, run_options.Options]) -> None:
         runs: options by folder. Text that several runs share is read once.
 
     Raises:
-        OSError, ValueError: a run cannot start; see `run_start.check`, `corpora.check_files` and `embeddings.check`.
+        OSError, ValueError: a run cannot start; see `Start.check`, `corpora.check_files` and `embeddings.check`.
     """
     checked = []
     for folder, chosen in runs.items():
-        run_start.check(folder, chosen)
+        start = run_start.Start.open(folder, chosen)
+        start.check()
         if chosen.data.train_source and (text := (chosen.data, chosen.task.texts)) not in checked:
             corpora.check_files(*text)
             checked.append(text)
-        if chosen.train.embeddings and not kept(folder):
+        if chosen.train.embeddings and not start.is_resumed:
             embeddings.check(chosen)
 
 

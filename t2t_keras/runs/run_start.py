@@ -15,10 +15,11 @@ from t2t_keras.config import (
     check_fields,
     options_with,
 )
-from t2t_keras.runs import checkpoint, data_folder, run_folder, run_options
+from t2t_keras.runs import checkpoint, data_folder, run_options
 from t2t_keras.runs.data_folder import CORPUS
 from t2t_keras.runs.run_options import ARCHITECTURE, OF_PARENT, OF_RUN, TRANSFORMER, Options, option_names
-from t2t_keras.system.files import CONFIG, DATA, LOCK, SOURCE_SUBWORDS, SUBWORDS, check_folder, check_no_link, read_json
+from t2t_keras.runs.saved_run import SavedRun
+from t2t_keras.system.files import CONFIG, DATA, LOCK, SOURCE_SUBWORDS, SUBWORDS, check_folder, check_no_link
 
 
 def resolve(
@@ -41,20 +42,21 @@ def resolve(
     Raises:
         ValueError: an option is invalid, or does not fit the others, the weights that the run starts from, or its data.
     """
-    of_run = run_folder.read(model_dir) if run_folder.is_run(model_dir) and resumes else None
+    run, parent, child, of_parent = SavedRun.find(model_dir), None, None, {}
+    of_run = run.options if run and resumes else None
     is_trained = of_run is not None and checkpoint.kept(model_dir)
     paths = [name for name in options_with(TrainConfig, "path") if given.get(name)]
     given = given | {name: os.path.abspath(os.path.expanduser(given[name])) for name in paths}
-    parent, child, of_parent = None, None, {}
     if not is_trained and (origin := given.get("parent") or given.get("encoder_from")):
-        parent, chosen = pathlib.Path(origin), vars(of_run.train if of_run else TrainConfig()) | given
+        parent, train = pathlib.Path(origin), vars(of_run.train if of_run else TrainConfig()) | given
         architecture = (
             "" if given.get("parent") else given.get(ARCHITECTURE, of_run.architecture if of_run else TRANSFORMER)
         )
-        child = _child_of(parent, chosen["parent_checkpoint"], chosen["parent_optimizer"], architecture)
-        of_parent = {} if of_run else _subwords_of(parent, given)
+        parent_run = _open_parent(parent, train["parent_checkpoint"], train["parent_optimizer"], architecture)
+        child = _with_encoder_of(parent_run, architecture) if architecture else _child_of(parent_run)
+        of_parent = {} if of_run else _subwords_of(parent_run, given)
     if of_run and not is_trained:
-        _check_start_of(model_dir, of_run.train, given)
+        _check_start_of(run, given)
     before = of_run or child or Options.default(given.get(ARCHITECTURE, TRANSFORMER))
     if given.get(ARCHITECTURE, before.architecture) != before.architecture:
         raise ValueError(
@@ -112,61 +114,65 @@ def _replaced(options: Options, given: dict) -> dict:
     return chosen
 
 
-def _subwords_of(parent: pathlib.Path, given: dict) -> dict:
+def _subwords_of(parent: SavedRun, given: dict) -> dict:
     """Returns the options with which a new run with text of its own has the sub-words of its parent, without those
     given.
     """
     if not ({"dataset", "train_source"} & given.keys() and given.get("parent_subwords", True)):
         return {}
-    found = {"subwords_file": str(parent / SUBWORDS)}
-    if run_folder.has_source_subwords(parent):
-        found["source_subwords_file"] = str(parent / SOURCE_SUBWORDS)
+    options = {"subwords_file": str(parent.folder / SUBWORDS)}
+    if parent.has_source_subwords:
+        options["source_subwords_file"] = str(parent.folder / SOURCE_SUBWORDS)
     if "subwords_file" not in given:
-        found["subwords"] = run_folder.read(parent).data.subwords
-    return {name: value for name, value in found.items() if name not in given}
+        options["subwords"] = parent.data.subwords
+    return {name: value for name, value in options.items() if name not in given}
 
 
-def _child_of(parent: pathlib.Path, which: str, optimizer: bool, architecture: str) -> Options:
-    """Returns the defaults of a new run that starts from the weights of another one.
-
-    They are its architecture, model and search or, for a given architecture, the sizes of its encoder. Their `sources`
-    are those of the other run.
+def _open_parent(folder: pathlib.Path, which: str, optimizer: bool, architecture: str) -> SavedRun:
+    """Opens the run whose weights a new one starts from: as its `parent` or, for a given architecture, `encoder_from`.
 
     Raises:
         FileNotFoundError: the folder is not a run's, or has no checkpoint.
         ValueError: the run is damaged, or has no optimizer for its child.
     """
     try:
-        run = run_folder.read(parent)
-        run_folder.check_checkpoint(parent, which)
-        checkpoint.identity(parent, which)
-        if optimizer and (run.train.freeze or not checkpoint.has_optimizer(parent, which)):
-            received = (
-                f"{parent}, "
-                f"{f'trained with freeze={run.train.freeze}' if run.train.freeze else 'whose checkpoint has none'}"
+        run = SavedRun.open(folder)
+        options = run.options
+        run.check_checkpoint(which)
+        checkpoint.identity(folder, which)
+        if optimizer and (options.train.freeze or not checkpoint.has_optimizer(folder, which)):
+            reason = (
+                f"trained with freeze={options.train.freeze}" if options.train.freeze else "whose checkpoint has none"
             )
             raise ValueError(
-                f"Expected a parent with an optimizer of all weights. Received: {received}. Leave out "
+                f"Expected a parent with an optimizer of all weights. Received: {folder}, {reason}. Leave out "
                 "`parent_optimizer`."
             )
+        return run
     except (FileNotFoundError, ValueError) as error:
         kind = ValueError if isinstance(error, ValueError) else FileNotFoundError
         name = "`encoder_from`" if architecture else "`parent`"
         raise kind(str(error).replace("`checkpoint", "`parent_checkpoint").replace("`model_dir`", name)) from error
-    if architecture:
-        return _with_encoder_of(run, parent, architecture)
+
+
+def _child_of(parent: SavedRun) -> Options:
+    """Returns the defaults of a new run that starts from the weights of another one: its architecture, model and
+    search. Their `sources` are those of the other run.
+    """
+    run = parent.options
     inherited = {name: run.sources.get(name, "default") for name in (*vars(run.model), *vars(run.decode), ARCHITECTURE)}
     return dataclasses.replace(Options.default(run.architecture), model=run.model, decode=run.decode, sources=inherited)
 
 
-def _with_encoder_of(run: Options, folder: pathlib.Path, architecture: str) -> Options:
+def _with_encoder_of(parent: SavedRun, architecture: str) -> Options:
     """Returns the defaults of an architecture with the sizes of the encoder of a run.
 
     Raises:
         ValueError: one of both has no encoder of the Transformer, the source of the run has sub-words of its own, or
             the architecture cannot have such an encoder.
     """
-    encoder, defaults = getattr(run.model, "encoder", run.model), Options.default(architecture)
+    run, folder, defaults = parent.options, parent.folder, Options.default(architecture)
+    encoder = getattr(run.model, "encoder", run.model)
     names = options_with(ModelConfig, "encoder") if isinstance(encoder, ModelConfig) else ()
     theirs = {name: getattr(encoder, name) for name in names}
     own = {name: value for name, value in theirs.items() if hasattr(defaults.model, name)}
@@ -185,22 +191,21 @@ def _with_encoder_of(run: Options, folder: pathlib.Path, architecture: str) -> O
     return dataclasses.replace(defaults, model=model, sources={name: run.sources.get(name, "default") for name in own})
 
 
-def _check_start_of(model_dir: pathlib.Path, before: TrainConfig, given: dict) -> None:
+def _check_start_of(run: SavedRun, given: dict) -> None:
     """Raises `ValueError` if a run without a checkpoint is to start from other weights than before, wherever these are
     now.
     """
     for name in given.keys() & STARTS:
-        path, now = getattr(before, name), given[name]
+        path, now = getattr(run.train, name), given[name]
         if path and now and pathlib.Path(path).resolve() != pathlib.Path(now).resolve():
-            hashes = checkpoint.identity(pathlib.Path(now), given.get("parent_checkpoint", before.parent_checkpoint))
-            same = read_json(model_dir / CONFIG).get("parent") == {"checkpoints": hashes}
+            hashes = checkpoint.identity(pathlib.Path(now), given.get("parent_checkpoint", run.train.parent_checkpoint))
+            same = run.parent == {"checkpoints": hashes}
         else:
             same = bool(path) == bool(now)
         if not same:
-            expected, received = (f"{name}={each or 'none'}" for each in (path, now))
             raise ValueError(
-                f"Expected {expected}, with which {model_dir} was started. Received: {received}. Give another "
-                "`model_dir`."
+                f"{run.folder} was started with {name}={path or 'none'}. Received: {name}={now or 'none'}. Give "
+                "another `model_dir`."
             )
 
 
@@ -264,114 +269,146 @@ def _check_same(before, after, names: Collection[str], whose: str) -> None:
         raise ValueError(f"Expected {expected}, {whose}. Received: {received}. {advice}")
 
 
-def check(model_dir: pathlib.Path, options: Options) -> None:
-    """Checks whether a run can start, as far as that takes no time.
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """The start of a run with resolved options: whether it may start, and what changes.
 
-    A new run must have text: options name it, or its data folder is prepared or is being prepared.
-
-    Raises:
-        FileExistsError: the data folder holds files that no preparation wrote.
-        FileNotFoundError: there is neither a run in the folder nor text for a new one.
-        NotADirectoryError: a path cannot be a folder.
-        ValueError: the two folders are one, the data folder is that of a run, or it is a link in the run's folder; see
-            also `run_folder.is_run`.
-    """
-    folder = options.data_folder(model_dir)
-    if folder.resolve() == model_dir.resolve():
-        raise ValueError(f"Expected two folders as `model_dir` and `data_dir`. Received: {folder} for both.")
-    check_folder(model_dir, "model_dir")
-    is_run = run_folder.is_run(model_dir)
-    check_no_link(model_dir / DATA)
-    data_folder.check(folder)
-    if not (options.data.names_corpus or is_run or (folder / CORPUS).exists() or (folder / LOCK).exists()):
-        texts = " and ".join(f"`train_{side}`" for side in options.task.texts)
-        missing = f"prepared data in {folder}" if options.data_dir else f"run in {model_dir}"
-        raise FileNotFoundError(
-            f"There is no {missing}. To resume a run, give its `model_dir`; for a new one, give {texts}, `dataset`, or "
-            "a prepared `data_dir`."
-        )
-
-
-def check_given(model_dir: pathlib.Path, options: Options, names: Iterable[str], purpose: str) -> None:
-    """Checks options that name something outside of a run's folder: only those given in this start are used, because a
-    folder, with its options, may come from someone else.
-
-    Args:
-        model_dir: the run's folder.
+    Attributes:
+        folder: the run's folder or a new one.
         options: from `resolve`.
-        names: the options that are going to be used.
-        purpose: what for; the message says it.
-
-    Raises:
-        ValueError: options are known from the folder only. The message shows their values.
+        before: the run that is in the folder.
+        stamp: of the `config.json` that `before` was read from.
     """
-    values = {name: value for group in options.groups.values() for name, value in vars(group).items()} | {
-        "data_dir": options.data_dir
-    }
-    unknown = [
-        f"`{name}={values[name]}`"
-        for name in names
-        if values[name] and options.sources.get(name, "").startswith(OF_RUN)
-    ]
-    if unknown:
-        raise ValueError(
-            f"Expected {', '.join(unknown)} to be given again, or other values, to {purpose}. They are only recorded "
-            f"in {model_dir / CONFIG}, which may come from someone else."
-        )
+
+    folder: pathlib.Path
+    options: Options
+    before: SavedRun | None
+    stamp: tuple | None
+
+    @classmethod
+    def open(cls, folder: pathlib.Path, options: Options) -> "Start":
+        """Opens the run in the folder. Raises the errors of `SavedRun.find`."""
+        check_folder(folder, "model_dir")
+        stamp = _stamp(folder)  # Before the file is read: a change meanwhile is noticed later.
+        return cls(folder, options, SavedRun.find(folder), stamp)
+
+    def current(self) -> "Start":
+        """Returns this start, or a new one if another process has written the run meanwhile."""
+        return self if self.stamp == _stamp(self.folder) else Start.open(self.folder, self.options)
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether the run has weights to go on with."""
+        return bool(self.before and checkpoint.kept(self.folder))
+
+    @property
+    def data_folder(self) -> pathlib.Path:
+        """The folder of the data."""
+        return self.options.data_folder(self.folder)
+
+    def check(self) -> None:
+        """Checks whether the run can start, as far as that takes no time.
+
+        A new run must have text: options name it, or its data folder is prepared or is being prepared.
+
+        Raises:
+            FileExistsError: the data folder holds files that no preparation wrote.
+            FileNotFoundError: there is neither a run in the folder nor text for a new one.
+            NotADirectoryError: a path cannot be a folder.
+            ValueError: the two folders are one, the data folder is that of a run, or it is a link in the run's folder.
+        """
+        folder, options = self.data_folder, self.options
+        if folder.resolve() == self.folder.resolve():
+            raise ValueError(f"`model_dir` and `data_dir` must be two folders. Received: {folder} for both.")
+        check_no_link(self.folder / DATA)
+        data_folder.check(folder)
+        if not (options.data.names_corpus or self.before or (folder / CORPUS).exists() or (folder / LOCK).exists()):
+            texts = " and ".join(f"`train_{side}`" for side in options.task.texts)
+            missing = f"prepared data in {folder}" if options.data_dir else f"run in {self.folder}"
+            raise FileNotFoundError(
+                f"There is no {missing}. To resume a run, give its `model_dir`; for a new one, give {texts}, "
+                "`dataset`, or a prepared `data_dir`."
+            )
+
+    def check_given(self, names: Iterable[str], purpose: str) -> None:
+        """Checks options that name something outside of a run's folder: only those given in this start are used,
+        because a folder, with its options, may come from someone else.
+
+        Args:
+            names: the options that are going to be used.
+            purpose: what for; the message says it.
+
+        Raises:
+            ValueError: options are known from the folder only. The message shows their values.
+        """
+        options, values = self.options, {"data_dir": self.options.data_dir}
+        for group in options.groups.values():
+            values |= vars(group)
+        if unknown := [
+            f"`{name}={values[name]}`"
+            for name in names
+            if values[name] and options.sources.get(name, "").startswith(OF_RUN)
+        ]:
+            raise ValueError(
+                f"Expected {', '.join(unknown)} to be given again, or other values, to {purpose}. They are only "
+                f"recorded in {self.folder / CONFIG}, which may come from someone else."
+            )
+
+    def changes(self) -> str:
+        """Lists the options that differ from those of the run in the folder, with both values; empty if none differs.
+
+        Raises:
+            ValueError: there are checkpoints, and options differ that must not. The message lists them with both
+                values.
+        """
+        if not self.before:
+            return ""
+        before, after, changed = self.before.options, self.options, []
+        for name in before.groups:
+            old, new = getattr(before, name), getattr(after, name)
+            if name != "data" or (old.names_corpus and new.names_corpus):
+                fields = [field.name for field in dataclasses.fields(old)]
+                values = [(field, getattr(old, field), getattr(new, field)) for field in fields]
+                changed += [change for change in values if not _is_same(*change)]
+        if before.data_dir != after.data_dir:
+            changed.append(("data_dir", before.data_folder(self.folder), self.data_folder))
+        # All options of the network, which are those of its weights.
+        fixed = {field.name for field in dataclasses.fields(before.model)}
+        fixed.update(*(options_with(type(group), "fixed") for group in before.groups.values()))
+        if self.is_resumed and any(name in fixed for name, _, _ in changed):
+            received = ", ".join(
+                f"{name}={new} (the run: {old})" for name, old, new in changed if name in fixed or name in TEXTS
+            )
+            raise ValueError(
+                f"Expected the options that {self.folder} was trained with. Received: {received}. Leave them out to "
+                "resume that run, or start a new run in another `model_dir`."
+            )
+        return ", ".join(f"`{name}` {old} → {new}" for name, old, new in changed)
+
+    def retained(self) -> str:
+        """Lists the options that an earlier start was given and this one was not, with their values; empty if it was
+        given none itself.
+        """
+        options, names = self.options, option_names(self.options.architecture)
+        sources = {name: source for name, source in options.sources.items() if name in names}
+        if all(source.startswith(OF_RUN) for source in sources.values()):
+            return ""
+        not_given = tuple(OF_RUN + source for source in ("default", "data folder", OF_PARENT))
+        # Text that is not named is that of the data folder.
+        values = vars(options.model) | vars(options.train) | vars(options.decode)
+        earlier = {
+            name for name, source in sources.items() if source.startswith(OF_RUN) and not source.startswith(not_given)
+        }
+        return ", ".join(f"`{name}={value}`" for name, value in values.items() if name in earlier)
 
 
-def changes(model_dir: pathlib.Path, before: Options, after: Options) -> str:
-    """Lists the options that differ from the run's, with both values.
-
-    Args:
-        model_dir: the run's folder.
-        before: options of the run.
-        after: options to resume it with.
-
-    Returns:
-        The list as text; empty if no option differs.
-
-    Raises:
-        ValueError: there are checkpoints, and options differ that must not. The message lists them with both values.
-    """
-    found = []
-    # All options of the network, which are those of its weights.
-    fixed = {field.name for field in dataclasses.fields(before.model)}
-    fixed.update(*(options_with(type(group), "fixed") for group in before.groups.values()))
-    for name in before.groups:
-        old, new = getattr(before, name), getattr(after, name)
-        if name != "data" or (old.names_corpus and new.names_corpus):
-            fields = [field.name for field in dataclasses.fields(old)]
-            values = [(field, getattr(old, field), getattr(new, field)) for field in fields]
-            found += [each for each in values if not _is_same(*each)]
-    if before.data_dir != after.data_dir:
-        found.append(("data_dir", *(each.data_folder(model_dir) for each in (before, after))))
-    refused = [name for name, _, _ in found if name in fixed]
-    if refused and checkpoint.kept(model_dir):
-        received = ", ".join(
-            f"{name}={new} (the run: {old})" for name, old, new in found if name in fixed or name in TEXTS
-        )
-        raise ValueError(
-            f"Expected the options that {model_dir} was trained with. Received: {received}. Leave them out to resume "
-            "that run, or start a new run in another `model_dir`."
-        )
-    return ", ".join(f"`{name}` {old} → {new}" for name, old, new in found)
-
-
-def retained(options: Options) -> str:
-    """Lists the options that an earlier start was given and this one was not, with their values; empty if it was given
-    none itself.
-    """
-    sources = {name: source for name, source in options.sources.items() if name in option_names(options.architecture)}
-    if all(source.startswith(OF_RUN) for source in sources.values()):
-        return ""
-    not_given = tuple(OF_RUN + source for source in ("default", "data folder", OF_PARENT))
-    # Text that is not named is that of the data folder.
-    values = vars(options.model) | vars(options.train) | vars(options.decode)
-    earlier = {
-        name for name, source in sources.items() if source.startswith(OF_RUN) and not source.startswith(not_given)
-    }
-    return ", ".join(f"`{name}={value}`" for name, value in values.items() if name in earlier)
+def _stamp(folder: pathlib.Path) -> tuple | None:
+    """Returns what changes whenever a run writes its `config.json`, which each writing replaces by a new file."""
+    path = folder / CONFIG
+    if not path.exists():
+        return None
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _is_same(name: str, old, new) -> bool:

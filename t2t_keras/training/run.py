@@ -28,7 +28,8 @@ from t2t_keras.decoding.loading import read_tokenizer
 from t2t_keras.model.protocols import make
 from t2t_keras.reporting import hparams, pictures, scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
-from t2t_keras.runs import checkpoint, data_folder, registry, run_folder, run_options, run_start
+from t2t_keras.runs import checkpoint, data_folder, registry, run_folder, run_options
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.runs.task import Task
 from t2t_keras.system import files
@@ -68,35 +69,33 @@ def _validation(
     return validate
 
 
-def _prepare_folders(model_dir: pathlib.Path, options: run_options.Options, dry_run: bool) -> run_options.Options:
+def _prepare_folders(start: Start, dry_run: bool) -> run_options.Options:
     """Prepares the data and writes the files that describe the run, or checks that they match if they exist.
 
     Returns:
         The options, with those of the run's corpus if none is named.
     """
-    model, train, data = options.model, options.train, options.data
+    model_dir, options, folder, before = start.folder, start.options, start.data_folder, start.before
+    train, data, resumed = options.train, options.data, start.is_resumed
     if train.data_service:
-        run_start.check_given(model_dir, options, ["data_service"], "read the data from a service")
+        start.check_given(["data_service"], "read the data from a service")
         data_service.check(train.data_service)
-    before = run_folder.read(model_dir) if run_folder.is_run(model_dir) else None
-    resumed = bool(before and checkpoint.kept(model_dir))
-    changes = run_start.changes(model_dir, before, options) if before else ""
+    changes = start.changes()
     if resumed:
-        checkpoint.check_size(model_dir, AVERAGE, model.num_weights)
-        run_folder.read_subwords(model_dir)
-    folder = options.data_folder(model_dir)
+        checkpoint.check_size(model_dir, AVERAGE, options.model.num_weights)
+        before.subwords()
     if before and not data.names_corpus:
         options = dataclasses.replace(options, data=before.data)
     if train.starts_from and not resumed:
-        run_start.check_given(model_dir, options, STARTS, "start from the weights of another run")
+        start.check_given(STARTS, "start from the weights of another run")
     if train.embeddings and not resumed:
-        run_start.check_given(model_dir, options, ["embeddings"], "start from word vectors")
+        start.check_given(["embeddings"], "start from word vectors")
         embeddings.check(options)
     if not (folder / data_folder.CORPUS).exists():
         outside = ["data_dir", *(["dataset"] if options.data.dataset != "builtin" else []), *FILES]
-        run_start.check_given(model_dir, options, outside, f"prepare {folder} again")
-    named = data if (folder / data_folder.CORPUS).exists() else options.data
-    prepare.Preparation.of(dataclasses.replace(options, data=named), folder).run()
+        dataclasses.replace(start, options=options).check_given(outside, f"prepare {folder} again")
+        data = options.data
+    prepare.Preparation.of(dataclasses.replace(options, data=data), folder).run()
     if not options.data.names_corpus:
         data = data_folder.prepared_with(folder)
         sources = dict.fromkeys(dataclasses.asdict(data), "data folder") | options.sources
@@ -104,26 +103,27 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_options.Options, dry_
     subwords, records = folder / run_folder.SUBWORDS, folder / "train" / shards.RECORDS
     source_subwords = data_folder.source_subwords_in(folder)
     if resumed:
-        run_folder.check_data(model_dir, subwords, records, source_subwords)
-    elif (
-        train.starts_from
-        and train.parent_subwords
-        and list(map(piece_file.without_language, run_folder.read_subwords(pathlib.Path(train.starts_from))))
-        != [piece_file.without_language(path.read_bytes()) for path in (subwords, source_subwords) if path]
-    ):
-        raise ValueError(
-            f"Expected the sub-words of {train.starts_from} in {folder}. Prepare the data with "
-            f"`subwords_file={pathlib.Path(train.starts_from) / run_folder.SUBWORDS}`, in another `data_dir`, or give "
-            "`parent_subwords=false`."
-        )
+        before.check_data(subwords, records, source_subwords)
+    elif train.starts_from and train.parent_subwords:
+        _check_subwords_of_parent(pathlib.Path(train.starts_from), folder, subwords, source_subwords)
     keeps = not (resumed and dry_run)
     if changes:
         logger.info(f"{'Changed' if keeps else 'Changed for this dry run only'}: {changes}.")
-    if before and not resumed and (retained := run_start.retained(options)):
+    if before and not resumed and (retained := start.retained()):
         logger.info(f"Options of an earlier start that were not given again: {retained}.")
     if keeps:
-        run_folder.write(model_dir, options, subwords, records, source_subwords)
+        SavedRun.write(model_dir, options, subwords, records, source_subwords, before)
     return options
+
+
+def _check_subwords_of_parent(parent: pathlib.Path, folder: pathlib.Path, *paths: pathlib.Path | None) -> None:
+    """Raises `ValueError` unless the files of sub-words in a data folder are those of the parent."""
+    subwords = [piece_file.without_language(path.read_bytes()) for path in paths if path]
+    if list(map(piece_file.without_language, SavedRun.open(parent).subwords())) != subwords:
+        raise ValueError(
+            f"Expected the sub-words of {parent} in {folder}. Prepare the data with "
+            f"`subwords_file={parent / run_folder.SUBWORDS}`, in another `data_dir`, or give `parent_subwords=false`."
+        )
 
 
 def _make_model(strategy, options: run_options.Options) -> tuple:
@@ -222,13 +222,14 @@ def train(
     with warnings_only(not devices.is_chief(strategy)), devices.plain_errors(strategy), contextlib.ExitStack() as locks:
 
         def prepare_folders() -> run_options.Options:
-            run_start.check(model_dir, options)
-            if options.train.freeze and not (options.data_folder(model_dir) / data_folder.CORPUS).exists():
+            start = Start.open(model_dir, options)
+            start.check()
+            if options.train.freeze and not (start.data_folder / data_folder.CORPUS).exists():
                 # Refuses a wrong name before the data is prepared, which may take hours.
                 freezing.freeze(make(registry.architecture(options.architecture), options.model), options.train.freeze)
             locks.enter_context(files.exclusive(model_dir / files.LOCK, str(model_dir)))
             run_folder.check_before_writing(model_dir)
-            return _prepare_folders(model_dir, options, dry_run)
+            return _prepare_folders(start.current(), dry_run)
 
         with quiet():
             prepared = devices.chief_first(strategy, prepare_folders)
