@@ -345,7 +345,7 @@ def program(tmp_path, *arguments: str) -> subprocess.CompletedProcess:
     [
         (["--widths=8,x"], "Expected --widths to be positive numbers. Received: 8,x."),
         (["--lengths=0"], "Expected --lengths to be positive numbers. Received: 0."),
-        (["--widths=24", "--d_model=64"], "Expected --widths that divide --d_model=64. Received: 24."),
+        (["--widths=24", "--d_model=64"], "--widths must divide --d_model=64. Received: 24."),
         (["--attention=additive"], "This program sets attention, num_heads, d_k, d_v. Leave out --attention."),
         ([], "There is no prepared data in"),
     ],
