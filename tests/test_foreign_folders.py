@@ -141,7 +141,8 @@ def test_a_pipe_in_place_of_a_file_stops_nothing(run, name):
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(
-        (ValueError, FileNotFoundError), match=f"{path}, which is a pipe|{path} is missing|Received 0 bytes: damaged"
+        (ValueError, FileNotFoundError),
+        match=f"{path} must be a file. It is a pipe|{path} is missing|Received 0 bytes: damaged",
     ):
         t2t_keras.load(run)
 
@@ -272,7 +273,7 @@ def test_preparing_refuses_a_link_in_the_data_folder(tmp_path, outside, name):
     (folder / prepare.LOCK).touch()
     (folder / name).symlink_to(outside.parent)
     data = t2t_keras.DataConfig(dataset="builtin", builtin_pairs=200)
-    with pytest.raises(ValueError, match=f"no links. Received: {folder / name}, a link to {outside.parent}"):
+    with pytest.raises(ValueError, match=f"{folder / name} is a link, to {outside.parent}"):
         prepare.Preparation(data, 300, 1, folder, run_options.Options().task).run()
     assert [path.name for path in outside.parent.iterdir()] == ["mine"]
 
@@ -538,7 +539,7 @@ def test_text_that_people_write_is_shown_as_it_is():
 def test_held_out_text_that_is_a_pipe_is_refused(tmp_path):
     (tmp_path / "valid.source.txt").write_text("one\n")
     os.mkfifo(tmp_path / "valid.target.txt")
-    with pytest.raises(ValueError, match="valid.target.txt, which is a pipe"):
+    with pytest.raises(ValueError, match="valid.target.txt must be a file. It is a pipe"):
         prepare.read_text(tmp_path, "valid")
 
 
@@ -546,5 +547,5 @@ def test_a_parent_s_checkpoint_that_is_a_pipe_is_refused(run):
     [path] = (run / "checkpoints").glob("step-*.npz")
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(ValueError, match=f"{path}, which is a pipe"):
+    with pytest.raises(ValueError, match=f"{path} must be a file. It is a pipe"):
         checkpoint.has_optimizer(run, "latest")

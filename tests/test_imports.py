@@ -410,7 +410,7 @@ def test_links_are_not_followed(folders, tmp_path, family, name):
     folder = shutil.copytree(folders[family], tmp_path / "model")
     (folder / name).unlink()
     (folder / name).symlink_to(folders[family] / name)
-    with pytest.raises(ValueError, match=f"no links.*{name}"):
+    with pytest.raises(ValueError, match=f"{name} is a link, to"):
         t2t_keras.import_huggingface(folder, tmp_path / "run")
 
 
@@ -729,7 +729,7 @@ def test_links_of_the_cache_lead_to_files_of_the_same_model(cache):
     cache.add("b.json", model="another--one")
     folder = huggingface_folder.find("some/opus", ("a.json", "b.json"))
     assert folder.json("a.json") == {}
-    with pytest.raises(ValueError, match="no links.*b.json"):
+    with pytest.raises(ValueError, match="b.json is a link, to"):
         folder.json("b.json")
 
 

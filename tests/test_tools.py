@@ -1008,8 +1008,8 @@ def test_what_cannot_be_compared_is_reported_at_once(to_compare, tmp_path, flags
         ("classifier", "wrong does not translate: its architecture is classifier."),
         (
             "multilingual",
-            "wrong: Expected `target_language`, one of the 2 languages of the model, such as eng_Latn, deu_Latn. "
-            "Received none. ",
+            "wrong: The model is multilingual. Choose `target_language` among its 2 languages, such as eng_Latn, "
+            "deu_Latn. ",
         ),
         ("without sub-words", "wrong/subwords.model is missing. Restore it"),
     ],
@@ -1262,7 +1262,7 @@ def test_a_file_in_place_of_a_folder_is_reported_in_a_line(trained, text, tmp_pa
     (tmp_path / "file").write_text("mine")
     flags = [*train_flags(text, tmp_path / "run"), f"--{name}={tmp_path / 'file'}"]
     said = complaint(tool("train", *flags))
-    assert "Expected a folder" in said and str(tmp_path / "file") in said and "not a folder" in said
+    assert "must be a folder" in said and str(tmp_path / "file") in said and "not a folder" in said
     assert (tmp_path / "file").read_text() == "mine"
 
 
