@@ -220,17 +220,19 @@ def test_a_task_that_measures_no_loss_is_told_so(prepared, tmp_path, monkeypatch
 
 
 def test_the_length_of_texts_is_compared_with_the_parent_s_where_positions_are_learned(prepared, tmp_path, monkeypatch):
-    compared = []
+    compared, theirs = [], tmp_path / "theirs"
+    theirs.mkdir()
+    SavedRun.write(theirs, run_options.Options(MODEL), prepared / files.SUBWORDS, None)
     monkeypatch.setattr(
-        parent, "warn_of_text", lambda path, data, positions: compared.append((path, data.max_length, positions))
+        parent, "warn_of_text", lambda run, data, positions: compared.append((run.folder, data.max_length, positions))
     )
     monkeypatch.setattr(parent, "start", lambda *given: None)
     monkeypatch.setattr(checkpoint, "identity", lambda *given: {})
-    child = dataclasses.replace(TRAIN, parent="theirs", parent_subwords=False)
+    child = dataclasses.replace(TRAIN, parent=str(theirs), parent_subwords=False)
     for name, positions in (("sinusoids", 0), ("learned", 300)):
         model = dataclasses.replace(MODEL, learned_positions=positions)
         handed_over(monkeypatch, tmp_path / name, prepared, model=model, train=child)
-    assert compared == [(pathlib.Path("theirs"), 256, 0), (pathlib.Path("theirs"), 256, 300)]
+    assert compared == [(theirs, 256, 0), (theirs, 256, 300)]
 
 
 def test_a_run_reports_the_devices_the_time_and_the_cost_of_all_of_them(prepared, tmp_path, monkeypatch, messages):
