@@ -6,14 +6,17 @@ import inspect
 import pathlib
 import re
 import textwrap
+from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
+import sacrebleu
 import tensorflow as tf
 import tensorflow_text as tf_text
 from keras.src import backend
 from keras.src.backend.common import global_state
+from sacrebleu.metrics.base import Metric
 from tensorflow_text.python.ops import sentencepiece_tokenizer
 
 from t2t_keras.system import compat
@@ -22,10 +25,9 @@ from t2t_keras.text import byte_pairs
 ROOT = pathlib.Path(__file__).parent.parent
 COMPAT = ROOT / "t2t_keras/system/compat.py"
 FILES = sorted({*(ROOT / "t2t_keras").rglob("*.py"), *(ROOT / "tools").glob("*.py")} - {COMPAT})
-# Documented, in spite of their underscore.
-PUBLIC = (
-    {"_asdict", "_fields", "_make", "_replace"} | {"_exit"} | {"_create_resource", "_destroy_resource", "_initialize"}
-)
+# Documented, in spite of their underscore; and Python's own parser of regular expressions, which `config` needs.
+PUBLIC = {"_asdict", "_fields", "_make", "_replace", "_exit", "_create_resource", "_destroy_resource", "_initialize"}
+PUBLIC |= {"_parser"}
 PRIVATE = re.compile(r"_[a-z]\w*", re.IGNORECASE)
 
 
@@ -136,9 +138,29 @@ def share_sentencepiece_model():
     ]
 
 
+SYSTEM, REFERENCES = ["a b c d e", "f"], [["a b c d x", "f g"]]
+
+
+def corpus_statistics():
+    bleu = sacrebleu.BLEU()
+    first, second = compat.corpus_statistics(bleu, SYSTEM, REFERENCES)
+    # Lengths of system and reference, then right and all n-grams of each order.
+    assert list(first) == [5, 5, 4, 3, 2, 1, 5, 4, 3, 2] and list(second) == [1, 2, 1, 0, 0, 0, 1, 0, 0, 0]
+
+
+def score_of_statistics():
+    for metric in (sacrebleu.BLEU(), sacrebleu.CHRF()):
+        whole, other = (
+            np.sum(compat.corpus_statistics(metric, SYSTEM, references), axis=0).tolist()
+            for references in ([SYSTEM], REFERENCES)
+        )
+        assert compat.score_of_statistics(metric, whole) == pytest.approx(100)
+        assert compat.score_of_statistics(metric, other) == metric.corpus_score(SYSTEM, REFERENCES).score
+
+
 CHECKS = (
     keras_mask, layers_of, own_names, replaced_calls, adam_averages, moving_average, moving_averages,
-    number_collective_keys, share_sentencepiece_model,
+    number_collective_keys, share_sentencepiece_model, corpus_statistics, score_of_statistics,
 )  # fmt: skip
 
 
@@ -179,6 +201,8 @@ def test_every_function_of_the_module_has_a_check_and_says_what_is_private():
     (number_collective_keys, tf.distribute.MirroredStrategy, "_collective_key_base",
      property(lambda self: 0, lambda self, base: None)),
     (share_sentencepiece_model, sentencepiece_tokenizer, "_SentencepieceModelResource", lambda model, name: None),
+    (corpus_statistics, Metric, "_extract_corpus_statistics", lambda self, system, references: [[1.0], [2.0]]),
+    (score_of_statistics, sacrebleu.BLEU, "_compute_score_from_stats", lambda self, sums: SimpleNamespace(score=1.0)),
 ], ids=lambda value: getattr(value, "__name__", ""))  # fmt: skip
 def test_a_name_that_changes_its_meaning_is_reported(monkeypatch, check, owner, name, meaning):
     monkeypatch.setattr(owner, name, meaning)

@@ -115,7 +115,7 @@ def lab(folder, prepared, tmp_path_factory):  # noqa: F811
     )
     for name, subwords in (("parent", prepared / prepare.SUBWORDS), ("stranger", root / "given.model")):
         (root / name).mkdir()
-        (root / name / files.CONFIG).write_text("{}")
+        (root / name / files.CONFIG).write_text('{"model": {}}')
         shutil.copy(subwords, root / name / files.SUBWORDS)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)

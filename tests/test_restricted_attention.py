@@ -128,7 +128,7 @@ def test_of_five_positions_each_attends_to_itself_and_its_neighbors():
 
 def test_a_window_of_one_copies_the_values():
     q, k, v = qkv(70)
-    np.testing.assert_array_equal(restricted_attention(q, k, v, 1), v)
+    np.testing.assert_allclose(restricted_attention(q, k, v, 1), v, rtol=1e-6)  # Some processors round softmax so.
 
 
 @pytest.mark.parametrize("position", [60, 67, 100, 128])

@@ -9,7 +9,7 @@ import numpy as np
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import estimate_ci
 
-from t2t_keras.system import machine
+from t2t_keras.system import compat, machine
 from t2t_keras.system.log import logger
 
 SEED = 12345  # sacreBLEU's.
@@ -101,10 +101,10 @@ def estimates(
     sentences = len(systems[0])
     samples, trials = samples if sentences > 1 else 0, trials if len(systems) > 1 else 0
     # [sentences, statistics]: whole numbers, whose sums are exact.
-    statistics = [np.array(metric._extract_corpus_statistics(system, references), float) for system in systems]
+    statistics = [np.array(compat.corpus_statistics(metric, system, references), float) for system in systems]
 
     def score(sums: np.ndarray) -> float:
-        return metric._compute_score_from_stats(sums.tolist()).score
+        return compat.score_of_statistics(metric, sums.tolist())
 
     totals = [counted.sum(0) for counted in statistics]
     results = [Estimate(score(total)) for total in totals]

@@ -1,17 +1,14 @@
-"""Private names of Keras, TensorFlow and TF.Text, which a new version may change without notice. No other module uses
-one.
+"""Private names of Keras, TensorFlow, TF.Text and sacreBLEU, which a new version may change without notice. No other
+module uses one.
 
-They were seen in TensorFlow 2.21, TF.Text 2.21 and Keras 3.15.1; `tests/test_compat.py` shows which have changed since.
-TF.Text is imported inside a function, because the network needs Keras only.
+They were seen in TensorFlow 2.21, TF.Text 2.21, Keras 3.15.1 and sacreBLEU 2.6; `tests/test_compat.py` shows which have
+changed since. Each function imports what it needs: the network needs Keras only, and scores need not even that.
 """
 
 import collections
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator
-
-from keras.src import backend
-from keras.src.backend.common import global_state
+from collections.abc import Iterable, Iterator, Sequence
 
 
 def keras_mask(x):
@@ -20,6 +17,8 @@ def keras_mask(x):
     Private: `keras.src.backend.get_keras_mask`. `Layer.__call__` attaches the result of `compute_mask` to its outputs
     as `_keras_mask`, or in a table if the backend's tensors take no attributes.
     """
+    from keras.src import backend
+
     return backend.get_keras_mask(x)
 
 
@@ -37,6 +36,8 @@ def own_names() -> Iterator[None]:
 
     Private: `object_name_uids`, a global attribute with the counters of Keras's automatic names.
     """
+    from keras.src.backend.common import global_state
+
     counters = global_state.get_global_attribute("object_name_uids")
     global_state.set_global_attribute("object_name_uids", collections.defaultdict(int))
     try:
@@ -124,3 +125,19 @@ def share_sentencepiece_model(tokenizer, model: bytes) -> None:
             return operations.sentencepiece_op(model=model, shared_name=hashlib.sha256(model).hexdigest())
 
     tokenizer._model_resource = Resource(model, None)
+
+
+def corpus_statistics(metric, system: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[float]]:
+    """Returns what a metric of sacreBLEU counts in each sentence of a system: [sentences, counts].
+
+    Private: `sacrebleu.metrics.base.Metric._extract_corpus_statistics`. The metrics return scores only.
+    """
+    return metric._extract_corpus_statistics(system, references)
+
+
+def score_of_statistics(metric, sums: Sequence[float]) -> float:
+    """Returns the score of a corpus whose `corpus_statistics` have these sums.
+
+    Private: `sacrebleu.metrics.base.Metric._compute_score_from_stats`.
+    """
+    return metric._compute_score_from_stats(list(sums)).score
