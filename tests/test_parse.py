@@ -42,7 +42,7 @@ def translate_lines(translate, lines, *, batch_size, read_ahead):
     while ahead := [line for _, line in zip(range(read_ahead), lines)]:
         yield from ({"text": ["", ""], "truncated": False} if not line else translate(line) for line in ahead)
 
-loading.load, translator.translate_lines = lambda **model: Translator(), translate_lines
+loaded.load, translator.translate_lines = lambda model: Translator(), translate_lines
 """)
 
 
