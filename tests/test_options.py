@@ -419,7 +419,7 @@ def hands_over(lab, config) -> types.SimpleNamespace:
         return lambda: dict.fromkeys((*task.sums, *train_step.SUMS), 1.0)
 
     def start(parent, which, model, tokenizer, optimizer=None):
-        found["called"].append(f"{parent} {which} {optimizer and optimizer.name}")
+        found["called"].append(f"{parent.folder} {which} {optimizer and optimizer.name}")
 
     def translated(translator, lines, **options):
         found["translated"] += lines

@@ -367,7 +367,7 @@ def test_patterns_that_no_pair_shares_and_that_re2_does_not_know_are_reported(da
     assert not messages, "no text is read before"
     with pytest.raises(
         ValueError,
-        match="Expected `subwords=bpe` with patterns of text to keep. Received: subwords=.wordpiece., keep_p",
+        match="`keep_patterns` needs `subwords=bpe`. Received: subwords=.wordpiece., keep_p",
     ):
         dataclasses.replace(data, subwords="wordpiece")
     with pytest.raises(ValueError, match="`keep_patterns`: expected names among braces"):

@@ -414,7 +414,7 @@ def test_text_without_documents_is_refused(tmp_path, split):
         (tmp_path / name).write_text("one line\nanother line\n" + "\nnext document\n" * (name != split))
     data = DataConfig(train_source=str(tmp_path / "train"), valid_source=str(tmp_path / "valid"))
     names = {"train": "training", "valid": "validation"}
-    expected = f"Expected documents with a blank line between them. Received: {names[split]} text without one."
+    expected = f"Documents need a blank line between them. Received: {names[split]} text without one."
     with pytest.raises(ValueError, match=re.escape(expected)):
         prepare.Preparation(data, 300, 1, tmp_path / "data", TASK).run()
 
