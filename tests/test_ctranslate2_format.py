@@ -226,7 +226,7 @@ def test_quantised_weights_are_smaller_and_score_nearly_the_same(written, tokeni
         for path in (folder, tmp_path / "small")
     ]
     difference = np.abs(scores[0] - scores[1]).mean()
-    assert 0 < difference < 0.5  # 0.41 in 8 bits on a processor without AVX-512, whose CTranslate2 has no 16-bit products.
+    assert 0 < difference < 0.5  # 0.41 in 8 bits on a processor without AVX-512.
 
 
 def test_bfloat16_weights_are_written_too(tokenizer, tmp_path):
