@@ -429,7 +429,7 @@ def test_the_program_prints_the_summary_as_a_table_or_as_json(tmp_path):
             ["--beam_runner=A", "--processes=2"],
             "Expected --processes or --beam_runner. Received: --processes=2 and --beam_runner=A.",
         ),
-        (["--duplicates=both"], "Expected one of pair, source, target, none. Received: --duplicates='both'."),
+        (["--duplicates=both"], "flag --duplicates=both: value should be one of <pair|source|target|none>."),
     ],
 )
 def test_options_that_do_not_fit_are_reported_before_any_text_is_read(tmp_path, given, said):

@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import types
 
 import programs
 import pytest
@@ -558,9 +559,10 @@ def test_an_option_with_its_facts_has_its_checks_and_stands_in_every_list(tmp_pa
     before, colour, share = (
         run_options.Options(train=ToyConfig(**changed)) for changed in ({}, {"colour": "green"}, {"share": 0.1})
     )
-    assert run_start.changes(tmp_path, before, colour) == "`colour` red → green"
+    run = types.SimpleNamespace(options=before)
+    assert run_start.Start(tmp_path, colour, run, None).changes() == "`colour` red → green"
     with pytest.raises(ValueError, match=r"share=0\.1 \(the run: 0\.5\)"):
-        run_start.changes(tmp_path, before, share)
+        run_start.Start(tmp_path, share, run, None).changes()
 
 
 @pytest.mark.parametrize(

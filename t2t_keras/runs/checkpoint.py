@@ -371,6 +371,8 @@ def check_size(model_dir: pathlib.Path, which: str, weights: int) -> None:
 def _size_of_weights(path: pathlib.Path) -> int:
     """Returns the bytes of a model's weights in an archive, or of a whole file that is none, whose reader tells so."""
     size = path.stat().st_size
+    if not path.is_file():  # Opening a pipe would wait for somebody to write into it.
+        return size
     try:
         with zipfile.ZipFile(path) as archive:
             members = {member.filename: member.file_size for member in archive.infolist()}
