@@ -478,7 +478,8 @@ def test_a_message_stays_short_whatever_the_value():
         (b"[1]", "a JSON object. Received: .1."), (b"null", "a JSON object"),
         (b'{"model": []}', "'model' in .* to be options"),
         (b'{"model": {"d_model": "512"}}', "not valid: .*d_model='512'"),
-        (b" " * 2**20 + b"{}", "has more than 1,048,576 bytes, the maximum"), (b'{"model": {"dropout": NaN}}', "dropout=nan"),
+        (b" " * 2**20 + b"{}", "has more than 1,048,576 bytes, the maximum"),
+        (b'{"model": {"dropout": NaN}}', "dropout=nan"),
     ],
 )  # fmt: skip
 def test_a_file_of_another_shape_is_refused_in_a_sentence(tmp_path, content, expected):

@@ -9,6 +9,7 @@ import json
 import pathlib
 import random
 import sys
+import unicodedata
 
 import numpy as np
 import programs
@@ -50,7 +51,9 @@ def pieces(lines) -> WordPieces:
 
 
 def longest_matches(pieces: tuple[str, ...], line: str) -> list[int]:
-    """Oracle: from left to right, the longest piece that fits; characters without a piece in bytes."""
+    """Oracle: from left to right, the longest piece that fits; characters without a piece in bytes; none of blank text."""
+    if all(character.isspace() or unicodedata.category(character) == "Cf" for character in line):
+        return [EOS]
     ids = {piece.replace("▁", " "): FIRST + index for index, piece in enumerate(pieces[FIRST:])}
     rest, found = "".join(f" {word}" for word in line.split(" ") if word), []
     while rest:
@@ -204,7 +207,7 @@ def test_a_damaged_file_is_refused(rest, found):
 def test_another_normalization_is_refused():
     with pytest.raises(
         ValueError,
-        match="`normalization=identity` with other sub-words than bpe.*subwords='wordpiece', normalization='nfkc'",
+        match="`normalization` needs `subwords=bpe`.*subwords='wordpiece', normalization='nfkc'",
     ):
         DataConfig(subwords="wordpiece", normalization="nfkc")
     with pytest.raises(ValueError, match="normalization=nfkc"):
