@@ -631,7 +631,7 @@ def test_the_program_needs_no_tensorflow(run, tmp_path):
         (["--model_dir={run},{run}"], "--format=huggingface takes one run. Received: 2."),
         (["--scores=/no/such.json"], "/no/such.json"),
         (["--checkpoint=7"], "No checkpoint for --checkpoint=7"),
-        (["--diverse_groups=2", "--beam_size=3"], "divides"),
+        (["--diverse_groups=2", "--beam_size=3"], "divide"),
     ],
 )
 def test_what_the_program_cannot_do_is_reported_in_one_sentence(run, tmp_path, options, message):

@@ -51,7 +51,7 @@ def pieces(lines) -> WordPieces:
 
 
 def longest_matches(pieces: tuple[str, ...], line: str) -> list[int]:
-    """Oracle: from left to right, the longest piece that fits; characters without a piece in bytes; none of blank text."""
+    """Oracle: from left to right, the longest piece that fits; a character without one in bytes; none of blank text."""
     if all(character.isspace() or unicodedata.category(character) == "Cf" for character in line):
         return [EOS]
     ids = {piece.replace("▁", " "): FIRST + index for index, piece in enumerate(pieces[FIRST:])}
