@@ -433,9 +433,10 @@ def test_sub_words_of_gigabytes_are_not_read(run):
 
 
 def test_a_search_on_a_gpu_does_not_need_the_memory_of_the_host(run, monkeypatch):
+    model, _ = loading.make_model(SavedRun.open(run), "latest")
     monkeypatch.setattr(loading.machine, "free_memory", lambda: 0)
     monkeypatch.setattr(loading.tf.config, "list_physical_devices", lambda kind: [kind])
-    loading._check_memory(loading.make_model(SavedRun.open(run), "latest")[0], DecodeConfig())
+    loading._check_memory(model, DecodeConfig())
 
 
 @pytest.mark.parametrize(("cores", "fits"), [(1, 2), (4, 4), (9, 9)])
