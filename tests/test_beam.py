@@ -73,7 +73,7 @@ class Shouting:
         return {"text": tf.strings.upper(text), "score": tf.zeros(tf.shape(text)), "truncated": truncated}
 
     def source_subwords(self, texts: list[str]) -> int:
-        return sum(len(text.split()) for text in texts)
+        return sum(len(text.encode().split()) for text in texts)
 
 
 class AskedToShout(LineTranslation):

@@ -398,7 +398,7 @@ def test_the_program_evaluates_predicts_and_exports(folder):
 @pytest.mark.medium
 def test_the_words_of_a_prediction_are_those_of_training(folder):
     """And of two long sentences each has at least half of the room."""
-    model, _ = classifier.load(folder / "pairs")
+    model, _ = classifier.load(SavedRun.open(folder / "pairs"))
     lines = ["same\tthe ship is by the wave\tthe barn is by the corn", "same\tthe ship"]
     records = [
         ids.tolist()
@@ -594,4 +594,4 @@ def test_labels_that_the_text_does_not_have_are_refused(folder, monkeypatch):
 @pytest.mark.medium
 def test_runs_of_other_tasks_are_refused(folder):
     with pytest.raises(ValueError, match=re.escape("Expected a run of `t2t-classify`. Received:")):
-        classifier.load(folder / "bert")
+        classifier.load(SavedRun.open(folder / "bert"))
