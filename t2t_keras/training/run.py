@@ -28,7 +28,7 @@ from t2t_keras.decoding.loading import read_tokenizer
 from t2t_keras.model.protocols import make
 from t2t_keras.reporting import hparams, pictures, scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
-from t2t_keras.runs import checkpoint, data_folder, registry, run_folder, run_options
+from t2t_keras.runs import checkpoint, data_folder, registry, run_options, saved_run
 from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.runs.task import Task
@@ -100,7 +100,7 @@ def _prepare_folders(start: Start, dry_run: bool) -> run_options.Options:
         data = data_folder.prepared_with(folder)
         sources = dict.fromkeys(dataclasses.asdict(data), "data folder") | options.sources
         options = dataclasses.replace(options, data=data, sources=sources)
-    subwords, records = folder / run_folder.SUBWORDS, folder / "train" / shards.RECORDS
+    subwords, records = folder / saved_run.SUBWORDS, folder / "train" / shards.RECORDS
     source_subwords = data_folder.source_subwords_in(folder)
     if resumed:
         before.check_data(subwords, records, source_subwords)
@@ -122,7 +122,7 @@ def _check_subwords_of_parent(parent: pathlib.Path, folder: pathlib.Path, *paths
     if list(map(piece_file.without_language, SavedRun.open(parent).subwords())) != subwords:
         raise ValueError(
             f"Expected the sub-words of {parent} in {folder}. Prepare the data with "
-            f"`subwords_file={parent / run_folder.SUBWORDS}`, in another `data_dir`, or give `parent_subwords=false`."
+            f"`subwords_file={parent / saved_run.SUBWORDS}`, in another `data_dir`, or give `parent_subwords=false`."
         )
 
 
@@ -163,7 +163,7 @@ def _log_model(strategy, model, config: TrainConfig, model_dir: pathlib.Path) ->
     logger.info(
         f"{model.count_params():,} parameters{only}, {config.dtype}, {strategy.num_replicas_in_sync} device(s): "
         f"{names}; {config.batch_tokens:,} tokens per side and update. TensorBoard: tensorboard --logdir "
-        f"{model_dir / run_folder.LOGS}"
+        f"{model_dir / saved_run.LOGS}"
     )
 
 
@@ -177,7 +177,7 @@ def _make_diagnose(
         return [text.decode(errors="replace") for text in subwords.detokenize(tf.constant(ids)).numpy()]
 
     def diagnose(batch, step: int, scale: float) -> str:
-        path = model_dir / run_folder.NOT_FINITE / f"update-{step:09d}-worker-{devices.process_index(strategy)}.npz"
+        path = model_dir / saved_run.NOT_FINITE / f"update-{step:09d}-worker-{devices.process_index(strategy)}.npz"
         iterations = int(adam.iterations.numpy())
         return diagnosis.write_report(
             path, strategy, model, task, config, batch, iterations=iterations, scale=scale, text_of=text_of
@@ -228,7 +228,7 @@ def train(
                 # Refuses a wrong name before the data is prepared, which may take hours.
                 freezing.freeze(make(registry.architecture(options.architecture), options.model), options.train.freeze)
             locks.enter_context(files.exclusive(model_dir / files.LOCK, str(model_dir)))
-            run_folder.check_before_writing(model_dir)
+            saved_run.check_before_writing(model_dir)
             return _prepare_folders(start.current(), dry_run)
 
         with quiet():
@@ -269,7 +269,7 @@ def train(
             validate=_validation(strategy, model, tokenizer, folder, options),
             diagnose=_make_diagnose(strategy, model, adam, tokenizer, task, config, model_dir),
             tensorboard=TensorBoardWriter(
-                model_dir / run_folder.LOGS,
+                model_dir / saved_run.LOGS,
                 config=options.table(),
                 once=[*hparams.summaries(options), scalars.layout(task.metrics)],
                 graph=lambda: _graph(model, task),
