@@ -1363,7 +1363,7 @@ def run(mutants=MUTANTS, say=print) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         copies = queue.SimpleQueue()
         for index in range(JOBS):
-            copies.put(copy_repository(pathlib.Path(folder) / str(index)))
+            copies.put(copy_repository(pathlib.Path(folder) / str(index), ROOT))
         tests = sorted({test for mutant in mutants for test in mutant.tests})
         root = copies.get()
         code, output = _pytest(root, tests, "-n", str(JOBS), "--dist", "loadfile")

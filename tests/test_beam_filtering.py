@@ -188,7 +188,7 @@ def test_a_job_that_is_killed_leaves_no_folder_and_the_same_command_makes_it(tex
     code = f"""
 import os, pathlib, signal, sys
 from t2t_keras.config import FilterConfig
-from t2t_keras.data import beam_filtering
+from t2t_keras.beam import beam_filtering
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
 output = pathlib.Path({str(tmp_path / "beam")!r})
 beam_filtering.filter_text(*{text!r}, output, FilterConfig(), runner="DirectRunner", load_scores=die)

@@ -801,7 +801,7 @@ def test_ctrl_c_ends_the_program_at_once_and_leaves_no_traceback(servers, reques
 def test_a_client_imports_no_tensorflow_and_leaves_it_to_be_imported():
     """Of which all that is needed is `tensorflow.core`'s messages."""
     test = (
-        "import sys; from t2t_keras import client; client.connect(client.Model('grpc://localhost:1', 'x'));"
+        "import sys; from t2t_keras.serving import client; client.connect(client.Model('grpc://localhost:1', 'x'));"
         "assert 'tensorflow' not in sys.modules and 'tensorflow.python' not in sys.modules;"
         "import tensorflow as tf; assert tf.make_tensor_proto([1.5]).float_val == [1.5]"
     )

@@ -359,7 +359,7 @@ def test_what_has_two_sources_aligns_with_the_first(runs, own_source):
     folders = [own_source, runs[0]]
     ensemble, first = t2t_keras.load(folders), t2t_keras.load(own_source)
     [found] = ensemble.n_best("two hundred", 1, alignment=True)
-    source = first._signatures.translator
+    source = first._model.translator
     ids = [source.tokenizer.pieces.index(piece) for piece in found.pieces]
     read = source.source_tokenizer.tokenize(["two hundred"]).to_tensor()
     expected = source.model.align(tf.constant([[BOS, *ids[:-1]]]), source.model.encode(read))

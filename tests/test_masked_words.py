@@ -283,7 +283,7 @@ def test_damaged_records_are_treated_as_in_the_run_unless_an_option_says_otherwi
     monkeypatch.setattr(masked_words, "_texts", lambda *given: read.append(given[2]) or texts(*given))
     masked_words.evaluate(opened(folder), "latest", str(folder / "test.txt"), 1, damaged_records=given)
     assert read == [expected]
-    with pytest.raises(ValueError, match="stop or skip"):
+    with pytest.raises(ValueError, match="Expected one of stop, skip"):
         masked_words.evaluate(opened(folder), "latest", str(folder / "test.txt"), 1, damaged_records="ask")
 
 

@@ -92,7 +92,7 @@ def assert_same(received: dict, expected: dict, tolerance: float = 1e-5) -> None
     assert received.keys() == expected.keys()
     for name, value in expected.items():
         if name in ("score", "alignment"):
-            np.testing.assert_allclose(received[name], value, rtol=0, atol=tolerance, err_msg=name)
+            np.testing.assert_allclose(received[name], value, rtol=5e-7, atol=tolerance, err_msg=name)
         else:
             assert received[name] == value, name
 
@@ -841,8 +841,8 @@ def test_phrases_are_refused_in_their_row_where_the_model_has_groups_of_beams(tr
         [{"text": line, "constraints": "Euro"}, {"text": line, "avoid": "Euro"}, {"text": line, "constraints": "￭"}],
     )
     refused = b"constraints: expected none with several groups of beams. Received: 1. "
-    assert found["error"].tolist() == [refused, b"", refused]
-    assert found["text"][0, 0] == b"" and found["text"][1, 0] != b""
+    assert found["error"].tolist() == [refused, b"", b""], "a joiner alone is a blank phrase"
+    assert [text != b"" for text in found["text"][:, 0]] == [False, True, True]
 
 
 def test_alignments_are_computed_within_the_budget_of_both_sides(service, monkeypatch):

@@ -23,16 +23,15 @@ def prepare(pairs: int) -> dict:
 
     from t2t_keras.config import DataConfig
     from t2t_keras.data import batching
-    from t2t_keras.data.prepare import prepare as prepare_data
+    from t2t_keras.data.prepare import Preparation
     from t2t_keras.runs import registry
 
     before = resident_memory()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name) / "data"
         started = time.perf_counter()
-        prepare_data(
-            DataConfig(dataset="builtin", builtin_pairs=pairs), VOCAB_SIZE, SEED, folder, registry.task("translation")
-        )
+        data = DataConfig(dataset="builtin", builtin_pairs=pairs)
+        Preparation(data, VOCAB_SIZE, SEED, folder, registry.task("translation")).run()
         prepared = time.perf_counter() - started
         started = time.perf_counter()
         for batch in batching.batches(folder / "train", batch_tokens=BATCH_TOKENS, seed=SEED, epochs=1):
