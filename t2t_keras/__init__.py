@@ -5,10 +5,13 @@
     translator = t2t_keras.load("runs/mine")
     translator.translate("Two dogs play.")
 
-Importing the package imports neither TensorFlow nor Keras: each name is loaded when it is first used.
+Importing the package imports neither TensorFlow nor Keras: each name is loaded when it is first used. Keras knows the
+layers and models all the same: `keras.models.load_model` finds them in a process that has imported the package.
 """
 
 import importlib
+import importlib.machinery
+import sys
 
 __version__ = "0.1.0"
 
@@ -54,3 +57,50 @@ def __getattr__(name: str):
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+class _LazyClass:
+    """Stands for a class in Keras's registry until Keras reads an attribute, such as `from_config`.
+
+    The module that defines the class replaces it there when it is imported.
+    """
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, attribute: str):
+        return getattr(__getattr__(self._name), attribute)
+
+
+class _AfterKeras:
+    """A finder of modules that registers the public classes with Keras as soon as it is imported."""
+
+    @staticmethod
+    def find_spec(name: str, path=None, target=None):
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target) if name == "keras" else None
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_register(module) -> None:
+            execute(module)
+            _register(module)
+
+        spec.loader.exec_module = execute_and_register
+        return spec
+
+
+def _register(keras) -> None:
+    """Registers the classes that a saved Keras model may name, as "t2t_keras>Transformer"."""
+    registry = keras.saving.get_custom_objects()
+    for module, names in _MODULES.items():
+        if module.startswith(("t2t_keras.layers.", "t2t_keras.model.", "t2t_keras.training.")):
+            for name in names:
+                if name[0].isupper():  # No function.
+                    registry.setdefault(f"t2t_keras>{name}", _LazyClass(name))
+
+
+if _keras := sys.modules.get("keras"):
+    _register(_keras)
+else:
+    sys.meta_path.insert(0, _AfterKeras)

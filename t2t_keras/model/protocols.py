@@ -42,6 +42,11 @@ class SequenceModel(keras.Model):
         super().__init__(name=name, **kwargs)
         self.config = config
 
+    @property
+    def input_dtype(self) -> str:
+        """The dtype of the inputs, which Keras's `export` asks for."""
+        return "int32"
+
     def flops(self, rows, *lengths):
         """Counts the floating-point operations of the matrix products in a forward pass, padding included.
 
