@@ -12,8 +12,9 @@ from t2t_keras.config import AVERAGE, MAX_ALPHA, SampleConfig
 from t2t_keras.decoding import loading, sampling
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.decoding.translator import Translator, translate_lines
-from t2t_keras.runs import registry, run_options, run_start
+from t2t_keras.runs import registry, run_options
 from t2t_keras.runs.checkpoint import BEST, STEP, kept
+from t2t_keras.runs.run_start import Start
 from t2t_keras.serving import loaded as loaded_models
 from t2t_keras.serving import saved_export
 from t2t_keras.serving.protocol import OWN_ALPHA, Translation
@@ -449,6 +450,6 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
     options = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
     if "parent_checkpoint" in options:  # As in `load`, the number of an update may be a number.
         options["parent_checkpoint"] = str(options["parent_checkpoint"])
-    chosen = run_start.resolve(folder, options, os.path.expanduser(data_dir))
-    run.train(folder, chosen, strategy=devices.make_strategy(cpu_devices, chosen.train))
+    start = Start.open(folder, options, os.path.expanduser(data_dir))
+    run.train(start, strategy=devices.make_strategy(cpu_devices, start.options.train))
     return Run(folder)

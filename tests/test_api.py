@@ -708,7 +708,7 @@ def test_the_smoothed_loss_makes_fit_the_papers(tiny):
 def test_paths_may_be_objects_and_begin_with_the_home_folder(monkeypatch, tmp_path):
     started = []
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(training_run, "train", lambda folder, options, strategy: started.append((folder, options)))
+    monkeypatch.setattr(training_run, "train", lambda start, strategy: started.append((start.folder, start.options)))
     run = t2t_keras.train(
         "~/run", data_dir="~/data", train_source=pathlib.Path("a.en"), train_target=pathlib.Path("a.de")
     )

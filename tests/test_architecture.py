@@ -26,7 +26,8 @@ from t2t_keras.decoding.beam_search import length_penalty
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.reporting import pages, pictures
 from t2t_keras.reporting.attention import attention_of
-from t2t_keras.runs import checkpoint, registry, run_options, run_start
+from t2t_keras.runs import checkpoint, registry, run_options
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import ctranslate2_format, savedmodel
 from t2t_keras.training import devices, run
@@ -51,8 +52,7 @@ def options_of(architecture: str) -> dict:
 def trained(model_dir: pathlib.Path, architecture: str, **given):
     given = options_of(architecture) | given
     return run.train(
-        model_dir,
-        run_start.resolve(model_dir, given, str(model_dir.parent / "data")),
+        Start.open(model_dir, given, str(model_dir.parent / "data")),
         strategy=devices.make_strategy(2),
     )
 
@@ -67,7 +67,7 @@ def resumed(model_dir: pathlib.Path, to: pathlib.Path, step: int) -> None:
     shutil.copytree(model_dir, to)
     checkpoint.put_aside(to, after=checkpoint.path_of(to, step))
     assert checkpoint.step_of(checkpoint.kept(to)[-1]) == step
-    run.train(to, run_start.resolve(to, {}), strategy=devices.make_strategy(2))
+    run.train(Start.open(to, {}), strategy=devices.make_strategy(2))
 
 
 @pytest.fixture(scope="module", params=OWN)
@@ -245,14 +245,14 @@ def test_attention_py_draws_what_the_recurrent_translator_has(rnn, tmp_path):
 def test_a_run_keeps_its_architecture(gru):
     folder = gru
     with pytest.raises(ValueError, match=re.escape("Expected architecture=gru, that of the run in")):
-        run_start.resolve(folder / "whole", {"architecture": "transformer"})
+        Start.open(folder / "whole", {"architecture": "transformer"})
     expected = (
         "Expected options of architecture=gru. Received: num_heads=4, an option of architecture=transformer or bert or "
         "classifier."
     )
     with pytest.raises(ValueError, match=re.escape(expected)):
-        run_start.resolve(folder / "whole", {"num_heads": 4})
-    table = run_start.resolve(folder / "whole", {}).table()
+        Start.open(folder / "whole", {"num_heads": 4})
+    table = Start.open(folder / "whole", {}).options.table()
     assert (
         re.search(r"\| architecture +\| gru +\| run: ", table)
         and re.search(r"\| depth +\| 2 ", table)

@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from t2t_keras.config import EOS, TrainConfig
 from t2t_keras.data import batching, shards
-from t2t_keras.runs import run_start
 from t2t_keras.runs.registry import task
+from t2t_keras.runs.run_start import Start
 from t2t_keras.text import vocabulary
 from t2t_keras.text.bpe_dropout import BpeDropout
 from t2t_keras.text.byte_pairs import BytePairs, learn
@@ -300,5 +300,5 @@ def test_options_that_do_not_fit_are_refused_early(tmp_path):
     with pytest.raises(
         ValueError, match="Expected `subwords=bpe` with `bpe_dropout`. Received: subwords=wordpiece, bpe_dropout=0.1"
     ):
-        run_start.resolve(tmp_path / "run", given | {"subwords": "wordpiece"})
-    assert run_start.resolve(tmp_path / "run", given).train.bpe_dropout == 0.1
+        Start.open(tmp_path / "run", given | {"subwords": "wordpiece"})
+    assert Start.open(tmp_path / "run", given).options.train.bpe_dropout == 0.1

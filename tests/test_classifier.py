@@ -24,7 +24,8 @@ from t2t_keras.config import BOS, EOS, ClassifierConfig, DataConfig, ModelConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.evaluation import bag_of_words
 from t2t_keras.model.bert import Classifier
-from t2t_keras.runs import checkpoint, export_folder, run_options, run_start
+from t2t_keras.runs import checkpoint, export_folder, run_options
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import classifier
 from t2t_keras.system import files
@@ -246,10 +247,10 @@ def folder(tmp_path_factory) -> pathlib.Path:
         )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        options = run_start.resolve(
+        options = Start.open(
             folder / "bert", PRETRAINING | {"train_steps": 3, "checkpoint_steps": 3, "valid_steps": 3}
-        )
-        run.train(folder / "bert", options, strategy=devices.make_strategy())
+        ).options
+        run.train(Start.of(folder / "bert", options), strategy=devices.make_strategy())
     flags = [f"--{name}={value}" for name, value in TRAINING.items()]
     result = program(
         *flags, "--train_steps=15", "--log_steps=5", "--encoder_from=bert", "--model_dir=pairs", cwd=folder
@@ -299,9 +300,7 @@ def test_the_encoder_starts_with_the_weights_of_the_run(folder, monkeypatch, arc
             "best_metric": "loss",
         }
     with logged() as said:
-        run.train(
-            folder / architecture, run_start.resolve(folder / architecture, given), strategy=devices.make_strategy()
-        )
+        run.train(Start.open(folder / architecture, given), strategy=devices.make_strategy())
     theirs, ours = arrays_of(folder / "bert", 3), arrays_of(folder / architecture, 1)
     same = {name for name in ours if name in theirs}
     for name in same:
@@ -331,7 +330,7 @@ def test_a_run_without_such_an_encoder_is_refused(folder, tmp_path):
             ValueError,
             match="Expected an encoder of the Transformer, with one vocabulary, as `encoder_from`. Received: arch",
         ):
-            run_start.resolve(tmp_path / "new", {"encoder_from": str(own), "architecture": architecture})
+            Start.open(tmp_path / "new", {"encoder_from": str(own), "architecture": architecture})
     other = run_options.Options(
         ModelConfig(
             400, d_model=8, num_heads=2, d_k=3, d_v=4, sinusoids="tensor2tensor", first_position=2, attention="unscaled"
@@ -341,9 +340,9 @@ def test_a_run_without_such_an_encoder_is_refused(folder, tmp_path):
     received = "d_k=3, sinusoids=tensor2tensor, first_position=2, attention=unscaled"
     expected = f"Expected an encoder that architecture=classifier can have. Received: {received} in"
     with pytest.raises(ValueError, match=re.escape(expected)):
-        run_start.resolve(tmp_path / "new", {"encoder_from": str(tmp_path / "rnn"), "architecture": "classifier"})
+        Start.open(tmp_path / "new", {"encoder_from": str(tmp_path / "rnn"), "architecture": "classifier"})
     with pytest.raises(FileNotFoundError, match="Give the `encoder_from` of a training run."):
-        run_start.resolve(tmp_path / "new", {"encoder_from": str(tmp_path)})
+        Start.open(tmp_path / "new", {"encoder_from": str(tmp_path)})
 
 
 @pytest.mark.medium
@@ -478,9 +477,9 @@ def test_options_of_the_encoder_are_those_of_its_run(folder, tmp_path, architect
     theirs = getattr(SavedRun.open(folder / "bert").options.model, option)
     expected = f"Expected {option}={theirs}, of the encoder in {folder / 'bert'}. Received: {option}={value}."
     with pytest.raises(ValueError, match=re.escape(expected)):
-        run_start.resolve(tmp_path / "new", given | {option: value})
+        Start.open(tmp_path / "new", given | {option: value})
     free = {option: theirs, "dropout": 0.3, "vocab_size": 400, "parent_subwords": False}
-    assert run_start.resolve(tmp_path / "new", given | free).model.dropout == 0.3
+    assert Start.open(tmp_path / "new", given | free).options.model.dropout == 0.3
 
 
 @pytest.mark.parametrize("architecture", ["bert", "classifier"])
@@ -497,8 +496,8 @@ def test_options_of_the_encoder_are_those_of_its_run(folder, tmp_path, architect
 def test_options_that_do_not_fit_tasks_of_an_encoder_are_refused(tmp_path, architecture, given, expected):
     of_text = {"architecture": architecture, "train_source": "x", "valid_source": "y"}
     with pytest.raises(ValueError, match=re.escape(expected)):
-        run_start.resolve(tmp_path, of_text | given)
-    run_start.resolve(tmp_path, of_text | {"learned_positions": 0, "max_length": 600})
+        Start.open(tmp_path, of_text | given)
+    Start.open(tmp_path, of_text | {"learned_positions": 0, "max_length": 600})
 
 
 @pytest.mark.medium
@@ -539,8 +538,8 @@ def test_more_positions_than_the_encoder_has_from_training_are_reported(folder, 
     given |= {"architecture": "classifier", "labels": "other,same", "encoder_from": "bert", "train_steps": 1}
     for length, number in ((40, 1), (24, 0)):
         with logged() as said:
-            options = run_start.resolve(folder / f"long_{length}", given | {"max_length": length})
-            run.train(folder / f"long_{length}", options, strategy=devices.make_strategy(), dry_run=True)
+            start = Start.open(folder / f"long_{length}", given | {"max_length": length})
+            run.train(start, strategy=devices.make_strategy(), dry_run=True)
         assert (
             sum(
                 f"Positions beyond 24 were not trained in {folder / 'bert'}. Received: max_length={length}." in line
@@ -584,11 +583,9 @@ def test_the_classes_of_a_parent_are_those_of_its_child(folder):
 def test_labels_that_the_text_does_not_have_are_refused(folder, monkeypatch):
     monkeypatch.chdir(folder)
     given = {name: TRAINING[name] for name in ("train_source", "valid_source")} | SIZES
-    options = run_start.resolve(
-        folder / "strange", given | {"architecture": "classifier", "labels": "same,neither", "train_steps": 1}
-    )
+    given |= {"architecture": "classifier", "labels": "same,neither", "train_steps": 1}
     with pytest.raises(ValueError, match=re.escape("Received: labels=same,neither, and 'other' in the text.")):
-        run.train(folder / "strange", options, strategy=devices.make_strategy())
+        run.train(Start.open(folder / "strange", given), strategy=devices.make_strategy())
 
 
 @pytest.mark.medium

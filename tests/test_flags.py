@@ -15,7 +15,8 @@ import pytest
 from t2t_keras import config
 from t2t_keras.cli import flags, training
 from t2t_keras.data import corpora
-from t2t_keras.runs import run_options, run_start
+from t2t_keras.runs import run_options
+from t2t_keras.runs.run_start import Start
 from t2t_keras.training import embeddings
 
 GROUPS = (config.ModelConfig, config.TrainConfig, config.DecodeConfig, config.DataConfig)
@@ -489,20 +490,21 @@ def test_the_names_of_several_runs_may_be_longer_than_the_name_of_a_folder():
 
 def test_before_several_runs_each_folder_is_checked_and_text_that_they_share_is_read_once(tmp_path, monkeypatch):
     checked = {"folders": [], "text": [], "embeddings": []}
-    monkeypatch.setattr(run_start.Start, "check", lambda start: checked["folders"].append(start.folder.name))
+    monkeypatch.setattr(Start, "check", lambda start: checked["folders"].append(start.folder.name))
     monkeypatch.setattr(corpora, "check_files", lambda data, sides: checked["text"].append((data.train_source, sides)))
     monkeypatch.setattr(embeddings, "check", lambda options: checked["embeddings"].append(options.train.embeddings))
     texts = {"a": "one", "b": "one", "c": "two", "d": "", "e": ""}
     (tmp_path / "e/checkpoints").mkdir(parents=True)
     (tmp_path / "e/config.json").write_text('{"model": {}}')
     (tmp_path / "e/checkpoints/step-000000003.json").write_text("{}")  # A resumed run does not need the vectors.
-    training.check({
-        tmp_path / name: run_options.Options(
+    options = {
+        name: run_options.Options(
             train=config.TrainConfig(embeddings="vectors" * (name in "be")),
-            data=config.DataConfig(train_source=text, train_target=text)
+            data=config.DataConfig(train_source=text, train_target=text),
         )
         for name, text in texts.items()
-    })  # fmt: skip
+    }
+    training.check(*(Start.of(tmp_path / name, chosen) for name, chosen in options.items()))
     sides = ("source", "target")
     assert checked == {
         "folders": ["a", "b", "c", "d", "e"],
@@ -560,9 +562,9 @@ def test_an_option_with_its_facts_has_its_checks_and_stands_in_every_list(tmp_pa
         run_options.Options(train=ToyConfig(**changed)) for changed in ({}, {"colour": "green"}, {"share": 0.1})
     )
     run = types.SimpleNamespace(options=before)
-    assert run_start.Start(tmp_path, colour, run, None).changes() == "`colour` red → green"
+    assert Start(tmp_path, colour, run).changes() == "`colour` red → green"
     with pytest.raises(ValueError, match=r"share=0\.1 \(the run: 0\.5\)"):
-        run_start.Start(tmp_path, share, run, None).changes()
+        Start(tmp_path, share, run).changes()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from t2t_keras.config import DecodeConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.decoding import loading, translator
 from t2t_keras.model import flops
-from t2t_keras.runs import checkpoint, export_folder, run_options, run_start, saved_run
+from t2t_keras.runs import checkpoint, export_folder, run_options, saved_run
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import loaded, savedmodel
 from t2t_keras.system import files
@@ -87,7 +88,7 @@ def test_a_run_never_executes_a_program_that_lies_in_its_folder(run, program, pl
         with pytest.raises(ValueError, match=refused):
             load().translate("one")
     with pytest.raises(ValueError, match=refused):
-        run_start.resolve(run, {})
+        Start.open(run, {})
     assert not written.exists()
     (run / "config.json").unlink()
     with pytest.raises(
@@ -330,8 +331,7 @@ def listening():
 
 def prepare_folders(run: pathlib.Path, **given) -> run_options.Options:
     data_dir = given.pop("data_dir", "")
-    start = run_start.Start.open(run, run_start.resolve(run, given, data_dir))
-    return training_run._prepare_folders(start, dry_run=True)
+    return training_run._prepare_folders(Start.open(run, given, data_dir), dry_run=True).options
 
 
 def test_a_data_service_is_asked_only_if_it_is_given(run):
@@ -500,7 +500,7 @@ def test_weights_that_are_not_numbers_or_are_too_large_are_named_when_they_are_l
 
 SHOWS_A_RUN = """
 import dataclasses, pathlib, sys
-from t2t_keras.runs import run_start
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.cli import program
 from t2t_keras.system.log import logger
@@ -510,7 +510,7 @@ def main():
     options = SavedRun.open(run).options
     logger.info(f"Options:\\n{options.table()}")
     options = dataclasses.replace(options, sources={"data_service": "run: command line"})
-    run_start.Start.open(run, options).check_given(["data_service"], "read")
+    Start.of(run, options).check_given(["data_service"], "read")
 
 RUN, sys.argv = sys.argv[1], sys.argv[:1]
 program.run(main)

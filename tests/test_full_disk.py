@@ -14,7 +14,8 @@ from test_curves import train_points
 from t2t_keras.reporting import curves, embedding_projector
 from t2t_keras.reporting.event_files import read_scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
-from t2t_keras.runs import checkpoint, run_start, saved_run
+from t2t_keras.runs import checkpoint, saved_run
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import files
 
@@ -22,7 +23,7 @@ from t2t_keras.system import files
 def write_options(folder: pathlib.Path, beam_size: int) -> None:
     """The options and sub-words of a run; the sub-words are as many bytes as the beams."""
     (folder / "text").write_bytes(b"x" * beam_size)
-    options = run_start.resolve(folder, {"beam_size": beam_size})
+    options = Start.open(folder, {"beam_size": beam_size}).options
     SavedRun.write(folder, options, folder / "text", folder / "text")
 
 

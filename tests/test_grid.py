@@ -176,7 +176,8 @@ def trained(monkeypatch):
     calls = Calls()
     calls.scored, calls.given = [], []
 
-    def train(model_dir, options, *, strategy, quiet, started):
+    def train(start, *, strategy, quiet, started):
+        model_dir, options = start.folder, start.options
         calls.given.append((strategy, quiet))
         name = f"{model_dir.parent.name}/{model_dir.name}"
         if name == calls.stop:
@@ -469,9 +470,7 @@ def test_the_time_left_is_that_of_runs_without_all_their_updates(tmp_path, train
 
 def test_max_hours_counts_from_the_first_run(tmp_path, monkeypatch):
     given = []
-    monkeypatch.setattr(
-        run, "train", lambda folder, options, **others: given.append(others["started"]) or TrainState(step=10)
-    )
+    monkeypatch.setattr(run, "train", lambda start, **others: given.append(others["started"]) or TrainState(step=10))
     monkeypatch.setattr(grid, "load", lambda *args, **options: None)
     monkeypatch.setattr(
         grid, "evaluate", lambda *args, **options: ([], {"bleu": 1.0, "chrf": 1.0, "perplexity": 1.0, "signature": ""})

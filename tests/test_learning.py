@@ -9,6 +9,7 @@ from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, RnnConfig, T
 from t2t_keras.decoding.loading import load
 from t2t_keras.decoding.translator import translate_lines
 from t2t_keras.runs import run_options
+from t2t_keras.runs.run_start import Start
 from t2t_keras.training import devices, run
 
 WORDS = "abcdefgh"
@@ -51,7 +52,7 @@ def exact_match(folder, task: str, *, replicas: int = 1, model: ModelConfig | Rn
     train, decode = TrainConfig(**{**vars(TRAIN), **options}), DecodeConfig(beam_size=2)
     architecture = "rnn" if isinstance(model, RnnConfig) else run_options.TRANSFORMER
     chosen = run_options.Options(model, train, decode, data, architecture=architecture)
-    run.train(folder / "run", chosen, strategy=devices.make_strategy(replicas))
+    run.train(Start.of(folder / "run", chosen), strategy=devices.make_strategy(replicas))
     translator = load(folder / "run")
     hypotheses = [result["text"] for result in translate_lines(translator, sources)]
     return sum(map(str.__eq__, hypotheses, references)) / len(references)

@@ -18,7 +18,7 @@ import t2t_keras
 from t2t_keras.config import BOS, EOS, PAD, UNK
 from t2t_keras.decoding import loading
 from t2t_keras.interop import huggingface_folder, marian_config, marian_vocabulary, marian_weights
-from t2t_keras.runs import run_start
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import files
 
@@ -369,10 +369,10 @@ def test_a_new_run_has_the_sub_words_of_an_import(run, tmp_path):
         "parent": str(run),
         **dict.fromkeys(("train_source", "train_target", "valid_source", "valid_target"), "text"),
     }
-    data = run_start.resolve(tmp_path / "run", given).data
+    data = Start.open(tmp_path / "run", given).options.data
     subwords = str(run / files.SUBWORDS), str(run / files.SOURCE_SUBWORDS)
     assert (data.subwords, data.subwords_file, data.source_subwords_file) == ("sentencepiece", *subwords)
-    assert run_start.resolve(tmp_path / "run", given | {"subwords_file": "mine"}).data.subwords == "bpe"
+    assert Start.open(tmp_path / "run", given | {"subwords_file": "mine"}).options.data.subwords == "bpe"
 
 
 @pytest.mark.slow

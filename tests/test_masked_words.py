@@ -19,7 +19,8 @@ from t2t_keras.data import masking, shards
 from t2t_keras.decoding import loading
 from t2t_keras.experiments import masked_words
 from t2t_keras.layers.inference import inference
-from t2t_keras.runs import checkpoint, registry, run_start
+from t2t_keras.runs import checkpoint, registry
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.training import devices, run
 
@@ -94,8 +95,8 @@ def folder(tmp_path_factory) -> pathlib.Path:
         (folder / f"{split}.txt").write_text(documents(number, seed=number))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        options = run_start.resolve(folder / "bert", GIVEN | {"train_steps": 30})
-        run.train(folder / "bert", options, strategy=devices.make_strategy())
+        start = Start.open(folder / "bert", GIVEN | {"train_steps": 30})
+        run.train(start, strategy=devices.make_strategy())
     return folder
 
 

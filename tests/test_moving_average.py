@@ -13,7 +13,8 @@ from toy import strategy_of
 
 import t2t_keras
 from t2t_keras.decoding import loading
-from t2t_keras.runs import checkpoint, run_start
+from t2t_keras.runs import checkpoint
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.training import parent, run
 from t2t_keras.training.optimizer import adam
@@ -28,7 +29,7 @@ GIVEN = {
 
 
 def trained(model_dir: pathlib.Path, replicas: int = 1, **given) -> pathlib.Path:
-    run.train(model_dir, run_start.resolve(model_dir, given), strategy=strategy_of(replicas))
+    run.train(Start.open(model_dir, given), strategy=strategy_of(replicas))
     return model_dir
 
 
@@ -93,7 +94,7 @@ def test_the_checkpoint_ema_loads_it(folder):
 @pytest.mark.medium
 def test_a_child_starts_from_it(folder, tmp_path):
     [model, _] = run._make_model(
-        strategy_of(1), run_start.resolve(tmp_path / "child", {"parent": str(folder), "parent_checkpoint": "ema"})
+        strategy_of(1), Start.open(tmp_path / "child", {"parent": str(folder), "parent_checkpoint": "ema"}).options
     )
     parent.start(SavedRun.open(folder), "ema", model, loading.read_tokenizer(SavedRun.open(folder)))
     expected = arrays(checkpoint.path_of(folder, 5), "ema")
@@ -111,7 +112,7 @@ def test_a_run_without_one_says_so(folder, tmp_path):
     with pytest.raises(ValueError, match=f"{expected} Choose another `checkpoint`."):
         t2t_keras.load(folder, checkpoint="ema")
     with pytest.raises(ValueError, match=f"{expected} Choose another `parent_checkpoint`."):
-        run_start.resolve(tmp_path / "child", {"parent": str(folder), "parent_checkpoint": "ema"})
+        Start.open(tmp_path / "child", {"parent": str(folder), "parent_checkpoint": "ema"})
     with pytest.raises(ValueError, match="Expected the options that .* was trained with. Received: ema_decay=0.5 "):
         trained(folder, ema_decay=0.5)
 

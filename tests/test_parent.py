@@ -16,7 +16,8 @@ from logged import logged
 from t2t_keras.config import DataConfig
 from t2t_keras.data import prepare
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.runs import checkpoint, registry, run_start
+from t2t_keras.runs import checkpoint, registry
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import files
 from t2t_keras.system.files import describe
@@ -44,7 +45,7 @@ CHILD = {
 
 def trained(model_dir: pathlib.Path, **given) -> str:
     with logged() as said:
-        run.train(model_dir, run_start.resolve(model_dir, given), strategy=devices.make_strategy())
+        run.train(Start.open(model_dir, given), strategy=devices.make_strategy())
     return "\n".join(said)
 
 
@@ -58,10 +59,10 @@ def folder(tmp_path_factory) -> pathlib.Path:
 @pytest.mark.medium
 def test_the_sub_words_of_the_parent_are_for_text_that_is_yet_to_be_prepared(folder, tmp_path):
     parent = {"parent": str(folder / "parent")}
-    assert run_start.resolve(tmp_path / "child", parent, str(folder / "data")).data == DataConfig()
-    named = run_start.resolve(tmp_path / "child", parent | {"dataset": "builtin"}).data
+    assert Start.open(tmp_path / "child", parent, str(folder / "data")).options.data == DataConfig()
+    named = Start.open(tmp_path / "child", parent | {"dataset": "builtin"}).options.data
     assert named == DataConfig(dataset="builtin", subwords_file=str(folder / "parent" / files.SUBWORDS))
-    own = run_start.resolve(tmp_path / "child", parent | {"dataset": "builtin", "subwords_file": "own.model"})
+    own = Start.open(tmp_path / "child", parent | {"dataset": "builtin", "subwords_file": "own.model"}).options
     assert (own.data.subwords_file, own.sources["subwords_file"]) == ("own.model", "given")
 
 
@@ -72,15 +73,15 @@ def test_a_child_has_the_model_and_the_search_of_its_parent_unless_they_are_give
     config["decode"] |= {"alpha": 1.5, "beam_size": 3}
     config["sources"] |= {"alpha": "command line", "d_ff": "import of a model"}
     (path / "config.json").write_text(json.dumps(config))
-    child = run_start.resolve(
+    child = Start.open(
         tmp_path / "child", {"parent": str(path), "beam_size": 2}, str(folder / "data"), {"beam_size": "flagfile a"}
-    )
+    ).options
     assert (child.decode.alpha, child.decode.beam_size, child.model) == (1.5, 2, SavedRun.open(path).options.model)
     found = {name: child.sources[name] for name in ("alpha", "beam_size", "d_ff", "architecture")}
     expected = {"alpha": "parent: command line", "beam_size": "flagfile a", "d_ff": "parent: import of a model"}
     assert found == expected | {"architecture": "parent: default"}
     assert "seed" not in child.sources
-    own = run_start.resolve(tmp_path / "child", {"parent": str(path), "dataset": "builtin"})
+    own = Start.open(tmp_path / "child", {"parent": str(path), "dataset": "builtin"}).options
     assert own.data.subwords_file == str(path / files.SUBWORDS)
     found = {own.sources[name] for name in ("subwords", "subwords_file")}
     assert found == {"parent: default"} and own.sources["dataset"] == "given"
@@ -316,7 +317,7 @@ def test_the_folder_names_the_checkpoints_that_the_weights_are_from(folder, tmp_
         path.write_text("")
     for which in ("2", "4"):
         given = {"parent": str(folder / "parent"), "parent_checkpoint": which}
-        SavedRun.write(child, run_start.resolve(child, given, str(folder / "data")), *prepared)
+        SavedRun.write(child, Start.open(child, given, str(folder / "data")).options, *prepared)
         recorded = json.loads((child / "config.json").read_text())["parent"]
         assert recorded == {"checkpoints": checkpoint.identity(folder / "parent", which)}
 
@@ -329,19 +330,19 @@ def test_a_run_without_a_checkpoint_keeps_its_parent_and_the_model_of_it(folder,
         path.write_text("")
     for child, given in ((tmp_path / "child", {"parent": str(parents[0])}), (tmp_path / "alone", {})):
         child.mkdir()
-        SavedRun.write(child, run_start.resolve(child, given, str(folder / "data")), *prepared)
+        SavedRun.write(child, Start.open(child, given, str(folder / "data")).options, *prepared)
     child, given = tmp_path / "child", {"parent": str(parents[0])}
-    assert run_start.resolve(child, {"parent": str(parents[1])}).train.parent == str(parents[1]), (
+    assert Start.open(child, {"parent": str(parents[1])}).options.train.parent == str(parents[1]), (
         "The same weights, in another place."
     )
-    started = run_start.resolve(child, given | {"train_steps": 7})
+    started = Start.open(child, given | {"train_steps": 7}).options
     assert (started.model, started.train.parent, started.train.train_steps) == (
         SavedRun.open(parents[0]).options.model,
         str(parents[0]),
         7,
     )
     with pytest.raises(ValueError, match="Expected activation=relu, of the model in .*Received: activation=gelu"):
-        run_start.resolve(child, given | {"activation": "gelu"})
+        Start.open(child, given | {"activation": "gelu"})
     for path in checkpoint.kept(parents[1]):  # Now it has other weights.
         shutil.copy(checkpoint.kept(parents[0])[0], path)
         path.with_suffix(".json").write_text(json.dumps(describe(path)))
@@ -350,13 +351,13 @@ def test_a_run_without_a_checkpoint_keeps_its_parent_and_the_model_of_it(folder,
         config = json.loads((other / files.CONFIG).read_text())
         (other / files.CONFIG).write_text(json.dumps(config | {"parent": damaged}))
         with pytest.raises(ValueError, match="was started with parent=.*. Received: parent="):
-            run_start.resolve(other, {"parent": str(parents[1])})
+            Start.open(other, {"parent": str(parents[1])})
     with pytest.raises(ValueError, match="Received: parent=none."):
-        run_start.resolve(child, {"parent": ""})
+        Start.open(child, {"parent": ""})
     for begun, wanted in ((child, str(parents[0])), (tmp_path / "alone", "none")):
         expected = f"{begun} was started with parent={wanted}. Received: parent={parents[1]}. Give another `model_dir`."
         with pytest.raises(ValueError, match=re.escape(expected)):
-            run_start.resolve(begun, {"parent": str(parents[1])})
+            Start.open(begun, {"parent": str(parents[1])})
 
 
 @pytest.mark.medium
@@ -453,7 +454,7 @@ def test_a_model_of_another_form_is_refused_before_data_are_prepared(folder, tmp
     with pytest.raises(
         ValueError, match=f"Expected {name}=.*, of the model in .* Received: {name}={value}. Leave out what differs."
     ):
-        run_start.resolve(tmp_path / "child", {"parent": str(folder / "parent"), name: value})
+        Start.open(tmp_path / "child", {"parent": str(folder / "parent"), name: value})
 
 
 def test_a_parent_is_not_added_to_a_run_that_has_started(folder, tmp_path):

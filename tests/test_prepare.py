@@ -30,7 +30,8 @@ from test_lock import HOLDER
 
 from t2t_keras.config import EOS, TEXTS, DataConfig
 from t2t_keras.data import builtin_corpus, corpora, prepare, processes, shards
-from t2t_keras.runs import data_folder, registry, run_start
+from t2t_keras.runs import data_folder, registry
+from t2t_keras.runs.run_start import Start
 from t2t_keras.system import files
 from t2t_keras.text import piece_file, vocabulary
 from t2t_keras.text.subwords import Subwords
@@ -533,7 +534,7 @@ def test_a_dataset_with_the_sub_words_of_an_imported_model_is_used_again(folder,
     made = DataConfig(dataset="builtin", builtin_pairs=150, subwords="sentencepiece", subwords_file=str(path))
     run(made, folder, size)
     assert data_folder.prepared_with(folder) == dataclasses.replace(made, subwords_file=path.name)
-    options = run_start.resolve(tmp_path / "run", {}, str(folder))
+    options = Start.open(tmp_path / "run", {}, str(folder)).options
     assert (options.data.subwords, options.model.vocab_size) == ("sentencepiece", size)
     path.unlink()
     assert run(data_folder.prepared_with(folder), folder, size) == [f"Using the data in {folder}."]

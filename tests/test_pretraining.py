@@ -28,7 +28,8 @@ from t2t_keras.model import flops
 from t2t_keras.model.bert import Bert
 from t2t_keras.model.encoder import TransformerEncoder
 from t2t_keras.reporting import curves
-from t2t_keras.runs import checkpoint, registry, run_start
+from t2t_keras.runs import checkpoint, registry
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.tasks import pretraining
 from t2t_keras.text import vocabulary
@@ -338,8 +339,8 @@ def documents(number: int, seed: int) -> str:
 
 
 def trained(model_dir: pathlib.Path, number: int, **given):
-    options = run_start.resolve(model_dir, GIVEN | given, str(model_dir.parent / "data"))
-    return run.train(model_dir, options, strategy=devices.make_strategy(number))
+    start = Start.open(model_dir, GIVEN | given, str(model_dir.parent / "data"))
+    return run.train(start, strategy=devices.make_strategy(number))
 
 
 @pytest.fixture(scope="module")

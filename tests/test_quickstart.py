@@ -60,7 +60,7 @@ found = ["A", "B", "?", "?"]
 scores = {"exact_match": 0.5, "bleu": 1.5, "signature": "s", "chrf": 2.5, "perplexity": 3.5, "decode_seconds": 4.5}
 module("data.prepare", read_text=lambda folder, split: texts[split])
 module("training.devices", make_strategy=lambda config: config.dtype)
-module("training.run", train=lambda folder, chosen, strategy, quiet: SimpleNamespace(seconds=61.26))
+module("training.run", train=lambda start, strategy, quiet: SimpleNamespace(seconds=61.26))
 loading.load = lambda folder: "translator"
 translator.translate_lines = lambda translator, lines: [{"text": line.upper()} for line in lines]
 evaluation.evaluate = lambda translator, *sides: (found, scores) if sides == texts["test"] else None

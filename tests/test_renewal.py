@@ -17,7 +17,7 @@ from t2t_keras import Column, Renewal, register_architecture, register_task
 from t2t_keras.config import EOS
 from t2t_keras.data import batching, data_service, shards
 from t2t_keras.reporting import curves
-from t2t_keras.runs import run_start
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.training import devices, run
 
@@ -203,7 +203,7 @@ def trained(model_dir: pathlib.Path, number: int, **given):
         "checkpoint_steps": 4, "log_steps": 1, "max_length": 60, "train_steps": 8, "dropout": 0.0, **given,
     }  # fmt: skip
     data = str(model_dir.parent / "data")
-    return run.train(model_dir, run_start.resolve(model_dir, given, data), strategy=devices.make_strategy(number))
+    return run.train(Start.open(model_dir, given, data), strategy=devices.make_strategy(number))
 
 
 @pytest.fixture(scope="module")
@@ -263,4 +263,4 @@ def test_the_options_reach_a_dry_run(runs, monkeypatch, caplog):
     monkeypatch.chdir(runs)
     options = SavedRun.open(runs / "whole").options
     options = dataclasses.replace(options, train=dataclasses.replace(options.train, micro_batch_tokens=80))
-    assert run.train(runs / "whole", options, strategy=devices.make_strategy(1), dry_run=True) is None
+    assert run.train(Start.of(runs / "whole", options), strategy=devices.make_strategy(1), dry_run=True) is None

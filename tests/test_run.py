@@ -25,7 +25,8 @@ from t2t_keras.evaluation import scores
 from t2t_keras.evaluation.cross_entropy import perplexity
 from t2t_keras.evaluation.evaluate import evaluate
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.runs import checkpoint, registry, run_options, run_start, saved_run
+from t2t_keras.runs import checkpoint, registry, run_options, saved_run
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving.savedmodel import export_run
 from t2t_keras.system import files
@@ -46,7 +47,7 @@ DATA = DataConfig(dataset="builtin", builtin_pairs=600)
 
 def resume(model_dir, **given) -> tuple:
     """`train` as `train.py --model_dir` with some options does it."""
-    options = run_start.resolve(model_dir, given)
+    options = Start.open(model_dir, given).options
     return train(model_dir, model=options.model, train=options.train, decode=options.decode, data=options.data)
 
 
@@ -59,7 +60,7 @@ def train(
         model, train, decode, data, run_options.stored(model_dir, data_dir) if data_dir else ""
     )
     with logged() as said:
-        state = training_run.train(model_dir, options, strategy=strategy, dry_run=dry_run)
+        state = training_run.train(Start.of(model_dir, options), strategy=strategy, dry_run=dry_run)
     return state, "\n".join(said)
 
 
@@ -556,7 +557,7 @@ def test_the_test_split_of_the_builtin_corpus_lies_beside_the_data(run):
 
 @pytest.mark.medium
 def test_a_dry_run_prepares_and_runs_the_largest_micro_batches_and_the_options_may_still_change(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_start.Start, "retained", lambda start: f"`d_model={start.options.model.d_model}`")
+    monkeypatch.setattr(Start, "retained", lambda start: f"`d_model={start.options.model.d_model}`")
     state, said = train(tmp_path, dry_run=True)
     assert "earlier start" not in said
     # Up to 8, 16, 32 and 53 sub-words.
@@ -571,7 +572,7 @@ def test_a_dry_run_prepares_and_runs_the_largest_micro_batches_and_the_options_m
 
 @pytest.mark.medium
 def test_a_dry_run_of_a_run_that_is_there_changes_none_of_its_options(copy, monkeypatch):
-    monkeypatch.setattr(run_start.Start, "retained", lambda start: "`d_model=8`")
+    monkeypatch.setattr(Start, "retained", lambda start: "`d_model=8`")
     before = contents(copy)
     _, said = train(copy, dry_run=True, train=dataclasses.replace(TRAIN, micro_batch_tokens=500))
     assert "Changed for this dry run only: `micro_batch_tokens` 1000 → 500." in said
@@ -623,15 +624,17 @@ def test_the_time_limit_of_a_run_counts_from_its_start_before_the_data_is_prepar
     def asked(*args, started, **others):
         raise _AskedError(started)
 
-    options, strategy, check, checked = run_start.resolve(copy, {}), devices.make_strategy(1), saved_run.export_in, []
-    monkeypatch.setattr(saved_run, "export_in", lambda folder: checked.append(time.monotonic()) or check(folder))
+    start, strategy, check, checked = Start.open(copy, {}), devices.make_strategy(1), saved_run.check_before_writing, []
+    monkeypatch.setattr(
+        saved_run, "check_before_writing", lambda folder: checked.append(time.monotonic()) or check(folder)
+    )
     monkeypatch.setattr(loop, "Trainer", asked)
     before = time.monotonic()
     with pytest.raises(_AskedError) as raised:
-        training_run.train(copy, options, strategy=strategy)
+        training_run.train(start, strategy=strategy)
     assert before <= raised.value.args[0] <= checked[0]
     with pytest.raises(_AskedError) as raised:
-        training_run.train(copy, options, strategy=strategy, started=123.0)
+        training_run.train(start, strategy=strategy, started=123.0)
     assert raised.value.args == (123.0,)
 
 
@@ -640,12 +643,12 @@ def test_a_worker_that_another_one_leaves_alone_says_so(monkeypatch, copy):
         raise tf.errors.UnavailableError(None, None, "Connection reset by peer")
 
     monkeypatch.setattr(loop, "Trainer", lambda *args, **others: types.SimpleNamespace(train=train))
-    options, strategy = run_start.resolve(copy, {}), devices.make_strategy(1)
+    start, strategy = Start.open(copy, {}), devices.make_strategy(1)
     with pytest.raises(tf.errors.UnavailableError):
-        training_run.train(copy, options, strategy=strategy)
+        training_run.train(start, strategy=strategy)
     monkeypatch.setattr(devices, "several_workers", lambda strategy: True)
     with pytest.raises(OtherWorkerError, match="Another worker has ended or cannot be reached."):
-        training_run.train(copy, options, strategy=strategy)
+        training_run.train(start, strategy=strategy)
 
 
 def test_a_second_trainer_in_the_same_folder_is_refused_and_changes_nothing(run):

@@ -220,8 +220,9 @@ runpy.run_path(sys.argv[0], run_name="__main__")
         ("export", ["--model_dir={run}", "--export_dir={out}"]),
         ("export", ["--model_dir={run}", "--export_dir={out}", "--format=ctranslate2"]),
         ("compare", ["--reference={text}", "--source={text}", "--randomization_trials=0", "{text}", "{run}"]),
+        ("train", ["--model_dir={run}", "--train_steps=2001"]),
     ],
-    ids=["translate", "evaluate", "attention", "export", "export to CTranslate2", "compare"],
+    ids=["translate", "evaluate", "attention", "export", "export to CTranslate2", "compare", "resume"],
 )
 def test_a_program_reads_the_options_of_a_run_once(tmp_path, program, flags):
     """Story: an export opened them 26 times, and what it read first and last could be of two runs."""

@@ -14,14 +14,15 @@ import pytest
 from test_run_folder import OPTIONS, ROOT, rewrite, write
 
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from t2t_keras.runs import checkpoint, data_folder, export_folder, run_options, run_start
+from t2t_keras.runs import checkpoint, data_folder, export_folder, run_options
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import files
 
 
 def changes(model_dir: pathlib.Path, given: dict, data_dir: str = "") -> str:
     """What is said when a run is started again with these options."""
-    return run_start.Start.open(model_dir, run_start.resolve(model_dir, given, data_dir)).changes()
+    return Start.open(model_dir, given, data_dir).changes()
 
 
 # Resuming.
@@ -42,7 +43,7 @@ def test_options_of_an_earlier_start_that_are_not_given_again_are_listed(tmp_pat
 
     def retained(**given) -> str:
         sources = dict.fromkeys(["model_dir", *given], "command line")
-        return run_start.Start.open(tmp_path, run_start.resolve(tmp_path, given, sources=sources)).retained()
+        return Start.open(tmp_path, given, sources=sources).retained()
 
     expected = [f"`{name}={values[name]}`" for name in ("d_ff", "train_steps", "alpha")]
     assert retained(warmup_steps=7) == ", ".join(expected)
@@ -97,29 +98,29 @@ def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path, monk
     write(tmp_path, options)
     assert SavedRun.open(tmp_path).options == options
     # Of the data the folder is enough; `training.run.train` takes the text's names from the run if that is gone.
-    assert run_start.resolve(tmp_path, {}) == dataclasses.replace(options, data=DataConfig())
-    assert run_start.resolve(tmp_path, {"max_length": 99}).data == dataclasses.replace(options.data, max_length=99)
+    assert Start.open(tmp_path, {}).options == dataclasses.replace(options, data=DataConfig())
+    assert Start.open(tmp_path, {"max_length": 99}).options.data == dataclasses.replace(options.data, max_length=99)
     assert changes(tmp_path, {}) == ""
 
 
 def test_a_new_run_has_the_options_given_and_the_defaults(tmp_path):
-    assert run_start.resolve(tmp_path / "new", {}) == run_options.Options()
+    assert Start.open(tmp_path / "new", {}).options == run_options.Options()
     expected = run_options.Options(
         ModelConfig(d_ff=8), TrainConfig(seed=2), DecodeConfig(alpha=1.0), DataConfig(dataset="builtin")
     )
-    assert run_start.resolve(tmp_path / "new", {"d_ff": 8, "seed": 2, "alpha": 1.0, "dataset": "builtin"}) == expected
+    assert Start.open(tmp_path / "new", {"d_ff": 8, "seed": 2, "alpha": 1.0, "dataset": "builtin"}).options == expected
 
 
 @pytest.mark.parametrize("given", ["~/vectors.txt", "vectors.txt"])
 def test_a_file_of_word_vectors_is_found_from_any_folder(tmp_path, monkeypatch, given):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    assert run_start.resolve(tmp_path / "run", {"embeddings": given}).train.embeddings == str(tmp_path / "vectors.txt")
+    assert Start.open(tmp_path / "run", {"embeddings": given}).options.train.embeddings == str(tmp_path / "vectors.txt")
 
 
 def test_an_option_given_wins_over_the_run_s(tmp_path):
     write(tmp_path)
-    resolved = run_start.resolve(tmp_path, {"train_steps": 30, "alpha": 1.5}, "/data/y")
+    resolved = Start.open(tmp_path, {"train_steps": 30, "alpha": 1.5}, "/data/y").options
     assert resolved.train == dataclasses.replace(OPTIONS.train, train_steps=30)
     assert resolved.decode == DecodeConfig(beam_size=2, alpha=1.5)
     assert resolved.data_dir == "/data/y"
@@ -127,11 +128,11 @@ def test_an_option_given_wins_over_the_run_s(tmp_path):
 
 def test_an_option_that_does_not_fit_the_run_s_others_is_reported_with_where_those_are(tmp_path):
     write(tmp_path, dataclasses.replace(OPTIONS, train=TrainConfig(best_metric="loss", valid_sentences=0)))
-    assert run_start.resolve(tmp_path, {"patience": 3}).train.best_metric == "loss"
+    assert Start.open(tmp_path, {"patience": 3}).options.train.best_metric == "loss"
     with pytest.raises(
         ValueError, match="best_metric='bleu', valid_sentences=0.*Options not given are those of .*config.json"
     ):
-        run_start.resolve(tmp_path, {"best_metric": "bleu"})
+        Start.open(tmp_path, {"best_metric": "bleu"})
 
 
 def test_what_changes_is_announced_with_both_values(tmp_path):
@@ -217,8 +218,8 @@ def test_a_run_on_data_prepared_elsewhere_learns_of_its_text_later(tmp_path):
 def test_the_data_folder_is_kept_wherever_the_run_and_the_shell_go(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model_dir = tmp_path / "run"
-    assert run_start.resolve(model_dir, {}, "shared/x").data_dir == f"{tmp_path}/shared/x"
-    assert run_start.resolve(model_dir, {}, "run/data").data_dir == ""
+    assert Start.open(model_dir, {}, "shared/x").options.data_dir == f"{tmp_path}/shared/x"
+    assert Start.open(model_dir, {}, "run/data").options.data_dir == ""
     options = run_options.Options()
     assert options.data_folder(model_dir) == model_dir / "data"
     assert dataclasses.replace(options, data_dir="/data/x").data_folder(model_dir) == pathlib.Path("/data/x")
@@ -238,7 +239,7 @@ def test_options_are_resolved_without_tensorflow():
 
 def test_the_table_of_options_shows_where_each_value_comes_from(tmp_path):
     sources = {"d_ff": "flagfile small", "alpha": "command line"}
-    first = run_start.resolve(tmp_path, {"d_ff": 100, "alpha": 0.5, "seed": 7}, sources=sources)
+    first = Start.open(tmp_path, {"d_ff": 100, "alpha": 0.5, "seed": 7}, sources=sources).options
     rows = {
         row[1].strip(): (row[2].strip(), row[3].strip())
         for row in (line.split("|") for line in first.table().splitlines())
@@ -251,19 +252,19 @@ def test_the_table_of_options_shows_where_each_value_comes_from(tmp_path):
     subwords.write_bytes(b"s")
     records.write_bytes(b"r")
     SavedRun.write(tmp_path, first, subwords, records)
-    again = run_start.resolve(tmp_path, {"alpha": 0.4}, sources={"alpha": "command line"})
+    again = Start.open(tmp_path, {"alpha": 0.4}, sources={"alpha": "command line"}).options
     assert (again.sources["d_ff"], again.sources["num_heads"]) == ("run: flagfile small", "run: default")
     assert again.sources["alpha"] == "command line"
     assert re.search(r"\| d_ff +\| 100 +\| run: flagfile small \|", again.table())
     SavedRun.write(tmp_path, again, subwords, records)
-    third = run_start.resolve(tmp_path, {})
+    third = Start.open(tmp_path, {}).options
     assert (third.sources["d_ff"], third.sources["alpha"]) == ("run: flagfile small", "run: command line")
 
 
 def test_where_a_run_of_before_had_its_options_from_is_not_known(tmp_path):
     write(tmp_path)
     rewrite(tmp_path, lambda written: written.pop("sources"))
-    assert set(run_start.resolve(tmp_path, {}).sources.values()) == {"run: unknown"}
+    assert set(Start.open(tmp_path, {}).options.sources.values()) == {"run: unknown"}
 
 
 # The data folder of a new run.
@@ -291,21 +292,19 @@ def test_a_resumed_run_keeps_the_options_of_its_data_folder(tmp_path, given):
     folder, run = prepared(tmp_path / "data"), tmp_path / "run"
     (tmp_path / "some").write_text("")
     run.mkdir()
-    SavedRun.write(run, run_start.resolve(run, {}, str(folder)), tmp_path / "some", tmp_path / "some")
+    SavedRun.write(run, Start.open(run, {}, str(folder)).options, tmp_path / "some", tmp_path / "some")
     name, value = next(iter(given.items()))
-    with pytest.raises(
-        ValueError, match=f"with which {folder} was prepared. Received: {name}={value}. Leave out what differs"
-    ):
-        run_start.resolve(run, given)
+    with pytest.raises(ValueError, match=f"^{folder} was prepared .*: `{name}` was .*, and is now {value}. Give the "):
+        Start.open(run, given)
 
 
 def test_a_resumed_run_needs_no_text_for_an_option_that_it_has(tmp_path):
     """As of a flagfile that is given again."""
     text = {name: f"/gone/{name}" for name in ("train_source", "train_target", "valid_source", "valid_target")}
-    write(tmp_path, run_start.resolve(tmp_path, {**text, "max_length": 100}))
-    assert run_start.resolve(tmp_path, {"max_length": 100}).data == DataConfig()
-    assert run_start.resolve(tmp_path, {"max_length": 90}).data == DataConfig(**text, max_length=90)
-    assert run_start.resolve(tmp_path, {**text, "max_length": 100}).data == DataConfig(**text, max_length=100)
+    write(tmp_path, Start.open(tmp_path, {**text, "max_length": 100}).options)
+    assert Start.open(tmp_path, {"max_length": 100}).options.data == DataConfig()
+    assert Start.open(tmp_path, {"max_length": 90}).options.data == DataConfig(**text, max_length=90)
+    assert Start.open(tmp_path, {**text, "max_length": 100}).options.data == DataConfig(**text, max_length=100)
 
 
 def test_a_new_run_takes_what_its_data_folder_was_prepared_with(tmp_path):
@@ -313,7 +312,7 @@ def test_a_new_run_takes_what_its_data_folder_was_prepared_with(tmp_path):
     gave.
     """
     folder = prepared(tmp_path / "data", dataset="builtin", builtin_pairs=500, seed=4)
-    alone = run_start.resolve(tmp_path / "run", {"d_ff": 8}, str(folder))
+    alone = Start.open(tmp_path / "run", {"d_ff": 8}, str(folder)).options
     assert alone.model == ModelConfig(2000, d_ff=8)
     # The dataset is compared only if it is given.
     assert alone.data == DataConfig(max_length=100, subwords="wordpiece")
@@ -321,38 +320,38 @@ def test_a_new_run_takes_what_its_data_folder_was_prepared_with(tmp_path):
         *("vocab_size", "source_tag", "max_length", "subwords", "normalization", "keep_patterns")
     }
     assert re.search(r"\| vocab_size +\| 2000 +\| data folder \|", alone.table())
-    named = run_start.resolve(tmp_path / "run", {"dataset": "builtin", "max_length": 100}, str(folder))
+    named = Start.open(tmp_path / "run", {"dataset": "builtin", "max_length": 100}, str(folder)).options
     assert named.data == DataConfig(dataset="builtin", builtin_pairs=500, max_length=100, subwords="wordpiece")
     assert named.sources["max_length"] == "given"
     # Reading tells that it differs.
-    text = run_start.resolve(tmp_path / "run", {"train_source": "a", "train_target": "b"}, str(folder))
+    text = Start.open(tmp_path / "run", {"train_source": "a", "train_target": "b"}, str(folder)).options
     assert text.data == DataConfig(train_source="a", train_target="b", max_length=100, subwords="wordpiece")
 
 
 def test_a_data_folder_in_the_run_s_place_counts_too_and_a_run_s_own_options_come_first(tmp_path):
     prepared(tmp_path / "run" / "data")
-    assert run_start.resolve(tmp_path / "run", {}).model.vocab_size == 2000
+    assert Start.open(tmp_path / "run", {}).options.model.vocab_size == 2000
     write(tmp_path / "run", dataclasses.replace(OPTIONS, data_dir=""))
-    assert run_start.resolve(tmp_path / "run", {}).model.vocab_size == 340
+    assert Start.open(tmp_path / "run", {}).options.model.vocab_size == 340
 
 
 def test_options_that_the_data_was_not_prepared_with_are_reported_with_both_values(tmp_path):
     folder = prepared(tmp_path / "data", dataset="builtin", builtin_pairs=500)
     with pytest.raises(ValueError) as refused:  # 256 is the default, and was given.
-        run_start.resolve(tmp_path / "run", {"vocab_size": 340, "max_length": 256, "d_ff": 8}, str(folder))
+        Start.open(tmp_path / "run", {"vocab_size": 340, "max_length": 256, "d_ff": 8}, str(folder))
     assert str(refused.value).startswith(
-        f"Expected max_length=100, vocab_size=2000, with which {folder} was prepared. Received: max_length=256, "
-        "vocab_size=340. "
+        f"{folder} was prepared from another corpus or with other options: `max_length` was 100, and is now 256; "
+        "`vocab_size` was 2000, and is now 340. "
     )
-    with pytest.raises(ValueError, match="Expected builtin_pairs=500, .* Received: builtin_pairs=7"):
-        run_start.resolve(tmp_path / "run", {"builtin_pairs": 7}, str(folder))
+    with pytest.raises(ValueError, match="`builtin_pairs` was 500, and is now 7"):
+        Start.open(tmp_path / "run", {"builtin_pairs": 7}, str(folder))
 
 
 def test_a_folder_without_a_run_is_not_taken_for_a_new_one_that_lacks_text(tmp_path):
     """Story: --model_dir=runs/typo said that there was no training text, and left a lock behind."""
 
     def check(given: dict, data_dir: str = "") -> None:
-        run_start.Start.open(tmp_path / "typo", run_start.resolve(tmp_path / "typo", given, data_dir)).check()
+        Start.open(tmp_path / "typo", given, data_dir).check()
 
     with pytest.raises(
         FileNotFoundError, match=f"There is no run in {tmp_path}/typo. .* `train_source` and `train_target`, `dataset`"
@@ -375,9 +374,7 @@ def test_the_folder_of_a_run_is_none_for_data(tmp_path):
 
     def refused(data_dir: pathlib.Path) -> str:
         with pytest.raises(ValueError) as raised:
-            run_start.Start.open(
-                tmp_path / "new", run_start.resolve(tmp_path / "new", {"dataset": "builtin"}, str(data_dir))
-            ).check()
+            Start.open(tmp_path / "new", {"dataset": "builtin"}, str(data_dir)).check()
         assert not (tmp_path / "new").exists()
         return str(raised.value)
 
@@ -410,11 +407,11 @@ def test_the_folder_of_a_run_is_none_for_data(tmp_path):
 )
 def test_what_does_not_fit_the_architecture_or_its_task_is_refused(tmp_path, given, expected):
     with pytest.raises(ValueError, match=re.escape(expected)):
-        run_start.resolve(tmp_path / "new", given)
+        Start.open(tmp_path / "new", given)
 
 
 def start(model_dir: pathlib.Path) -> None:
-    run_start.Start.open(model_dir, run_start.resolve(model_dir, {"dataset": "builtin"})).check()
+    Start.open(model_dir, {"dataset": "builtin"}).check()
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ from t2t_keras.decoding.reranking import reranked
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation.cross_entropy import perplexity
 from t2t_keras.reporting.attention import attention_of
-from t2t_keras.runs import checkpoint, data_folder, registry, run_options, run_start
+from t2t_keras.runs import checkpoint, data_folder, registry, run_options
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import savedmodel
 from t2t_keras.serving.signatures import Signatures
@@ -168,7 +169,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
 
 
 def resolved(model_dir: pathlib.Path, data_dir: pathlib.Path, **given) -> run_options.Options:
-    return run_start.resolve(model_dir, given, str(data_dir))
+    return Start.open(model_dir, given, str(data_dir)).options
 
 
 @pytest.mark.medium
@@ -177,16 +178,14 @@ def test_a_new_run_has_the_sizes_that_its_data_was_prepared_with(folder, tmp_pat
     assert (options.model.vocab_size, options.model.source_vocab_size) == (340, 330)
     assert options.sources["source_vocab_size"] == "data folder"
     for size in (0, 331):
-        with pytest.raises(
-            ValueError, match=f"Expected source_vocab_size=330, with which .* Received: source_vocab_size={size}. Leave"
-        ):
+        with pytest.raises(ValueError, match=f"`source_vocab_size` was 330, and is now {size}. Give"):
             resolved(tmp_path / "new", folder / "data", source_vocab_size=size)
 
 
 def test_data_without_sub_words_of_the_source_are_not_for_a_run_that_has_some(tmp_path):
     data = DataConfig(dataset="builtin", builtin_pairs=300)
     prepare.Preparation(data, 330, 1, tmp_path / "data", TASK).run()
-    with pytest.raises(ValueError, match="Expected source_vocab_size=0, with which .* Received: source_vocab_size=330"):
+    with pytest.raises(ValueError, match="`source_vocab_size` was 0, and is now 330"):
         resolved(tmp_path / "new", tmp_path / "data", source_vocab_size=330)
     assert resolved(tmp_path / "new", tmp_path / "data").model.source_vocab_size == 0
 
@@ -196,7 +195,7 @@ def test_data_without_sub_words_of_the_source_are_not_for_a_run_that_has_some(tm
 def test_a_task_of_one_vocabulary_refuses_another(folder, tmp_path, given):
     """Its architecture may not even have the option."""
     with pytest.raises(ValueError, match="source_"):
-        run_start.resolve(tmp_path / "new", given | {"architecture": "tagger"}, "" if given else str(folder / "data"))
+        Start.open(tmp_path / "new", given | {"architecture": "tagger"}, "" if given else str(folder / "data"))
 
 
 @pytest.mark.medium

@@ -115,8 +115,9 @@ def trained(monkeypatch):
     rows = Trained()
     rows.given, rows.searches = [], []
 
-    def train(model_dir, options, *, strategy, quiet, started):
+    def train(start, *, strategy, quiet, started):
         """As the real one, it makes no update of a run that has them all."""
+        model_dir, options = start.folder, start.options
         rows.given.append((strategy, quiet))
         if model_dir.name == rows.stop:
             raise StoppedError("Stopped.")

@@ -20,7 +20,8 @@ from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.data import batching, corpora, prepare, shards
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.reporting import curves
-from t2t_keras.runs import checkpoint, registry, run_options, run_start
+from t2t_keras.runs import checkpoint, registry, run_options
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.text import vocabulary
 from t2t_keras.training import devices, run, train_step
@@ -43,10 +44,8 @@ def sentences(number: int, seed: int) -> list[str]:
 
 
 def trained(model_dir: pathlib.Path, **given) -> TrainState:
-    options = run_start.resolve(
-        model_dir, given, "" if (model_dir / "config.json").exists() else str(model_dir.parent / "data")
-    )
-    return run.train(model_dir, options, strategy=devices.make_strategy(2))
+    data_dir = "" if (model_dir / "config.json").exists() else str(model_dir.parent / "data")
+    return run.train(Start.open(model_dir, given, data_dir), strategy=devices.make_strategy(2))
 
 
 @pytest.fixture(scope="module")
@@ -146,14 +145,14 @@ def test_data_of_another_task_is_refused(folder, monkeypatch):
 def test_a_second_side_is_refused(tmp_path):
     expected = "Expected `train_source`, or none, for the task case_tagging. Received: train_source=a, train_target=b."
     with pytest.raises(ValueError, match=re.escape(expected)):
-        run_start.resolve(tmp_path, {"architecture": "tagger", "train_source": "a", "train_target": "b"})
+        Start.open(tmp_path, {"architecture": "tagger", "train_source": "a", "train_target": "b"})
 
 
 def test_a_metric_of_another_task_is_refused(tmp_path):
     with pytest.raises(
         ValueError, match=re.escape("Expected `best_metric` to be one of accuracy, loss. Received: best_metric=bleu.")
     ):
-        run_start.resolve(tmp_path, {"architecture": "tagger", "best_metric": "bleu"})
+        Start.open(tmp_path, {"architecture": "tagger", "best_metric": "bleu"})
 
 
 def test_a_task_has_its_own_default_metric_and_sums_of_its_own(monkeypatch):

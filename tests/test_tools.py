@@ -1655,8 +1655,8 @@ CALLS = {
     "train": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps], is_chief=lambda "
         "_: True)\n"
-        "module('training.run', train=lambda folder, chosen, quiet, **options: told(folder, chosen.data_dir, "
-        "chosen.model.d_ff, **options))",
+        "module('training.run', train=lambda start, quiet, **options: told(start.folder, "
+        "start.options.data_dir, start.options.model.d_ff, **options))",
         [
             "--model_dir=~/run", "--data_dir=~/no/data", "--dataset=builtin", "--cpu_devices=3", "--train_steps=9",
             "--d_ff=77"
@@ -1676,8 +1676,9 @@ CALLS = {
     **{
         f"{name} ": (
             "module('training.devices', make_strategy=lambda number, config: number, is_chief=lambda _: True)\n"
-            "module('training.run', train=lambda folder, chosen, quiet, **options: "
-            "told(folder, chosen.architecture, chosen.model.d_ff, chosen.train.label_smoothing, **options))",
+            "module('training.run', train=lambda start, quiet, **options: "
+            "(chosen := start.options) and told(start.folder, chosen.architecture, chosen.model.d_ff, "
+            "chosen.train.label_smoothing, **options))",
             ["--model_dir={0}/run", "--dataset=builtin", "--cpu_devices=3", "--d_ff=77", "--dry_run", *more],
             [["{0}/run", architecture, 77, 0.0, {"strategy": 3, "dry_run": True}]],
         )

@@ -14,7 +14,8 @@ from absl import flags
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program, training
 from t2t_keras.config import ATTENTION_FUNCTIONS
-from t2t_keras.runs import run_options, run_start
+from t2t_keras.runs import run_options
+from t2t_keras.runs.run_start import Start
 
 _WIDTHS = flags.DEFINE_list("widths", ["8", "16", "32", "64", "128"], "Values of d_k; a model has d_model / d_k heads.")
 _LENGTHS = flags.DEFINE_list(
@@ -31,8 +32,8 @@ _SET_HERE = ("attention", "num_heads", "d_k", "d_v")
 options.define(*run_options.groups_of().values())
 
 
-def _options(function: str, d_k: int, output_dir: pathlib.Path) -> run_options.Options:
-    """Returns all options of a run: those of the function and d_k, and otherwise the given ones or the defaults."""
+def _start(function: str, d_k: int, output_dir: pathlib.Path) -> Start:
+    """Returns the start of a run. Its options are the function and d_k, then the given ones, then the defaults."""
     given, sources = options.given(*run_options.groups_of().values()), options.sources()
     if wrong := [f"--{name}" for name in _SET_HERE if sources.get(name) == "command line"]:
         raise ValueError(f"This program sets {', '.join(_SET_HERE)}. Leave out {', '.join(wrong)}.")
@@ -41,14 +42,15 @@ def _options(function: str, d_k: int, output_dir: pathlib.Path) -> run_options.O
     if d_model % d_k:
         raise ValueError(f"--widths must divide d_model={d_model}. Received: {d_k}.")
     of_run = {"attention": function, "num_heads": d_model // d_k, "d_k": d_k, "d_v": d_k}
-    return run_start.resolve(output_dir / f"{function}_{d_k}", given | of_run, str(data_dir), sources, resumes=False)
+    return Start.open(output_dir / f"{function}_{d_k}", given | of_run, str(data_dir), sources, resumes=False)
 
 
 def measure() -> None:
     output_dir = pathlib.Path(_OUTPUT_DIR.value).expanduser()
     widths, lengths = options.positive_numbers(_WIDTHS), options.positive_numbers(_LENGTHS)
-    runs = {(function, d_k): _options(function, d_k, output_dir) for d_k in widths for function in ATTENTION_FUNCTIONS}
-    training.check({output_dir / f"{function}_{d_k}": chosen for (function, d_k), chosen in runs.items()})
+    starts = {(function, d_k): _start(function, d_k, output_dir) for d_k in widths for function in ATTENTION_FUNCTIONS}
+    training.check(*starts.values())
+    runs = {name: start.options for name, start in starts.items()}
     with program.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.experiments import attention_functions, table1
         from t2t_keras.reporting import figures

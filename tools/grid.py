@@ -20,7 +20,8 @@ from t2t_keras.cli import flags as options
 from t2t_keras.config import DataConfig, DecodeConfig, options_with
 from t2t_keras.data import corpora
 from t2t_keras.experiments.grid_report import BASE, FILES, VALID
-from t2t_keras.runs import registry, run_options, run_start
+from t2t_keras.runs import registry, run_options
+from t2t_keras.runs.run_start import Start
 from t2t_keras.system.log import logger
 
 _ROW = flags.DEFINE_multi_string(
@@ -122,7 +123,7 @@ def train() -> None:
         raise ValueError(
             f"--checkpoint must be average, best, latest or ema, which every run has. Received: {checkpoint}."
         )
-    tests, changed, runs = _tests(), {row: _changes(row, changes) for row, changes in rows.items()}, {}
+    tests, changed, starts = _tests(), {row: _changes(row, changes) for row, changes in rows.items()}, {}
     # Rows with one of these need a data folder of their own; those with a parent, for its sub-words.
     groups = run_options.groups_of(options.chosen_architecture()).values()
     of_data = {"vocab_size", *(field.name for field in dataclasses.fields(DataConfig))}
@@ -135,10 +136,11 @@ def train() -> None:
                 data /= f"seed{seed}"  # This corpus depends on the seed.
             where = sources | dict.fromkeys(changes, f"--row={row}") | {"seed": "--seeds", "data_dir": "--output_dir"}
             folder = output_dir / row / f"seed{seed}"
-            runs[f"{row}/seed{seed}"] = resolved = run_start.resolve(folder, chosen, str(data), where, resumes=False)
-            if checkpoint == "ema" and not resolved.train.ema_decay:
+            starts[f"{row}/seed{seed}"] = start = Start.open(folder, chosen, str(data), where, resumes=False)
+            if checkpoint == "ema" and not start.options.train.ema_decay:
                 raise ValueError(f"--checkpoint=ema needs `ema_decay` in every row. Received: {row} without it.")
-    training.check({output_dir / name: resolved for name, resolved in runs.items()})
+    training.check(*starts.values())
+    runs = {name: start.options for name, start in starts.items()}
     with program.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.experiments import grid
         from t2t_keras.training import devices

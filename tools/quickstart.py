@@ -16,7 +16,8 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import messages, program
-from t2t_keras.runs import run_options, run_start
+from t2t_keras.runs import run_options
+from t2t_keras.runs.run_start import Start
 from t2t_keras.system.log import logger
 
 SHORT = 3  # Maximum words of a short sentence.
@@ -58,7 +59,8 @@ def quickstart() -> None:
     started = time.monotonic()
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
     groups = run_options.groups_of().values()
-    chosen = run_start.resolve(model_dir, options.given(*groups), sources=options.sources())
+    start = Start.open(model_dir, options.given(*groups), sources=options.sources())
+    chosen = start.options
     with program.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.data import prepare
         from t2t_keras.decoding.loading import load
@@ -74,7 +76,8 @@ def quickstart() -> None:
             {**chosen.sources, "dtype": "measured"},
         )
         chosen = dataclasses.replace(chosen, train=train, sources=sources)
-    state = run.train(model_dir, chosen, strategy=strategy, quiet=program.without_noise)
+    start = dataclasses.replace(start, options=chosen)
+    state = run.train(start, strategy=strategy, quiet=program.without_noise)
     with program.without_noise():
         translator = load(model_dir)
     sources, references = prepare.read_text(model_dir / "data", "test")

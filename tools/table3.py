@@ -17,7 +17,8 @@ from absl import flags
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program, training
 from t2t_keras.config import DecodeConfig, paper
-from t2t_keras.runs import run_options, run_start
+from t2t_keras.runs import run_options
+from t2t_keras.runs.run_start import Start
 from t2t_keras.system.log import logger
 
 _ROWS = flags.DEFINE_list("rows", "all", f"Rows to train, separated by commas: {', '.join(paper.TABLE_3)}; or all.")
@@ -34,8 +35,8 @@ options.define(*run_options.groups_of().values())
 options.define_divisors()
 
 
-def _options(row: str, output_dir: pathlib.Path) -> run_options.Options:
-    """Returns all options of a row: those of the row, and otherwise the given ones or the defaults."""
+def _start(row: str, output_dir: pathlib.Path) -> Start:
+    """Returns the start of a row's run. Its options are those of the row, then the given ones, then the defaults."""
     given, sources = options.given(*run_options.groups_of().values()), options.sources()
     fixed = (*paper.OPTIONS_OF_ROWS, *(field.name for field in dataclasses.fields(DecodeConfig)))
     if wrong := [f"--{name}" for name in fixed if sources.get(name) == "command line"]:
@@ -45,7 +46,7 @@ def _options(row: str, output_dir: pathlib.Path) -> run_options.Options:
     given, sources = options.with_row(row, given, sources, f"table3/{row}")
     data_dir = os.path.expanduser(_DATA_DIR.value) or output_dir / "data"
     sources["data_dir"] = "command line" if _DATA_DIR.value else "output_dir"
-    return run_start.resolve(output_dir / row, given, str(data_dir), sources, resumes=False)
+    return Start.open(output_dir / row, given, str(data_dir), sources, resumes=False)
 
 
 def train() -> None:
@@ -55,20 +56,21 @@ def train() -> None:
         raise ValueError(
             f"--rows must name rows of Table 3: {', '.join(paper.TABLE_3)}; or all. Received: {','.join(_ROWS.value)}."
         )
-    rows = {row: _options(row, output_dir) for row in names}
+    starts = {row: _start(row, output_dir) for row in names}
+    rows = {row: start.options for row, start in starts.items()}
     for one, other in itertools.combinations(rows, 2):
         if (rows[one].model, rows[one].train) == (rows[other].model, rows[other].train):
             raise ValueError(
                 f"--divide_widths and --divide_layers make {one} and {other} the same model. Leave one of them out of "
                 "--rows, or choose smaller divisors."
             )
-    training.check({output_dir / row: chosen for row, chosen in rows.items()})
+    training.check(*starts.values())
     with program.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.experiments import grid, table3
         from t2t_keras.training import devices
 
     others = grid.read_results(output_dir, table3.RESULTS).keys() - rows.keys()
-    earlier = {row: _options(row, output_dir) for row in paper.TABLE_3 if row in others}
+    earlier = {row: _start(row, output_dir).options for row in paper.TABLE_3 if row in others}
     first = next(iter(rows.values()))
     strategy, files = devices.make_strategy(_CPU_DEVICES.value, first.train), []
     for _ in table3.train(rows, output_dir, earlier=earlier, strategy=strategy, quiet=program.without_noise):

@@ -4,6 +4,7 @@ name, default and help text.
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import os
 import pathlib
@@ -81,6 +82,12 @@ def define_run(architecture: str = run_options.TRANSFORMER) -> None:
         flags.FLAGS.set_default(name, value)
 
 
+@functools.cache
+def opened_run(folder: pathlib.Path) -> SavedRun:
+    """Opens a run that the arguments name, before flags are parsed, and returns the same one later."""
+    return SavedRun.open(folder)
+
+
 def chosen_architecture() -> str:
     """Returns the architecture that the arguments choose, before flags are parsed: `--help` shows its options alone.
 
@@ -98,7 +105,7 @@ def chosen_architecture() -> str:
     for name in ("model_dir", "parent"):
         # A new run, or one that is refused later.
         with contextlib.suppress(KeyError, OSError, ValueError, RuntimeError):
-            return SavedRun.open(pathlib.Path(values[name]).expanduser()).architecture
+            return opened_run(pathlib.Path(values[name]).expanduser()).architecture
     defined = run_options.ARCHITECTURE in flags.FLAGS
     return flags.FLAGS[run_options.ARCHITECTURE].default if defined else run_options.TRANSFORMER
 

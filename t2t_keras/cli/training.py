@@ -3,7 +3,7 @@
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from absl import flags
 
@@ -11,8 +11,10 @@ from t2t_keras.cli import flags as options
 from t2t_keras.cli import help, program
 from t2t_keras.config.options import DEVICES, PLACES, TRAINING
 from t2t_keras.data import corpora
-from t2t_keras.runs import run_options, run_start
+from t2t_keras.runs import run_options
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
+from t2t_keras.system.files import CONFIG
 from t2t_keras.training import embeddings
 
 
@@ -58,24 +60,22 @@ def model_dir() -> pathlib.Path:
     return options.folder("model_dir")
 
 
-def check(runs: Mapping[pathlib.Path, run_options.Options]) -> None:
-    """Checks whether runs can start, as far as that takes little time: their folders, text and word vectors.
-
-    Args:
-        runs: options by folder. Text that several runs share is read once.
+def check(*starts: Start) -> None:
+    """Checks whether runs can start, as far as that takes little time: their folders, text and word vectors. Text that
+    several runs share is read once.
 
     Raises:
         OSError, ValueError: a run cannot start; see `Start.check`, `corpora.check_files` and `embeddings.check`.
     """
     checked = []
-    for folder, chosen in runs.items():
-        start = run_start.Start.open(folder, chosen)
+    for start in starts:
         start.check()
-        if chosen.data.train_source and (text := (chosen.data, chosen.task.texts)) not in checked:
+        options = start.options
+        if options.data.train_source and (text := (options.data, options.task.texts)) not in checked:
             corpora.check_files(*text)
             checked.append(text)
-        if chosen.train.embeddings and not start.is_resumed:
-            embeddings.check(chosen)
+        if options.train.embeddings and not start.is_resumed:
+            embeddings.check(options)
 
 
 def train(given: dict, sources: dict[str, str]) -> run_options.Options | None:
@@ -88,15 +88,17 @@ def train(given: dict, sources: dict[str, str]) -> run_options.Options | None:
     Returns:
         The options on the chief of a run that was trained, otherwise `None`.
     """
-    folder, dry_run = model_dir(), flags.FLAGS["dry_run"].value
-    chosen = run_start.resolve(folder, given, os.path.expanduser(flags.FLAGS["data_dir"].value), sources)
-    check({folder: chosen})
+    dry_run = flags.FLAGS["dry_run"].value
+    folder, data_dir = model_dir(), os.path.expanduser(flags.FLAGS["data_dir"].value)
+    run_there = options.opened_run(folder) if (folder / CONFIG).exists() else None
+    start = Start.open(folder, given, data_dir, sources, run=run_there)
+    check(start)
     with program.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.training import devices, run
 
-    strategy = devices.make_strategy(flags.FLAGS["cpu_devices"].value, chosen.train)
-    run.train(folder, chosen, strategy=strategy, dry_run=dry_run, quiet=program.without_noise)
-    return chosen if devices.is_chief(strategy) and not dry_run else None
+    strategy = devices.make_strategy(flags.FLAGS["cpu_devices"].value, start.options.train)
+    run.train(start, strategy=strategy, dry_run=dry_run, quiet=program.without_noise)
+    return start.options if devices.is_chief(strategy) and not dry_run else None
 
 
 def run(main: Callable) -> None:

@@ -207,12 +207,6 @@ def read_text(folder: pathlib.Path, split: str, sides: tuple[str, ...] = ("sourc
     return tuple(path.read_bytes().decode("utf-8").split("\n")[:-1] for path in paths)
 
 
-def _shown(value) -> str:
-    """Returns the value of an option as messages show it; `None` stands for an option that is not given."""
-    text = "not given" if value is None else str(value)
-    return text if len(text) <= 2000 else f"{text[:2000]}…"
-
-
 def _warn_of_copies(text: _Text, repeated: set[corpora.Pair], identical: int) -> None:
     """Warns if validation pairs are also training pairs, or if most training pairs have the same text on both sides."""
     if repeated:
@@ -315,15 +309,7 @@ class Preparation:
                 *(field.name for field in fields if getattr(self.data, field.name) != field.default),
             ]
             options = vars(self.data) | options
-        if differences := [
-            f"`{name}` was {_shown(recorded.get(name))}, and is now {_shown(options.get(name))}"
-            for name in names
-            if recorded.get(name) != options.get(name)
-        ]:
-            raise ValueError(
-                f"{self.folder} was prepared from another corpus or with other options: {'; '.join(differences)}. "
-                "Give another `model_dir` or `data_dir`, or the options it was prepared with."
-            )
+        data_folder.check_options(self.folder, recorded, {name: options.get(name) for name in names})
 
     def _options(
         self, hashes: corpora.Hashes | None = None, recorded: Mapping[str, str] = types.MappingProxyType({})

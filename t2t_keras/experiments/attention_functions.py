@@ -32,6 +32,7 @@ from t2t_keras.layers.attention_functions import FUNCTIONS, masked_softmax
 from t2t_keras.model.protocols import make
 from t2t_keras.reporting import attention, figures
 from t2t_keras.runs import checkpoint, registry, run_options
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import markdown
 from t2t_keras.system.files import write_whole
@@ -106,7 +107,7 @@ def of_model(model, pairs: list) -> dict[str, float]:
 
 def _figures_of_run(folder: pathlib.Path, options: run_options.Options, strategy, quiet: Callable) -> dict:
     """Trains a run, or resumes it, and measures its model with its first weights and with its last."""
-    run.train(folder, options, strategy=strategy, quiet=quiet)
+    run.train(Start.of(folder, options), strategy=strategy, quiet=quiet)
     with shards.plain_errors():
         valid = options.data_folder(folder) / "valid"
         budget = max(options.train.micro_batch_tokens, *shards.counted(shards.read_info(valid)))

@@ -13,6 +13,7 @@ import keras
 from t2t_keras.config import TrainConfig, options_with
 from t2t_keras.data import prepare, shards
 from t2t_keras.runs import checkpoint, data_folder, run_options
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.files import SUBWORDS
 from t2t_keras.system.log import logger
@@ -149,7 +150,7 @@ def train(
             logger.info(f"Run {number} of {len(runs)}: {name}{estimate}.")
             keras.backend.clear_session()  # Frees the graphs of the run before.
             try:
-                state = run.train(output_dir / name, options, strategy=strategy, quiet=quiet, started=started)
+                state = run.train(Start.of(output_dir / name, options), strategy=strategy, quiet=quiet, started=started)
             except NotFiniteError as error:
                 logger.error(f"{name}: {error}")
                 failed.append(name)

@@ -71,6 +71,30 @@ def prepared_with(folder: pathlib.Path) -> DataConfig:
         raise ValueError(f"{folder / CORPUS} is damaged: {error} Remove {folder} and prepare again.") from error
 
 
+def check_options(folder: pathlib.Path, recorded: dict, options: dict) -> None:
+    """Checks that options are those that a folder was prepared with, which are `recorded`. `None` is one not given.
+
+    Raises:
+        ValueError: options differ. The message names each with both values.
+    """
+    differences = [
+        f"`{name}` was {_shown(recorded.get(name))}, and is now {_shown(value)}"
+        for name, value in options.items()
+        if recorded.get(name) != value
+    ]
+    if differences:
+        raise ValueError(
+            f"{folder} was prepared from another corpus or with other options: {'; '.join(differences)}. Give the "
+            "options it was prepared with, or leave them out; or give another `data_dir` or `model_dir`."
+        )
+
+
+def _shown(value) -> str:
+    """Returns the value of an option as messages show it."""
+    text = "not given" if value is None else str(value)
+    return text if len(text) <= 2000 else f"{text[:2000]}…"
+
+
 def source_subwords_in(folder: pathlib.Path) -> pathlib.Path | None:
     """Returns the file of the source's own sub-words in a data folder; `None` if it has none."""
     return path if (path := folder / SOURCE_SUBWORDS).exists() else None

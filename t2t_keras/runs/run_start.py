@@ -22,28 +22,14 @@ from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.files import CONFIG, DATA, LOCK, SOURCE_SUBWORDS, SUBWORDS, check_folder, check_no_link
 
 
-def resolve(
-    model_dir: pathlib.Path,
-    given: dict,
-    data_dir: str = "",
-    sources: dict[str, str] | None = None,
-    *,
-    resumes: bool = True,
-) -> Options:
-    """Returns the options to start a run with: those given, then those of the run in the folder, then the defaults.
-
-    Args:
-        model_dir: a run's folder or a new one.
-        given: values by option, "architecture" among them if it is given.
-        data_dir: the data folder, if given.
-        sources: where the given values come from, by option. The default is "given".
-        resumes: whether the run in the folder gives options. If not, they are those that a new run would have.
-
-    Raises:
-        ValueError: an option is invalid, or does not fit the others, the weights that the run starts from, or its data.
+def _resolve(
+    model_dir: pathlib.Path, run: SavedRun | None, given: dict, data_dir: str, sources: dict[str, str]
+) -> tuple[Options, SavedRun | None]:
+    """Returns the options of `Start.open`, and the run whose weights a new run starts from. `run` is the one that gives
+    options.
     """
-    run, parent, child, of_parent = SavedRun.find(model_dir), None, None, {}
-    of_run = run.options if run and resumes else None
+    parent_run, parent, child, of_parent = None, None, None, {}
+    of_run = run.options if run else None
     is_trained = of_run is not None and checkpoint.kept(model_dir)
     paths = [name for name in options_with(TrainConfig, "path") if given.get(name)]
     given = given | {name: os.path.abspath(os.path.expanduser(given[name])) for name in paths}
@@ -66,12 +52,13 @@ def resolve(
     run_options.check_names(given, before.architecture)
     given = of_parent | given
     origins = dict.fromkeys(given, "given") | dict.fromkeys(of_parent, f"{OF_PARENT}default")
-    origins |= ({"data_dir": "given"} if data_dir else {}) | (sources or {})
+    origins |= ({"data_dir": "given"} if data_dir else {}) | sources
     data_dir = run_options.stored(model_dir, data_dir) if data_dir else before.data_dir
     folder = Options(data_dir=data_dir).data_folder(model_dir)
     prepared, of_data = _prepared(folder), {field.name for field in dataclasses.fields(DataConfig)}
-    # `changes` compares sizes.
-    _check_prepared(folder, prepared, {name: given[name] for name in given if not of_run or name in of_data})
+    # `changes` compares the sizes of a run's vocabularies.
+    compared = (name for name in prepared if name in given and (not of_run or name in of_data))
+    data_folder.check_options(folder, prepared, {name: given[name] for name in compared})
     if not of_run:
         taken = _taken(prepared, given)
         run_options.check_names(taken, before.architecture)
@@ -99,7 +86,7 @@ def resolve(
     origins = {
         name: (OF_RUN if of_run else OF_PARENT) + before.sources.get(name, "default") for name in inherited
     } | origins
-    return Options(**chosen, data_dir=data_dir, architecture=before.architecture, sources=origins)
+    return Options(**chosen, data_dir=data_dir, architecture=before.architecture, sources=origins), parent_run
 
 
 def _replaced(options: Options, given: dict) -> dict:
@@ -229,16 +216,6 @@ def _prepared(folder: pathlib.Path) -> dict:
     return found
 
 
-def _check_prepared(folder: pathlib.Path, prepared: dict, given: dict) -> None:
-    """Raises `ValueError` where given options are not those that a data folder was prepared with."""
-    if differ := [name for name in prepared if given.get(name, prepared[name]) != prepared[name]]:
-        expected, received = (", ".join(f"{name}={values[name]}" for name in differ) for values in (prepared, given))
-        raise ValueError(
-            f"Expected {expected}, with which {folder} was prepared. Received: {received}. Leave out what differs, or "
-            "give another `data_dir` or `model_dir`."
-        )
-
-
 def _taken(prepared: dict, given: dict) -> dict:
     """Returns the options that a new run takes from its data folder: all, or those for any corpus if it names another
     one.
@@ -275,26 +252,61 @@ class Start:
 
     Attributes:
         folder: the run's folder or a new one.
-        options: from `resolve`.
+        options: those to start with.
         before: the run that is in the folder.
-        stamp: of the `config.json` that `before` was read from.
+        parent: the run whose weights a new run starts from.
     """
 
     folder: pathlib.Path
     options: Options
-    before: SavedRun | None
-    stamp: tuple | None
+    before: SavedRun | None = None
+    parent: SavedRun | None = None
 
     @classmethod
-    def open(cls, folder: pathlib.Path, options: Options) -> "Start":
-        """Opens the run in the folder. Raises the errors of `SavedRun.find`."""
+    def open(
+        cls,
+        folder: pathlib.Path,
+        given: dict,
+        data_dir: str = "",
+        sources: dict[str, str] | None = None,
+        *,
+        run: SavedRun | None = None,
+        resumes: bool = True,
+    ) -> "Start":
+        """Opens the run in a folder, or a new one. Its options are those given, then those of the run, then the
+        defaults.
+
+        Args:
+            folder: the run's folder or a new one.
+            given: values by option, "architecture" among them if it is given.
+            data_dir: the data folder, if given.
+            sources: where the given values come from, by option. The default is "given".
+            run: the run in the folder, if the program has opened it before.
+            resumes: whether the run in the folder gives options. If not, they are those that a new run would have.
+
+        Raises:
+            FileNotFoundError: there is no run to start from, or it has no checkpoint.
+            ValueError: the folder has other files, or an option is invalid, or does not fit the others, the weights
+                that the run starts from, or its data.
+        """
         check_folder(folder, "model_dir")
-        stamp = _stamp(folder)  # Before the file is read: a change meanwhile is noticed later.
-        return cls(folder, options, SavedRun.find(folder), stamp)
+        before = run if run and run.is_current else SavedRun.find(folder)
+        options, parent = _resolve(folder, before if resumes else None, given, data_dir, sources or {})
+        return cls(folder, options, before, parent)
+
+    @classmethod
+    def of(cls, folder: pathlib.Path, options: Options) -> "Start":
+        """Opens the run in a folder, or a new one, with options as they are. Raises the errors of `SavedRun.find`."""
+        check_folder(folder, "model_dir")
+        start = cls(folder, options, SavedRun.find(folder))
+        if options.train.starts_from and not start.is_resumed:
+            return dataclasses.replace(start, parent=SavedRun.open(pathlib.Path(options.train.starts_from)))
+        return start
 
     def current(self) -> "Start":
         """Returns this start, or a new one if another process has written the run meanwhile."""
-        return self if self.stamp == _stamp(self.folder) else Start.open(self.folder, self.options)
+        is_same = self.before.is_current if self.before else not (self.folder / CONFIG).exists()
+        return self if is_same else Start.of(self.folder, self.options)
 
     @property
     def is_resumed(self) -> bool:
@@ -400,15 +412,6 @@ class Start:
             name for name, source in sources.items() if source.startswith(OF_RUN) and not source.startswith(not_given)
         }
         return ", ".join(f"`{name}={value}`" for name, value in values.items() if name in earlier)
-
-
-def _stamp(folder: pathlib.Path) -> tuple | None:
-    """Returns what changes whenever a run writes its `config.json`, which each writing replaces by a new file."""
-    path = folder / CONFIG
-    if not path.exists():
-        return None
-    status = path.stat()
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _is_same(name: str, old, new) -> bool:

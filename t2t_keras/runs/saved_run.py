@@ -39,10 +39,12 @@ class SavedRun:
     Attributes:
         folder: the run's folder.
         written: the content of its `config.json`.
+        stamp: of the file that this was read from; see `is_current`.
     """
 
     folder: pathlib.Path
     written: dict = dataclasses.field(repr=False)
+    stamp: tuple | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @classmethod
     def find(cls, folder: pathlib.Path) -> "SavedRun | None":
@@ -66,13 +68,14 @@ class SavedRun:
                     f"{folder} holds {', '.join(present)} and no {CONFIG}: it is not a run. Give another `model_dir`."
                 )
             return None
+        stamp = _stamp(path)  # Before the file is read: a change meanwhile is noticed later.
         written = read_json(path)
         version = written.get("version", 0)  # 0: older than version numbers.
         if "model" not in written or type(version) is not int:
             raise ValueError(f"{path} is not the {CONFIG} of a run. Give another `model_dir`.")
         if version > VERSION or not set(written) <= _KEYS:
             raise ValueError(f"{path} was written by another version of this program. Use that one.")
-        return cls(folder, written)
+        return cls(folder, written, stamp)
 
     @classmethod
     def open(cls, folder: pathlib.Path) -> "SavedRun":
@@ -134,12 +137,17 @@ class SavedRun:
         write_whole(folder / SUBWORDS, subwords.read_bytes())
         if source_subwords:
             write_whole(folder / SOURCE_SUBWORDS, source_subwords.read_bytes())
-        return cls(folder, json.loads(content))
+        return cls(folder, json.loads(content), _stamp(folder / CONFIG))
 
     @property
     def path(self) -> pathlib.Path:
         """The file that describes the run."""
         return self.folder / CONFIG
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no process has written the run since it was opened."""
+        return self.stamp == _stamp(self.path)
 
     @functools.cached_property
     def architecture(self) -> str:
@@ -292,6 +300,14 @@ class SavedRun:
         except ValueError as error:
             raise ValueError(f"{self.path} is not valid: {error}") from error
         return values
+
+
+def _stamp(path: pathlib.Path) -> tuple | None:
+    """Returns what changes whenever a run writes its `config.json`, which each writing replaces by a new file."""
+    if not path.exists():
+        return None
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def check_before_writing(folder: pathlib.Path) -> None:

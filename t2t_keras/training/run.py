@@ -69,11 +69,11 @@ def _validation(
     return validate
 
 
-def _prepare_folders(start: Start, dry_run: bool) -> run_options.Options:
+def _prepare_folders(start: Start, dry_run: bool) -> Start:
     """Prepares the data and writes the files that describe the run, or checks that they match if they exist.
 
     Returns:
-        The options, with those of the run's corpus if none is named.
+        The start with the run that is in the folder now, and with the options of its corpus if none is named.
     """
     model_dir, options, folder, before = start.folder, start.options, start.data_folder, start.before
     train, data, resumed = options.train, options.data, start.is_resumed
@@ -105,24 +105,24 @@ def _prepare_folders(start: Start, dry_run: bool) -> run_options.Options:
     if resumed:
         before.check_data(subwords, records, source_subwords)
     elif train.starts_from and train.parent_subwords:
-        _check_subwords_of_parent(pathlib.Path(train.starts_from), folder, subwords, source_subwords)
+        _check_subwords_of_parent(start.parent, folder, subwords, source_subwords)
     keeps = not (resumed and dry_run)
     if changes:
         logger.info(f"{'Changed' if keeps else 'Changed for this dry run only'}: {changes}.")
     if before and not resumed and (retained := start.retained()):
         logger.info(f"Options of an earlier start that were not given again: {retained}.")
     if keeps:
-        SavedRun.write(model_dir, options, subwords, records, source_subwords, before)
-    return options
+        before = SavedRun.write(model_dir, options, subwords, records, source_subwords, before)
+    return dataclasses.replace(start, options=options, before=before)
 
 
-def _check_subwords_of_parent(parent: pathlib.Path, folder: pathlib.Path, *paths: pathlib.Path | None) -> None:
+def _check_subwords_of_parent(parent: SavedRun, folder: pathlib.Path, *paths: pathlib.Path | None) -> None:
     """Raises `ValueError` unless the files of sub-words in a data folder are those of the parent."""
     subwords = [piece_file.without_language(path.read_bytes()) for path in paths if path]
-    if list(map(piece_file.without_language, SavedRun.open(parent).subwords())) != subwords:
+    if list(map(piece_file.without_language, parent.subwords())) != subwords:
         raise ValueError(
-            f"Expected the sub-words of {parent} in {folder}. Prepare the data with "
-            f"`subwords_file={parent / saved_run.SUBWORDS}`, in another `data_dir`, or give `parent_subwords=false`."
+            f"Expected the sub-words of {parent.folder} in {folder}. Prepare the data with `subwords_file="
+            f"{parent.folder / saved_run.SUBWORDS}`, in another `data_dir`, or give `parent_subwords=false`."
         )
 
 
@@ -187,20 +187,18 @@ def _make_diagnose(
 
 
 def train(
-    model_dir: pathlib.Path,
-    options: run_options.Options,
+    start: Start,
     *,
     strategy,
     dry_run: bool = False,
     quiet: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
     started: float | None = None,
 ) -> TrainState | None:
-    """Prepares the data if necessary, then trains or resumes the run in `model_dir`.
+    """Prepares the data if necessary, then trains or resumes a run.
 
     Args:
-        model_dir: the run's folder.
-        options: from `run_start.resolve`. If they name no corpus, it is the run's, or the one that the data folder was
-            prepared from.
+        start: the run's folder and options. If these name no corpus, it is the run's, or the one that the data folder
+            was prepared from.
         strategy: from `devices.make_strategy`.
         dry_run: prepare the data, run the largest micro-batches, and return `None`. An existing run keeps its options.
         quiet: makes a context to prepare the data in and to load the sub-words, in which programs hide what native code
@@ -212,18 +210,19 @@ def train(
 
     Raises:
         FileNotFoundError, ValueError: the corpus cannot be used; or the data folder holds another corpus; or
-            `model_dir` holds a run whose weights need other options, which the message names, or files that are not a
+            the folder holds a run whose weights need other options, which the message names, or files that are not a
             run's.
-        BlockingIOError: another process trains in `model_dir`.
+        BlockingIOError: another process trains in the folder.
         interruption.StoppedError: the run was stopped early and has saved its state.
         interruption.OtherWorkerError: another worker has ended.
     """
     started = time.monotonic() if started is None else started
+    model_dir = start.folder
     with warnings_only(not devices.is_chief(strategy)), devices.plain_errors(strategy), contextlib.ExitStack() as locks:
 
-        def prepare_folders() -> run_options.Options:
-            start = Start.open(model_dir, options)
+        def prepare_folders() -> Start:
             start.check()
+            options = start.options
             if options.train.freeze and not (start.data_folder / data_folder.CORPUS).exists():
                 # Refuses a wrong name before the data is prepared, which may take hours.
                 freezing.freeze(make(registry.architecture(options.architecture), options.model), options.train.freeze)
@@ -233,9 +232,10 @@ def train(
 
         with quiet():
             prepared = devices.chief_first(strategy, prepare_folders)
-            saved = SavedRun.open(model_dir)
-            options = prepared or (options if dry_run else saved.options)  # The chief's options.
-            tokenizer = read_tokenizer(saved)
+            if not prepared:  # The other workers have the chief's options.
+                prepared = Start.of(model_dir, start.options if dry_run else SavedRun.open(model_dir).options)
+            tokenizer = read_tokenizer(prepared.before)
+        options = prepared.options
         config, task, folder = options.train, options.task, options.data_folder(model_dir)
         keras.utils.set_random_seed(config.seed)
         choose_float32(config.tf32)
@@ -246,10 +246,9 @@ def train(
         model, adam = _make_model(strategy, options)
         frozen_rows = _start_embeddings(strategy, model_dir, model, tokenizer, config) if config.embeddings else None
         if config.starts_from and not checkpoint.kept(model_dir):
-            origin = SavedRun.open(pathlib.Path(config.starts_from))
-            parent.warn_of_text(origin, options.data, getattr(options.model, "learned_positions", 0))
-            own_optimizer = adam if config.parent_optimizer else None
-            parent.start(origin, config.parent_checkpoint, model, tokenizer, own_optimizer)
+            parent.warn_of_text(prepared.parent, options.data, getattr(options.model, "learned_positions", 0))
+            parents_optimizer = adam if config.parent_optimizer else None
+            parent.start(prepared.parent, config.parent_checkpoint, model, tokenizer, parents_optimizer)
         logger.info(f"Options:\n{options.table()}")
         _log_model(strategy, model, config, model_dir)
         renewal = task.renewal(tokenizer, options, training=True)
