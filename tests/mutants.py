@@ -380,7 +380,7 @@ FAULTS = {
          "test_source_subwords.py::"
          "test_each_side_has_the_sub_words_that_its_text_gives_and_records_have_their_ids"),
         ("a file is read once more for its hash",
-         "self._options(text.hashes)", "self._options()",
+         "self._options(text.hashes, {", "self._options(None, {",
          "test_prepare.py::test_preparing_reads_no_file_once_more_for_its_hash"),
         ("data options without a corpus are not compared", '*SIZES,\n                *(field.name for',
          '*SIZES] if True else [\n                *(field.name for',

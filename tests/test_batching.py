@@ -97,6 +97,11 @@ def test_every_pair_comes_exactly_once_in_every_epoch(batches):
         assert sorted(itertools.chain(*composition(listed[begin:end]))) == list(range(PAIRS))
 
 
+@pytest.mark.parametrize("budget", [LONGEST, 100, 10**6])
+def test_the_batches_of_an_epoch_are_counted_without_making_them(batches, folder, budget):
+    assert batching.batches_per_epoch(folder, budget, seed=2) == len(batches(batch_tokens=budget, seed=2))
+
+
 def test_rows_are_the_sentences_padded_to_the_longest_of_them(batches, folder):
     lengths = np.load(folder / "lengths.npy")
     for batch in batches():

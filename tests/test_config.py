@@ -138,10 +138,10 @@ INVALID = [
     (ModelConfig, {"sinusoids": "tensor2tensor", "learned_positions": 9}),
     (ModelConfig, {"first_position": 2, "learned_positions": 9}),
     *((group, {"source_vocab_size": size}) for group in (ModelConfig, RnnConfig) for size in (-1, 4)),
-    *((RnnConfig, {name: 0}) for name in ("d_model", "encoder_layers", "vocab_size")),
+    *((RnnConfig, {name: 0}) for name in ("d_model", "encoder_layers")),
     (RnnConfig, {"d_embedding": -1}),
     *((group, {"num_heads": number}) for group in (BertConfig, ClassifierConfig) for number in (0, 7)),
-    *((BertConfig, {name: 0}) for name in ("d_model", "encoder_layers", "vocab_size", "d_ff", "mask_rate")),
+    *((BertConfig, {name: 0}) for name in ("d_model", "encoder_layers", "d_ff", "mask_rate")),
     *((BertConfig, {name: -1}) for name in ("learned_positions", "dropout")),
     *((BertConfig, {name: "tanh"}) for name in ("activation", "norm")),
     (BertConfig, {"mask_rate": 1.0}),
@@ -499,3 +499,19 @@ def test_options_need_neither_tensorflow_nor_keras():
     program = "import sys, t2t_keras.config; print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert finished.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [(1, 320), (50, 320), (100, 448), (8_000, 4_024), (29_000, 7_664), (100_000, 14_232), (676_000, 37_000)]
+    + [(4_500_000, 37_000)],
+)
+def test_a_vocabulary_grows_with_the_root_of_the_text_up_to_the_paper_s(pairs, expected):
+    assert config.vocabulary_size(pairs) == expected
+
+
+@pytest.mark.parametrize("options", [ModelConfig, RnnConfig, BertConfig, ClassifierConfig])
+def test_a_vocabulary_has_more_than_the_special_ids_or_the_text_decides(options):
+    assert options(vocab_size=0).vocab_size == 0 and options(vocab_size=5).vocab_size == 5
+    with pytest.raises(ValueError, match="`vocab_size` must be 0 or more than the 4 special ids"):
+        options(vocab_size=4)

@@ -88,6 +88,23 @@ def test_the_time_left_is_at_the_pace_since_this_start(monkeypatch, capsys):
     assert capsys.readouterr().err.endswith("update 110 of 200: loss 1, time left 09:00\n")
 
 
+@pytest.mark.parametrize(("seconds", "expected"), [(20, [2, 10]), (1, [10])], ids=["slow", "fast"])
+def test_the_time_left_is_told_within_the_first_minute_however_long_updates_take(
+    monkeypatch, capsys, seconds, expected
+):
+    """In a log file, where a line comes every `log_steps` updates otherwise, here 10."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with ProgressBar(200, 0) as shown:
+        for step in range(1, 11):
+            now[0] += seconds
+            if step == 10:
+                shown.log(step, {"loss": "1"})
+            shown.update()
+    steps = [int(step) for step in re.findall(r"update (\d+) of 200", capsys.readouterr().err)]
+    assert steps == expected
+
+
 def test_messages_and_progress_stand_in_one_file_in_the_order_they_were_written(monkeypatch, tmp_path):
     with (tmp_path / "log").open("a") as errors:
         monkeypatch.setattr(sys, "stderr", errors)

@@ -203,6 +203,40 @@ def test_pairs_with_an_empty_side_are_left_out_and_counted(file):
     assert pairs == [(b"four", b"vier")] and report == corpora.Report(pairs=1, empty=3)
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_the_last_pairs_of_the_training_text_validate_and_are_not_trained_on(file, number):
+    """Usable pairs count: not the one with a blank side."""
+    data = DataConfig(file("a\nb\n\nd\n") + "," + file("e\n"), file("A\nB\nC\nD\nE\n"), valid_pairs=number)
+    whole = [(b"a", b"A"), (b"b", b"B"), (b"d", b"D"), (b"e", b"E")]
+    corpora.check_files(data)
+    reports = {split: corpora.Report() for split in ("train", "valid")}
+    pairs = {split: list(corpora.pairs(data, split, 1, report)) for split, report in reports.items()}
+    assert pairs == {"train": whole[:-number], "valid": whole[-number:]}
+    assert reports["train"] == corpora.Report(pairs=4 - number, empty=1)
+    assert reports["valid"] == corpora.Report(pairs=number)
+    others = [corpora.identity(dataclasses.replace(data, valid_pairs=other), 1) for other in (0, number + 1)]
+    assert corpora.identity(data, 1) not in others
+
+
+def test_validation_text_that_is_given_is_used_and_no_training_pair(file):
+    texts = file("a\nb\n"), file("A\nB\n"), file("v\n"), file("V\n")
+    data = DataConfig(*texts, valid_pairs=1)
+    assert list(corpora.pairs(data, "train", 1, corpora.Report())) == [(b"a", b"A"), (b"b", b"B")]
+    assert list(corpora.pairs(data, "valid", 1, corpora.Report())) == [(b"v", b"V")]
+    assert corpora.identity(data, 1) == corpora.identity(DataConfig(*texts), 1)
+
+
+def test_pairs_that_validate_must_leave_some_to_train_on_and_be_no_documents(file):
+    data = DataConfig(file("a\nb\n"), file("A\nB\n"), valid_pairs=2)
+    for split in ("train", "valid"):
+        with pytest.raises(ValueError, match="more pairs of training text than `valid_pairs`. Received: 2 pairs"):
+            list(corpora.pairs(data, split, 1, corpora.Report()))
+    with pytest.raises(ValueError, match="`valid_pairs` divides no documents"):
+        corpora.pairs(data, "train", 1, corpora.Report(), documents=True)
+    with pytest.raises(ValueError, match="or `valid_pairs=500` to validate on the last 500 pairs"):
+        corpora.check_files(dataclasses.replace(data, valid_pairs=0))
+
+
 def test_text_that_is_scored_keeps_its_blank_lines(file):
     """Of several files, one of them compressed, with a byte order mark and ends of lines as Windows has them."""
     names = file(BOM + b"one\r\n\n  \n"), file(gzip.compress("fünf\n\n\u2028".encode()))

@@ -48,6 +48,26 @@ def machine(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("seconds", "chosen", "ratio"),
+    [({"float32": 3.0, "bfloat16": 1.0}, "bfloat16", "3.00"), ({"float32": 1.4, "bfloat16": 1.0}, "float32", "1.40")]
+    + [({"float32": 1.0, "bfloat16": 4.0}, "float32", "0.25")],
+)
+def test_bfloat16_is_chosen_where_its_products_are_much_faster(monkeypatch, caplog, seconds, chosen, ratio):
+    """By a clock that matrix products alone advance."""
+    now = [0.0]
+
+    def matmul(matrix, _):
+        now[0] += seconds[matrix.dtype.name]
+        return matrix
+
+    monkeypatch.setattr(devices.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(devices.tf, "matmul", matmul)
+    with caplog.at_level("INFO"):
+        assert devices.fastest_dtype(tf.distribute.get_strategy()) == chosen
+    assert f"Training in {chosen}: " in caplog.text and f" is {ratio} times as fast " in caplog.text
+
+
+@pytest.mark.parametrize(
     "tf_config", [None, config_of(1), config_of(1, evaluator=["localhost:9"])], ids=["none", "one", "an evaluator"]
 )
 @pytest.mark.parametrize("cpu_devices", [1, 3])

@@ -103,6 +103,17 @@ def test_a_constant_rate_after_its_warm_up_by_hand():
     assert schedule_of(512, config).get_config() == {"rate": 0.2, "warmup_steps": 4}
 
 
+def test_a_cooldown_may_be_a_share_of_the_updates():
+    config = TrainConfig(train_steps=9, warmup_steps=1)
+    rates = {
+        name: [float(schedule_of(4, dataclasses.replace(config, **options))(step)) for step in range(9)]
+        for name, options in {"share": {"cooldown_share": 0.34}, "steps": {"cooldown_steps": 3}}.items()
+    }
+    assert rates["share"] == rates["steps"]
+    with pytest.raises(ValueError, match="`cooldown_steps` and `cooldown_share` exclude each other"):
+        dataclasses.replace(config, cooldown_steps=3, cooldown_share=0.5)
+
+
 @pytest.mark.parametrize("cooldown_steps", [0, -1, 11])
 def test_a_cooldown_that_the_run_has_no_updates_for_is_refused(cooldown_steps):
     with pytest.raises(ValueError, match=f"^Expected 1 to 10 .* Received: cooldown_steps={cooldown_steps}"):

@@ -77,6 +77,26 @@ def run(data: DataConfig, folder: pathlib.Path, vocab_size: int = VOCAB, seed: i
     return said
 
 
+def test_without_a_size_the_vocabulary_is_that_of_the_number_of_pairs(data, folder, monkeypatch):
+    monkeypatch.setattr(prepare, "vocabulary_size", lambda pairs: VOCAB + pairs - len(TRAIN))
+    said = run(data, folder, 0)
+    assert f"Learning {VOCAB:,} sub-words …" in said
+    assert subwords_of(folder).vocab_size == VOCAB
+    before = contents(folder)
+    run(data, folder, 0)
+    run(data, folder, VOCAB)
+    assert contents(folder) == before, "the same folder, whether the size is given or not"
+    with pytest.raises(ValueError, match=f"`vocab_size` was {VOCAB}, and is now {VOCAB + 1}"):
+        run(data, folder, VOCAB + 1)
+
+
+def test_without_a_size_the_vocabulary_is_that_of_the_file_of_sub_words(data, folder, tmp_path):
+    run(data, folder)
+    again = dataclasses.replace(data, subwords_file=str(folder / "subwords.model"))
+    run(again, tmp_path / "again", 0)
+    assert json.loads((tmp_path / "again" / "corpus.json").read_text())["options"]["vocab_size"] == VOCAB
+
+
 def contents(folder: pathlib.Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 

@@ -60,7 +60,8 @@ found = ["A", "B", "?", "?"]
 scores = {"exact_match": 0.5, "bleu": 1.5, "signature": "s", "chrf": 2.5, "perplexity": 3.5, "decode_seconds": 4.5}
 module("data.prepare", read_text=lambda folder, split: texts[split])
 module("training.devices", make_strategy=lambda config: config.dtype)
-module("training.run", train=lambda start, strategy, quiet: SimpleNamespace(seconds=61.26))
+module("training.run", train=lambda start, strategy, quiet: SimpleNamespace(
+    seconds=61.26, dtype=start.options.train.dtype))
 loading.load = lambda folder: "translator"
 translator.translate_lines = lambda translator, lines: [{"text": line.upper()} for line in lines]
 evaluation.evaluate = lambda translator, *sides: (found, scores) if sides == texts["test"] else None
@@ -79,42 +80,6 @@ evaluation.evaluate = lambda translator, *sides: (found, scores) if sides == tex
         and "1 of the 3 sentences of at most 3 words" in said
     )
     assert "wrong: f e d → ? (expected: F)" in said and "twenty-one → TWENTY-ONE" in said
-
-
-@pytest.mark.parametrize(
-    ("seconds", "chosen", "ratio"),
-    [({"float32": 3.0, "bfloat16": 1.0}, "bfloat16", "3.00"), ({"float32": 1.4, "bfloat16": 1.0}, "float32", "1.40")]
-    + [({"float32": 1.0, "bfloat16": 4.0}, "float32", "0.25")],
-)
-def test_it_trains_in_bfloat16_where_that_is_much_faster(seconds, chosen, ratio):
-    """By a clock that matrix products alone advance."""
-    code = f"""
-import runpy, sys, time
-from types import SimpleNamespace
-now, seconds = [0.0], {seconds}
-def matmul(dtype, _):
-    now[0] += seconds[dtype]
-    return SimpleNamespace(numpy=lambda: None)
-random = SimpleNamespace(normal=lambda shape: None)
-sys.modules["tensorflow"] = SimpleNamespace(cast=lambda matrix, dtype: dtype, random=random, matmul=matmul)
-time.perf_counter = lambda: now[0]
-from t2t_keras.system.log import logger
-logger.info = print
-print(runpy.run_path("tools/quickstart.py")["fastest_dtype"]())
-"""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", code]
-    result = programs.run(
-        command,
-        modules=programs.WITHOUT_TENSORFLOW,
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=ROOT,
-        check=True,
-    )
-    said, returned = result.stdout.splitlines()
-    assert returned == chosen and said.startswith(f"Training in {chosen}: ") and f" is {ratio} times as fast " in said
 
 
 @pytest.mark.slow

@@ -75,6 +75,7 @@ def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path, monk
     """Story: --warmup_steps=20, forgotten at the second start, became 4000, and the rate 0.00030 instead of 0.0051."""
     # By other options.
     excluded = {
+        "cooldown_share": 0.0,
         "deterministic": False,
         "embeddings": "",
         "encoder_from": "",
@@ -109,6 +110,46 @@ def test_a_new_run_has_the_options_given_and_the_defaults(tmp_path):
         ModelConfig(d_ff=8), TrainConfig(seed=2), DecodeConfig(alpha=1.0), DataConfig(dataset="builtin")
     )
     assert Start.open(tmp_path / "new", {"d_ff": 8, "seed": 2, "alpha": 1.0, "dataset": "builtin"}).options == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "sources", "expected"),
+    [
+        ({"epochs": 3.0}, {}, (100_000, 3.0)),
+        ({"train_steps": 9}, {}, (9, 0.0)),
+        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "flagfile small", "train_steps": "command line"}, (9, 0.0)),
+        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "command line", "train_steps": "flagfile x"}, (100_000, 3.0)),
+        ({"epochs": 0.0, "train_steps": 9}, {"epochs": "command line", "train_steps": "command line"}, (9, 0.0)),
+        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "command line", "train_steps": "command line"}, None),
+        ({"epochs": 3.0, "train_steps": 9}, {}, None),
+    ],
+)
+def test_the_length_is_of_updates_or_epochs_and_the_command_line_overrides_a_flagfile(
+    tmp_path, given, sources, expected
+):
+    if expected is None:
+        with pytest.raises(
+            ValueError, match="`train_steps` and `epochs` exclude each other. Received: train_steps=9, e"
+        ):
+            Start.open(tmp_path / "new", given, sources=sources)
+    else:
+        train = Start.open(tmp_path / "new", given, sources=sources).options.train
+        assert (train.train_steps, train.epochs) == expected
+
+
+def test_updates_given_to_a_run_of_epochs_are_its_length(tmp_path):
+    write(tmp_path, dataclasses.replace(OPTIONS, train=dataclasses.replace(OPTIONS.train, epochs=3.0, train_steps=12)))
+    assert Start.open(tmp_path, {}).options.train.epochs == 3
+    train = Start.open(tmp_path, {"train_steps": 40}).options.train
+    assert (train.train_steps, train.epochs) == (40, 0)
+    assert Start.open(tmp_path, {"epochs": 4.0}).options.train.epochs == 4
+
+
+def test_a_vocabulary_that_the_text_decides_stays_the_one_that_it_decided(tmp_path):
+    write(tmp_path)
+    assert Start.open(tmp_path / "new", {"vocab_size": 0}).options.model.vocab_size == 0
+    assert Start.open(tmp_path, {"vocab_size": 0}).options.model.vocab_size == OPTIONS.model.vocab_size
+    assert changes(tmp_path, {"vocab_size": 0}) == ""
 
 
 @pytest.mark.parametrize("given", ["~/vectors.txt", "vectors.txt"])

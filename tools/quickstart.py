@@ -6,7 +6,6 @@
 The last line of standard output is one JSON object.
 """
 
-import dataclasses
 import json
 import pathlib
 import sys
@@ -30,31 +29,6 @@ _MODEL_DIR = flags.DEFINE_string(
 options.define(*run_options.groups_of().values())
 
 
-def fastest_dtype() -> str:
-    """Returns bfloat16 if this machine multiplies matrices in it at least 1.5 times as fast as in float32, else
-    float32.
-    """
-    import tensorflow as tf
-
-    seconds = {}
-    for dtype in ("float32", "bfloat16"):
-        matrix = tf.cast(tf.random.normal([2048, 2048]), dtype)
-        tf.matmul(matrix, matrix).numpy()
-        times = []
-        for _ in range(3):
-            started = time.perf_counter()
-            tf.matmul(matrix, matrix).numpy()
-            times.append(time.perf_counter() - started)
-        seconds[dtype] = min(times)
-    ratio = seconds["float32"] / seconds["bfloat16"]
-    chosen = "bfloat16" if ratio >= 1.5 else "float32"
-    logger.info(
-        f"Training in {chosen}: on this machine a matrix product in bfloat16 is {ratio:.2f} times as fast as in "
-        "float32."
-    )
-    return chosen
-
-
 def quickstart() -> None:
     started = time.monotonic()
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
@@ -70,13 +44,6 @@ def quickstart() -> None:
         from t2t_keras.training import devices, run
 
     strategy = devices.make_strategy(config=chosen.train)  # Before TensorFlow is used.
-    if "dtype" not in chosen.sources:
-        train, sources = (
-            dataclasses.replace(chosen.train, dtype=fastest_dtype()),
-            {**chosen.sources, "dtype": "measured"},
-        )
-        chosen = dataclasses.replace(chosen, train=train, sources=sources)
-    start = dataclasses.replace(start, options=chosen)
     state = run.train(start, strategy=strategy, quiet=program.without_noise)
     with program.without_noise():
         translator = load(model_dir)
@@ -108,7 +75,7 @@ def quickstart() -> None:
                 "signature": scores["signature"],
                 "chrf": scores["chrf"],
                 "perplexity": scores["perplexity"],
-                "dtype": chosen.train.dtype,
+                "dtype": state.dtype,
                 "seconds": round(time.monotonic() - started, 1),
                 "training_seconds": round(state.seconds, 1),
                 "model_dir": str(model_dir),

@@ -24,6 +24,7 @@ from t2t_keras.config.networks import (
     ClassifierConfig,
     ModelConfig,
     RnnConfig,
+    vocabulary_size,
 )
 from t2t_keras.config.options import GROUPS, check_fields, option, options_with
 from t2t_keras.config.search import (
@@ -38,4 +39,4 @@ from t2t_keras.config.search import (
     SampleConfig,
     check_ensemble,
 )
-from t2t_keras.config.training import AVERAGE, BEST, CHECKPOINTS, EMA, LATEST, STARTS, TrainConfig, is_checkpoint
+from t2t_keras.config.training import AUTO, AVERAGE, BEST, CHECKPOINTS, EMA, LATEST, STARTS, TrainConfig, is_checkpoint

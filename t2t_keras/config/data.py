@@ -73,6 +73,9 @@ class DataConfig:
         group=TEXT, first=True, path="text")
     valid_source: str = option("", "Validation text, source side.", group=TEXT, first=True, path="text")
     valid_target: str = option("", "Validation text, target side.", group=TEXT, first=True, path="text")
+    valid_pairs: int = option(
+        0, "Number of pairs at the end of the training text that validate and are not trained on, if there is no "
+        "--valid_source.", minimum=0, group=TEXT, fixed=True)
     source_tag: str = option(
         "", "Tag to begin each source line with, such as <2de>, which becomes a sub-word: one for all lines, or one "
         "for each file of --train_source and of --valid_source, separated by commas. Text to translate must begin "
@@ -169,6 +172,11 @@ class DataConfig:
     def tags(self) -> list[str]:
         """The tag of each file, or the one of all; `[""]` if there is none."""
         return self.source_tag.split(",")
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether the last pairs of the training text validate."""
+        return bool(self.valid_pairs and self.train_source and not self.valid_source)
 
     @property
     def names_corpus(self) -> bool:

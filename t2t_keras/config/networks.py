@@ -30,8 +30,19 @@ def _rate(default: float, text: str, **facts):
 
 
 def _vocabulary(default: int, text: str, **facts):
-    """Returns an option that is the size of a vocabulary, special ids included."""
-    return option(default, text, minimum=EOS + 2, maximum=2**24, group=TEXT, prepares=True, **facts)
+    """Returns an option that is the size of a vocabulary, special ids included, or 0: see `vocabulary_size`."""
+    text += " 0: by the number of training pairs, or that of --subwords_file."
+    return option(default, text, minimum=0, maximum=2**24, group=TEXT, prepares=True, **facts)
+
+
+def vocabulary_size(pairs: int) -> int:
+    """Returns the size of a vocabulary for a number of training pairs: 45 times its square root, a multiple of 8, and
+    at most the 37,000 of section 5.1.
+
+    Small texts need few sub-words (Sennrich and Zhang 2019, Ding et al. 2019): 4,024 for 8,000 pairs, 14,232 for
+    100,000.
+    """
+    return min(37_000, max(320, 8 * round(45 * pairs**0.5 / 8)))
 
 
 def _source_vocabulary(text: str):
@@ -47,9 +58,11 @@ def _source_vocabulary(text: str):
     )
 
 
-def _check_source_vocabulary(model) -> None:
-    rule = f"`source_vocab_size` must be 0, for the vocabulary of the target, or more than the {EOS + 1} special ids."
-    require(model, model.source_vocab_size > EOS + 1 or model.source_vocab_size == 0, "source_vocab_size", rule)
+def _check_vocabularies(model) -> None:
+    """Raises `ValueError` for a size of a vocabulary that is neither 0 nor more than the special ids."""
+    for name in ("vocab_size", "source_vocab_size"):
+        if size := getattr(model, name, 0):
+            require(model, size > EOS + 1, name, f"`{name}` must be 0 or more than the {EOS + 1} special ids.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +153,7 @@ class ModelConfig:
         of_paper = (self.sinusoids, self.first_position) == (PAPER, 0)
         names = "learned_positions sinusoids first_position"
         require(self, not self.learned_positions or of_paper, names, learned)
-        _check_source_vocabulary(self)
+        _check_vocabularies(self)
 
     @property
     def _weights_of_parts(self) -> tuple[int, int, int]:
@@ -201,7 +214,7 @@ class RnnConfig:
 
     def __post_init__(self):
         check_fields(self)
-        _check_source_vocabulary(self)
+        _check_vocabularies(self)
 
     @property
     def width(self) -> int:

@@ -21,6 +21,7 @@ from t2t_keras.config.options import (
 
 # Choices of the weights of a run, beside the number of an update.
 CHECKPOINTS = AVERAGE, BEST, LATEST, EMA = "average", "best", "latest", "ema"
+AUTO = "auto"  # The type of the arithmetic that measures which one is fast.
 
 
 def is_checkpoint(which: str) -> bool:
@@ -33,7 +34,11 @@ class TrainConfig:
     """Options of training (section 5): batches, optimizer, schedule, regularization, validation and checkpoints."""
 
     # fmt: off
-    train_steps: int = option(100_000, "Total number of updates (section 5.2).", minimum=1, group=TRAINING, first=True)
+    train_steps: int = option(
+        100_000, "Total number of updates (section 5.2). --epochs computes it.", minimum=1, group=TRAINING, first=True)
+    epochs: float = option(
+        0.0, "Length of the training in passes over the training text, from which --train_steps is computed; 0: "
+        "--train_steps.", minimum=0, group=TRAINING, first=True)
     warmup_steps: int = option(
         4000, "Number of updates over which the learning rate increases (section 5.3).", minimum=1, group=TRAINING)
     learning_rate_factor: float = option(1.0, "Factor on the learning rate of section 5.3.", above=0, group=TRAINING)
@@ -45,6 +50,9 @@ class TrainConfig:
         "et al. (2022); 0, as in the paper, has none. A run that is resumed with more --train_steps goes back to the "
         "rate of section 5.3 until its new last updates. Skipped updates do not lower the rate.",
         minimum=0, group=TRAINING)
+    cooldown_share: float = option(
+        0.0, "--cooldown_steps as a share of all updates, such as 0.5; 0: --cooldown_steps.",
+        minimum=0, maximum=1, group=TRAINING)
     label_smoothing: float = option(
         0.1, "Label smoothing, epsilon_ls, over the whole vocabulary (section 5.4).",
         minimum=0, below=1, group=REGULARISATION)
@@ -66,8 +74,9 @@ class TrainConfig:
         0.0, "Sustained TFLOPS of one device, for the paper's estimate of the training cost (Table 2: 9.5 for a "
         "P100); 0 makes no estimate.", minimum=0, group=DEVICES, affects="nothing")
     dtype: str = option(
-        "float32", "Type of the layers' arithmetic: float32, bfloat16, or float16 with loss scaling. Weights stay "
-        "float32.", choices=("float32", "bfloat16", "float16"), group=DEVICES, first=True)
+        "float32", "Type of the layers' arithmetic: float32, bfloat16, float16 with loss scaling, or auto: bfloat16 "
+        "where it is much faster. Weights stay float32.", choices=("float32", "bfloat16", "float16", AUTO),
+        group=DEVICES, first=True)
     tf32: bool = option(
         True, "Round the factors of float32 products to TF32 on GPUs that can, as TensorFlow does by default: faster, "
         "and less exact.", group=DEVICES, affects="nothing")
@@ -158,12 +167,11 @@ class TrainConfig:
         constant = "`learning_rate_factor` has no effect with a constant `learning_rate`."
         of_paper = self.learning_rate_factor == 1 or not self.learning_rate
         require(self, of_paper, "learning_rate_factor learning_rate", constant)
-        require(
-            self,
-            self.cooldown_steps <= self.train_steps,
-            "cooldown_steps train_steps",
-            "`cooldown_steps` must be at most `train_steps`.",
-        )
+        rule = "`cooldown_steps` must be at most `train_steps`."
+        require(self, self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", rule)
+        rule = "`cooldown_steps` and `cooldown_share` exclude each other."
+        names = "cooldown_steps cooldown_share"
+        require(self, not (self.cooldown_steps and self.cooldown_share), names, rule)
         steps = re.fullmatch(r"(\d{1,9}),(\d{1,9})", self.profile_steps, re.ASCII)
         require(
             self,
@@ -185,6 +193,8 @@ class TrainConfig:
         )
         service = "`bpe_dropout` does not work with a `data_service`, because Python code in this process computes it."
         require(self, not (self.bpe_dropout and self.data_service), "bpe_dropout data_service", service)
+        measured = "`deterministic` does not work with `dtype=auto`, which measures the machine."
+        require(self, not (self.deterministic and self.dtype == AUTO), "deterministic dtype", measured)
         service = "`deterministic` does not work with a `data_service`, whose order of batches is not reproducible."
         require(self, not (self.deterministic and self.data_service), "deterministic data_service", service)
         self._check_start()
@@ -208,18 +218,23 @@ class TrainConfig:
         names = "encoder_from parent_checkpoint parent_optimizer"
         rule = "`parent_optimizer` needs a `parent`: the optimizer is that of all weights."
         require(self, not (self.encoder_from and self.parent_optimizer), names, rule)
-        without = [name for name in ("freeze", "cooldown_steps", "ema_decay") if getattr(self, name)]
+        without = [name for name in ("freeze", "cooldown_steps", "cooldown_share", "ema_decay") if getattr(self, name)]
         one_state = self.parent_checkpoint not in (AVERAGE, EMA) and self.parent_subwords and not without
         names = " ".join(["parent_optimizer parent parent_checkpoint parent_subwords", *without])
         rule = (
             "`parent_optimizer` needs `parent_checkpoint` best, latest or the number of an update, and none of "
-            "`freeze`, `cooldown_steps`, `ema_decay` and `parent_subwords=false`."
+            "`freeze`, a cooldown, `ema_decay` and `parent_subwords=false`."
         )
         require(self, one_state or not self.parent_optimizer, names, rule)
         rule = "`embeddings` do not go with `parent` or `encoder_from`, whose weights are trained ones."
         require(self, not (self.embeddings and self.starts_from), "embeddings parent encoder_from", rule)
         rule = "`freeze_embeddings` has no effect without `embeddings`."
         require(self, bool(self.embeddings) or not self.freeze_embeddings, "freeze_embeddings embeddings", rule)
+
+    @property
+    def cooldown(self) -> int:
+        """Number of updates, the last ones, over which the learning rate falls to 0."""
+        return self.cooldown_steps or round(self.cooldown_share * self.train_steps)
 
     @property
     def starts_from(self) -> str:

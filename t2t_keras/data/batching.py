@@ -130,6 +130,15 @@ def windows_per_epoch(info: dict) -> int:
     return min(len(info["shards"]), max(-(-info["pairs"] // WINDOW_PAIRS), -(-tokens // WINDOW_TOKENS)))
 
 
+def batches_per_epoch(folder: pathlib.Path, batch_tokens: int, seed: int) -> int:
+    """Returns the number of batches in the first epoch. Others have about as many. See `batches` for the arguments."""
+    info = shards.read_info(folder)
+    _check(folder, info, batch_tokens, "skip")
+    windows = tf.range(windows_per_epoch(info), dtype=tf.int64)  # As `batches` numbers them: seeds depend on the type.
+    read = (_read_window(folder, info, window, batch_tokens, seed, "skip") for window in windows)
+    return sum(int(tf.size(window["order"])) for window in read)
+
+
 def _count_damaged(windows: tf.data.Dataset, per_epoch: int, begun: bool) -> tf.data.Dataset:
     """Adds the damaged records of windows without pairs to the count of the next window.
 

@@ -247,7 +247,8 @@ def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target"))
         ValueError: `data` names no text for a split. For other errors see `check_texts`.
     """
     if not data.dataset:
-        check_texts([_names(data, split, sides) for split in ("valid", "train")], utf8=not data.skip_bad_lines)
+        splits = ("train",) if data.holds_out else ("valid", "train")
+        check_texts([_names(data, split, sides) for split in splits], utf8=not data.skip_bad_lines)
 
 
 def check_texts(texts: list[tuple[str, ...]], utf8: bool = False) -> None:
@@ -513,10 +514,33 @@ def _names(data: DataConfig, split: str, sides: tuple[str, ...]) -> tuple[str, .
         advice = f"Give {options}, `dataset`, or a prepared `data_dir`."
         if split == "valid":
             advice = (
-                f"Give {options}: for instance the last 1,000 lines of the training files, removed from those files."
+                f"Give {options}, or `valid_pairs=500` to validate on the last 500 pairs of the training text, and "
+                "not train on these."
             )
         raise ValueError(f"There is no {'training' if split == 'train' else 'validation'} text. {advice}")
     return names
+
+
+def _divided(pairs: Iterator[Pair], number: int, split: str, report: Report) -> Iterator[Pair]:
+    """Yields all pairs of a text but the last ones, or these; see the option `valid_pairs`."""
+    last = collections.deque()
+    for pair in pairs:
+        last.append(pair)
+        if len(last) > number:
+            first = last.popleft()
+            if split == "train":
+                yield first
+    train = report.pairs - len(last)
+    if not train:
+        raise ValueError(
+            f"Expected more pairs of training text than `valid_pairs`. Received: {report.pairs:,} pairs, "
+            f"valid_pairs={number:,}."
+        )
+    if split == "train":
+        report.pairs = train
+    else:
+        vars(report).update(vars(Report(pairs=len(last))))  # That of the training text counts what was left out.
+        yield from last
 
 
 def pairs(
@@ -544,9 +568,13 @@ def pairs(
         ValueError: `data` names no text for this split. For errors during iteration see `text_pairs` and `tfds_pairs`.
     """
     if not data.dataset:
-        names = _names(data, split, sides)
+        names = _names(data, "train" if data.holds_out else split, sides)
         reading = {"skip_bad_lines": data.skip_bad_lines, "hashes": hashes, "tags": data.tags, "documents": documents}
-        return text_pairs(*names, report=report, **reading)
+        if not data.holds_out:
+            return text_pairs(*names, report=report, **reading)
+        if documents:
+            raise ValueError(f"`valid_pairs` divides no documents. Received: valid_pairs={data.valid_pairs}.")
+        return _divided(text_pairs(*names, report=report, **reading), data.valid_pairs, split, report)
     if data.dataset == "builtin":
         chosen = builtin_corpus.splits(data.builtin_pairs, seed)[split]
         report.pairs += len(chosen)
@@ -582,7 +610,8 @@ def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:
     def described(path: pathlib.Path, weight: str) -> str:
         return f"{path.name}{weight} {path.stat().st_size} {hashes.get(path) or describe(path)['sha256']}"
 
-    return {  # Target files have the weights of their source files, whether these are repeated or not.
+    held_out = {"valid_pairs": data.valid_pairs} if data.holds_out else {}
+    return held_out | {  # Target files have the weights of their source files, whether these are repeated or not.
         name: [
             described(path, f"@{weight}" if weight > 1 and name.endswith("source") else "")
             for path, weight in _weighted(getattr(data, name))

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.config import DataConfig, options_with, patterns
+from t2t_keras.config import DataConfig, options_with, patterns, vocabulary_size
 from t2t_keras.data import corpora, processes, shards
 from t2t_keras.runs import data_folder
 from t2t_keras.runs.data_folder import CORPUS
@@ -236,7 +236,7 @@ class Preparation:
 
     Attributes:
         data: names the corpus and the options for sub-words.
-        vocab_size: number of sub-words, including the special ids.
+        vocab_size: number of sub-words, including the special ids; 0: see `vocabulary_size`.
         seed: seed of the sample that sub-words are learned from, and of the order of the pairs on disk.
         folder: created if it does not exist.
         task: what a record holds.
@@ -319,7 +319,8 @@ class Preparation:
 
         A file of sub-words that is gone counts as the one of its name in `recorded`: the folder has its sub-words.
         """
-        data, options = self.data, {"task": self.task.name, "vocab_size": self.vocab_size}
+        size = self.vocab_size or recorded.get("vocab_size")
+        data, options = self.data, {"task": self.task.name, "vocab_size": size}
         if self.source_vocab_size:
             options["source_vocab_size"] = self.source_vocab_size
         for name in ("subwords_file", "source_subwords_file"):
@@ -430,7 +431,7 @@ class Preparation:
             )
         of_file = {size_option: subwords.vocab_size, "subwords": vocabulary.kind(model)}
         for name, wanted in ((size_option, size), ("subwords", data.subwords)):
-            if of_file[name] != wanted:
+            if wanted and of_file[name] != wanted:
                 raise ValueError(f"Expected {name}={of_file[name]}, that of {path}. Received: {name}={wanted}.")
         if data.subwords == "bpe" and BYTES[0] not in subwords.pieces:
             logger.warning(
@@ -519,7 +520,8 @@ class Preparation:
             _check_patterns(data)
         text = self._read_text()
         separate = bool(self.source_vocab_size or given_source)
-        subwords = given or self._learn_subwords(self.vocab_size, "target" if separate else "")
+        size = self.vocab_size or vocabulary_size(text.train.pairs)
+        subwords = given or self._learn_subwords(size, "target" if separate else "")
         if separate:
             subwords.own_source = given_source or self._learn_subwords(self.source_vocab_size, "source")
         if subwords.pattern != subwords.source.pattern:
@@ -547,7 +549,7 @@ class Preparation:
         if data.dataset == "builtin":
             self._write_text("test", list(self._pairs("test")))
         record = {
-            "options": self._options(text.hashes),
+            "options": self._options(text.hashes, {"vocab_size": subwords.vocab_size}),
             "report": {"train": dataclasses.asdict(text.train), "valid": dataclasses.asdict(text.valid)},
         }
         write_whole(folder / CORPUS, (json.dumps(record, indent=2) + "\n").encode())

@@ -18,7 +18,12 @@ def make(architecture, options, dtype: str = "float32") -> "SequenceModel":
         architecture: a `registry.Architecture`.
         options: an object of its class of options.
         dtype: name of a Keras dtype policy.
+
+    Raises:
+        ValueError: the size of the vocabulary is 0, which preparing the data replaces.
     """
+    if not options.vocab_size:
+        raise ValueError("Expected `vocab_size` above 0 for a model. Received: 0.")
     with own_names():
         return architecture.model_class()(options, dtype=dtype)
 

@@ -12,6 +12,8 @@ import tqdm.contrib.logging
 
 from t2t_keras.system.log import logger
 
+FIRST_ESTIMATE_SECONDS = 30.0
+
 
 class ProgressBar:
     """Shows how far a run has come, as a context manager.
@@ -35,7 +37,8 @@ class ProgressBar:
             disable=not (shown and terminal),
         )
         self._lines = shown and not terminal
-        self._total, self._first, self._started = total, step, time.monotonic()
+        self._total, self._first, self._step, self._started = total, step, step, time.monotonic()
+        self._estimated = False
         self._log_above_bar = contextlib.ExitStack()
 
     def __enter__(self) -> "ProgressBar":
@@ -50,8 +53,13 @@ class ProgressBar:
         self._log_above_bar.close()
 
     def update(self) -> None:
-        """Advances the bar by one update."""
+        """Advances the bar by one update. In a log file, the first line with the time left comes after half a minute,
+        however long updates take.
+        """
         self._bar.update()
+        self._step += 1
+        if self._lines and not self._estimated and time.monotonic() - self._started > FIRST_ESTIMATE_SECONDS:
+            self.log(self._step, {})
 
     def log(self, step: int, metrics: dict[str, str]) -> None:
         """Shows metrics: beside the bar, or on a line of their own with the time of day and the estimated time left.
@@ -61,6 +69,7 @@ class ProgressBar:
             metrics: formatted values by name.
         """
         self._bar.set_postfix(metrics, refresh=False)
+        self._estimated = True
         if self._lines:
             seconds_left = (self._total - step) * (time.monotonic() - self._started) / (step - self._first)
             metrics = {**metrics, "time left": tqdm.tqdm.format_interval(seconds_left)}

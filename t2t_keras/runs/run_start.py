@@ -50,12 +50,14 @@ def _resolve(
             f"Received: architecture={given[ARCHITECTURE]}. Give another `{'parent' if parent else 'model_dir'}`."
         )
     run_options.check_names(given, before.architecture)
-    given = of_parent | given
+    given = of_parent | _with_one_length(given, sources)
     origins = dict.fromkeys(given, "given") | dict.fromkeys(of_parent, f"{OF_PARENT}default")
     origins |= ({"data_dir": "given"} if data_dir else {}) | sources
     data_dir = run_options.stored(model_dir, data_dir) if data_dir else before.data_dir
     folder = Options(data_dir=data_dir).data_folder(model_dir)
     prepared, of_data = _prepared(folder), {field.name for field in dataclasses.fields(DataConfig)}
+    if (prepared or of_run) and given.get("vocab_size") == 0:  # The text has decided.
+        given = {name: value for name, value in given.items() if name != "vocab_size"}
     # `changes` compares the sizes of a run's vocabularies.
     compared = (name for name in prepared if name in given and (not of_run or name in of_data))
     data_folder.check_options(folder, prepared, {name: given[name] for name in compared})
@@ -87,6 +89,23 @@ def _resolve(
         name: (OF_RUN if of_run else OF_PARENT) + before.sources.get(name, "default") for name in inherited
     } | origins
     return Options(**chosen, data_dir=data_dir, architecture=before.architecture, sources=origins), parent_run
+
+
+def _with_one_length(given: dict, sources: dict[str, str]) -> dict:
+    """Returns given options with `epochs` or `train_steps`, of which the command line overrides a flagfile's.
+
+    Raises:
+        ValueError: both are given in the same place.
+    """
+    names = ("train_steps", "epochs")
+    lengths = [name for name in names if given.get(name)]
+    if len(lengths) == 2:
+        lengths = [name for name in names if sources.get(name) == "command line"]
+        if len(lengths) != 1:
+            received = ", ".join(f"{name}={given[name]}" for name in names)
+            raise ValueError(f"`train_steps` and `epochs` exclude each other. Received: {received}.")
+        given = {name: value for name, value in given.items() if name not in names or name in lengths}
+    return given | {"epochs": 0.0} if lengths == ["train_steps"] else given
 
 
 def _replaced(options: Options, given: dict) -> dict:

@@ -112,7 +112,7 @@ def schedule_of(d_model: int, config: TrainConfig) -> keras.optimizers.schedules
         schedule = WarmUp(config.learning_rate, config.warmup_steps)
     else:
         schedule = TransformerSchedule(d_model, config.warmup_steps, config.learning_rate_factor)
-    return Cooldown(schedule, config.train_steps, config.cooldown_steps) if config.cooldown_steps else schedule
+    return Cooldown(schedule, config.train_steps, config.cooldown) if config.cooldown else schedule
 
 
 @keras.saving.register_keras_serializable("t2t_keras")

@@ -22,7 +22,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.config import AVERAGE, FILES, STARTS, TrainConfig
+from t2t_keras.config import AUTO, AVERAGE, EOS, FILES, STARTS, TrainConfig
 from t2t_keras.data import batching, data_service, prepare, shards
 from t2t_keras.decoding.loading import read_tokenizer
 from t2t_keras.model.protocols import make
@@ -38,6 +38,10 @@ from t2t_keras.system.tensorflow import choose_float32
 from t2t_keras.text import piece_file
 from t2t_keras.training import cost, devices, diagnosis, embeddings, freezing, loop, optimizer, parent, train_step
 from t2t_keras.training.state import TrainState
+
+# A model with more weights than both is too large for its text. The paper's base model has 14 for each pair, that of
+# docs/multi30k.md 310.
+MANY_WEIGHTS, MANY_WEIGHTS_PER_PAIR = 10_000_000, 400
 
 
 def _policy(dtype: str) -> str:
@@ -100,6 +104,7 @@ def _prepare_folders(start: Start, dry_run: bool) -> Start:
         data = data_folder.prepared_with(folder)
         sources = dict.fromkeys(dataclasses.asdict(data), "data folder") | options.sources
         options = dataclasses.replace(options, data=data, sources=sources)
+    options = _with_sizes_of(folder, options)
     subwords, records = folder / saved_run.SUBWORDS, folder / "train" / shards.RECORDS
     source_subwords = data_folder.source_subwords_in(folder)
     if resumed:
@@ -114,6 +119,30 @@ def _prepare_folders(start: Start, dry_run: bool) -> Start:
     if keeps:
         before = SavedRun.write(model_dir, options, subwords, records, source_subwords, before)
     return dataclasses.replace(start, options=options, before=before)
+
+
+def _with_sizes_of(folder: pathlib.Path, options: run_options.Options) -> run_options.Options:
+    """Returns options with what depends on the prepared data: `vocab_size`, if it is 0, and the updates of `epochs`.
+
+    Warns if the model is much too large for the text.
+    """
+    model, train, info = options.model, options.train, shards.read_info(folder / "train")
+    if not model.vocab_size:
+        model = dataclasses.replace(model, vocab_size=data_folder.recorded_options(folder)["vocab_size"])
+    if train.epochs:
+        buckets = batching.buckets(info, train.batch_tokens, train.buckets_per_update)
+        batches = batching.batches_per_epoch(folder / "train", train.batch_tokens // buckets, train.seed)
+        updates = max(1, round(train.epochs * batches / buckets))
+        logger.info(f"{train.epochs:g} epochs of {batches / buckets:,.1f} updates: {updates:,} updates.")
+        train = dataclasses.replace(train, train_steps=updates)
+    weights = model.num_weights
+    if "target" in options.task.texts and weights > max(MANY_WEIGHTS, MANY_WEIGHTS_PER_PAIR * info["pairs"]):
+        logger.warning(
+            f"{info['pairs']:,} pairs are few for {weights / 1e6:,.0f} million weights: the paper has 65 million for "
+            "4.5 million pairs. Small models translate better after small text: see `flagfile=small`, for some ten "
+            "thousand pairs, and `flagfile=medium`, for some hundred thousand."
+        )
+    return dataclasses.replace(options, model=model, train=train)
 
 
 def _check_subwords_of_parent(parent: SavedRun, folder: pathlib.Path, *paths: pathlib.Path | None) -> None:
@@ -225,7 +254,9 @@ def train(
             options = start.options
             if options.train.freeze and not (start.data_folder / data_folder.CORPUS).exists():
                 # Refuses a wrong name before the data is prepared, which may take hours.
-                freezing.freeze(make(registry.architecture(options.architecture), options.model), options.train.freeze)
+                size = options.model.vocab_size or EOS + 2
+                model = dataclasses.replace(options.model, vocab_size=size)
+                freezing.freeze(make(registry.architecture(options.architecture), model), options.train.freeze)
             locks.enter_context(files.exclusive(model_dir / files.LOCK, str(model_dir)))
             saved_run.check_before_writing(model_dir)
             return _prepare_folders(start.current(), dry_run)
@@ -237,6 +268,9 @@ def train(
             tokenizer = read_tokenizer(prepared.before)
         options = prepared.options
         config, task, folder = options.train, options.task, options.data_folder(model_dir)
+        if config.dtype == AUTO:
+            config = dataclasses.replace(config, dtype=devices.fastest_dtype(strategy))
+            options = dataclasses.replace(options, train=config)
         keras.utils.set_random_seed(config.seed)
         choose_float32(config.tf32)
         if config.deterministic:
