@@ -45,6 +45,7 @@ setuptools.setup(
     ],
     extras_require={
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
+        "backends": ["jax>=0.6", "torch>=2.6"],  # For the tests of layers on other backends of Keras.
         "beam": ["apache-beam>=2.77"],
         "client": ["requests>=2.32"],
         "ctranslate2": ["ctranslate2>=4.8"],

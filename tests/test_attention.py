@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_keras.layers.attention import MultiHeadAttention, attention_weights, scaled_dot_product_attention
+from t2t_keras.layers.masks import causal_mask
 
 B, T, S, D, H, K, E = 2, 3, 5, 8, 2, 6, 10
 # Projections of one width are one product.
@@ -328,3 +329,28 @@ def test_a_functional_model_takes_the_mask_as_an_input_and_survives_saving(rng, 
     np.testing.assert_array_equal(again(inputs), model(inputs))
     config = next(each for each in again.layers if isinstance(each, MultiHeadAttention)).get_config()
     assert (config["num_heads"], config["d_k"], config["d_v"]) == (H, K, E)
+
+
+@pytest.mark.parametrize("size", [100.0, 1e4])
+@pytest.mark.parametrize("function", ["scaled", "unscaled"])
+@pytest.mark.parametrize("dtype", ["float16", "mixed_float16"])
+def test_large_inputs_in_float16_give_what_float32_gives(function, dtype, size):
+    """Story: products of queries and keys above 65,504 were infinite, and the outputs and gradients not a number.
+
+    Queries and keys are the inputs, which are powers of two times integers, exact in float16.
+    """
+    kept = {"num_heads": 1, "d_k": 4, "d_v": 4, "function": function}
+    x = np.float32(2 ** int(np.log2(size)) * np.array([[[1, 0, 1, 1], [1, 1, 0, 1], [-1, 1, 1, 1]]]))
+    found = []
+    for precision in (dtype, "float32"):
+        layer = MultiHeadAttention(**kept, dtype=precision)
+        layer.build(x.shape)
+        for weight in layer.weights:
+            weight.assign(np.eye(4))
+        with tf.GradientTape() as tape:
+            output = ops.cast(layer(x, attention_mask=causal_mask(0, 3)), "float32")
+            loss = ops.mean(output / size)
+        gradients = tape.gradient(loss, [weight.value for weight in layer.weights])
+        assert all(np.isfinite(ops.cast(gradient, "float32")).all() for gradient in gradients)
+        found.append(output)
+    np.testing.assert_allclose(*found, rtol=1e-2)

@@ -7,12 +7,13 @@ import numpy as np
 import numpy_rnn
 import pytest
 import tensorflow as tf
+from keras import ops
 from keras.src import backend
 from test_oracle import randomized
 
 from t2t_keras import config
 from t2t_keras.layers.inference import inference
-from t2t_keras.layers.recurrent import CELLS, ConditionalRecurrence, bidirectional
+from t2t_keras.layers.recurrent import CELLS, GRU, LSTM, ConditionalRecurrence, bidirectional
 
 B, W, T, X, D = 2, 3, 4, 5, 6
 DRAW = np.random.default_rng(1)
@@ -141,3 +142,15 @@ def test_states_and_sums_in_bfloat16_stay_in_bfloat16(kind):
     assert cell.kernel.dtype == "float32"
     states = [tf.cast(state, tf.bfloat16) for state in states_of(kind, B)]
     assert {each.dtype for each in cell.transition(cell.project(INPUTS[:, 0]), states)} == {tf.bfloat16}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16"])
+@pytest.mark.parametrize("layer", [GRU, LSTM])
+def test_recurrent_layers_are_made_in_bfloat16_without_options(layer, dtype):
+    """Story: Keras's default for the recurrent matrix is a decomposition that TensorFlow has not in bfloat16."""
+    short, long = layer(D, dtype=dtype), layer(D)
+    for made_layer in (short, long):
+        made_layer.build((None, None, X))
+    short.set_weights([ops.convert_to_numpy(ops.cast(weight, short.variable_dtype)) for weight in long.weights])
+    np.testing.assert_allclose(ops.cast(short(INPUTS), "float32"), long(INPUTS), atol=0.03)
+    assert short.get_config()["recurrent_initializer"]["class_name"] == "GlorotUniform"

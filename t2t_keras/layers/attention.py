@@ -8,7 +8,7 @@ Letters: B sentences, T query tokens, S key tokens, D d_model, H heads, K d_k, E
 import keras
 from keras import ops
 
-from t2t_keras.layers.attention_functions import FUNCTIONS, check_function, masked_softmax
+from t2t_keras.layers.attention_functions import FUNCTIONS, check_function, masked_softmax, without_float16
 from t2t_keras.layers.dense import Dense, leading, linear
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.system.compat import keras_mask
@@ -26,7 +26,7 @@ def attention_weights(q, k, mask=None):
     Returns:
         Weights [B, H, T, S] in the dtype of `q`. The softmax is computed in float32.
     """
-    scores = ops.matmul(q * q.shape[-1] ** -0.5, ops.swapaxes(k, -2, -1))
+    scores = ops.matmul(without_float16(q * q.shape[-1] ** -0.5), ops.swapaxes(without_float16(k), -2, -1))
     return ops.cast(masked_softmax(scores, mask), q.dtype)
 
 

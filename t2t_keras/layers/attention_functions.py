@@ -65,7 +65,13 @@ def unscaled_scores(q, k):
 
     An einsum, because the loop of a decoder would keep the transposed keys of each step for the gradient.
     """
+    q, k = without_float16(q), without_float16(k)
     return ops.einsum("...tk,...sk->...ts", q, k)
+
+
+def without_float16(x):
+    """Returns float16 as float32: a product of a query and a key may exceed 65,504. Other dtypes have the range."""
+    return ops.cast(x, "float32") if keras.backend.standardize_dtype(x.dtype) == "float16" else x
 
 
 FUNCTIONS: dict[str, Callable] = {"additive": additive_scores, "scaled": scaled_scores, "unscaled": unscaled_scores}

@@ -46,7 +46,11 @@ class Dropout(keras.layers.Layer):
         *rows, width = ops.shape(x)
         # Each word has the bits of two values. `randint` excludes its upper bound, so it never draws the largest int32.
         words = keras.random.randint((*rows, (width + 1) // 2, 1), -(2**31), 2**31 - 1, seed=self.seed_generator)
-        bits = ops.reshape(ops.view(words, "uint16"), (*rows, (width + 1) // 2 * 2))[..., :width]
+        if keras.backend.backend() == "torch":  # Keras has no uint16 there.
+            halves = ops.concatenate([ops.bitwise_and(words, 2**16 - 1), ops.bitwise_and(words >> 16, 2**16 - 1)], -1)
+        else:
+            halves = ops.view(words, "uint16")
+        bits = ops.reshape(halves, (*rows, (width + 1) // 2 * 2))[..., :width]
         dropped = min(round(self.rate * 2**16), 2**16 - 1)
         return ops.where(bits >= dropped, x * (1 / (1 - self.rate)), ops.zeros((), x.dtype))
 

@@ -23,13 +23,15 @@ from t2t_keras.layers.dense import leading, linear
 from t2t_keras.layers.inference import mode
 from t2t_keras.layers.layer_norm import LayerNorm
 
+# Keras's default does not exist in bfloat16.
+_INITIALIZER = {"recurrent_initializer": "glorot_uniform"}
+
 
 class _Cell:
     """What both cells add to Keras's: the projection of inputs, layer normalisation, and any leading axes."""
 
     def __init__(self, units: int, layer_norm: bool = False, **kwargs):
-        # Keras's default for the recurrent matrix does not exist in bfloat16.
-        super().__init__(units, **{"recurrent_initializer": "glorot_uniform", **kwargs})
+        super().__init__(units, **{**_INITIALIZER, **kwargs})
         self.layer_norm = layer_norm
         names = ("input_norm", "recurrent_norm") if layer_norm else ()
         self.norms = [LayerNorm(epsilon=1e-6, name=name, dtype=self.dtype_policy) for name in names]
@@ -79,7 +81,7 @@ class GRUCell(_Cell, keras.layers.GRUCell):
     """
 
     def _biases(self) -> list:
-        return ops.unstack(self.bias, 2)
+        return ops.unstack(ops.convert_to_tensor(self.bias), 2)
 
     def _next(self, x, u, states: list) -> list:
         (x_z, x_r, x_h), (u_z, u_r, u_h), [h] = ops.split(x, 3, axis=-1), ops.split(u, 3, axis=-1), states
@@ -105,6 +107,9 @@ CELLS = {"gru": GRUCell, "lstm": LSTMCell}
 
 class _Portable:
     """Uses cuDNN in training alone: an export that is made beside a GPU also runs without one."""
+
+    def __init__(self, units: int, **kwargs):
+        super().__init__(units, **{**_INITIALIZER, **kwargs})
 
     def inner_loop(self, *args, **kwargs):
         if mode().inference:
@@ -137,7 +142,7 @@ def bidirectional(cell: str, units: int, layer_norm: bool, **kwargs) -> keras.la
         inner = CELLS[cell](units, layer_norm=True, name=f"{cell}_cell", dtype=kwargs["dtype"])
         one_way = keras.layers.RNN(inner, **options)
     else:
-        one_way = {"gru": GRU, "lstm": LSTM}[cell](units, recurrent_initializer="glorot_uniform", **options)
+        one_way = {"gru": GRU, "lstm": LSTM}[cell](units, **options)
     return keras.layers.Bidirectional(one_way, **kwargs)
 
 

@@ -71,6 +71,8 @@ class Rnn(EncoderDecoder):
         self.target_dropout = Dropout(config.embedding_dropout, name="target_dropout", **policy)
         self.context_dropout = Dropout(config.context_dropout, name="context_dropout", **policy)
         self.output_dropout = Dropout(config.output_dropout, name="output_dropout", **policy)
+        # In TensorFlow, XLA does not compile the gradient of a loop over any number of tokens.
+        self.supports_jit = keras.backend.backend() != "tensorflow"
         self.build(((None, None), (None, None)))
 
     def build(self, input_shape):
