@@ -13,9 +13,9 @@ from t2t_keras import config
 from t2t_keras.model import flops
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.runs.task import SUMS
 from t2t_keras.training import cost
 from t2t_keras.training.state import TrainState
-from t2t_keras.training.train_step import SUMS
 
 ROWS, SOURCE, TARGET = 3, 7, 5
 UNLIKE = dataclasses.replace(SMALL, encoder_layers=2, decoder_layers=3)  # No two sizes are equal.

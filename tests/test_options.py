@@ -49,6 +49,7 @@ from t2t_keras.model.bert import Bert, Classifier
 from t2t_keras.model.rnn import Rnn
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.runs import checkpoint, data_folder, registry, run_options
+from t2t_keras.runs.task import SUMS
 from t2t_keras.serving.requests import sampler
 from t2t_keras.serving.signatures import Signatures
 from t2t_keras.system import files
@@ -416,7 +417,7 @@ def hands_over(lab, config) -> types.SimpleNamespace:
 
     def validation(strategy, model, task, batches, at_once):
         found["valid_batches"] = batches
-        return lambda: dict.fromkeys((*task.sums, *train_step.SUMS), 1.0)
+        return lambda: dict.fromkeys((*task.sums, *SUMS), 1.0)
 
     def start(parent, which, model, tokenizer, optimizer=None):
         found["called"].append(f"{parent.folder} {which} {optimizer and optimizer.name}")

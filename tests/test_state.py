@@ -7,8 +7,9 @@ import math
 import pytest
 from toy import TASK
 
+from t2t_keras.runs.task import SUMS
 from t2t_keras.training.state import TrainState
-from t2t_keras.training.train_step import SUMS, LossScale
+from t2t_keras.training.train_step import LossScale
 
 
 def as_written(state: TrainState) -> dict:

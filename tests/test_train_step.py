@@ -486,3 +486,25 @@ def test_gradients_are_summed_by_all_reduce_and_stay_on_their_device(replicas):
         ["CPU", str(index)] for index in range(replicas)
     ]
     assert moved == set()
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_bounds_of_slices_and_seeds_of_dropout_are_computed_on_the_host(replicas):
+    """Story: a GPU computed them, and each micro-batch waited for it three times, and for its four draws. The second
+    virtual device stands in for a GPU.
+    """
+    strategy = strategy_of(replicas)
+    with strategy.scope():
+        model, optimizer = Toy(0.3), adam()
+        optimizer.build(model.trainable_variables)
+    dataset = tf.data.Dataset.from_generator(lambda: iter(UPDATES), output_signature=SUMS)
+    spec = devices.distribute(strategy, dataset, 20).element_spec
+    graph = make_train_step(strategy, model, optimizer, toy.TASK, TRAIN, spec).get_concrete_function().graph
+    operations = [
+        operation
+        for function in (graph, *(graph._get_function(name).graph for name in graph._functions))
+        for operation in function.get_operations()
+    ]
+    for kind in ("Any", "StatelessRandomUniformFullIntV2"):
+        places = {operation.device for operation in operations if operation.type == kind}
+        assert places and all(place.endswith("CPU:0") for place in places), (kind, places)

@@ -33,10 +33,11 @@ from toy import (
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
 from t2t_keras.runs import checkpoint, registry
+from t2t_keras.runs.task import SUMS
 from t2t_keras.training import device_memory, devices, interruption, loop
 from t2t_keras.training.interruption import StoppedError
 from t2t_keras.training.state import TrainState
-from t2t_keras.training.train_step import SUMS, LossScale
+from t2t_keras.training.train_step import LossScale
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -377,8 +377,9 @@ def trimmed(columns: dict) -> dict:
     Returns:
         {column: [B', S']}.
     """
-    rows = tf.maximum(_rows(columns), 1)
-    return {name: ids[:rows, : tf.maximum(_used(ids, -2), 1)] for name, ids in columns.items()}
+    with tf.device("CPU:0"):  # Where the ids are. A GPU would wait for each bound that it computes.
+        rows = tf.maximum(_rows(columns), 1)
+        return {name: ids[:rows, : tf.maximum(_used(ids, -2), 1)] for name, ids in columns.items()}
 
 
 def cut_rows(columns: dict, number) -> dict:

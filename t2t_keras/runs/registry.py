@@ -17,7 +17,7 @@ import importlib.metadata
 from collections.abc import Callable
 
 from t2t_keras.config import BertConfig, ClassifierConfig, DataConfig, DecodeConfig, ModelConfig, RnnConfig, TrainConfig
-from t2t_keras.runs.task import RESERVED_SUMS, Task
+from t2t_keras.runs.task import OF_ONE_UPDATE, OF_UPDATES, SUMS, Task
 
 
 def _load(what):
@@ -147,7 +147,7 @@ def task(name: str) -> Task:
         raise ValueError(f"Expected a task: {', '.join(_tasks)}. Received: {name!r}.")
     found = _load(_tasks[name])
     found = _tasks[name] = found() if isinstance(found, type) else found  # One object for all that ask.
-    if clashes := sorted(set(found.sums) & RESERVED_SUMS):
+    if clashes := sorted(set(found.sums) & {*SUMS, *OF_UPDATES, *OF_ONE_UPDATE}):
         raise ValueError(
             f"Expected sums of the task {name!r} with other names than those of every task. Received: "
             f"{', '.join(clashes)}."

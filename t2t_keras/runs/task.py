@@ -11,14 +11,11 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-# What training measures of every task, beside its own sums.
-RESERVED_SUMS = frozenset({
-    *(
-        "target_tokens", "real_tokens", "positions", "flops", "updates", "seconds", "finite", "gradient_norm",
-        "learning_rate"
-    ),
-    "weight_gradient_norms",
-})  # fmt: skip
+# What training measures of every task, beside its own sums: sums over an update, sums over several updates, and what is
+# of one update.
+SUMS = ("target_tokens", "real_tokens", "positions", "flops")
+OF_UPDATES = ("updates", "seconds")
+OF_ONE_UPDATE = ("gradient_norm", "learning_rate", "finite", "weight_gradient_norms")
 
 
 class Column(NamedTuple):

@@ -3,10 +3,8 @@
 import dataclasses
 import math
 
-from t2t_keras.runs.task import Task
+from t2t_keras.runs.task import OF_ONE_UPDATE, OF_UPDATES, Task
 from t2t_keras.training.train_step import FLOAT16_START, LossScale
-
-_NOT_SUMS = ("gradient_norm", "learning_rate", "finite")  # Metrics of a train step that are of one update.
 
 
 def _has_type_of(value, initial) -> bool:
@@ -115,10 +113,8 @@ class TrainState:
         self.damaged_records += damaged
         self.target_tokens += int(metrics["target_tokens"])
         self.flops += 3 * metrics["flops"]  # The backward pass has two products for each product of the forward pass.
-        counted = {name: value for name, value in metrics.items() if name not in _NOT_SUMS} | {
-            "updates": 1.0,
-            "seconds": seconds,
-        }
+        counted = {name: value for name, value in metrics.items() if name not in OF_ONE_UPDATE}
+        counted |= dict(zip(OF_UPDATES, (1.0, seconds), strict=True))
         if self.measured.keys() != counted.keys():  # None yet, or from a version that measured something else.
             self.measured = dict.fromkeys(counted, 0.0)
         for name, value in counted.items():

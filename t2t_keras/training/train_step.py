@@ -16,10 +16,8 @@ from t2t_keras.config import TrainConfig
 from t2t_keras.data.batching import columns_of, trimmed
 from t2t_keras.layers.inference import inference
 from t2t_keras.layers.masks import token_mask
-from t2t_keras.runs.task import Task
+from t2t_keras.runs.task import SUMS, Task
 from t2t_keras.training import devices
-
-SUMS = ("target_tokens", "real_tokens", "positions", "flops")  # Of every task, beside its own.
 
 
 class LossScale(NamedTuple):
@@ -69,10 +67,11 @@ def dropout_seeds(model, seed: int, step, micro_batch, replica) -> list[tuple]:
         (variable, value) pairs for `keras.StatelessScope`.
     """
     states = [variable for variable in model.non_trainable_variables if variable.path.endswith("seed_generator_state")]
-    key = tf.constant([seed, 2], tf.int64)
-    for number in (step, micro_batch, replica):
-        key = tf.random.fold_in(key, tf.cast(number, tf.int64))
-    return list(zip(states, tf.unstack(tf.random.split(key, len(states))), strict=True)) if states else []
+    with tf.device("CPU:0"):  # A GPU reads seeds from the host, which would wait until the GPU has computed them.
+        key = tf.constant([seed, 2], tf.int64)
+        for number in (step, micro_batch, replica):
+            key = tf.random.fold_in(key, tf.cast(number, tf.int64))
+        return list(zip(states, tf.unstack(tf.random.split(key, len(states))), strict=True)) if states else []
 
 
 def _sums(model, task: Task, columns: dict, *, label_smoothing: float, training: bool) -> dict:
@@ -199,6 +198,8 @@ def make_train_step(
             place = {"step": step, "micro_batch": micro_batch, "replica": replica}
             return micro_batch_gradients(model, task, config, columns, **place, scale=loss_scale)
 
+        with tf.device("CPU:0"):  # Read once, and not for each micro-batch; see `dropout_seeds`.
+            step = tf.identity(step)
         zeros = [tf.zeros_like(variable) for variable in variables], _zero_sums(task)
         gradients, sums = _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, zeros, at_once))
         gradients = of_trained_rows(gradients, step)
