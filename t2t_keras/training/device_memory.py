@@ -85,9 +85,16 @@ def _shown(rows: int, lengths: Sequence[int]) -> str:
     return f"{rows:,} x ({' + '.join(map(str, lengths))})"
 
 
+class OutOfMemoryError(ValueError):
+    """A device is out of memory for a micro-batch that cannot be split. No weight has changed in its update."""
+
+
 class SplittingTrainStep:
-    """A train step that splits micro-batches when a device runs out of memory. The update stays the same, but for the
-    dropout masks.
+    """A train step that splits micro-batches when the only device runs out of memory. The update stays the same, but
+    for the dropout masks.
+
+    With several devices the run ends. One may fail while another waits in the sum over all: TensorFlow then cancels
+    that sum, and every later one of the process.
 
     It remembers the cost of what did not fit, and splits micro-batches of that cost from then on. Trying an update
     again is safe: memory runs out in forward and backward passes, before the optimizer changes any weight. The
@@ -117,7 +124,7 @@ class SplittingTrainStep:
         """Makes an update; see `make_train_step` for the arguments and the result.
 
         Raises:
-            ValueError: a single row does not fit, or one of several workers runs out of memory.
+            OutOfMemoryError: a single row does not fit, or one of several devices runs out of memory.
         """
         scale = LossScale(*(tf.convert_to_tensor(number, tf.float32) for number in loss_scale))
         while True:
@@ -127,13 +134,13 @@ class SplittingTrainStep:
             except tf.errors.ResourceExhaustedError as error:
                 rows, *lengths = self._largest(batch)
                 problem = f"A device is out of memory for a micro-batch of {_shown(rows, lengths)} tokens."
-                if rows == 1 or devices.several_workers(self._strategy):
+                if rows == 1 or self._strategy.num_replicas_in_sync > 1:
                     smaller = (
                         "Compute one at a time (`micro_batches_at_once=1`)"
                         if rows == 1
                         else "Lower `micro_batch_tokens`"
                     )
-                    raise ValueError(
+                    raise OutOfMemoryError(
                         f"{problem} {smaller}, or lower `max_length` and prepare the data again."
                     ) from error
                 self._cost_limit = self.cost(rows, *lengths)

@@ -35,7 +35,7 @@ from t2t_keras.runs.saved_run import LOGS
 from t2t_keras.runs.task import Renewal, Task
 from t2t_keras.system.log import logger
 from t2t_keras.training import cost, device_memory, devices, diagnosis
-from t2t_keras.training.device_memory import SplittingTrainStep
+from t2t_keras.training.device_memory import OutOfMemoryError, SplittingTrainStep
 from t2t_keras.training.interruption import Interruption, StoppedError
 from t2t_keras.training.state import TrainState
 from t2t_keras.training.train_step import LossScale, make_train_step
@@ -346,9 +346,12 @@ class Trainer:
         except Exception:
             if running:
                 self._log(*self._finish_update(running))
-            if self._steps() != self.saved_steps:
-                self._save_checkpoint()
+            self._save_unless_saved()
             raise
+
+    def _save_unless_saved(self) -> None:
+        if self._steps() != self.saved_steps:
+            self._save_checkpoint()
 
     def _save_last_good_state(self) -> None:
         """Saves the state before the updates that were skipped last, which had the same weights, unless a checkpoint
@@ -414,7 +417,11 @@ class Trainer:
         each weight.
         """
         scale = self.state.loss_scale[0]
-        metrics, next_scale = update.result.result()
+        try:
+            metrics, next_scale = update.result.result()
+        except OutOfMemoryError:
+            self._save_unless_saved()
+            raise
         norms = metrics.pop("weight_gradient_norms", None)
         metrics = {name: float(value) for name, value in metrics.items()}
         if not metrics["finite"] and not self.state.skipped_in_a_row:
