@@ -133,6 +133,15 @@ def test_with_two_lists_the_start_token_is_one_of_the_target_alone(tmp_path):
         ({"guidance_scale": 1, "stop_strings": None, "force_words_ids": []}, {}, ""),
         ({"eos_token_id": [0, 3], "pad_token_id": 7, "decoder_start_token_id": None}, {}, "pad_token_id, eos_token_id"),
         ({"bad_words_ids": [[5], [0]]}, {}, ""),  # Nor does `generate` forbid the end token.
+        ({"encoder_repetition_penalty": 1.2, "max_new_tokens": 9}, {}, "encoder_repetition_penalty, max_new_tokens"),
+        ({"penalty_alpha": 0.6, "forced_decoder_ids": [[1, 5]]}, {}, "forced_decoder_ids, penalty_alpha"),
+        (
+            {"of_tomorrow": 2, "max_time": 1.5, "dola_layers": None, "temperature": 0.7, "use_cache": True},
+            {},
+            "max_time, of_tomorrow",
+        ),
+        ({"renormalize_logits": True, "no_repeat_ngram_size": 2}, {"no_repeat_ngram": 2}, "renormalize_logits"),
+        ({"renormalize_logits": False, "no_repeat_ngram_size": 2}, {"no_repeat_ngram": 2}, ""),
         (
             {
                 "min_length": 0,
@@ -167,6 +176,10 @@ UNCHANGED = {
     "guidance_scale": [1.0, None],
     "exponential_decay_length_penalty": [None],
     "sequence_bias": [None],
+    "encoder_repetition_penalty": [1.0, None],
+    "forced_decoder_ids": [None, []],
+    "max_new_tokens": [None],
+    "penalty_alpha": [0.0, None],
     **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens", "stop_strings", "force_words_ids"), [None, []]),
 }
 
@@ -428,3 +441,24 @@ def test_languages_are_two_codes_or_none(tmp_path, source, target, given):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"source_lang": source, "target_lang": target}))
     found = marian_vocabulary.languages_of(huggingface_folder.Folder(tmp_path))
     assert found == ({"source_language": source, "target_language": target} if given else {})
+
+
+def test_a_model_of_several_languages_tells_at_import_which_tags_a_line_may_begin_with(opus, tmp_path, messages):
+    folder = shutil.copytree(opus, tmp_path / "model")
+    t2t_keras.import_marian(folder, tmp_path / "two")
+    assert any("one of 2 tags, >>de<<, >>en US<<." in message for message in messages)
+    pieces = json.loads((folder / "vocab.json").read_text())
+    one_tag = {piece.replace(">>en US<<", "en US"): index for piece, index in pieces.items()}
+    (folder / "vocab.json").write_text(json.dumps(one_tag))
+    messages.clear()
+    t2t_keras.import_marian(folder, tmp_path / "one")
+    assert not [message for message in messages if "several languages" in message]
+
+
+@pytest.mark.parametrize("value", ["true", 1, None])
+def test_whether_vocabularies_are_separate_is_true_or_false(opus, tmp_path, value):
+    """Story: "true" in quotes was read as false."""
+    folder = shutil.copytree(opus, tmp_path / "model")
+    models.rewrite(folder, "tokenizer_config.json", separate_vocabs=value)
+    with pytest.raises(ValueError, match="separate_vocabs to be true or false"):
+        t2t_keras.import_marian(folder, tmp_path / "run")

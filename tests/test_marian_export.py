@@ -232,7 +232,7 @@ def test_the_search_is_that_of_the_run_and_of_the_options_given(run, tmp_path, m
     own, given = (parsed(tmp_path / name / "generation_config.json") for name in ("own", "given"))
     pad = stand_in.VOCAB_SIZE - 2
     assert [own[name] for name in names] == [3, 0.4, 0, 40, [[pad]], True]
-    assert [given[name] for name in names] == [6, 0.266667, 3, 30, [[pad]], True]
+    assert [given[name] for name in names] == [6, 0.266667, 3, 30, [[pad]], False]
     assert parsed(tmp_path / "given" / "config.json")["max_position_embeddings"] == 30
     for name, alpha, extra, longest in (("own", "0.5", 50, 40), ("given", "0.333333", 7, 30)):
         card = (tmp_path / name / "README.md").read_text()

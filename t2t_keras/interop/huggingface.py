@@ -24,7 +24,7 @@ from t2t_keras.interop.marian_weights import Model, check_embeddings
 from t2t_keras.runs import checkpoint, run_options
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.files import SOURCE_SUBWORDS, SUBWORDS, check_new, making_folder
-from t2t_keras.system.log import logger
+from t2t_keras.system.log import logger, printable
 from t2t_keras.text import piece_file
 
 IMPORT, OF_HUB = "import of ", "the hub's "  # What a run writes before the model that its options are from.
@@ -135,6 +135,13 @@ def _marian(folder: Folder, config: MarianConfig) -> _Sides:
         )
     one_matrix = config.shared and config.tied and not separate
     source = Vocabulary.read(folder, VOCABULARY, config.source_rows, config.pad, config.start if one_matrix else None)
+    tags = sorted(filter(piece_file.TAG.fullmatch, folder.json(VOCABULARY)))
+    if len(tags) > 1:
+        examples = printable(", ".join(tags[:5])) + " …" * (len(tags) > 5)
+        logger.warning(
+            f"The model writes several languages: a line must begin with one of {len(tags)} tags, {examples}. "
+            "Without one, or with another, it may be translated into any language."
+        )
     target_name = TARGET_VOCABULARY if separate else VOCABULARY
     target = Vocabulary.read(folder, target_name, config.target_rows, config.pad, config.start)
     _check_ids(folder, config, target)

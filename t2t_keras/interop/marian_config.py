@@ -42,7 +42,24 @@ _NO_COUNTERPART = {
     "guidance_scale": (1.0, None),
     "stop_strings": (None, []),
     "force_words_ids": (None, []),
+    "encoder_repetition_penalty": (1.0, None),
+    "forced_decoder_ids": (None, []),
+    "max_new_tokens": (None,),
+    "penalty_alpha": (0.0, None),
 }
+# What else `generation_config.json` may have: what is read, and what changes no translation of a beam search.
+_KNOWN = (
+    *("num_beams", "length_penalty", "no_repeat_ngram_size", "bad_words_ids", "renormalize_logits", "max_length"),
+    *("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
+    *("forced_bos_token_id", "forced_eos_token_id"),
+    *("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"),  # Of sampling.
+    *("use_cache", "cache_implementation", "cache_config", "return_legacy_cache", "compile_config", "low_memory"),
+    *("num_return_sequences", "remove_invalid_values", "return_dict_in_generate", "disable_compile"),
+    *("output_attentions", "output_hidden_states", "output_logits", "output_scores", "transformers_version"),
+    *("_from_model_config", "_commit_hash", "generation_kwargs", "is_assistant", "num_assistant_tokens"),
+    *("num_assistant_tokens_schedule", "assistant_confidence_threshold", "target_lookbehind"),
+    *("assistant_lookbehind", "token_healing"),
+)
 TYPICAL = 20  # Sub-words of a typical sentence.
 
 
@@ -225,6 +242,12 @@ def _search(
         if isinstance(word, list) and len(word) == 1 and type(word[0]) is int and 0 <= word[0] < rows
     ]
     left = [name for name, usual in _NO_COUNTERPART.items() if search.values.get(name) not in usual]
+    if folder.find(SEARCH) is not None:
+        others = search.values.keys() - _NO_COUNTERPART.keys() - {*_KNOWN}
+        left += sorted(ascii(name)[1:-1][:80] for name in others if search.values[name] not in (None, False, 0, "", []))
+    # Here, what would repeat an n-gram loses its probability, and the other sub-words do not gain it.
+    if search.get("renormalize_logits", bool, False) and search.get("no_repeat_ngram_size", int, 0):
+        left.append("renormalize_logits")
     left += [
         name
         for key, index in ids.items()

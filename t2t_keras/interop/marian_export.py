@@ -399,7 +399,10 @@ def _special(layout: _Layout) -> dict:
 
 
 def _search(decode: DecodeConfig, layout: _Layout) -> dict:
-    """Returns the options of `generate`; for its length penalty see `marian_config`."""
+    """Returns the options of `generate`; for its length penalty see `marian_config`.
+
+    Here, forbidden sub-words leave their probability to the others, but those that would repeat an n-gram do not.
+    """
     return {
         **_special(layout),
         "bad_words_ids": [[index] for index in layout.forbidden],
@@ -407,5 +410,5 @@ def _search(decode: DecodeConfig, layout: _Layout) -> dict:
         "length_penalty": round(decode.alpha * TYPICAL / (TYPICAL + 5), 6),
         "no_repeat_ngram_size": decode.no_repeat_ngram,
         "max_length": decode.max_input,
-        "renormalize_logits": True,
+        "renormalize_logits": not decode.no_repeat_ngram,
     }

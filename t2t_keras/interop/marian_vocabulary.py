@@ -88,7 +88,12 @@ class Vocabulary:
 
 def is_separate(folder: Folder) -> bool:
     """Returns whether each side has a list of its own."""
-    return folder.json(TOKENIZER).get("separate_vocabs") is True
+    separate = folder.json(TOKENIZER).get("separate_vocabs", False)
+    if not isinstance(separate, bool):
+        raise ValueError(
+            f"Expected separate_vocabs to be true or false in {folder.path / TOKENIZER}. Received: {separate!r:.80}."
+        )
+    return separate
 
 
 def languages_of(folder: Folder) -> dict[str, str]:
