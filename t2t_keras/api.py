@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.config import AVERAGE, MAX_ALPHA, SampleConfig
+from t2t_keras.config import AVERAGE, MAX_ALPHA, SampleConfig, check_names
 from t2t_keras.decoding import loading, sampling
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.decoding.translator import Translator, translate_lines
@@ -197,6 +197,7 @@ class TextTranslator:
             TypeError: `text` is neither a string nor a sequence of strings, or an option is unknown.
             ValueError: an option is invalid.
         """
+        check_names(options, [field.name for field in dataclasses.fields(SampleConfig)])
         texts, config, size, found = _listed(text), SampleConfig(**options), _size(batch_size, self._batch_size), []
         own = list(seeds) or [sampling.seed_of_line(config.seed, number) for number in range(len(texts))]
         if len(own) != len(texts):
@@ -439,13 +440,9 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
     from t2t_keras.training import devices, run
 
     named = options.get(run_options.ARCHITECTURE, run_options.TRANSFORMER)
-    unknown = options.keys() - run_options.option_names(named) - {run_options.ARCHITECTURE}
-    # Those of other architectures, whose plugins are imported, may be of the run.
-    if unknown and (unknown := sorted(unknown.difference(*map(run_options.option_names, registry.architectures())))):
-        raise TypeError(
-            "Expected options of an architecture, TrainConfig, DecodeConfig or DataConfig. Received: "
-            f"{', '.join(unknown)}."
-        )
+    known = run_options.option_names(named) | {run_options.ARCHITECTURE}
+    if options.keys() - known:  # Those of other architectures, whose plugins are imported, may be of the run.
+        check_names(options, known.union(*map(run_options.option_names, registry.architectures())))
     folder = pathlib.Path(model_dir).expanduser()
     options = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
     if "parent_checkpoint" in options:  # As in `load`, the number of an update may be a number.

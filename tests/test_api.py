@@ -467,8 +467,16 @@ def test_samples_of_a_sentence_and_of_a_list(translator):
     ):
         with pytest.raises(ValueError, match=named):
             translator.sample("one", **wrong)
-    with pytest.raises(TypeError, match="beam_size"):
+    with pytest.raises(TypeError, match="^Unknown option beam_size. Expected one of draws, seed, "):
         translator.sample("one", beam_size=2)
+
+
+def test_an_unknown_option_is_named_with_those_that_it_may_stand_for(run):
+    """Story: "DecodeConfig.__init__() got an unexpected keyword argument"."""
+    with pytest.raises(TypeError, match="^Unknown option beamsize. Did you mean beam_size"):
+        t2t_keras.load(run.model_dir, beamsize=2)
+    with pytest.raises(TypeError, match="^Unknown option xyz. Expected one of alpha, .*beam_size.*dtype"):
+        t2t_keras.load(run.model_dir, xyz=2)
 
 
 def test_each_option_of_a_sample_reaches_its_input():
@@ -625,7 +633,7 @@ def test_training_by_keywords_is_the_run_of_the_flags_and_resumes(run, capsys):
     again = t2t_keras.train(run.model_dir, train_steps=5)
     assert sorted(path.stem for path in (run.model_dir / "checkpoints").glob("step-*.npz"))[-1] == "step-000000005"
     assert again == run and capsys.readouterr().out == ""
-    with pytest.raises(TypeError, match="d_modell"):
+    with pytest.raises(TypeError, match="^Unknown option d_modell. Did you mean d_model"):
         t2t_keras.train(run.model_dir, d_modell=8)
 
 

@@ -6,9 +6,11 @@ not change, those that name text, and so on.
 """
 
 import dataclasses
+import difflib
 import operator
 import reprlib
 import sys
+from collections.abc import Collection, Iterable
 
 # Headings of the groups that `--help` and the table of a run's options have, in their order.
 GROUPS = PLACES, TEXT, MODEL, REGULARISATION, TRAINING, FINE_TUNING, VALIDATION, CHECKPOINTS, SEARCH, DEVICES = (
@@ -92,6 +94,15 @@ def require(options, condition: bool, names: str, rule: str) -> None:
     if not condition:
         received = ", ".join(f"{name}={_SHORTENED.repr(getattr(options, name))}" for name in names.split())
         raise ValueError(f"{rule} Received: {received}.")
+
+
+def check_names(names: Iterable[str], known: Collection[str]) -> None:
+    """Raises `TypeError` for the first name that is none of the known ones, with those that it may stand for."""
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 3)
+            advice = f"Did you mean {' or '.join(near)}?" if near else f"Expected one of {', '.join(sorted(known))}."
+            raise TypeError(f"Unknown option {name}. {advice}")
 
 
 def check_fields(options) -> None:

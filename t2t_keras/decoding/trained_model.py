@@ -8,7 +8,7 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-from t2t_keras.config import AVERAGE, ENSEMBLE_MEANS, TRANSLATING_DTYPES, DecodeConfig, check_ensemble
+from t2t_keras.config import AVERAGE, ENSEMBLE_MEANS, TRANSLATING_DTYPES, DecodeConfig, check_ensemble, check_names
 from t2t_keras.decoding import process_environment
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.text import piece_file
@@ -72,6 +72,8 @@ class TrainedModel:
             raise ValueError("Expected the folder of a run, or several. Received none.")
         runs = tuple(SavedRun.open(pathlib.Path(path)) for path in paths)
         names = {field.name for field in dataclasses.fields(cls)}
+        search_names = {field.name for field in dataclasses.fields(DecodeConfig)}
+        check_names(options, (names | search_names) - {"runs", "search", "checkpoint"})
         search = dataclasses.replace(
             runs[0].search, **{name: value for name, value in options.items() if name not in names}
         )
