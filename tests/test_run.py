@@ -100,6 +100,30 @@ def test_the_folder_holds_what_the_module_says_and_no_more(run):
     assert BytePairs((model_dir / "subwords.model").read_bytes()).vocab_size == MODEL.vocab_size
 
 
+@pytest.mark.medium
+def test_the_text_decides_the_vocabulary_and_how_many_updates_are_two_epochs(tmp_path, monkeypatch):
+    monkeypatch.setattr(prepare, "vocabulary_size", lambda pairs: 340)
+    given = dataclasses.replace(TRAIN, epochs=2.0, batch_tokens=4000, buckets_per_update=2, cooldown_share=0.5)
+    state, said = train(tmp_path, model=dataclasses.replace(MODEL, vocab_size=0), train=given)
+    epochs = batching.batches(tmp_path / "data" / "train", batch_tokens=2000, seed=given.seed, epochs=2)
+    updates = round(len(list(epochs)) / 2)
+    saved = SavedRun.open(tmp_path).options
+    assert state.step == saved.train.train_steps == updates > 2 and saved.train.epochs == 2
+    assert saved.model == MODEL
+    assert f"2 epochs of {updates / 2:,.1f} updates: {updates:,} updates." in said
+    assert resume(tmp_path, vocab_size=0, epochs=2.0)[0].step == updates
+    assert resume(tmp_path, train_steps=updates + 1)[0].step == updates + 1
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"), [(MODEL, []), (ModelConfig(340), ["600 pairs are few for 44 million weights"])]
+)
+def test_a_model_much_too_large_for_its_text_is_told(run, messages, model, expected):
+    folder = run[0] / "data"
+    training_run._with_sizes_of(folder, run_options.Options(model, TRAIN, DECODE, DATA))
+    assert [said.split(":")[0] for said in messages] == expected
+
+
 def test_a_model_folder_can_do_without_its_data(run, tmp_path):
     """What comes after training asks for the folder and nothing else."""
     for name, content in contents(run[0]).items():

@@ -206,7 +206,7 @@ def learn(
     if len(pieces) < wanted:
         raise ValueError(
             f"`vocab_size={vocab_size}` is too large for this text, which gives {vocab_size - wanted + len(pieces)} at "
-            "most. Lower it, or give more text."
+            "most. Lower it, give more text, or give `vocab_size=0`, which chooses it by the number of pairs."
         )
     return HEAD + "".join(f"{piece}\n" for piece in pieces[:wanted]).encode()
 
