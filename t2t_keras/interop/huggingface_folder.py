@@ -219,6 +219,11 @@ class _Pickled:
                 f"Expected {name} in {self._path} to be a dense tensor with its numbers. Received: {tensor.layout}, on "
                 f"{tensor.device}."
             )
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():  # A stride of 0, for example.
+            raise ValueError(
+                f"Expected {name} in {self._path} to have a number in the file for each of its own. Received: "
+                f"{tensor.numel():,} numbers from {tensor.untyped_storage().nbytes():,} bytes."
+            )
         return tuple(tensor.shape)
 
     def read(self, name: str, rows: slice = ALL) -> np.ndarray:
