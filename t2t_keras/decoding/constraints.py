@@ -1,24 +1,23 @@
-"""Lexical constraints: phrases that a translation must contain or must not contain, as sub-words.
+"""Lexical constraints: phrases that a translation must contain, as sub-words.
 
-Phrases that must appear are found by dynamic beam allocation (Post and Vilar 2018). The bank of a hypothesis is the
+They are found by dynamic beam allocation (Post and Vilar 2018). The bank of a hypothesis is the
 number of sub-words of phrases that it has written. Continuations are selected from all banks in turn, so that the beam
 holds hypotheses at every stage, and only a hypothesis with all phrases may end.
 
 A hypothesis advances in the trie of its open phrases (Hu et al. 2019), and its path in the trie is the last `depth`
-sub-words that it has written. Each written sub-word counts for one phrase. Where the path cannot go on, the longest
-phrase that it begins with is done, and the new path is the longest one among the sub-words after that phrase.
+sub-words that it has written. Each written sub-word counts for one phrase. Where the path cannot go on, sub-words leave
+it from its start, until the rest is a path: the longest phrase that it begins with, which is then done, or else one.
 
 Letters: R sentences in the state of the search, W beams, N continuations of a hypothesis, C phrases of a sentence, L
 sub-words of a phrase, V vocabulary, T tokens written so far.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from t2t_keras.config import PAD
-from t2t_keras.decoding.search_hooks import IMPOSSIBLE, Scorer, Selector, largest
+from t2t_keras.config import PAD, UNK
+from t2t_keras.decoding.search_hooks import IMPOSSIBLE, Selector, largest
 from t2t_keras.model.beams import follow
 from t2t_keras.text.lines import BLANK
 from t2t_keras.text.phrases import JOINER, MAX_PHRASES, MAX_SUBWORDS, SEPARATOR
@@ -32,7 +31,7 @@ class Phrases(NamedTuple):
 
     tokens: tf.Tensor  # [R, C, L] int32, PAD after the end of each
     lengths: tf.Tensor  # [R, C] int32, 0 in an empty place
-    common: tf.Tensor  # [R, C, C] int32, the number of sub-words that two phrases begin with alike
+    inside: tf.Tensor  # [R, C, L, C] boolean, whether the last phrase is in the first one from sub-word l on
     ordered: tf.Tensor  # [R] boolean, whether they must appear in their order
 
 
@@ -56,7 +55,7 @@ def read(tokenizer: Subwords, text, kept=None) -> tuple:
 
     Returns:
         tokens: [B, C, L] int32, padded with PAD; at most `MAX_PHRASES` of at most `MAX_SUBWORDS`.
-        spelled: [B, C] string, the same phrases.
+        spelled: [B, C] string, the same phrases as text, with spaces or ▁.
         number: [B] int32, the number of phrases of each sentence.
         longest: [B] int32, the number of sub-words of the longest of them, counted up to one more than allowed.
     """
@@ -73,8 +72,11 @@ def read(tokenizer: Subwords, text, kept=None) -> tuple:
     tokens = tf.gather(tf.concat([words, following], axis=0), tf.range(size) + tf.where(follows, size, 0))
     tokens = phrases.with_values(tokens)
     longest = tf.reduce_max(phrases.with_values(tf.cast(tokens.values.row_lengths(), tf.int32)), axis=1)
-    tokens, spelled = tokens.to_tensor(PAD)[:, :, :MAX_SUBWORDS], tf.strings.strip(phrases.to_tensor(""))
-    return tokens, spelled, number, tf.maximum(longest, 0)
+    # The text of the sub-words: normalization may change it. Without a sub-word, a phrase is written as it is.
+    spelled = tf.strings.reduce_join(tf.gather(tf.constant(tokenizer.spelling), tokens), axis=2).to_tensor("")
+    unknown = tf.reduce_any(tokens == UNK, axis=2).to_tensor(False)
+    spelled = tf.where(unknown, phrases.to_tensor(""), spelled)
+    return tokens.to_tensor(PAD)[:, :, :MAX_SUBWORDS], spelled, number, tf.maximum(longest, 0)
 
 
 def describe(tokens, ordered) -> Phrases:
@@ -84,9 +86,18 @@ def describe(tokens, ordered) -> Phrases:
         tokens, [[0, 0], [0, tf.maximum(1 - number, 0)], [0, tf.maximum(1 - length, 0)]], constant_values=PAD
     )
     present = tokens != PAD
-    same = (tokens[:, :, None] == tokens[:, None]) & present[:, :, None]
-    common = tf.reduce_sum(tf.math.cumprod(tf.cast(same, tf.int32), axis=-1), axis=-1)
-    return Phrases(tokens, tf.reduce_sum(tf.cast(present, tf.int32), axis=-1), common, ordered)
+    lengths = tf.reduce_sum(tf.cast(present, tf.int32), axis=-1)
+    length = tf.shape(tokens)[2]
+    longer = tf.pad(tokens, [[0, 0], [0, 0], [0, length]], constant_values=NO_TOKEN)
+
+    def compare(place, inside):
+        """Compares one sub-word of each phrase, which takes less memory than all."""
+        there = longer[:, :, None, place : place + length] == tokens[:, None, :, place, None]
+        return place + 1, inside & (there | ~present[:, None, :, place, None])
+
+    inside = tf.ones(tf.gather(tf.shape(tokens), [0, 1, 1, 2]), tf.bool) & present[:, None, :, :1]
+    _, inside = tf.while_loop(lambda place, _: place < length, compare, (0, inside))
+    return Phrases(tokens, lengths, tf.transpose(inside, [0, 1, 3, 2]), ordered)
 
 
 def start(phrases: Phrases, beam_size: int) -> Progress:
@@ -116,17 +127,39 @@ def advance(phrases: Phrases, progress: Progress, tokens) -> Progress:
     sizes = tf.range(1, tf.shape(phrases.tokens)[2] + 1)
     longer = tf.concat([tf.ones_like(progress.tails[..., :1]), progress.tails[..., :-1]], axis=-1)
     tails = longer & (phrases.tokens[:, None, None] == tokens[..., None, None]) & (sizes <= lengths[..., None])
-    available = _open(phrases, progress.done)
-    depth = progress.depth[..., None, None]
-    goes_on = tf.reduce_any(tails & available[..., None] & (sizes == depth + 1), axis=[-2, -1])
-    begun = tf.gather(phrases.common, progress.leader, batch_dims=1)
-    ended = tf.where(available & (begun >= lengths) & (lengths <= progress.depth[..., None]), lengths, 0)
-    longest = tf.where(goes_on, 0, tf.reduce_max(ended, axis=-1))
-    ends = (tf.argmax(ended, axis=-1, output_type=tf.int32)[..., None] == tf.range(number)) & (longest > 0)[..., None]
-    done = progress.done | ends
-    free = progress.depth + 1 - longest  # Of the last tokens, those that belong to no phrase that is done.
-    on_path = tails & _open(phrases, done)[..., None] & (sizes <= free[..., None, None])
-    reached = tf.reduce_max(tf.where(on_path, sizes, 0), axis=-1)
+    inside = tf.gather(phrases.inside, progress.leader, batch_dims=1)  # [R, W, N, L, C]
+    starts = sizes[:, None] - 1
+    written = progress.depth[..., None, None] + 1
+    inside &= starts + lengths[..., None, :] < written  # Otherwise the phrase is all that is left, a path.
+
+    def paths(done, left):
+        """Returns the path among the last `left` sub-words along each phrase, [R, W, N, C]: its size."""
+        possible = tails & _open(phrases, done)[..., None] & (sizes <= left[..., None, None])
+        return tf.reduce_max(tf.where(possible, sizes, 0), axis=-1)
+
+    def ended(done, left):
+        """Returns the size of each phrase that is done next, [R, W, N, L, C] by its start; otherwise 0."""
+        following = starts >= written - left[..., None, None]
+        before_path = starts < written - tf.reduce_max(paths(done, left), axis=-1)[..., None, None]
+        return tf.where(inside & _open(phrases, done)[..., None, :] & following & before_path, lengths[..., None, :], 0)
+
+    def finish(done, left):
+        """Finishes the longest of the phrases that begin first."""
+        sizes_of = ended(done, left)
+        longest = tf.reduce_max(sizes_of, axis=-1)  # [R, W, N, L]
+        first = tf.argmax(longest > 0, axis=-1, output_type=tf.int32)
+        size = tf.gather(longest, first, batch_dims=3)
+        phrase = tf.argmax(tf.gather(sizes_of, first, batch_dims=3), axis=-1, output_type=tf.int32)
+        finished = (phrase[..., None] == tf.range(number)) & (size > 0)[..., None]
+        return tf.ensure_shape(done | finished, done.shape), tf.where(size > 0, written[..., 0, 0] - first - size, left)
+
+    done, left = tf.while_loop(
+        lambda done, left: tf.reduce_any(ended(done, left) > 0),
+        finish,
+        # Of each of N tokens, with the static sizes of both.
+        (progress.done | tf.zeros_like(tokens[..., None], tf.bool), progress.depth + 1 + tf.zeros_like(tokens)),
+    )
+    reached = paths(done, left)
     return Progress(done, tf.reduce_max(reached, axis=-1), tf.argmax(reached, axis=-1, output_type=tf.int32), tails)
 
 
@@ -149,6 +182,8 @@ def advance_hypotheses(phrases: Phrases, progress: Progress, tokens) -> Progress
 def met(tokens, ordered, sequences):
     """Returns whether translations contain their phrases, each its own sub-words.
 
+    Phrases may overlap so that those found first leave no room for others. They are looked for from both ends.
+
     Args:
         tokens: phrases, [B, C, L] int32, padded with PAD.
         ordered: [B] boolean, whether the phrases must appear in their order.
@@ -157,6 +192,14 @@ def met(tokens, ordered, sequences):
     Returns:
         [B, W] boolean.
     """
+    lengths = tf.reduce_sum(tf.cast(tokens != PAD, tf.int32), axis=2)
+    places = tf.range(tf.shape(tokens)[2])
+    places = tf.where(places < lengths[..., None], lengths[..., None] - 1 - places, places)
+    backwards = tf.reverse(tf.gather(tokens, places, batch_dims=2), [1])
+    return _met(tokens, ordered, sequences) | _met(backwards, ordered, tf.reverse(sequences, [2]))
+
+
+def _met(tokens, ordered, sequences):
     phrases = describe(tokens, ordered)
     number = tf.where(tf.reduce_any(phrases.lengths > 0), tf.shape(sequences)[2], 0)
     progress = start(phrases, tf.shape(sequences)[1])
@@ -196,48 +239,42 @@ class Banks(Selector):
         progress = advance_hypotheses(phrases, follow(progress, hypotheses.ancestors), read)
         beam_size, vocab_size = log_probs.shape[1:]
         last = hypotheses.position + 1 >= max_length
-        wanted, banks, rest, may_end = self._wanted(phrases, progress, (beam_size > 1) | last[:, None, None])
         per_beam = min(self.number(beam_size) + 1, vocab_size)
-        values, likely = (
-            tf.reshape(x, [-1, beam_size, per_beam]) for x in largest(tf.reshape(log_probs, [-1, vocab_size]), per_beam)
-        )
-        again = tf.reduce_any((likely[..., None] == wanted[:, :, None]) & (banks > rest)[:, :, None], axis=-1)
-        allowed = tf.logical_not(again) & ((likely != self.eos_id) | may_end)
-        wanted_values = tf.gather(log_probs, wanted, batch_dims=2)
-        added = tf.concat(
-            [tf.where(allowed, values, IMPOSSIBLE), tf.where(banks > rest, wanted_values, IMPOSSIBLE)], axis=2
-        )
+        _, likely = largest(tf.reshape(log_probs, [-1, vocab_size]), per_beam)
+        likely = tf.reshape(likely, [-1, beam_size, per_beam])
+        tokens, banks, allowed = self._candidates(phrases, progress, likely, (beam_size > 1) | last[:, None, None])
+        added = tf.where(allowed, tf.gather(log_probs, tokens, batch_dims=2), IMPOSSIBLE)
         totals, width = hypotheses.log_probs[..., None] + added, tf.shape(added)[2]
-        tokens = tf.concat([likely, wanted], axis=2)
-        banks = tf.concat([tf.zeros_like(likely) + rest, banks], axis=2)
         totals, banks, tokens = (tf.reshape(x, [-1, beam_size * width]) for x in (totals, banks, tokens))
         chosen = _in_turn(totals, banks, self.number(beam_size))
         totals, tokens = (tf.gather(x, chosen, batch_dims=1) for x in (totals, tokens))
         return (totals, chosen // width, tokens), (phrases, progress, max_length)
 
-    def _wanted(self, phrases: Phrases, progress: Progress, end_first) -> tuple:
-        """Finds the continuations that a bank waits for, however unlikely they are.
+    def _candidates(self, phrases: Phrases, progress: Progress, likely, end_first) -> tuple:
+        """Adds to likely continuations those that a bank waits for, however unlikely they are.
 
         Args:
             phrases: of each sentence.
             progress: of each hypothesis, before its continuations.
+            likely: [R, W, N] int32.
             end_first: [R, 1, 1] boolean, whether the end token has a bank of its own.
 
         Returns:
-            tokens: [R, W, 2 C + 1] int32.
-            banks: [R, W, 2 C + 1] int32, the bank of each token; that of `rest` for one in no phrase or listed before.
-            rest: [R, W, 1] int32, the bank of all other tokens.
-            may_end: [R, W, 1] boolean, whether all phrases are there.
+            tokens: [R, W, N + 2 C + 1] int32.
+            banks: the bank of each, int32.
+            allowed: boolean, False for the end token where a phrase is missing, and for one in no phrase or listed
+                before.
         """
         end = tf.fill(tf.concat([tf.shape(progress.depth), [1]], axis=0), self.eos_id)
-        tokens = tf.concat([_next_tokens(phrases, progress), end], axis=2)
+        tokens = tf.concat([likely, _next_tokens(phrases, progress), end], axis=2)
         banks = bank(phrases, advance(phrases, _with_continuations(progress), tokens))
-        rest = banks[..., -1:]  # As the end token, they are in no phrase.
+        rest = banks[..., -1:]  # As the end token, those that are in no phrase.
         may_end = rest == tf.reduce_sum(phrases.lengths, axis=1)[:, None, None]
         banks += tf.cast((tokens == self.eos_id) & may_end & (rest > 0) & end_first, tf.int32)
         number = tf.range(tf.shape(tokens)[2])
         twice = tf.reduce_any((tokens[..., None] == tokens[:, :, None]) & (number[:, None] > number), axis=-1)
-        return tokens, tf.where(twice, rest, banks), rest, may_end
+        useful = (number < tf.shape(likely)[2]) | (banks > rest)
+        return tokens, banks, useful & tf.logical_not(twice) & ((tokens != self.eos_id) | may_end)
 
 
 def _next_tokens(phrases: Phrases, progress: Progress):
@@ -274,83 +311,3 @@ def _in_turn(totals, banks, number: int):
     # The fuller bank stands first, and stays first among those of equal rank.
     _, first = tf.math.top_k(-tf.where(banks >= 0, rank, tf.int32.max), number)
     return tf.gather(by_score, tf.gather(by_bank, first, batch_dims=1), batch_dims=1)
-
-
-class Avoided(Scorer):
-    """Forbids phrases.
-
-    With `words`, a phrase is forbidden as whole words only: after its last sub-word, others may go on with the word.
-    With `spelled`, this holds for the text, in whatever sub-words it is written.
-
-    Args:
-        tokens: phrases that must not appear, [B, C, L] int32, padded with PAD.
-        max_length: [B] int32, maximum number of tokens of a translation.
-        words: two arrays [V] boolean: which sub-words go on with the word before them, and which end where a word may
-            go on. `None` forbids the sub-words whatever follows.
-        spelled: [B, C] string, the phrases as text.
-        spelling: the bytes of each sub-word, V; goes with `spelled`. Detokenizing has a state, and searches would wait
-            for each other.
-    """
-
-    def __init__(self, tokens, max_length, words=None, spelled=None, spelling: Sequence[bytes] = ()):
-        phrases = describe(tokens, tf.zeros_like(max_length, tf.bool))
-        backwards = tf.reverse_sequence(
-            tf.reshape(phrases.tokens, [-1, tf.shape(phrases.tokens)[2]]), tf.reshape(phrases.lengths, [-1]), seq_axis=1
-        )
-        spelled = tf.zeros_like(phrases.lengths[:, :0], tf.string) if spelled is None else spelled
-        self.state = tf.reshape(backwards, tf.shape(phrases.tokens)), max_length, spelled
-        self.has_phrases, self.words, self.spelling = tf.reduce_any(phrases.lengths > 0), words, spelling
-
-    def applies(self, position):
-        return self.has_phrases
-
-    def __call__(self, log_probs, hypotheses, state):
-        backwards, max_length, spelled = state
-        phrases, length = backwards[:, None], tf.shape(backwards)[2]
-        rows, number = tf.shape(backwards)[0], tf.shape(backwards)[1]
-        written = tf.pad(hypotheses.sequences, [[0, 0], [0, 0], [length, 0]])[:, :, -length:]
-        written = tf.reverse(written, [2])[:, :, None]  # [R, W, 1, L], the last token first.
-
-        def ends_in(phrases, written):
-            return tf.reduce_all((phrases == PAD) | (phrases == written), axis=-1)
-
-        last = backwards[:, :, 0]
-        at_once = tf.ones_like(last, tf.bool)
-        if self.words:
-            inside, joined = map(tf.constant, self.words)
-            at_once = tf.logical_not(tf.gather(joined, last)) | (hypotheses.position + 1 >= max_length)[:, None]
-            whole = tf.reduce_any(ends_in(phrases, written) & (last != PAD)[:, None], axis=2)
-            if self.spelling:
-                texts = tf.strings.reduce_join(tf.gather(tf.constant(self.spelling), hypotheses.sequences), axis=2)
-                whole |= _ends_in_words(
-                    tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), spelled
-                )
-            log_probs = tf.where(whole[..., None] & tf.logical_not(inside), IMPOSSIBLE, log_probs)
-        almost = ends_in(phrases[..., 1:], written[..., :-1]) & (at_once & (last != PAD))[:, None]
-        beam_size = log_probs.shape[1]
-        where = tf.stack(
-            tf.meshgrid(tf.range(rows), tf.range(beam_size), tf.range(number), indexing="ij")[:2]
-            + [tf.tile(last[:, None], [1, beam_size, 1])],
-            axis=-1,
-        )
-        return tf.tensor_scatter_nd_min(log_probs, where, tf.where(almost, IMPOSSIBLE, -IMPOSSIBLE)), state
-
-
-def _ends_in_words(texts, phrases):
-    """Returns whether a text ends in one of the phrases of its sentence, not in a word that the phrase is the end of.
-
-    Args:
-        texts: [R, W] string.
-        phrases: [R, C] string; empty ones are none.
-
-    Returns:
-        [R, W] boolean.
-    """
-    shape = tf.concat([tf.shape(texts), tf.shape(phrases)[1:]], axis=0)
-    texts, phrases = (tf.reshape(tf.broadcast_to(x, shape), [-1]) for x in (texts[:, :, None], phrases[:, None]))
-    sizes = tf.strings.length(phrases, "UTF8_CHAR")
-    first = tf.strings.length(texts, "UTF8_CHAR") - sizes
-    same = tf.strings.substr(texts, tf.maximum(first, 0), sizes, "UTF8_CHAR") == phrases
-    before = tf.strings.substr(texts, tf.maximum(first - 1, 0), tf.cast(first > 0, tf.int32), "UTF8_CHAR")
-    ends = same & (sizes > 0) & (first >= 0) & tf.logical_not(tf.strings.regex_full_match(before, r"[\pL\pM\pN]"))
-    return tf.reduce_any(tf.reshape(ends, shape), axis=2)

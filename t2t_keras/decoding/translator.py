@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from t2t_keras.config import BOS, EOS, PAD, DecodeConfig
 from t2t_keras.decoding import sampling
+from t2t_keras.decoding.avoided import Avoided
 from t2t_keras.decoding.beam_search import beam_search
-from t2t_keras.decoding.constraints import Avoided, Banks
+from t2t_keras.decoding.constraints import Banks
 from t2t_keras.decoding.diverse_beams import DiverseBeams
 from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
 from t2t_keras.decoding.int8 import Int8
@@ -166,8 +167,8 @@ class Translator(tf.Module):
             inputs: of the scorers and the selector, [B, …] or ragged. These are known to every translator: `prefix`,
                 [B, (P)] int32, sub-words that the translations must start with, by default the target's language, if it
                 has one; `constraints`, [B, C, L] int32, padded with PAD, phrases that they must contain, in this order
-                if `ordered`, [B] boolean, which goes with it; and `avoid`, likewise, with `avoid_text`, [B, C] string,
-                phrases that they must not contain as whole words. A translator with a selector of its own does not heed
+                if `ordered`, [B] boolean, which goes with it; and `avoid`, [B, C] string, padded with "", phrases that
+                they must not contain as whole words. A translator with a selector of its own does not heed
                 `constraints`.
 
         Returns:
@@ -300,8 +301,7 @@ class Translator(tf.Module):
         if "prefix" in inputs:
             yield Prefix(inputs["prefix"])
         if "avoid" in inputs:
-            words, spelling = self.tokenizer.word_parts, self.tokenizer.spelling
-            yield Avoided(inputs["avoid"], inputs["max_length"], words, inputs["avoid_text"], spelling)
+            yield Avoided(inputs["avoid"], inputs["max_length"], self.tokenizer.spelling)
         if self.config.no_repeat_ngram:
             yield NoRepeatedNgrams(self.config.no_repeat_ngram)
 

@@ -142,7 +142,7 @@ class Signatures(tf.Module):
             ordered: [B] boolean, whether the constraints must appear in their order.
 
         Returns:
-            text: [B, W] string, best first; empty after the first n_best.
+            text: [B, W] string, best first; empty after the first n_best. Two may be the same, in different sub-words.
             score: [B, W] float32, log P / lp; 0 for a blank sentence and after the first n_best.
             constraints_met: [B, W] boolean, whether the translation contains all its constraints. It does not where
             there is no room for
@@ -176,7 +176,7 @@ class Signatures(tf.Module):
         wanted = tf.where(alignment & (max_length == 0), tf.minimum(wanted, 2 * MAX_ALIGNED), wanted)
         number = tf.cast(forced.row_lengths(), tf.int32)
         wanted_phrases, _, *sizes = lexical.read(self.translator.tokenizer, constraints, kept)
-        avoided_phrases, avoided_text, *avoided_sizes = lexical.read(self.translator.tokenizer, avoid, kept)
+        _, avoided, *avoided_sizes = lexical.read(self.translator.tokenizer, avoid, kept)
         counts = ", with that of the language" if self.translator.tokenizer.languages else ""
         possible = (alpha == OWN_ALPHA) | (alpha >= 0) & (alpha <= MAX_ALPHA)
         error = tf.strings.join([
@@ -216,8 +216,7 @@ class Signatures(tf.Module):
             prefix=forced,
             constraints=tf.where(refused[:, None, None], PAD, wanted_phrases),
             ordered=ordered,
-            avoid=tf.where(refused[:, None, None], PAD, avoided_phrases),
-            avoid_text=avoided_text,
+            avoid=tf.where(refused[:, None], "", avoided),
         )
         blank = self.translator.source_tokenizer.is_blank(source)
         absent = (

@@ -7,15 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from t2t_keras.config import patterns
 from t2t_keras.text.lines import is_blank, single_spaced
+from t2t_keras.text.scripts import word_characters
 
 SEPARATOR = "\t"
 JOINER = "￭"  # Begins a phrase that must follow the text before it without a space, as in OpenNMT's Tokenizer.
 MAX_PHRASES = 32  # Of a sentence.
 MAX_SUBWORDS = 32  # Of a phrase.
-# A letter or a digit, of a script that has spaces between words.
-_WORD = r"[^\W_\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"
-# A word boundary: at least one of the two characters beside it is in no word.
-_BOUNDARY = f"(?:(?<!{_WORD})|(?!{_WORD}))"
 
 
 def joined(phrases: Sequence[str], name: str) -> str:
@@ -117,7 +114,9 @@ class Terms:
     def __init__(self, translations: dict[str, str]):
         self.translations = translations
         longest_first = "|".join(re.escape(term) for term in sorted(translations, key=len, reverse=True))
-        self._pattern = re.compile(f"{_BOUNDARY}(?:{longest_first}){_BOUNDARY}") if translations else None
+        # At least one of the two characters beside a boundary is in no word.
+        boundary = f"(?:(?<![{word_characters()}])|(?![{word_characters()}]))"
+        self._pattern = re.compile(f"{boundary}(?:{longest_first}){boundary}") if translations else None
 
     @classmethod
     def read(cls, lines: Iterable[str], name: str) -> "Terms":

@@ -6,8 +6,6 @@ Text and ids are converted in the graph, so training and exported models use the
 import abc
 import functools
 import random
-import re
-import unicodedata
 from collections.abc import Iterable
 
 import numpy as np
@@ -16,10 +14,9 @@ import tensorflow as tf
 from t2t_keras.config import EOS
 from t2t_keras.text.lines import BLANK
 from t2t_keras.text.placeholders import Placeholders, common
+from t2t_keras.text.scripts import in_word
 
 BYTES_PER_PIECE = 64  # Maximum: pieces have up to 16 characters.
-# Scripts whose words are not separated by spaces.
-_UNSPACED = re.compile("(CJK|HIRAGANA|KATAKANA|THAI|LAO|KHMER|MYANMAR|TIBETAN) ")
 _NOT_IN_PIECE = "\ue0f2"  # Is spelled in bytes, so that what follows it does not begin a word.
 # Names of the ids after the special ids. They spell characters without an id.
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
@@ -84,7 +81,7 @@ class Subwords(tf.Module, abc.ABC):
         """
         spelled = dict(zip(BYTES, [chr(byte) if byte < 0x80 else "a" for byte in range(256)], strict=True))
         pieces = ["" if index <= EOS else spelled.get(piece, piece) for index, piece in enumerate(self.pieces)]
-        return np.array([_in_word(piece[:1]) for piece in pieces]), np.array([_in_word(piece[-1:]) for piece in pieces])
+        return np.array([in_word(piece[:1]) for piece in pieces]), np.array([in_word(piece[-1:]) for piece in pieces])
 
     @abc.abstractmethod
     def _encode(self, text) -> tf.RaggedTensor:
@@ -189,11 +186,6 @@ class Subwords(tf.Module, abc.ABC):
 def _without_blanks(text):
     """Replaces blank sentences by empty ones: [B] string → [B] string."""
     return tf.where(tf.strings.regex_full_match(text, BLANK), "", text)
-
-
-def _in_word(character: str) -> bool:
-    """Returns whether a character is inside of a word. ▁, which begins one, is not, and neither is an empty string."""
-    return unicodedata.category(character or " ")[0] in "LMN" and not _UNSPACED.match(unicodedata.name(character, ""))
 
 
 def draw_sample(lines: Iterable[bytes], number: int, seed: int) -> list[str]:

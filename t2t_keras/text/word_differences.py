@@ -3,9 +3,10 @@
 import difflib
 import re
 
-# The scripts of Chinese and Japanese do not separate words: each of their characters counts as a word.
-_UNSEPARATED = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_WORD = re.compile(rf"\s+|[{_UNSEPARATED}]|[^\s{_UNSEPARATED}]+")
+from t2t_keras.text.scripts import UNSPACED
+
+# In scripts without spaces, each character counts as a word.
+_WORD = re.compile(rf"\s+|[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
 def word_differences(first: str, second: str) -> list[tuple[str, str]]:
