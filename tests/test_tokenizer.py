@@ -337,6 +337,29 @@ def test_sub_words_are_learned_from_long_lines_too(kind):
     assert "▁xylophone" in vocabulary.load(learn(lines, kind=kind)).pieces
 
 
+def test_sub_words_are_those_of_the_same_words_in_short_lines(kind):
+    """Story: SentencePiece leaves out lines of more than 65,536 bytes, so documents of 100 KB gave no sub-words."""
+    words = b" ".join(text(9000, seed=2)).split()
+    documents = [b" ".join(words[first::3]) for first in range(3)] + text(150, seed=1)
+    short = [b" ".join(document.split()[place : place + 9]) for document in documents for place in range(0, 18000, 9)]
+    assert len(documents[0]) > 1 << 16
+    options = {"kind": kind, "vocab_size": KINDS[kind]}
+    assert vocabulary.load(learn(documents, **options)).pieces == vocabulary.load(learn(short, **options)).pieces
+
+
+def test_lines_with_a_character_that_sentencepiece_reserves_are_learned_from(messages):
+    lines = ["xylophone\u2585 xylophone".encode()] * 200 + text(200, seed=1)
+    subwords = vocabulary.load(learn(lines))
+    assert "▁xylophone" in subwords.pieces and "\u2585" not in "".join(subwords.pieces)
+    assert round_trip(subwords, ["xylophone\u2585"]) == ["xylophone\u2585"]
+    assert messages == ["200 lines have U+2585, which gets no sub-word: it is spelled in bytes."]
+
+
+def test_a_word_longer_than_sentencepiece_reads_is_learned_from_in_parts():
+    lines = [b"xylophone" * 12_000, *text(200, seed=1)]
+    assert any(len(piece) > 5 and piece in "xylophone" * 3 for piece in vocabulary.load(learn(lines)).pieces)
+
+
 def test_what_stops_the_text_is_not_taken_for_a_fault_of_the_vocabulary(kind):
     """A file that breaks while it is read, or Ctrl-C."""
 

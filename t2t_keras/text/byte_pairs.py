@@ -1,8 +1,9 @@
 """Byte-pair encoding (section 5.1, English-German), learned with SentencePiece and applied by TF.Text."""
 
 import io
+import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import sentencepiece
 import tensorflow as tf
@@ -10,10 +11,14 @@ import tensorflow_text as tf_text
 
 from t2t_keras.config import BOS, EOS, PAD, UNK
 from t2t_keras.system.compat import share_sentencepiece_model
+from t2t_keras.system.log import logger
 from t2t_keras.text.placeholders import NAMES, replace_all
 from t2t_keras.text.sentencepiece_model import ESCAPED, UNDERSCORE, pattern_of, with_pattern
 from t2t_keras.text.subwords import BYTES, Subwords, draw_sample
 
+# SentencePiece leaves out, in silence, lines with this character, with which it writes unknown ones.
+_RESERVED = "\u2585"
+_LONGEST = 1 << 14  # Characters of up to 4 bytes: SentencePiece also leaves out lines that are too long.
 _SPECIAL_AND_BYTES = EOS + 1 + len(BYTES)  # Number of ids that every vocabulary has.
 
 
@@ -94,19 +99,15 @@ def learn(
     written = io.BytesIO()
     # The sample of SentencePiece 0.2.3 is not reproducible: it ignores `set_random_generator_seed`.
     drawn = draw_sample(lines, sample, seed)
-
+    if reserved := sum(_RESERVED in line for line in drawn):
+        logger.info(f"{reserved:,} lines have U+{ord(_RESERVED):04X}, which gets no sub-word: it is spelled in bytes.")
     symbols = [*(NAMES if pattern else ()), *(UNDERSCORE + tag for tag in tags)]
     if pattern:
         drawn = (text.decode() for text in replace_all(drawn, pattern, " "))
 
-    def escaped(text: str) -> str:
-        for old, new in ESCAPED:
-            text = text.replace(old, new)
-        return text
-
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=map(escaped, drawn),
+            sentence_iterator=itertools.chain.from_iterable(map(_readable, drawn)),
             model_writer=written,
             model_type=model_type,
             vocab_size=vocab_size,
@@ -119,7 +120,7 @@ def learn(
             unk_id=UNK,
             bos_id=BOS,
             eos_id=EOS,
-            max_sentence_length=1 << 16,
+            max_sentence_length=4 * _LONGEST,
             minloglevel=2,
         )
     except (RuntimeError, OSError) as error:
@@ -140,3 +141,20 @@ def learn(
             reason = f"SentencePiece cannot learn {vocab_size} sub-words from this text. Its message: {reason}"
         raise ValueError(reason) from error
     return with_pattern(written.getvalue(), pattern) if pattern else written.getvalue()
+
+
+def _readable(line: str) -> Iterator[str]:
+    """Yields a line in parts that SentencePiece reads: without reserved characters, and divided between words.
+
+    A word that is too long is divided anywhere.
+    """
+    line = line.replace(_RESERVED, " ")
+    for old, new in ESCAPED:
+        line = line.replace(old, new)
+    start = 0
+    while start < len(line):
+        end = start + _LONGEST
+        if end < len(line) and (space := line.rfind(" ", start + 1, end)) > 0:
+            end = space
+        yield line[start:end]
+        start = end
