@@ -144,6 +144,17 @@ def test_other_files_are_named_by_their_first_bytes_alone(beginning, kind):
                 next(found)
 
 
+@pytest.mark.parametrize("text", ["a\rb", "a\rb\r", "a\r\rb"])
+def test_a_file_whose_lines_end_in_carriage_returns_alone_is_refused(text):
+    """Story: files of such lines were one line, in silence."""
+    with pytest.raises(
+        ValueError, match="^the text has . carriage returns and no line feed in its first . bytes. Only "
+    ):
+        list(lines.read_lines(io.BytesIO(text.encode())))
+    assert list(lines.read_lines(io.BytesIO(f"{text}\n".encode()))) == [text.removesuffix("\r")]
+    assert list(lines.read_lines(io.BytesIO(b"a\r"))) == ["a"]
+
+
 def test_what_a_model_wrote_is_one_line():
     assert lines.one_line("one\ntwo\r\u2028 three") == "one two\r\u2028 three"
 

@@ -54,10 +54,22 @@ def uncompressed(file: io.BufferedReader) -> BinaryIO:
 
 
 def check_is_text(name: str, beginning: bytes) -> None:
-    """Raises `ValueError` if the first bytes of a file are those of a known format other than UTF-8 text."""
+    """Raises `ValueError` if the first bytes of a file are those of a known format other than UTF-8 text, or its lines
+    end in carriage returns alone.
+
+    Args:
+        name: the file, for messages.
+        beginning: its first line or more.
+    """
     for magic, (kind, command) in _NOT_TEXT.items():
         if beginning.startswith(magic):
             raise ValueError(f"{name} is {kind}. Expected UTF-8 text: convert it with {command}.")
+    if b"\n" not in beginning and b"\r" in beginning.rstrip(b"\r"):
+        number = beginning.count(b"\r")
+        raise ValueError(
+            f"{name} has {number:,} carriage returns and no line feed in its first {len(beginning):,} bytes. Only line "
+            r"feeds end lines: convert it with tr '\r' '\n'."
+        )
 
 
 def not_utf8(name: str, number: int, error: UnicodeDecodeError) -> str:
