@@ -216,6 +216,24 @@ def test_compound_split_bleu_splits_each_reference():
     ] == pytest.approx(100)
 
 
+def test_of_several_references_a_blank_one_is_no_match():
+    references = ["a", "", "b", ""], ["", "", "c", "d"]
+    found = scores.scores(["", "", "c", "d"], *references)
+    assert found["exact_match"] == 3 / 4 and scores.scores([""], [""])["exact_match"] == 1
+
+
+@pytest.mark.parametrize(
+    ("tokenize", "line", "expected"),
+    [("13a", "天气很好。", True), ("intl", "今日はいい天気です。", True), ("zh", "天气很好。", False),
+     ("13a", "Hallo (天气)", False), ("13a", "오늘 날씨", False), ("13a", "सर्दी", False), ("13a", "1990", False),
+     ("13a", "สวัสดีครับ", True), ("char", "天气", False)],
+)  # fmt: skip
+def test_bleu_of_words_between_spaces_is_doubted_where_the_script_has_none(messages, tokenize, line, expected):
+    """Story: a Chinese text had a BLEU of 0.00, and nothing said why."""
+    scores.scores([line], [line], tokenize=tokenize)
+    assert ("counts words between spaces, which the script" in "".join(messages)) == expected
+
+
 def test_an_exact_match_is_equal_to_one_of_its_references():
     """The first to the first, the second to the second; the third to another sentence's, which does not count."""
     found = scores.scores(["a", "b", "c", "d"], ["a", "x", "y", "c"], ["z", "b", "", "D"])

@@ -344,8 +344,8 @@ def test_validation_translates_so_many_sentences_greedily_and_shows_the_first_fi
         given = types.SimpleNamespace(decode=decode, train=TrainConfig(valid_sentences=6, best_metric=metric))
         task.validation("a model", "a tokenizer", given, (sources, lines))
     assert messages == [
-        "Validation BLEU counts words between spaces. Received references of 22 characters for each word: for a "
-        "language without spaces, choose `best_metric=loss`."
+        "Validation BLEU counts words between spaces, which the script of the references does not have: choose "
+        "`best_metric=loss`."
     ]
     none = types.SimpleNamespace(decode=decode, train=TrainConfig(valid_sentences=0, best_metric="loss"))
     assert task.validation("a model", "a tokenizer", none, (sources, references))() == {}

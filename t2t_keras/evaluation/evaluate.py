@@ -6,6 +6,7 @@ from collections.abc import Callable
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation import scores
 from t2t_keras.evaluation.cross_entropy import perplexity
+from t2t_keras.system.log import logger
 
 
 def evaluate(
@@ -41,7 +42,10 @@ def evaluate(
     if translate:
         hypotheses = translate(sources)
     else:
-        results = translate_lines(translator, sources, batch_size=translator.limits.batch_size)
+        results = list(translate_lines(translator, sources, batch_size=translator.limits.batch_size))
+        if truncated := sum(result["truncated"] for result in results):
+            longest = f"`max_input`={translator.config.max_input:,} sub-words, end token included"
+            logger.warning(f"{truncated:,} sources are longer than {longest}. Only their beginnings were translated.")
         hypotheses = [result["text"] for result in results]
     seconds = time.monotonic() - started
     return hypotheses, {

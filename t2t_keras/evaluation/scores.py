@@ -13,6 +13,9 @@ import sacrebleu
 import sacremoses
 
 from t2t_keras.evaluation import significance
+from t2t_keras.system.log import logger
+from t2t_keras.text.lines import is_blank
+from t2t_keras.text.scripts import is_unspaced
 
 _ROUGE = ("rouge1", "rouge2", "rougeL")
 
@@ -40,11 +43,20 @@ def scores(
 ) -> dict:
     """Computes all scores of a corpus: the results of `bleu` and `chrf`, "exact_match" and "sentences".
 
-    "exact_match" is the share of translations that equal one of their references. Confidence intervals that take more
+    "exact_match" is the share of translations that equal one of their references; of several, blank ones are none.
+    Confidence intervals that take more
     memory than is free are left out, with a warning.
     """
     samples, _ = significance.affordable(len(hypotheses), samples)
-    exact = sum(hypothesis in known for hypothesis, *known in zip(hypotheses, *references, strict=True))
+    if tokenize in ("13a", "intl") and is_unspaced(line for lines in references for line in lines):
+        logger.warning(
+            f"BLEU with `tokenize={tokenize}` counts words between spaces, which the script of the references does not "
+            "have: choose `tokenize=zh`, ja-mecab or char."
+        )
+    exact = sum(
+        hypothesis in ([line for line in known if not is_blank(line)] or known)
+        for hypothesis, *known in zip(hypotheses, *references, strict=True)
+    )
     return {
         **bleu(hypotheses, *references, lowercase=lowercase, tokenize=tokenize, samples=samples),
         **chrf(hypotheses, *references, lowercase=lowercase, samples=samples),

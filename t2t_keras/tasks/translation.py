@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from t2t_keras.runs.task import LOSS, Column, Metric, Renewal, Task, perplexity
 from t2t_keras.system import markdown
 from t2t_keras.system.log import logger
+from t2t_keras.text.scripts import is_unspaced
 
 SAMPLES = 5  # Validation sentences shown in TensorBoard.
-MAX_WORD = 20  # Characters for each word. With more on average, a language has no spaces between words.
 
 
 class Translation(Task):
@@ -80,11 +80,10 @@ class Translation(Task):
 
         greedy = Translator(model, tokenizer, dataclasses.replace(options.decode, beam_size=1, diverse_groups=1))
         sources, references = (lines[: options.train.valid_sentences] for lines in texts)
-        words, characters = sum(len(line.split()) for line in references), sum(map(len, references))
-        if options.train.best_metric == "bleu" and characters > MAX_WORD * words:
+        if options.train.best_metric == "bleu" and is_unspaced(references):
             logger.warning(
-                f"Validation BLEU counts words between spaces. Received references of {characters / words:.0f} "
-                "characters for each word: for a language without spaces, choose `best_metric=loss`."
+                "Validation BLEU counts words between spaces, which the script of the references does not have: choose "
+                "`best_metric=loss`."
             )
         draw_attention = pictures.attention_images(
             greedy, list(zip(sources, references, strict=True)), options.train.attention_images
