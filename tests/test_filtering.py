@@ -47,6 +47,7 @@ PAIRS = [
     (("12 345 a", "67 890 b"), {}, "letters"),
     (("ab 12", "ab c3"), {}, ""),  # Two of four are half.
     (("ab 12", "ab c3"), {"min_letters": 0.51}, "letters"),
+    (("ßßß 123", "abc def"), {"min_letters": 0.51}, "letters"),  # Story: without case, ß was two letters of six.
     (("12 345", "67 890"), {"min_letters": 0.0}, "copy"),
     (("12 345", "67 890"), {"min_letters": 0.0, "keep_copies": True}, ""),
     (("हिन्दी में", "in Hindi"), {"min_letters": 1.0}, ""),  # Vowel signs belong to letters.

@@ -34,6 +34,11 @@ def normalized(text: str) -> str:
     return " ".join(text.casefold().translate(_WORDS).split())
 
 
+def _without_spaces(text: str) -> int:
+    """Returns the number of characters that are no spaces."""
+    return sum(map(len, text.split()))
+
+
 def script(character: str) -> str:
     """Returns the script of a letter by the first word of its name in Unicode, such as LATIN or HAN."""
     name = unicodedata.name(unicodedata.normalize("NFKC", character)[0], "").replace("-", " ").partition(" ")[0]
@@ -111,10 +116,7 @@ class Rules:
             ratio = (len(target) / self._length_ratio + ADDED_CHARACTERS) / (len(source) + ADDED_CHARACTERS)
             if max(ratio, 1 / ratio) > config.max_length_ratio:
                 return "length_ratio", ratio
-        words = [normalized(side) for side in pair]
-        share = min(
-            len(side.replace(" ", "")) / len("".join(text.split())) for side, text in zip(words, pair, strict=True)
-        )
+        share = min(_without_spaces(text.translate(_WORDS)) / _without_spaces(text) for text in pair)
         if share < config.min_letters:
             return "letters", share
         for side, table in zip(pair, self._scripts, strict=True):
@@ -125,7 +127,7 @@ class Rules:
                 and (share := len(letters.translate(table)) / len(letters)) < config.min_script
             ):
                 return "script", share
-        if not config.keep_copies and words[0] == words[1]:
+        if not config.keep_copies and normalized(source) == normalized(target):
             return "copy", 1
         for side, language in zip(pair, self._languages, strict=True):
             if language and (probability := dict(self._identifier.rank(side))[language]) < config.min_language:
