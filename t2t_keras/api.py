@@ -17,7 +17,7 @@ from t2t_keras.runs.checkpoint import BEST, STEP, kept
 from t2t_keras.runs.run_start import Start
 from t2t_keras.serving import loaded as loaded_models
 from t2t_keras.serving import saved_export
-from t2t_keras.serving.protocol import OWN_ALPHA, Translation
+from t2t_keras.serving.protocol import OWN_ALPHA, Translation, merged
 from t2t_keras.serving.requests import check, checked, option_inputs, sample_inputs
 from t2t_keras.system.files import CONFIG
 from t2t_keras.system.log import logger
@@ -108,11 +108,11 @@ class TextTranslator:
         """Finds the n best translations of a sentence or of each sentence of a list.
 
         Args:
-            text: a sentence, or a list of sentences, each of at most 256 sub-words.
-            n: number of translations; at most the model's beam size.
+            text: a sentence, or a list of sentences.
+            n: number of translations; at most the model's beam size. There are fewer if some have the same text.
             alpha: exponent of the length penalty, 0 to 10; `None` is the model's.
             prefix: text that every translation begins with.
-            alignment: whether to return alignments.
+            alignment: whether to return sub-words and alignments, of sentences of at most 256 sub-words.
             constraints: phrases that each translation must contain; for a list of sentences, such a list for each. A
                 phrase that is given twice must appear twice. One that begins with ￭ follows other text without a space.
             avoid: likewise, phrases that it must not contain as whole words.
@@ -165,8 +165,7 @@ class TextTranslator:
     def _n_best(
         self, texts: list[str], n: int, alignment: bool, options: dict, phrases: dict
     ) -> list[list[Translation]]:
-        # Sub-words are returned only with the alignment.
-        inputs = option_inputs(tf.constant(texts), **options, **phrases, n_best=n, alignment=True)
+        inputs = option_inputs(tf.constant(texts), **options, **phrases, n_best=n, alignment=alignment)
         outputs, rows = _checked(self._model.translate_with_options(**inputs), texts), len(texts)
 
         def translation(row: int, beam: int) -> Translation:
@@ -176,7 +175,8 @@ class TextTranslator:
             met, truncated = bool(outputs["constraints_met"][row, beam]), bool(outputs["truncated"][row])
             return Translation(text, score, pieces, source_pieces, weights, met, truncated)
 
-        return [[translation(row, beam) for beam in range(n)] for row in range(rows)]
+        lists = ([translation(row, beam) for beam in range(n)] for row in range(rows))
+        return [merged(row) for row in lists]
 
     def sample(
         self, text: Text, *, seeds: Sequence[int] = (), batch_size: int = 0, **options

@@ -114,6 +114,32 @@ def test_a_translator_s_translations_have_each_its_own_score_sub_words_and_align
     assert demo.from_translator(Translator())("one", "e", 2, **PHRASES) == ANSWERS
 
 
+def test_a_sentence_too_long_for_an_alignment_is_translated_without_one():
+    """Story: the page refused sentences of more than 256 sub-words."""
+    asked, too_long = [], "alignment: expected a source of at most 256 sub-words. Received: 601. "
+
+    class Translator:
+        def n_best(self, text, n, alignment=False, **options):
+            asked.append(alignment)
+            if alignment or text == "wrong":
+                raise ValueError(too_long if alignment else "prefix: expected nothing.")
+            return ANSWERS
+
+    def predict(signature, inputs):
+        asked.append(*inputs["alignment"])
+        return {
+            "error": [too_long if inputs["alignment"][0] else ""], "text": [["a", "a"]], "score": [[-1.0, -2.0]],
+            "pieces": [[[], []]], "source_pieces": [[]], "alignment": [[[], []]], "constraints_met": [[True, True]],
+            "truncated": [False],
+        }  # fmt: skip
+
+    assert demo.from_translator(Translator())("one", "", 2) == ANSWERS and asked == [True, False]
+    with pytest.raises(ValueError, match="^prefix"):
+        demo.from_translator(Translator())("wrong", "", 2)
+    [found] = demo.from_server(predict)("one", "", 2)  # Both have the same text.
+    assert (found.text, found.score, found.pieces, asked[4:]) == ("a", -1.0, (), [True, False])
+
+
 def test_a_server_s_translations_have_each_its_own_score_sub_words_and_alignment():
     """A server pads the sub-words of all translations of all sentences to one length, and the alignments likewise."""
 

@@ -17,7 +17,7 @@ from t2t_keras.decoding import minimum_bayes_risk, reranking
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.runs import checkpoint, export_folder
 from t2t_keras.runs.saved_run import SavedRun
-from t2t_keras.serving import line_translation, loaded, requests
+from t2t_keras.serving import line_translation, loaded, output, requests
 from t2t_keras.serving.line_translation import LineTranslation
 from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.system import files
@@ -320,3 +320,12 @@ def test_a_line_that_an_export_refuses_is_named(export):
     lines = [json.dumps({"text": text, "avoid": avoid}) for text, avoid in (("one", []), ("three", ["x"]))]
     with pytest.raises(ValueError, match="^avoid: expected nothing. The sentence is: 'three'.$"):
         results(asked, lines)
+
+
+def test_a_list_has_each_text_once_with_its_best_score():
+    """Story: 29 of 300 lists had the same text in other sub-words."""
+    result = {"text": ["a", "b", "a", "", "b", ""], "score": [-1, -2, -3, -4, -5, -6], "truncated": False}
+    found = output.merged(result | {"constraints_met": [True, False, False, True, True, False]})
+    assert found == {
+        "text": ["a", "b", ""], "score": [-1, -2, -4], "truncated": False, "constraints_met": [True, False, True]
+    }  # fmt: skip

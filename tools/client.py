@@ -6,7 +6,6 @@ python tools/client.py --sample --draws=5 --seed=2 < text.en
 """
 
 import dataclasses
-import json
 import sys
 
 from absl import flags
@@ -55,7 +54,7 @@ def translate() -> None:
     kept = phrases.Kept(_KEEP_PATTERNS.value)
     import tqdm
 
-    from t2t_keras.serving import client
+    from t2t_keras.serving import client, output
     from t2t_keras.text import lines
 
     terms = phrases.Terms({})
@@ -89,18 +88,21 @@ def translate() -> None:
     numbered = sample.draws > 1 if sample else _N_BEST.value is not None
     hidden = True if at_keyboard or sys.stdout.isatty() else None  # None: hidden unless stderr is a terminal.
     for number, result in enumerate(tqdm.tqdm(results, unit=" lines", disable=hidden), 1):
-        if result.pop("truncated"):
+        if result["truncated"]:
             warn(f"Line {number}: longer than the model's maximum input. Only the beginning is translated.")
-        if _JSONL.value:
-            answer = result if _N_BEST.value else {name: values[0] for name, values in result.items()}
-            sys.stdout.buffer.write(f"{shown(json.dumps(answer, ensure_ascii=False))}\n".encode())
-            sys.stdout.buffer.flush()
-            continue
-        if with_phrases and not result["constraints_met"][0]:
+        if with_phrases and not _JSONL.value and not result["constraints_met"][0]:
             warn(f"Line {number}: the translation lacks a phrase ({with_phrases}).")
-        for text, score in zip(result["text"], result["score"], strict=True):
-            line = shown(lines.one_line(text))
-            sys.stdout.buffer.write((f"{number}\t{score:.4f}\t{line}\n" if numbered else f"{line}\n").encode())
+        if _N_BEST.value:
+            result = output.merged(result)
+        if _JSONL.value:
+            if not _N_BEST.value:
+                result = {name: values[0] for name, values in result.items() if name != "truncated"}
+            written = f"{shown(output.json_line(number, result).rstrip())}\n"
+        else:
+            result["text"] = [shown(lines.one_line(text)) for text in result["text"]]
+            many = len(result["text"])
+            written = output.numbered_lines(number, result, many) if numbered else output.text_line(number, result)
+        sys.stdout.buffer.write(written.encode())
         sys.stdout.buffer.flush()
 
 

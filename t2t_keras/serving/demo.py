@@ -20,7 +20,7 @@ from werkzeug.exceptions import BadRequest, Forbidden, HTTPException, Unsupporte
 from werkzeug.serving import BaseWSGIServer, ThreadedWSGIServer, WSGIRequestHandler
 from werkzeug.wrappers import Request, Response
 
-from t2t_keras.serving.protocol import Translation, options_for
+from t2t_keras.serving.protocol import Translation, merged, options_for
 from t2t_keras.system.log import logger
 from t2t_keras.text.lines import is_blank, single_spaced
 from t2t_keras.text.phrases import Request as Sentence
@@ -43,6 +43,8 @@ _HEADERS = {
 }
 
 
+# How an error begins about a sentence that is too long for an alignment, but not for a translation.
+_NOT_ALIGNED = "alignment: "
 # (sentence, prefix, n, constraints=(), avoid=()) → the n best translations, best first. The phrases are given only if
 # there are some.
 Translate = Callable[..., list[Translation]]
@@ -52,7 +54,12 @@ def from_translator(translator) -> Translate:
     """Translates with what `t2t_keras.load` returned."""
 
     def translate(text: str, prefix: str, n: int, **phrases) -> list[Translation]:
-        return translator.n_best(text, n, prefix=prefix, alignment=True, **phrases)
+        try:
+            return translator.n_best(text, n, prefix=prefix, alignment=True, **phrases)
+        except ValueError as error:
+            if not str(error).startswith(_NOT_ALIGNED):
+                raise
+        return translator.n_best(text, n, prefix=prefix, **phrases)
 
     return translate
 
@@ -68,8 +75,11 @@ def from_server(predict: Callable[[str, dict[str, list]], dict[str, list]]) -> T
         text: str, prefix: str, n: int, constraints: Sequence[str] = (), avoid: Sequence[str] = ()
     ) -> list[Translation]:
         request = Sentence(text, constraints, avoid)
-        inputs = options_for([request], n_best=n, prefix=prefix, alignment=True)
-        outputs = {name: values[0] for name, values in predict("translate_with_options", inputs).items()}
+        for alignment in (True, False):
+            inputs = options_for([request], n_best=n, prefix=prefix, alignment=alignment)
+            outputs = {name: values[0] for name, values in predict("translate_with_options", inputs).items()}
+            if not outputs["error"].startswith(_NOT_ALIGNED):
+                break
         if outputs["error"]:
             raise ValueError(outputs["error"].strip())
         source_pieces, translations = tuple(filter(None, outputs["source_pieces"])), []
@@ -79,7 +89,7 @@ def from_server(predict: Callable[[str, dict[str, list]], dict[str, list]]) -> T
             text, score, met = (outputs[name][beam] for name in ("text", "score", "constraints_met"))
             truncated = outputs["truncated"]
             translations.append(Translation(text, score, pieces, source_pieces, np.array(alignment), met, truncated))
-        return translations
+        return merged(translations)
 
     return translate
 

@@ -233,7 +233,7 @@ class LineTranslator:
             met = result.get("constraints_met", True)
             if not asked.jsonl and not (met if isinstance(met, bool) else all(met)):
                 warn(f"Line {number}: a translation lacks a phrase ({asked.with_phrases}).")
-            yield result
+            yield output.merged(result) if asked.n_best else result
 
     def best(self, texts: Iterable[str], warn: Callable[[str], None]) -> list[str]:
         """Returns the best translation of each line; `warn` is that of `results`."""

@@ -8,6 +8,16 @@ def best(result: dict) -> str:
     return result["text"] if isinstance(result["text"], str) else result["text"][0]
 
 
+def merged(result: dict) -> dict:
+    """Returns an n-best list without translations whose text is that of a better one, in other sub-words."""
+    texts = result["text"]
+    first = [place for place, text in enumerate(texts) if text not in texts[:place]]
+    return {
+        name: [values[place] for place in first] if isinstance(values, list) else values
+        for name, values in result.items()
+    }
+
+
 def text_line(number: int, result: dict) -> str:
     """The best translation alone."""
     return f"{best(result)}\n"

@@ -53,8 +53,8 @@ class Translation:
     Attributes:
         text: the translation.
         score: log P(Y | X) / lp(Y), see section 6.1; of a sample log P(Y | X).
-        pieces: sub-words of the translation with the end token; none for a blank sentence or a sample.
-        source_pieces: sub-words of the source with the end token; none for a sample.
+        pieces: sub-words of the translation with the end token; none for a blank sentence, or without an alignment.
+        source_pieces: sub-words of the source with the end token; none without an alignment.
         alignment: [pieces, source_pieces] float32, the attention weights of each piece over the source pieces, which
             sum to 1, or are 0 if the architecture does not align; `None` unless requested.
         constraints_met: whether the translation contains all its constraints.
@@ -73,3 +73,9 @@ class Translation:
         """Returns the fields as values of JSON."""
         alignment = None if self.alignment is None else self.alignment.tolist()
         return {**vars(self), "alignment": alignment}
+
+
+def merged(translations: Sequence[Translation]) -> list[Translation]:
+    """Returns an n-best list without translations whose text is that of a better one, in other sub-words."""
+    texts = [translation.text for translation in translations]
+    return [translation for place, translation in enumerate(translations) if translation.text not in texts[:place]]
