@@ -285,6 +285,22 @@ def test_that_another_worker_has_ended_is_reported_in_a_line_with_a_code_of_its_
     assert (result.returncode, result.stdout, result.stderr) == (69, "", "Error: Another worker has ended.\n")
 
 
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        ("ResourceExhausted", r"A device is out of memory: no room for 7 GB\. Give it less at a time, .*"),
+        ("InvalidArgument", r"TensorFlow failed \(InvalidArgumentError\): no room for 7 GB\. Give --traceback .*"),
+    ],
+)
+def test_an_error_of_a_tensorflow_operation_is_one_line(error, expected):
+    """Story: memory that ran out in a validation ended in a traceback."""
+    main = f'import tensorflow as tf; raise tf.errors.{error}Error(None, None, "no room for 7 GB\\n\\tin an op")'
+    result = program(main=main)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert re.fullmatch(f"Error: {expected}", result.stderr.strip().splitlines()[-1]) and "Trace" not in result.stderr
+    assert "Traceback" in program("--traceback", main=main).stderr
+
+
 def test_the_traceback_of_it_is_there_for_who_asks():
     result = program("--traceback", main='raise ValueError("This and that.")')
     assert result.returncode == 1 and "Traceback" in result.stderr

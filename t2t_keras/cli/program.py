@@ -104,11 +104,25 @@ def _end_with(error: flags.Error) -> NoReturn:
     sys.exit(f"Error: {message}{'' if message.endswith(('.', '?')) else '.'} See --helpfull.")
 
 
+def _message_of_tensorflow(error: Exception) -> str:
+    """Returns what to say of an error of a TensorFlow operation, such as memory that runs out in a validation; nothing
+    of other errors.
+    """
+    tensorflow = sys.modules.get("tensorflow")  # Imported if it was used.
+    if not tensorflow or not isinstance(error, tensorflow.errors.OpError):
+        return ""
+    if isinstance(error, tensorflow.errors.ResourceExhaustedError):
+        what, advice = "A device is out of memory", "Give it less at a time, such as smaller batches."
+    else:
+        what, advice = f"TensorFlow failed ({type(error).__name__})", "Give --traceback to see where."
+    return f"{what}: {(error.message.strip().splitlines() or ['no message'])[0]:.300}. {advice}"
+
+
 def run(main, operands: str = "") -> None:
     """Parses the flags, runs `main` and exits with its result, or 0.
 
-    Messages of the library are shown on stderr. A `ValueError` or `OSError` is reported on one line without a
-    traceback, and exits with 1.
+    Messages of the library are shown on stderr. A `ValueError`, `OSError` or error of a TensorFlow operation is
+    reported on one line without a traceback, and exits with 1.
 
     Args:
         main: called without arguments or, if the program takes operands, with the list of them.
@@ -149,6 +163,11 @@ def run(main, operands: str = "") -> None:
                 raise
             print(f"Error: {messages.name_flags(str(error))}", file=sys.stderr)
             return OTHER_WORKER_EXIT_CODE if isinstance(error, OtherWorkerError) else 1
+        except Exception as error:
+            if flags.FLAGS["traceback"].value or not (message := _message_of_tensorflow(error)):
+                raise
+            print(f"Error: {message}", file=sys.stderr)
+            return 1
 
     program = sys.modules[main.__module__]
     if program.__name__ != "__main__":  # An installed command: --help shows the flags of its module.
