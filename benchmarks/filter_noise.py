@@ -29,7 +29,7 @@ from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 from t2t_keras.config import FilterConfig
 from t2t_keras.data import corpora
-from t2t_keras.filtering import filtering
+from t2t_keras.filtering import judging
 from t2t_keras.system import markdown
 
 Pair = tuple[str, str]
@@ -97,7 +97,7 @@ def report(kinds: list[str], rejected: dict[int, str]) -> str:
         by_rule[rule][kinds[index]] += 1
     noise = [[kind, f"{totals[kind]:,}", f"{by_kind[kind] / totals[kind]:.1%}"] for kind in sorted(set(kinds) - {""})]
     noise.append(["none", f"{totals['']:,}", f"{by_kind[''] / totals['']:.2%} rejected"])
-    rules = [(f"`{rule}`", by_rule[rule][""], by_rule[rule].total()) for rule in filtering.RULES if by_rule[rule]]
+    rules = [(f"`{rule}`", by_rule[rule][""], by_rule[rule].total()) for rule in judging.RULES if by_rule[rule]]
     rules.append(("all", by_kind[""], len(rejected)))
     shares = [[name, f"{total:,}", f"{1 - clean / max(total, 1):.1%}"] for name, clean, total in rules]
     tables = (("noise", "pairs", "found"), noise), (("rule", "rejected", "of these, noise"), shares)
@@ -109,10 +109,10 @@ def filtered(pairs: list[Pair], folder: pathlib.Path, config: FilterConfig) -> p
     `rejected.tsv`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for side, lines in zip(filtering.SIDES, zip(*pairs, strict=True), strict=True):
+    for side, lines in zip(judging.SIDES, zip(*pairs, strict=True), strict=True):
         with (folder / side).open("x", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines)
-    filtering.filter_text(*(str(folder / side) for side in filtering.SIDES), folder / "filtered", config)
+    judging.filter_text(*(str(folder / side) for side in judging.SIDES), folder / "filtered", config)
     return folder / "filtered" / "rejected.tsv"
 
 

@@ -600,7 +600,7 @@ FAULTS = {
         ("processes read a corpus ahead of the work", "if len(pending) == 2 * processes:",
          "if len(pending) == 20 * processes:", "test_processes.py::test_only_a_few_items_are_read_ahead"),
     ),
-    "t2t_keras/filtering/filtering.py": (
+    "t2t_keras/filtering/judging.py": (
         ("filtering writes the line number of the part", "                line += 1\n",
          "                line = verdicts.index(verdict) + 1\n",
          "test_filtering.py::test_the_kept_and_the_rejected_lines_are_the_text_that_was_read"),
@@ -629,12 +629,12 @@ FAULTS = {
         ("filtering ignores --processes", "number=_PROCESSES.value", "number=0",
          "test_tools.py::test_a_program_passes_on_every_flag_to_what_does_the_work[filter]"),
     ),
-    "t2t_keras/beam/beam_filtering.py": (
+    "t2t_keras/beam/filtering.py": (
         ("Beam keeps the repetition that comes first from the workers",
          "in sorted(parts, key=lambda part: part[0]):", "in sorted(parts, key=lambda part: -part[0]):",
          "test_beam_filtering.py::test_the_first_of_those_that_repeat_each_other_stays"),
         ("Beam compares near repetitions with pairs that are exact ones",
-         "left = np.array(filtering.left(verdicts), np.int32)",
+         "left = np.array(judging.left(verdicts), np.int32)",
          "left = np.flatnonzero(hashes[:, self.column]).astype(np.int32)",
          "test_beam_filtering.py::test_a_near_repetition_of_a_pair_that_is_an_exact_one_stays"),
         ("a group gets all repetitions of a chunk",

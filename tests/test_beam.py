@@ -28,7 +28,7 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import Contro
 from apache_beam.testing.util import assert_that
 
 from t2t_keras import beam
-from t2t_keras.beam import beam_runner, folder, job, transform
+from t2t_keras.beam import folder, job, runners, transform
 from t2t_keras.config import ModelConfig, SampleConfig
 from t2t_keras.decoding import process_environment
 from t2t_keras.decoding.trained_model import TrainedModel
@@ -319,7 +319,7 @@ def test_requests_to_a_worker_that_has_ended_fail(ends):
         if ends == "with an error":
             raise OSError("Stream removed")
 
-    with beam_runner._ending_with_workers():
+    with runners._ending_with_workers():
         connection = ControlConnection()
         answered, waiting = (
             connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id=name)) for name in ("answered", "waiting")
@@ -391,7 +391,7 @@ def test_a_job_reports_the_seconds_of_all_workers(messages):
 
 
 def test_files_and_their_chunks_are_spread_over_the_workers(source, monkeypatch):
-    pipelines, running = [], beam_runner.running
+    pipelines, running = [], runners.running
 
     @contextlib.contextmanager
     def noted(options):
@@ -399,7 +399,7 @@ def test_files_and_their_chunks_are_spread_over_the_workers(source, monkeypatch)
             pipelines.append(pipeline)
             yield pipeline
 
-    monkeypatch.setattr(beam_runner, "running", noted)
+    monkeypatch.setattr(runners, "running", noted)
     translate(source)
     assert {"Spread files", "Spread chunks"} <= pipelines[0].applied_labels
 

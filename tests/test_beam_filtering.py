@@ -14,13 +14,13 @@ import pytest
 from test_filtering import FRENCH, GOOD, contents, noise, rejected, write
 
 from t2t_keras.config import FilterConfig
-from t2t_keras.filtering import filtering
+from t2t_keras.filtering import judging
 
 pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
 
 import job_server
 
-from t2t_keras.beam import beam_filtering
+from t2t_keras.beam import filtering
 
 ROOT = pathlib.Path(__file__).parent.parent
 RUN = ROOT / "tests/data/run_1"
@@ -36,8 +36,8 @@ THREADS, PROCESSES = (
 @pytest.fixture(autouse=True)
 def eleven_pairs_in_a_chunk(monkeypatch):
     """And about forty hashes in a group."""
-    monkeypatch.setattr(filtering, "PAIRS_AT_ONCE", 11)
-    monkeypatch.setattr(beam_filtering, "HASHES_IN_GROUP", 40)
+    monkeypatch.setattr(judging, "PAIRS_AT_ONCE", 11)
+    monkeypatch.setattr(filtering, "HASHES_IN_GROUP", 40)
 
 
 def scores(sources, targets) -> list[float]:
@@ -70,15 +70,15 @@ def text(tmp_path) -> list[str]:
                 path.write_bytes(gzip.compress(path.read_bytes()))
             if number == 2:
                 path.write_bytes(path.read_bytes().removesuffix(b"\n"))
-    return [f"{tmp_path}/part[01].{side},{tmp_path}/part2.{side}" for side in filtering.SIDES]
+    return [f"{tmp_path}/part[01].{side},{tmp_path}/part2.{side}" for side in judging.SIDES]
 
 
 def both(text: list[str], folder: pathlib.Path, config: FilterConfig = DEFAULT, load=None, **given):
     """The contents of the folders of Beam and of the local path."""
-    found = beam_filtering.filter_text(
+    found = filtering.filter_text(
         *text, folder / "beam", config, load_scores=load, **{"runner": "DirectRunner", **given}
     )
-    local = filtering.filter_text(*text, folder / "local", config, scores=load and load(), number=1)
+    local = judging.filter_text(*text, folder / "local", config, scores=load and load(), number=1)
     assert found == local and sorted(contents(folder / "beam")) == sorted(contents(folder / "local"))
     return contents(folder / "beam"), contents(folder / "local")
 
@@ -89,7 +89,7 @@ def test_beam_writes_every_file_as_the_local_path_does(text, tmp_path, monkeypat
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT}/tests")  # For processes.
     beam, local = both(text, tmp_path, EVERY_RULE, load_scores, options=options)
     assert beam == local
-    assert {rule for _, rule in rejected(tmp_path / "beam")} == set(filtering.RULES)
+    assert {rule for _, rule in rejected(tmp_path / "beam")} == set(judging.RULES)
     assert b"\tcross_entropy\tnan\n" in beam["rejected.tsv"] and beam["kept.cross_entropy.txt"].count(b"\n") > 30
     assert not list(tmp_path.glob(".unfinished*"))
 
@@ -105,8 +105,8 @@ def test_a_job_server_gets_all_that_the_workers_need(text, tmp_path):
 @pytest.mark.parametrize("near", ["pair", "source", "target", "none"])
 def test_the_first_of_those_that_repeat_each_other_stays(tmp_path, monkeypatch, exact, near):
     """In the order of the text, and near repetitions among those that are no exact ones."""
-    monkeypatch.setattr(filtering, "PAIRS_AT_ONCE", 3)
-    monkeypatch.setattr(beam_filtering, "HASHES_IN_GROUP", 7)
+    monkeypatch.setattr(judging, "PAIRS_AT_ONCE", 3)
+    monkeypatch.setattr(filtering, "HASHES_IN_GROUP", 7)
     repeated = [
         ("a cat", "eine Katze"),
         ("A cat!", "eine Katze"),
@@ -124,7 +124,7 @@ def test_the_first_of_those_that_repeat_each_other_stays(tmp_path, monkeypatch, 
 def test_a_near_repetition_of_a_pair_that_is_an_exact_one_stays(tmp_path, monkeypatch):
     """Line 3 repeats the source of line 1, and only line 4 is near it: with line 3, line 4 would be rejected."""
     pairs = [("a cat", "eine Katze"), ("the dog", "der Hund"), ("a cat", "die Katze"), ("one cat", "Die Katze!")]
-    monkeypatch.setattr(filtering, "PAIRS_AT_ONCE", 2)
+    monkeypatch.setattr(judging, "PAIRS_AT_ONCE", 2)
     config = FilterConfig(duplicates="source", near_duplicates="target", max_length_ratio=0.0)
     beam, local = both(write(tmp_path, pairs), tmp_path, config)
     assert beam == local and rejected(tmp_path / "beam") == [(3, "duplicate")]
@@ -132,7 +132,7 @@ def test_a_near_repetition_of_a_pair_that_is_an_exact_one_stays(tmp_path, monkey
 
 @pytest.mark.medium
 def test_two_runs_are_loaded_by_the_worker_and_score_as_they_do_without_beam(text, tmp_path):
-    load = functools.partial(filtering.load_scores, [RUN, RUN])
+    load = functools.partial(judging.load_scores, [RUN, RUN])
     beam, local = both(text, tmp_path, FilterConfig(max_cross_entropy=9.0), load=load)
     assert beam == local
     assert len(set(beam["kept.cross_entropy.txt"].split())) > 20 and b"\tcross_entropy\t" in beam["rejected.tsv"]
@@ -167,7 +167,7 @@ def test_what_cannot_be_filtered_leaves_nothing(text, tmp_path):
 
     def refused(*given, runner="DirectRunner", load=None) -> str:
         with pytest.raises(Exception) as raised:
-            beam_filtering.filter_text(*given, tmp_path / "out", FilterConfig(), runner=runner, load_scores=load)
+            filtering.filter_text(*given, tmp_path / "out", FilterConfig(), runner=runner, load_scores=load)
         assert sorted(tmp_path.iterdir()) == before
         return str(raised.value)
 
@@ -188,10 +188,10 @@ def test_a_job_that_is_killed_leaves_no_folder_and_the_same_command_makes_it(tex
     code = f"""
 import os, pathlib, signal, sys
 from t2t_keras.config import FilterConfig
-from t2t_keras.beam import beam_filtering
+from t2t_keras.beam import filtering
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
 output = pathlib.Path({str(tmp_path / "beam")!r})
-beam_filtering.filter_text(*{text!r}, output, FilterConfig(), runner="DirectRunner", load_scores=die)
+filtering.filter_text(*{text!r}, output, FilterConfig(), runner="DirectRunner", load_scores=die)
 """
     killed = programs.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert killed.returncode == -signal.SIGKILL
@@ -203,14 +203,14 @@ beam_filtering.filter_text(*{text!r}, output, FilterConfig(), runner="DirectRunn
 def test_elements_between_workers_do_not_grow_with_the_number_of_repetitions(tmp_path, monkeypatch):
     """A group gets one hash of a text for each chunk."""
     found = tmp_path / "found"
-    repeated = beam_filtering._repeated
+    repeated = filtering._repeated
 
     def seen(group, parts):
         with found.open("a") as file:
             file.write(f"{[len(hashes) for _, _, hashes in parts]}")
         return repeated(group, parts)
 
-    monkeypatch.setattr(beam_filtering, "_repeated", seen)
+    monkeypatch.setattr(filtering, "_repeated", seen)
     both(write(tmp_path, [("a cat", "eine Katze")] * 60), tmp_path, FilterConfig(near_duplicates="none"))
     assert found.read_text() == "[1, 1, 1, 1, 1, 1]"
 

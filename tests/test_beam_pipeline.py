@@ -14,7 +14,7 @@ pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pi
 
 import job_server
 
-from t2t_keras.beam import beam_files, beam_pipeline
+from t2t_keras.beam import preparing, shared_files
 
 MAX_LENGTH = 24  # Some pairs of TRAIN are longer.
 
@@ -23,7 +23,7 @@ MAX_LENGTH = 24  # Some pairs of TRAIN are longer.
 def data(tmp_path, monkeypatch) -> DataConfig:
     """Several shards from several chunks, of which neither number divides the other."""
     monkeypatch.setattr(shards, "PAIRS_PER_SHARD", 40)
-    monkeypatch.setattr(beam_pipeline, "PAIRS_PER_CHUNK", 23)
+    monkeypatch.setattr(preparing, "PAIRS_PER_CHUNK", 23)
     train = [*TRAIN[:50], ("empty", " "), *TRAIN[50:], ("a\u2028b\x85c\x0c d", "e\rf ▁ \ue0f0g")]
     return DataConfig(
         **write_text(tmp_path, "train", train), **write_text(tmp_path, "valid", VALID), max_length=MAX_LENGTH
@@ -31,7 +31,7 @@ def data(tmp_path, monkeypatch) -> DataConfig:
 
 
 def run(data: DataConfig, folder: pathlib.Path, seed: int = 1, **beam_options) -> dict[str, bytes]:
-    write = beam_pipeline.writer(**beam_options) if beam_options else prepare.write
+    write = preparing.writer(**beam_options) if beam_options else prepare.write
     prepare.Preparation(data, VOCAB, seed, folder, registry.task("translation")).run(write)
     return contents(folder)
 
@@ -103,14 +103,14 @@ def test_the_exchange_is_emptied_before_and_after(data, tmp_path):
 )
 def test_what_beam_does_not_take_is_reported_before_any_text_is_read(runner, options, told):
     with pytest.raises(ValueError, match=told):
-        beam_pipeline.writer(runner, options)
+        preparing.writer(runner, options)
 
 
 def test_a_folder_of_this_machine_has_one_name_in_all_processes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     given = {"a": tmp_path / "a", "~/a": tmp_path / "home/a", "gs://a/~": "gs://a/~", "/a/../b": "/b"}
-    assert [beam_files.absolute(path) for path in given] == [str(path) for path in given.values()]
+    assert [shared_files.absolute(path) for path in given] == [str(path) for path in given.values()]
 
 
 def test_a_corpus_of_which_every_pair_is_too_long_is_refused(data, tmp_path):

@@ -23,7 +23,7 @@ from test_tools import ROOT, complaint, tool
 
 from t2t_keras.config import FilterConfig
 from t2t_keras.data import processes
-from t2t_keras.filtering import filtering, rules
+from t2t_keras.filtering import judging, rules
 
 GOOD = ("A man plays the guitar on a stage.", "Ein Mann spielt auf einer Bühne Gitarre.")
 CYRILLIC = "Мужчина играет на гитаре на сцене."
@@ -115,7 +115,7 @@ def test_the_text_without_case_digits_and_punctuation_is_words():
 
 def write(folder: pathlib.Path, pairs: list[tuple[str, str]], name: str = "text") -> list[str]:
     paths = []
-    for side, lines in zip(filtering.SIDES, zip(*pairs, strict=True), strict=True):
+    for side, lines in zip(judging.SIDES, zip(*pairs, strict=True), strict=True):
         path = folder / f"{name}.{side}"
         path.write_bytes(b"".join(line if isinstance(line, bytes) else line.encode() + b"\n" for line in lines))
         paths.append(str(path))
@@ -136,7 +136,7 @@ def restored(folder: pathlib.Path, side: str) -> list[bytes]:
     """The text that was read."""
     kept, others = (iter(lines_of(folder / f"{name}.{side}.txt")) for name in ("kept", "rejected"))
     places = {line for line, _ in rejected(folder)}
-    total = json.loads((folder / filtering.SUMMARY).read_text())["pairs"]
+    total = json.loads((folder / judging.SUMMARY).read_text())["pairs"]
     found = [next(others if line in places else kept) for line in range(1, total + 1)]
     assert not [*kept, *others]
     return found
@@ -169,23 +169,21 @@ def noise(count: int) -> list[tuple[str, str]]:
 def test_the_kept_and_the_rejected_lines_are_the_text_that_was_read(tmp_path):
     pairs = [*noise(200), ("caf\u00e9 au lait".encode("latin-1") + b"\n", "kaffee"), *noise(57)]
     source, target = write(tmp_path, pairs)
-    summary = filtering.filter_text(source, target, tmp_path / "out", FilterConfig())
-    for side, path in zip(filtering.SIDES, (source, target), strict=True):
+    summary = judging.filter_text(source, target, tmp_path / "out", FilterConfig())
+    for side, path in zip(judging.SIDES, (source, target), strict=True):
         assert restored(tmp_path / "out", side) == lines_of(pathlib.Path(path))
     assert (201, "not_utf8") in rejected(tmp_path / "out")
     rules = [rule for _, rule in rejected(tmp_path / "out")]
-    assert summary["rejected"] == {rule: rules.count(rule) for rule in filtering.RULES}
-    assert set(filtering.RULES) - set(rules) == {"script", "language", "cross_entropy"}
+    assert summary["rejected"] == {rule: rules.count(rule) for rule in judging.RULES}
+    assert set(judging.RULES) - set(rules) == {"script", "language", "cross_entropy"}
     assert summary["pairs"] == 258 == summary["kept"] + len(rules)
     assert json.loads((tmp_path / "out" / "summary.json").read_text()) == summary
 
 
 def test_what_is_kept_is_kept_when_it_is_filtered_again(tmp_path):
-    filtering.filter_text(*write(tmp_path, noise(200)), tmp_path / "out", FilterConfig(length_ratio=1.0))
-    again = [str(tmp_path / "out" / f"kept.{side}.txt") for side in filtering.SIDES]
-    assert not filtering.filter_text(*again, tmp_path / "again", FilterConfig(length_ratio=1.0))["rejected"][
-        "duplicate"
-    ]
+    judging.filter_text(*write(tmp_path, noise(200)), tmp_path / "out", FilterConfig(length_ratio=1.0))
+    again = [str(tmp_path / "out" / f"kept.{side}.txt") for side in judging.SIDES]
+    assert not judging.filter_text(*again, tmp_path / "again", FilterConfig(length_ratio=1.0))["rejected"]["duplicate"]
     assert rejected(tmp_path / "again") == []
 
 
@@ -197,29 +195,27 @@ def test_the_first_run_scores_the_target_and_the_second_the_source(monkeypatch):
         )
         for folder in ("forth", "back")
     }
-    monkeypatch.setattr(filtering.TrainedModel, "open", runs.get)
-    monkeypatch.setattr(
-        filtering.process_environment, "choose", lambda models, *others, **options: chosen.extend(models)
-    )
+    monkeypatch.setattr(judging.TrainedModel, "open", runs.get)
+    monkeypatch.setattr(judging.process_environment, "choose", lambda models, *others, **options: chosen.extend(models))
     monkeypatch.setattr("t2t_keras.evaluation.cross_entropy.dual_cross_entropy", lambda *models: models)
-    assert filtering.load_scores(["forth", "back"]) == ("run forth", "run back")
+    assert judging.load_scores(["forth", "back"]) == ("run forth", "run back")
     assert chosen == ["model of forth", "model of back"]
 
 
 def test_several_files_plain_and_compressed_without_a_last_line_end_are_one_text(tmp_path):
     pairs = noise(60)
     whole = write(tmp_path, pairs, "whole")
-    for side, path in zip(filtering.SIDES, whole, strict=True):
+    for side, path in zip(judging.SIDES, whole, strict=True):
         lines = lines_of(pathlib.Path(path))
         # As some editors write it.
         (tmp_path / f"part1.{side}").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines[:20]))
         (tmp_path / f"part2.{side}").write_bytes(gzip.compress(b"\n".join(lines[20:])))
-    pairs = filtering.filter_text(*whole, tmp_path / "one", FilterConfig())["pairs"]
-    parts = (str(tmp_path / f"part*.{side}") for side in filtering.SIDES)
-    summary = filtering.filter_text(*parts, tmp_path / "two", FilterConfig())
+    pairs = judging.filter_text(*whole, tmp_path / "one", FilterConfig())["pairs"]
+    parts = (str(tmp_path / f"part*.{side}") for side in judging.SIDES)
+    summary = judging.filter_text(*parts, tmp_path / "two", FilterConfig())
     assert [pathlib.Path(path).name for path in summary["source"]] == ["part1.source", "part2.source"]
     assert summary["byte_order_marks"] == 2 and summary["carriage_returns"] == 38
-    twice = filtering.filter_text(*(f"{path}@2" for path in whole), tmp_path / "twice", FilterConfig())
+    twice = judging.filter_text(*(f"{path}@2" for path in whole), tmp_path / "twice", FilterConfig())
     assert (twice["pairs"], twice["source"], twice["target"]) == (2 * pairs, *([path] for path in whole))
     one, two = (contents(tmp_path / name) for name in ("one", "two"))
     assert {name: one[name] for name in set(one) - {"summary.json"}} == {
@@ -229,10 +225,10 @@ def test_several_files_plain_and_compressed_without_a_last_line_end_are_one_text
 
 def test_the_parts_that_pairs_are_judged_in_leave_no_trace(tmp_path, monkeypatch):
     text = write(tmp_path, noise(300))
-    filtering.filter_text(*text, tmp_path / "whole", FilterConfig())
-    monkeypatch.setattr(filtering, "PAIRS_AT_ONCE", 7)
+    judging.filter_text(*text, tmp_path / "whole", FilterConfig())
+    monkeypatch.setattr(judging, "PAIRS_AT_ONCE", 7)
     progress = []
-    filtering.filter_text(*text, tmp_path / "parts", FilterConfig(), progress=progress.append)
+    judging.filter_text(*text, tmp_path / "parts", FilterConfig(), progress=progress.append)
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
     assert sum(progress) == 300 and max(progress) == 7
 
@@ -241,16 +237,16 @@ def test_the_parts_that_pairs_are_judged_in_leave_no_trace(tmp_path, monkeypatch
 @pytest.mark.parametrize("number", [2, 4])
 def test_every_number_of_processes_writes_the_same_bytes(tmp_path, monkeypatch, number):
     text, config = write(tmp_path, noise(300)), FilterConfig(source_language="en", source_script="Latin")
-    filtering.filter_text(*text, tmp_path / "one", config, number=1)
-    monkeypatch.setattr(filtering, "PAIRS_AT_ONCE", 7)
-    filtering.filter_text(*text, tmp_path / "several", config, number=number)
+    judging.filter_text(*text, tmp_path / "one", config, number=1)
+    monkeypatch.setattr(judging, "PAIRS_AT_ONCE", 7)
+    judging.filter_text(*text, tmp_path / "several", config, number=number)
     assert contents(tmp_path / "several") == contents(tmp_path / "one")
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_set_of_hashes_knows_what_was_there(seed):
     """Beside Python's set, and with few arrays."""
-    draw, seen, expected = np.random.default_rng(seed), filtering.Seen(), set()
+    draw, seen, expected = np.random.default_rng(seed), judging.Seen(), set()
     for _ in range(60):
         hashes = draw.integers(0, 2000, draw.integers(0, 90)).astype(np.uint64) * np.uint64(2**53)
         found = seen.add(hashes)
@@ -287,7 +283,7 @@ TEXT = [
 )
 def test_repetitions_of_what_was_asked_for_are_rejected_but_not_the_first(tmp_path, exact, near, expected):
     config = FilterConfig(duplicates=exact, near_duplicates=near, max_length_ratio=0.0)
-    filtering.filter_text(*write(tmp_path, TEXT), tmp_path / "out", config)
+    judging.filter_text(*write(tmp_path, TEXT), tmp_path / "out", config)
     assert rejected(tmp_path / "out") == expected
 
 
@@ -295,25 +291,25 @@ def test_text_without_a_word_is_near_nothing_but_itself(tmp_path):
     """Unless the other side has words."""
     pairs = [("1 + 1", "2"), ("2 + 2", "4"), ("1 + 1", "2"), ("3 + 3", "six"), ("4 + 2", "Six!"), ("six", "3 + 3")]
     config = FilterConfig(min_letters=0.0, keep_copies=True, duplicates="none", max_length_ratio=0.0)
-    filtering.filter_text(*write(tmp_path, pairs), tmp_path / "out", config)
+    judging.filter_text(*write(tmp_path, pairs), tmp_path / "out", config)
     assert rejected(tmp_path / "out") == [(3, "near_duplicate"), (5, "near_duplicate")]
 
 
 def test_pairs_whose_sides_divide_the_same_text_elsewhere_are_two(tmp_path):
     pairs = [("a cats", "paw"), ("a cat", "spaw")]
-    assert filtering.filter_text(*write(tmp_path, pairs), tmp_path / "out", FilterConfig())["kept"] == 2
+    assert judging.filter_text(*write(tmp_path, pairs), tmp_path / "out", FilterConfig())["kept"] == 2
 
 
 def test_the_expected_ratio_of_lengths_is_the_median_of_the_first_pairs(tmp_path, monkeypatch):
     """In characters, without the spaces around."""
     pairs = [(f"{'ä' * 40}{chr(97 + n)} ", chr(98 + n) * size) for n, size in enumerate((10, 11, 200, 12, 10, 10))]
-    monkeypatch.setattr(filtering, "OF_RATIO", (6, 2**20))
-    summary = filtering.filter_text(*write(tmp_path, [("", "x"), ("x", " "), *pairs]), tmp_path / "out", FilterConfig())
+    monkeypatch.setattr(judging, "OF_RATIO", (6, 2**20))
+    summary = judging.filter_text(*write(tmp_path, [("", "x"), ("x", " "), *pairs]), tmp_path / "out", FilterConfig())
     assert summary["length_ratio"] == round(11.5 / 41, 4)  # Of the first four that are not empty: 10, 11, 200, 12.
     assert rejected(tmp_path / "out") == [(1, "empty"), (2, "empty"), (5, "length_ratio")]
-    given = filtering.filter_text(*write(tmp_path, pairs), tmp_path / "given", FilterConfig(length_ratio=1.0))
+    given = judging.filter_text(*write(tmp_path, pairs), tmp_path / "given", FilterConfig(length_ratio=1.0))
     assert given["length_ratio"] == 1.0 and given["rejected"]["length_ratio"] == 6
-    without = filtering.filter_text(*write(tmp_path, pairs), tmp_path / "without", FilterConfig(max_length_ratio=0.0))
+    without = judging.filter_text(*write(tmp_path, pairs), tmp_path / "without", FilterConfig(max_length_ratio=0.0))
     assert without["length_ratio"] == 1.0 and without["kept"] == 6
 
 
@@ -322,12 +318,12 @@ def test_the_number_of_processes_is_that_of_the_bytes_of_both_sides(tmp_path, mo
     asked = []
     monkeypatch.setattr(processes, "number", lambda *given: asked.append(given) or 1)
     source, target = write(tmp_path, [("one cat", "eine Katze"), ("two dogs", "zwei Hunde")])
-    filtering.filter_text(f"{source}@3", f"{target}@3", tmp_path / "out", FilterConfig(), number=5)
+    judging.filter_text(f"{source}@3", f"{target}@3", tmp_path / "out", FilterConfig(), number=5)
     assert asked == [(5, 3 * len("one cat\ntwo dogs\neine Katze\nzwei Hunde\n"))]
 
 
 def test_pairs_that_no_other_rule_rejects_are_scored(tmp_path, monkeypatch):
-    monkeypatch.setattr(filtering, "PAIRS_AT_ONCE", 2)
+    monkeypatch.setattr(judging, "PAIRS_AT_ONCE", 2)
     pairs = [("a1", "b"), ("b2", "c"), ("", "d"), ("d4", "e"), ("d4", "e"), ("e5", "f")]
     asked, values = [], {"a1": 1.5, "b2": 5.25, "d4": 5.0, "e5": math.nan}
 
@@ -336,21 +332,21 @@ def test_pairs_that_no_other_rule_rejects_are_scored(tmp_path, monkeypatch):
         return [values[source] for source in sources]
 
     text, config = write(tmp_path, pairs), FilterConfig(near_duplicates="none")
-    summary = filtering.filter_text(*text, tmp_path / "out", config, scores=scores)
+    summary = judging.filter_text(*text, tmp_path / "out", config, scores=scores)
     assert asked == [pairs[index] for index in (0, 1, 3, 5)]
     assert rejected(tmp_path / "out") == [(2, "cross_entropy"), (3, "empty"), (5, "duplicate"), (6, "cross_entropy")]
     assert (tmp_path / "out" / "rejected.tsv").read_text().splitlines()[1] == "2\tcross_entropy\t5.25"
     assert (tmp_path / "out" / "kept.cross_entropy.txt").read_text() == "1.5\n5\n"
     assert summary["kept"] == 2
     everything = dataclasses.replace(config, max_cross_entropy=0.0)
-    assert filtering.filter_text(*text, tmp_path / "all", everything, scores=scores)["kept"] == 4
-    filtering.filter_text(*text, tmp_path / "none", config)
+    assert judging.filter_text(*text, tmp_path / "all", everything, scores=scores)["kept"] == 4
+    judging.filter_text(*text, tmp_path / "none", config)
     assert not (tmp_path / "none" / "kept.cross_entropy.txt").exists()
 
 
 def test_a_summary_is_a_table_of_the_rules_that_were_broken():
     summary = {"pairs": 12_000, "kept": 11_995, "rejected": {"empty": 0, "copy": 5}}
-    assert filtering.table(summary).splitlines() == [
+    assert judging.table(summary).splitlines() == [
         "copy                5    0.04%",
         "kept           11,995   99.96%",
         "pairs          12,000  100.00%",
@@ -361,7 +357,7 @@ def refused(folder: pathlib.Path, *text: str, **options) -> str:
     """The message of an error that leaves nothing behind."""
     before = sorted(folder.iterdir())
     with pytest.raises((ValueError, OSError)) as raised:
-        filtering.filter_text(*text, folder / "out", FilterConfig(**options))
+        judging.filter_text(*text, folder / "out", FilterConfig(**options))
     assert sorted(folder.iterdir()) == before
     return str(raised.value)
 
@@ -387,10 +383,10 @@ def test_what_cannot_be_filtered_is_reported_and_leaves_nothing(tmp_path, monkey
 
 
 def test_text_of_which_nothing_is_kept_is_reported(tmp_path, messages):
-    summary = filtering.filter_text(*write(tmp_path, [("", "x"), ("y", "")]), tmp_path / "out", FilterConfig())
+    summary = judging.filter_text(*write(tmp_path, [("", "x"), ("y", "")]), tmp_path / "out", FilterConfig())
     assert summary["kept"] == 0 and messages == ["Every pair was rejected."]
     assert (tmp_path / "out" / "kept.source.txt").read_bytes() == b""
-    filtering.filter_text(*write(tmp_path, [GOOD, ("", "x")]), tmp_path / "some", FilterConfig())
+    judging.filter_text(*write(tmp_path, [GOOD, ("", "x")]), tmp_path / "some", FilterConfig())
     assert len(messages) == 1
 
 
@@ -402,8 +398,8 @@ def test_the_program_prints_the_summary_as_a_table_or_as_json(tmp_path):
     text = write(tmp_path, noise(100))
     result = tool("filter", *flags(text, tmp_path / "out"), "--min_letters=0")
     assert result.returncode == 0 and result.stderr.decode().splitlines()[-1] == f"Wrote {tmp_path / 'out'}."
-    summary = json.loads((tmp_path / "out" / filtering.SUMMARY).read_text())
-    assert result.stdout.decode() == filtering.table(summary) + "\n" and summary["rejected"]["letters"] == 0
+    summary = json.loads((tmp_path / "out" / judging.SUMMARY).read_text())
+    assert result.stdout.decode() == judging.table(summary) + "\n" and summary["rejected"]["letters"] == 0
     result = tool("filter", *flags(text, tmp_path / "again"), "--min_letters=0", "--json")
     assert json.loads(result.stdout) == summary
     assert "--output_dir must be a new folder. " in complaint(tool("filter", *flags(text, tmp_path / "out")))
@@ -515,7 +511,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path, monkeypatch, name)
         OSError,
         match=rf"^Could not write {tmp_path}/out \(No space left on device\)\. It is incomplete and is not used",
     ):
-        filtering.filter_text(*text, tmp_path / "out", FilterConfig())
+        judging.filter_text(*text, tmp_path / "out", FilterConfig())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text.source", "text.target"]
 
 
@@ -524,7 +520,7 @@ def test_names_of_files_need_not_be_text(tmp_path):
     text = write(tmp_path, noise(20))
     source = os.fsencode(tmp_path) + b"/caf\xe9"
     os.rename(text[0], source)
-    summary = filtering.filter_text(os.fsdecode(source), text[1], tmp_path / "out", FilterConfig())
+    summary = judging.filter_text(os.fsdecode(source), text[1], tmp_path / "out", FilterConfig())
     assert json.loads((tmp_path / "out/summary.json").read_text()) == summary and summary["source"] == [
         os.fsdecode(source)
     ]

@@ -52,8 +52,8 @@ class _UsedError(Exception):
 
 
 def beam_worker() -> None:
-    beam_pipeline = pytest.importorskip("t2t_keras.beam.beam_pipeline", exc_type=ImportError)
-    beam_pipeline._Encode("", (b"",), 9, 1, 1, None).setup()
+    preparing = pytest.importorskip("t2t_keras.beam.preparing", exc_type=ImportError)
+    preparing._Encode("", (b"",), 9, 1, 1, None).setup()
 
 
 def used(*arguments, **options):

@@ -140,8 +140,8 @@ def test_too_few_sub_words_are_reported_by_the_option_of_the_source(data, tmp_pa
 
 
 def test_beam_writes_the_same_folder(data, tmp_path):
-    beam_pipeline = pytest.importorskip("t2t_keras.beam.beam_pipeline", reason="the extra 'beam' is not installed")
-    folder = prepared(data, tmp_path / "beam", write_train=beam_pipeline.writer("DirectRunner"))
+    preparing = pytest.importorskip("t2t_keras.beam.preparing", reason="the extra 'beam' is not installed")
+    folder = prepared(data, tmp_path / "beam", write_train=preparing.writer("DirectRunner"))
     assert contents(folder) == contents(prepared(data, tmp_path / "local"))
 
 

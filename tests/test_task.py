@@ -15,7 +15,7 @@ from test_architecture import arrays, resumed
 from toy_task import LOWER, TaggerConfig, Tagging, tag
 
 import t2t_keras
-from t2t_keras.beam import beam_pipeline
+from t2t_keras.beam import preparing
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.data import batching, corpora, prepare, shards
 from t2t_keras.model.transformer import Transformer
@@ -130,7 +130,7 @@ def test_accuracy_is_that_of_the_model_on_the_validation_set(folder):
 def test_beam_writes_the_same_files(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     data = DataConfig(train_source="train.txt", valid_source="valid.txt", max_length=60)
-    prepare.Preparation(data, 300, 1, tmp_path / "beam", Tagging()).run(beam_pipeline.writer("DirectRunner"))
+    prepare.Preparation(data, 300, 1, tmp_path / "beam", Tagging()).run(preparing.writer("DirectRunner"))
     for path in (folder / "data/train").iterdir():
         assert (tmp_path / "beam/train" / path.name).read_bytes() == path.read_bytes(), path.name
 

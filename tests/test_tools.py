@@ -1705,7 +1705,7 @@ CALLS = {
         "module('system.tensorflow', hide_gpus=lambda: told('no GPU'))\n"
         "preparing(lambda chosen, folder, write: told(chosen.data.builtin_pairs, chosen.model.vocab_size, "
         "chosen.source_vocab_size, chosen.train.seed, folder, write))\n"
-        "module('beam.beam_pipeline', writer=lambda **options: options)",
+        "module('beam.preparing', writer=lambda **options: options)",
         [
             "--data_dir={0}/data", "--dataset=builtin", "--builtin_pairs=50", "--vocab_size=321",
             "--source_vocab_size=322", "--seed=9"
@@ -1741,7 +1741,7 @@ CALLS = {
     ),
     "filter": (
         "module('data.corpora', check_texts=lambda texts: told('texts', texts))\n"
-        "module('filtering.filtering', check=lambda config, folder: told('check', config.min_letters, folder), "
+        "module('filtering.judging', check=lambda config, folder: told('check', config.min_letters, folder), "
         "table=lambda summary: summary,\n"
         "    load_scores=lambda folders: told('load', folders) or 'scores',\n"
         "    filter_text=lambda source, target, folder, config, scores, number, progress: told(source, target, folder, "
@@ -1760,9 +1760,9 @@ CALLS = {
     ),
     "filter ": (
         "module('data.corpora', check_texts=lambda texts: None)\n"
-        "module('filtering.filtering', check=lambda *given: None, table=lambda summary: summary, load_scores=lambda "
+        "module('filtering.judging', check=lambda *given: None, table=lambda summary: summary, load_scores=lambda "
         "folders: folders)\n"
-        "module('beam.beam_filtering', filter_text=lambda source, target, folder, config, load_scores, **options: "
+        "module('beam.filtering', filter_text=lambda source, target, folder, config, load_scores, **options: "
         "told(source, target, folder, config.min_letters, load_scores(), **options))",
         [
             "--source=a", "--target=b", "--output_dir={0}/out", "--forward_run={0}", "--backward_run={0}/../{0.name}",

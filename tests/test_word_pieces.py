@@ -217,10 +217,10 @@ def test_another_normalization_is_refused():
 @pytest.mark.medium
 def test_beam_and_this_process_write_the_same(tmp_path):
     pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
-    from t2t_keras.beam import beam_pipeline
+    from t2t_keras.beam import preparing
 
     contents = []
-    for name, write in (("local", prepare.write), ("beam", beam_pipeline.writer("DirectRunner"))):
+    for name, write in (("local", prepare.write), ("beam", preparing.writer("DirectRunner"))):
         prepare.Preparation(DATA, MODEL.vocab_size, 1, tmp_path / name, registry.task("translation")).run(write)
         contents.append(
             {

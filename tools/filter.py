@@ -19,7 +19,7 @@ from t2t_keras.cli import beam, program
 from t2t_keras.cli import flags as options
 from t2t_keras.config import FilterConfig
 from t2t_keras.data import corpora
-from t2t_keras.filtering import filtering
+from t2t_keras.filtering import judging
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.log import logger
 
@@ -57,7 +57,7 @@ def _locally(config: FilterConfig, output_dir: pathlib.Path, load_scores: Callab
         with program.without_noise():
             scores = load_scores()
     with tqdm.tqdm(unit=" pairs", disable=None) as bar:  # None: unless a terminal.
-        return filtering.filter_text(
+        return judging.filter_text(
             _SOURCE.value,
             _TARGET.value,
             output_dir,
@@ -73,10 +73,8 @@ def _on_beam(
 ) -> dict:
     with beam.quietly():
         with beam.importing():
-            from t2t_keras.beam import beam_filtering
-        return beam_filtering.filter_text(
-            _SOURCE.value, _TARGET.value, output_dir, config, load_scores=load_scores, **runner
-        )
+            from t2t_keras.beam.filtering import filter_text
+        return filter_text(_SOURCE.value, _TARGET.value, output_dir, config, load_scores=load_scores, **runner)
 
 
 def filter_pairs() -> None:
@@ -90,12 +88,12 @@ def filter_pairs() -> None:
     folders = [pathlib.Path(flag.value).expanduser().absolute() for flag in given]
     for folder in folders:
         _ = SavedRun.open(folder).model
-    filtering.check(config, output_dir)
+    judging.check(config, output_dir)
     runner = beam.given()
     corpora.check_texts([(_SOURCE.value, _TARGET.value)])
-    load_scores = functools.partial(filtering.load_scores, folders) if folders else None
+    load_scores = functools.partial(judging.load_scores, folders) if folders else None
     summary = _on_beam(config, output_dir, load_scores, runner) if runner else _locally(config, output_dir, load_scores)
-    print(json.dumps(summary) if _JSON.value else filtering.table(summary))
+    print(json.dumps(summary) if _JSON.value else judging.table(summary))
     logger.info(f"Wrote {output_dir}.")
 
 

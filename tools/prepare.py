@@ -63,8 +63,8 @@ def prepare() -> None:
     hide_gpus()
     if on_beam:
         with beam.quietly(), beam.importing():
-            from t2t_keras.beam import beam_pipeline
-        write = beam_pipeline.writer(**on_beam)
+            from t2t_keras.beam import preparing
+        write = preparing.writer(**on_beam)
     else:
         write = functools.partial(prepare.write, number=_PROCESSES.value)
         # Lives as long as this program, which would wait for it if it wrote to `without_noise`.

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from t2t_keras.beam import beam_files
+from t2t_keras.beam import shared_files
 from t2t_keras.serving.line_translation import READ_AHEAD
 from t2t_keras.system.files import EXCHANGE
 from t2t_keras.text.lines import bounded, uncompressed
@@ -91,7 +91,7 @@ class Folder:
         return FileSystems.join(self.exchange, chunk.file.name, f"{LINES_PER_CHUNK}-{chunk.index:08d}.part")
 
     def write(self, path: str, content: Iterable[bytes]) -> None:
-        with beam_files.replacing(path, self.exchange) as file:
+        with shared_files.replacing(path, self.exchange) as file:
             file.writelines(content)
 
     def write_problems(self, name: str, problems: Sequence[str]) -> None:
@@ -105,7 +105,7 @@ class Folder:
     def join(self, chunks: Sequence[Chunk], name: str) -> None:
         """Joins the chunks of a file to its translation, which appears last."""
         problems: list[str] = []
-        with beam_files.replacing(self.output(name), self.exchange) as target:
+        with shared_files.replacing(self.output(name), self.exchange) as target:
             for chunk in chunks:
                 with FileSystems.open(self.part(chunk), compression_type=CompressionTypes.UNCOMPRESSED) as part:
                     problems += json.loads(part.readline())
@@ -121,7 +121,7 @@ class Folder:
         finished = [name for name in names if FileSystems.exists(self.output(name))]
         unused = [self.exchange] if finished == names else [FileSystems.join(self.exchange, name) for name in finished]
         for path in unused:
-            beam_files.remove(path)
+            shared_files.remove(path)
 
 
 def _file_name(path: str) -> str:
@@ -137,7 +137,7 @@ def matched(patterns: str) -> dict[str, dict]:
     """
     found: dict[str, dict] = {}
     for pattern in filter(None, (each.strip() for each in patterns.split(","))):
-        [matched] = FileSystems.match([beam_files.absolute(pattern)])
+        [matched] = FileSystems.match([shared_files.absolute(pattern)])
         own = [each for each in matched.metadata_list if not os.path.isdir(each.path)]
         if not _file_name(pattern).startswith("."):  # Then hidden files are left out, as by a shell.
             own = [each for each in own if not _file_name(each.path).startswith(".")]

@@ -16,7 +16,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import MetricsFilter
 from apache_beam.ml.inference.base import RunInference
 
-from t2t_keras.beam import beam_files, beam_runner
+from t2t_keras.beam import runners, shared_files
 from t2t_keras.beam.folder import JOB, LOCK, PROBLEMS, Chunk, File, Folder, begin, cut, matched, opened
 from t2t_keras.beam.transform import Handler, Lines, Translated, count, failures_of
 from t2t_keras.serving.line_translation import LineTranslation
@@ -94,15 +94,15 @@ def translate_files(
         asked: the options. The workers read the model from the same path.
         patterns: the files, as patterns with commas between them, on any file system of Beam.
         output: folder of the translations, likewise.
-        runner, options: see `beam_runner.read`.
+        runner, options: see `runners.read`.
 
     Raises:
         BlockingIOError: another process writes in the folder.
         OSError: a file cannot be read.
         ValueError: an option is invalid, or the folder has another job.
     """
-    pipeline_options, terms, inputs = beam_runner.read(runner, options), asked.read_terms(), matched(patterns)
-    folder, local = Folder(beam_files.absolute(output)), "://" not in output
+    pipeline_options, terms, inputs = runners.read(runner, options), asked.read_terms(), matched(patterns)
+    folder, local = Folder(shared_files.absolute(output)), "://" not in output
     with files.exclusive(pathlib.Path(folder.path) / LOCK, folder.path) if local else contextlib.nullcontext():
         if local:
             files.check_no_links(pathlib.Path(folder.exchange), pathlib.Path(folder.output(JOB)))
@@ -116,7 +116,7 @@ def translate_files(
         for file in missing:
             if not FileSystems.exists(parts := FileSystems.join(folder.exchange, file.name)):
                 FileSystems.mkdirs(parts)
-        with beam_runner.running(pipeline_options) as pipeline:
+        with runners.running(pipeline_options) as pipeline:
             (
                 pipeline
                 | "Files" >> beam.Create(missing)

@@ -1,10 +1,10 @@
-"""Filters parallel text with Apache Beam: the same folder as that of `filtering.filter_text`, with the work of many
+"""Filters parallel text with Apache Beam: the same folder as that of `judging.filter_text`, with the work of many
 workers.
 
 The program reads the text and writes it in chunks to a folder that the workers can read. The workers judge single
 pairs, find repetitions, and score what is left; the program joins their verdicts in the order of the text. To find
 repetitions, the workers group hashes by their remainder, so that a group fits into memory, and look in the order of the
-text for those that were there before. Near repetitions are looked for after exact ones are rejected, as in `filtering`.
+text for those that were there before. Near repetitions are looked for after exact ones are rejected, as in `judging`.
 So the result is the same for every runner and number of workers.
 """
 
@@ -20,15 +20,15 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils.shared import Shared
 
-from t2t_keras.beam import beam_files, beam_runner
+from t2t_keras.beam import runners, shared_files
 from t2t_keras.config import FilterConfig
 from t2t_keras.data import corpora
-from t2t_keras.filtering import filtering
+from t2t_keras.filtering import judging
 
 HASHES_IN_GROUP = 2**22  # About so many are compared with each other in one process: some 100 MB.
 
 # Of N pairs, and hashes of those that break no rule: [N, 2] uint64.
-Judgement = tuple[list[filtering.Verdict], np.ndarray]
+Judgement = tuple[list[judging.Verdict], np.ndarray]
 
 
 class _Judge(beam.DoFn):
@@ -38,10 +38,10 @@ class _Judge(beam.DoFn):
         self.exchange, self.config, self.length_ratio = exchange, config, length_ratio
 
     def setup(self):
-        self.judge = filtering.judge(self.config, self.length_ratio)
+        self.judge = judging.judge(self.config, self.length_ratio)
 
     def process(self, first: int) -> Iterator[tuple[int, Judgement]]:
-        yield first, self.judge(beam_files.read_chunk(self.exchange, first, len(filtering.SIDES)))
+        yield first, self.judge(shared_files.read_chunk(self.exchange, first, len(judging.SIDES)))
 
 
 class _RejectRepeated(beam.PTransform):
@@ -72,13 +72,13 @@ class _RejectRepeated(beam.PTransform):
 
     def _within(self, first: int, judgement: Judgement) -> tuple[int, Judgement]:
         verdicts, hashes = list(judgement[0]), judgement[1]  # A runner may give the same object to several functions.
-        filtering.reject_repeated(verdicts, hashes[:, self.column], self.rule, filtering.Seen())
+        judging.reject_repeated(verdicts, hashes[:, self.column], self.rule, judging.Seen())
         return first, (verdicts, hashes)
 
     def _grouped(self, first: int, judgement: Judgement) -> Iterator[tuple[int, tuple[int, np.ndarray, np.ndarray]]]:
         """Yields (group, (first pair, places in the chunk, hashes)) of the pairs that break no rule."""
         verdicts, hashes = judgement
-        left = np.array(filtering.left(verdicts), np.int32)
+        left = np.array(judging.left(verdicts), np.int32)
         own = hashes[left, self.column]
         group = own % np.uint64(self.groups)
         for number in np.unique(group):
@@ -96,7 +96,7 @@ def _repeated(_: int, parts: Iterable[tuple[int, np.ndarray, np.ndarray]]) -> It
     """Yields (first pair, places in the chunk) of the hashes of a group that were there before, in the order of the
     text.
     """
-    seen = filtering.Seen()
+    seen = judging.Seen()
     for first, places, hashes in sorted(parts, key=lambda part: part[0]):
         if repeated := places[seen.add(hashes)].tolist():
             yield first, repeated
@@ -115,15 +115,15 @@ class _Write(beam.DoFn):
         first, (verdicts, _) = judged
         verdicts, kept = list(verdicts), []
         if self.scores:
-            chunk = beam_files.read_chunk(self.exchange, first, len(filtering.SIDES))
-            kept = filtering.score(chunk, verdicts, self.scores, self.config.max_cross_entropy)
-        with beam_files.replacing(_decided(self.exchange, first), self.exchange) as file:
+            chunk = shared_files.read_chunk(self.exchange, first, len(judging.SIDES))
+            kept = judging.score(chunk, verdicts, self.scores, self.config.max_cross_entropy)
+        with shared_files.replacing(_decided(self.exchange, first), self.exchange) as file:
             file.write(json.dumps([verdicts, kept], default=float).encode())
 
 
 def _decided(exchange: str, first: int) -> str:
     """Returns the file of what is decided about a chunk."""
-    return f"{beam_files.chunk(exchange, first)}.json"
+    return f"{shared_files.chunk(exchange, first)}.json"
 
 
 def _judged(
@@ -135,25 +135,25 @@ def _judged(
     options: PipelineOptions,
     exchange: str,
     load_scores: Callable | None,
-) -> Iterator[filtering.Judged]:
+) -> Iterator[judging.Judged]:
     """Yields what is decided about each chunk, in the order of the text."""
-    with beam_files.exchange(exchange or str(folder)) as exchanged:
-        firsts = list(beam_files.write_chunks(filtering.chunks(pairs), exchanged))
-        groups = 1 + len(firsts) * filtering.PAIRS_AT_ONCE // HASHES_IN_GROUP
-        with beam_runner.running(options) as pipeline:
+    with shared_files.exchange(exchange or str(folder)) as exchanged:
+        firsts = list(shared_files.write_chunks(judging.chunks(pairs), exchanged))
+        groups = 1 + len(firsts) * judging.PAIRS_AT_ONCE // HASHES_IN_GROUP
+        with runners.running(options) as pipeline:
             judged = (
                 pipeline
                 | "Chunks" >> beam.Create(firsts)
                 | "Spread" >> beam.Reshuffle()
                 | "Judge" >> beam.ParDo(_Judge(exchanged, config, length_ratio))
             )
-            for column, rule in filtering.repeated(config):
+            for column, rule in judging.repeated(config):
                 judged |= rule >> _RejectRepeated(column, rule, groups)
             judged | "Write" >> beam.ParDo(_Write(exchanged, config, load_scores))
         for first in firsts:
             with FileSystems.open(_decided(exchanged, first)) as file:
                 verdicts, kept = json.loads(file.read())
-            yield beam_files.read_chunk(exchanged, first, len(filtering.SIDES)), verdicts, kept
+            yield shared_files.read_chunk(exchanged, first, len(judging.SIDES)), verdicts, kept
 
 
 def filter_text(
@@ -167,18 +167,18 @@ def filter_text(
     exchange: str = "",
     load_scores: Callable | None = None,
 ) -> dict:
-    """Divides parallel text with a Beam pipeline; the result is that of `filtering.filter_text`.
+    """Divides parallel text with a Beam pipeline; the result is that of `judging.filter_text`.
 
     Args:
-        source, target, output_dir, config: see `filtering.filter_text`.
-        runner, options: see `beam_runner.read`; it raises its errors.
+        source, target, output_dir, config: see `judging.filter_text`.
+        runner, options: see `runners.read`; it raises its errors.
         exchange: a folder on any file system of Beam (such as `gs://…`) that the program and the workers can read and
             write, for one job at a time. Its subfolder `t2t_keras_exchange` is used and then removed. The default is in
             the unfinished `output_dir`.
-        load_scores: returns the `scores` of `filtering.filter_text`; called once in each worker process. It may be
+        load_scores: returns the `scores` of `judging.filter_text`; called once in each worker process. It may be
             pickled.
     """
     judged = functools.partial(
-        _judged, config=config, options=beam_runner.read(runner, options), exchange=exchange, load_scores=load_scores
+        _judged, config=config, options=runners.read(runner, options), exchange=exchange, load_scores=load_scores
     )
-    return filtering.divide(source, target, output_dir, config, judged, scored=load_scores is not None)
+    return judging.divide(source, target, output_dir, config, judged, scored=load_scores is not None)

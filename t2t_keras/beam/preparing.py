@@ -17,7 +17,7 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from t2t_keras.beam import beam_files, beam_runner
+from t2t_keras.beam import runners, shared_files
 from t2t_keras.data import corpora, prepare, shards
 from t2t_keras.runs.task import Task
 from t2t_keras.system.files import replacing
@@ -43,7 +43,7 @@ class _Encode(beam.DoFn):
         self.tokenizer = vocabulary.load_sides(*self.models)
 
     def process(self, first: int):
-        pairs = beam_files.read_chunk(self.exchange, first, len(self.task.texts))
+        pairs = shared_files.read_chunk(self.exchange, first, len(self.task.texts))
         by_shard = [[] for _ in range(self.number)]
         ids = prepare.encode(pairs, self.tokenizer, self.max_length, corpora.Report(), self.task)
         for shard, pair in zip(shards.draw(self.seed, self.number, first), ids, strict=False):
@@ -71,9 +71,9 @@ class _WriteShard(beam.DoFn):
                     shard.add(pair)
             described = shard.close()
             to = FileSystems.join(self.exchange, self.names[number])
-            with path.open("rb") as source, beam_files.replacing(to, self.exchange) as target:
+            with path.open("rb") as source, shared_files.replacing(to, self.exchange) as target:
                 shutil.copyfileobj(source, target)
-        with beam_files.replacing(f"{to}.json", self.exchange) as file:
+        with shared_files.replacing(f"{to}.json", self.exchange) as file:
             file.write(json.dumps(described).encode())
 
 
@@ -102,9 +102,9 @@ def write(
     """
     folder.mkdir(parents=True, exist_ok=True)
     names, described = shards.names(count, size), {}
-    with beam_files.exchange(exchange or str(folder)) as exchanged:
-        firsts = list(beam_files.write_chunks(corpora.chunks(pairs, PAIRS_PER_CHUNK, BYTES_PER_CHUNK), exchanged))
-        with beam_runner.running(options) as pipeline:
+    with shared_files.exchange(exchange or str(folder)) as exchanged:
+        firsts = list(shared_files.write_chunks(corpora.chunks(pairs, PAIRS_PER_CHUNK, BYTES_PER_CHUNK), exchanged))
+        with runners.running(options) as pipeline:
             (
                 pipeline
                 | "Chunks" >> beam.Create(firsts)
@@ -130,7 +130,7 @@ def writer(runner: str, options: str = "", exchange: str = "") -> Callable:
     read.
 
     Args:
-        runner, options: see `beam_runner.read`; it raises its errors.
+        runner, options: see `runners.read`; it raises its errors.
         exchange: see `write`.
     """
-    return functools.partial(write, options=beam_runner.read(runner, options), exchange=exchange)
+    return functools.partial(write, options=runners.read(runner, options), exchange=exchange)
