@@ -700,9 +700,9 @@ def test_the_program_prints_samples_by_the_seeds_of_their_lines(servers, scheme)
     [
         (
             ["--sample", "--n_best=2", "--prefix=a"],
-            b"--n_best, --prefix: options of the search do not apply to --sample.",
+            b"--n_best and --prefix have no effect with --sample.",
         ),
-        (["--seed=2"], b"--seed without --sample would have no effect."),
+        (["--seed=2"], b"--seed has no effect without --sample. Received: --seed=2."),
         (["--sample", "--temperature=0"], b"--temperature=0: 0.0 is not a number in the range [0.01, 100.0]."),
     ],
 )

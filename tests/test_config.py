@@ -173,9 +173,7 @@ INVALID = [
     ),
     (TrainConfig, {"learning_rate_factor": 0.0}),
     (TrainConfig, {"cooldown_steps": -1}),
-    (TrainConfig, {"parent_checkpoint": "best"}),
     (TrainConfig, {"freeze": " , /"}),
-    (TrainConfig, {"parent_optimizer": True}),
     (TrainConfig, {"parent": "a", "parent_checkpoint": "ema", "parent_optimizer": True}),
     (TrainConfig, {"parent": "a", "parent_optimizer": True}),
     *(
@@ -194,14 +192,15 @@ INVALID = [
         for tag in ("a b", "<", "▁x", "x" * 65, "<pad>", "</s>", "<0xA0>", "｟7｠", "<2de>,<unk>")
     ),
     (DataConfig, {"source_tag": "<2de>,<2fr>", "dataset": "builtin"}),
-    (TrainConfig, {"parent_subwords": False}),
     (TrainConfig, {"freeze_embeddings": -1}),
-    (TrainConfig, {"freeze_embeddings": 5}),
     (TrainConfig, {"embeddings": "v", "parent": "p"}),
     (DataConfig, {"subwords": "word", "normalization": "nfkc"}),
     (DataConfig, {"subwords": "words"}),
     (TrainConfig, {"parent_checkpoint": "newest"}),
-    (TrainConfig, {"learning_rate": 0.1, "learning_rate_factor": 2.0}),
+    *(
+        (TrainConfig, {"data_service": address})
+        for address in ("nonsense", "grpc://host", "grpc://:1", "http://host:1", "grpc://host:0", "grpc://host:65536")
+    ),
     (TrainConfig, {"cooldown_steps": 11, "train_steps": 10}),
     (TrainConfig, {"dtype": "float8"}),
     (TrainConfig, {"deterministic": True, "data_service": "grpc://localhost:5050"}),

@@ -762,3 +762,16 @@ def test_a_tfds_set_without_metadata_is_prepared_and_read(dataset):
         forth, back = tfds_read(dataset, "de", "en"), tfds_read(dataset, "en", "de")
     assert len(forth) == 3
     assert forth == swapped(back)
+
+
+def test_a_file_whose_name_has_a_comma_is_reported_as_such(tmp_path, monkeypatch):
+    """Story: only "No such file: 'a'" was said of the file a,b.txt."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a,b.txt").write_text("one\n")
+    with pytest.raises(
+        FileNotFoundError, match="'a'.* Commas separate names, and 'a,b.txt' is one file: rename it, or"
+    ):
+        corpora.expand("a,b.txt")
+    (tmp_path / "a").write_text("one\n")
+    (tmp_path / "b.txt").write_text("two\n")
+    assert list(map(str, corpora.expand("a,b.txt"))) == ["a", "b.txt"]

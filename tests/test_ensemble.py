@@ -476,7 +476,7 @@ def test_a_folder_with_a_comma_in_its_name_is_one_run(runs, tmp_path):
         (
             "evaluate",
             ["--model_dir=", "--hypothesis=h", "--reference=r", "--ensemble_mean=logs"],
-            "Expected --model_dir and --source with --ensemble_mean.",
+            "--ensemble_mean has no effect without --model_dir. Received: --ensemble_mean='logs'.",
         ),
         ("demo", [f"--model_dir={RUN_1},nowhere"], "nowhere is not a model folder"),
     ],

@@ -414,17 +414,20 @@ def test_the_program_prints_the_summary_as_a_table_or_as_json(tmp_path):
         ),
         (
             ["--max_cross_entropy=2"],
-            "--max_cross_entropy has no effect without --forward_run and --backward_run.",
+            "--max_cross_entropy has no effect without --forward_run. Received: --max_cross_entropy=2.0.",
         ),
         (["--forward_run=x", "--backward_run=y"], "x"),
+        (["--min_script=0.5"], "--min_script has no effect without --source_script or --target_script. Received: "),
+        (["--min_language=0.5"], "--min_language has no effect without --source_language or --target_language."),
+        (["--length_ratio=2", "--max_length_ratio=0"], "--length_ratio has no effect without --max_length_ratio."),
         (["--source_script=Latn"], "as --source_script. Received: Latn."),
         (
             ["--beam_options=x", "--beam_exchange=y"],
-            "--beam_options and --beam_exchange without --beam_runner would have no effect.",
+            "--beam_options and --beam_exchange have no effect without --beam_runner. Received: --beam_options='x', ",
         ),
         (
             ["--beam_runner=A", "--processes=2"],
-            "Expected --processes or --beam_runner. Received: --processes=2 and --beam_runner=A.",
+            "--processes has no effect with --beam_runner. Received: --processes=2.",
         ),
         (["--duplicates=both"], "flag --duplicates=both: value should be one of <pair|source|target|none>."),
     ],

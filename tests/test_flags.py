@@ -107,6 +107,13 @@ def test_the_home_of_an_unknown_user_is_reported_without_a_traceback():
     assert result.returncode == 1 and result.stderr.endswith("RuntimeError: another\n")
 
 
+def test_a_flag_that_must_be_given_is_asked_for_in_a_sentence():
+    command = [sys.executable, str(ROOT / "tools/translate.py")]
+    result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True)
+    assert result.stderr.startswith("Error: --model_dir must be given. Folder of a training run; or several")
+    assert (result.returncode, result.stderr[-17:]) == (1, "See --helpfull.\n"[-17:])
+
+
 def test_flags_need_neither_tensorflow_nor_keras():
     """So that --help and a mistyped flag answer at once."""
     assert told()["modules"] == []
@@ -551,6 +558,34 @@ def test_the_table_of_options_has_the_order_of_the_groups():
     groups = {field.name: field.metadata["group"] for field in FIELDS}
     order = [config.GROUPS.index(groups[row]) for row in rows if row in groups]
     assert order == sorted(order) and {*groups} <= {*rows}
+
+
+def test_a_run_shows_the_options_that_differ_from_the_defaults_of_its_architecture_under_their_headings():
+    options = run_options.Options.default("bert")
+    assert (options.differing(), options.summary()) == (
+        {"Model": {"architecture": "bert"}},
+        "Model\n  architecture  bert  default",
+    ), "What the task has by default is no difference."
+    sources = {"train_source": "command line", "dropout": "flagfile small", "beam_size": "command line"}
+    chosen = run_options.Options(
+        config.ModelConfig(dropout=0.3),
+        config.TrainConfig(),
+        config.DecodeConfig(beam_size=12),
+        config.DataConfig(train_source="a\nb.en", train_target="b"),
+        data_dir="/data",
+        sources=sources,
+    )
+    assert chosen.summary().splitlines() == [
+        "Where things lie",
+        "  data_dir      /data    default",
+        "Text and sub-words",
+        "  train_source  a\\nb.en  command line",
+        "  train_target  b        default",
+        "Regularisation",
+        "  dropout       0.3      flagfile small",
+        "Search",
+        "  beam_size     12       command line",
+    ]
 
 
 @dataclasses.dataclass(frozen=True)

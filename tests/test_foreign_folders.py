@@ -509,8 +509,8 @@ def main():
     run = pathlib.Path(RUN)
     options = SavedRun.open(run).options
     logger.info(f"Options:\\n{options.table()}")
-    options = dataclasses.replace(options, sources={"data_service": "run: command line"})
-    Start.of(run, options).check_given(["data_service"], "read")
+    options = dataclasses.replace(options, sources={"embeddings": "run: command line"})
+    Start.of(run, options).check_given(["embeddings"], "read")
 
 RUN, sys.argv = sys.argv[1], sys.argv[:1]
 program.run(main)
@@ -521,13 +521,13 @@ def test_control_characters_are_shown_and_not_obeyed(run):
     """Story: an option's value cleared the terminal."""
     evil = "\x1b[2J\x1b]0;evil\x07\x9b\r\u202e\nname"
     escaped = r"\x1b[2J\x1b]0;evil\x07\x9b\r\u202e"
-    recorded(run, data_service=evil)
+    recorded(run, embeddings=evil)
     assert f"{evil[:-5]}\\nname" in SavedRun.open(run).options.table()  # A row is a line.
     shows = programs.run(
         [sys.executable, "-c", SHOWS_A_RUN, run], capture_output=True, text=True, modules=programs.WITHOUT_TENSORFLOW
     )
     assert shows.returncode == 1
-    assert shows.stderr.count(escaped) == 2 and "| data_service" in shows.stderr and "Error: Expected" in shows.stderr
+    assert shows.stderr.count(escaped) == 2 and "| embeddings" in shows.stderr and "Error: Expected" in shows.stderr
     assert not any(character in shows.stderr for character in "\x1b\x07\x9b\r\u202e")
 
 

@@ -5,6 +5,7 @@ described but not loaded.
 import dataclasses
 import json
 import pathlib
+import re
 import types
 import zlib
 
@@ -130,12 +131,47 @@ def test_paths_that_hold_elsewhere_begin_at_the_root(export, runs, monkeypatch):
     assert (found.model, found.rerank_with) == (of_run(*runs), str(runs[1]))
 
 
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (
+            {"diversity": 2.0},
+            ValueError,
+            "`diversity` has no effect without `diverse_groups`. Received: diversity=2.0.",
+        ),
+        ({"ensemble_mean": "logs"}, ValueError, "`ensemble_mean` needs several runs. Received: one, "),
+        ({"beam": 3, "width": 2}, TypeError, "search_cores. Received: beam, width."),
+    ],
+    ids=str,
+)
+def test_options_of_a_loaded_run_that_it_does_not_use_are_refused(runs, given, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        of_run(runs[0], **given)
+    assert of_run(runs[0], diversity=2.0, diverse_groups=2).search.diversity == 2.0
+    assert of_run(*runs, ensemble_mean="logs").ensemble_mean == "logs"
+
+
+@pytest.mark.parametrize("asked", [{"checkpoint": "latest", "int8": True, "dtype": "bfloat16"}, {}])
+def test_a_run_that_reranks_is_loaded_as_the_first_one_is(runs, monkeypatch, asked):
+    loaded = []
+    monkeypatch.setattr(TrainedModel, "load", lambda model: loaded.append(model))
+    monkeypatch.setattr("t2t_keras.decoding.reranking.reranked", lambda *arguments, **options: None)
+    line_translation.LineTranslator(
+        LineTranslation(of_run(runs[0], **asked), rerank_with=str(runs[1])),
+        None,
+        types.SimpleNamespace(n_best=None, config=types.SimpleNamespace(alpha=0.5)),
+    )
+    [model] = loaded
+    expected = {"checkpoint": "average", "int8": False, "dtype": "float32"} | asked
+    assert (model.folders, {name: getattr(model, name) for name in expected}) == ([runs[1]], expected)
+
+
 def test_what_translations_do_not_depend_on_is_not_in_their_description(runs, monkeypatch, tmp_path):
     monkeypatch.setattr(checkpoint, "identity", lambda folder, which: f"{which} of {folder.name}")
     asked = LineTranslation(of_run(*runs, checkpoint="latest"), rerank_with=str(runs[1]))
     found = asked.identity()
     assert dataclasses.replace(asked, batch_size=7).identity() == found == json.loads(json.dumps(found))
-    second = {"weights": "average of second", "config": json.loads((runs[1] / files.CONFIG).read_text())}
+    second = {"weights": "latest of second", "config": json.loads((runs[1] / files.CONFIG).read_text())}
     assert found["rerank_with"] == second
     assert found["model_dir"] == [
         {"weights": f"latest of {run.name}", "config": json.loads((run / files.CONFIG).read_text())} for run in runs

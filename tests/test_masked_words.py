@@ -213,7 +213,8 @@ def test_training_refuses_the_flags_of_evaluation():
     refused = programs.run(command, capture_output=True, text=True, modules=programs.WITHOUT_TENSORFLOW)
     assert (refused.returncode, refused.stderr) == (
         1,
-        "Error: Expected no --draws, --json, --checkpoint in training.\n",
+        "Error: --draws and --checkpoint have no effect without --evaluate. Received: --draws=5, "
+        "--checkpoint='best'.\n",
     )
 
 

@@ -52,6 +52,98 @@ def test_options_of_an_earlier_start_that_are_not_given_again_are_listed(tmp_pat
     assert retained() == "", "A start that is given nothing resumes with all that it had."
 
 
+FILES = {"train_source": "a", "train_target": "b", "valid_source": "c", "valid_target": "d"}
+BERT = {"architecture": "bert"}
+
+
+@pytest.mark.parametrize(
+    ("given", "unused", "reason"),
+    [
+        (FILES, {"builtin_pairs": 5}, "without `dataset=builtin`"),
+        (FILES, {"train_split": "a"}, "without `dataset`"),
+        ({"dataset": "builtin"}, {"valid_split": "a"}, "with `dataset=builtin`"),
+        (FILES, {"source_language": "en", "target_language": "de"}, "without `dataset` or `subwords_file`"),
+        ({"dataset": "builtin"}, {"skip_bad_lines": True}, "with `dataset`"),
+        (FILES | {"subwords_file": "x"}, {"vocab_sample": 500}, "with `subwords_file`"),
+        (FILES | {"subwords_file": "x"}, {"normalization": "nfkc", "character_coverage": 1.0}, "with `subwords_file`"),
+        (
+            FILES | {"subwords_file": "x", "source_subwords_file": "y", "source_vocab_size": 99},
+            {"vocab_sample": 500},
+            "with `subwords_file`",
+        ),
+        (BERT, {"beam_size": 2}, "in the task pretraining"),
+        (BERT, {"max_input": 7, "valid_sentences": 3, "attention_images": 2}, "in the task pretraining"),
+        ({"architecture": "classifier"}, {"alpha": 1.0}, "in the task classification"),
+        ({}, {"diversity": 2.0}, "without `diverse_groups`"),
+        ({"valid_sentences": 0, "best_metric": "loss"}, {"attention_images": 2}, "without `valid_sentences`"),
+        ({"learning_rate": 0.1}, {"learning_rate_factor": 2.0}, "with `learning_rate`"),
+        ({}, {"parent_checkpoint": "best", "parent_subwords": False}, "without `parent` or `encoder_from`"),
+        ({}, {"parent_optimizer": True}, "without `parent` or `encoder_from`"),
+        ({}, {"freeze_embeddings": 5}, "without `embeddings`"),
+        ({"train_steps": 40}, {"profile_steps": "41,60"}, "after the last update"),
+    ],
+    ids=str,
+)
+def test_an_option_that_has_no_effect_is_refused_where_it_is_given(tmp_path, given, unused, reason):
+    """But not what a flagfile says, which may be for several kinds of runs, nor what the run has already."""
+    names, received = (f"`{name}`" for name in unused), ", ".join(f"{name}={value!r}" for name, value in unused.items())
+    with pytest.raises(ValueError) as error:
+        run_start.resolve(tmp_path, given | unused)
+    rule = f"{' and '.join(names)} {'has' if len(unused) == 1 else 'have'} no effect {reason}. Received: "
+    assert str(error.value).startswith(rule)
+    assert received in str(error.value) or "profile_steps=41,60, train_steps=40" in str(error.value)
+    chosen = run_start.resolve(tmp_path, given | unused, sources=dict.fromkeys(unused, "flagfile mine"))
+    write(tmp_path, chosen)
+    again = run_start.resolve(tmp_path, given | unused)
+    assert (again.train, again.decode) == (chosen.train, chosen.decode)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"dataset": "builtin", "builtin_pairs": 5, "source_language": "en", "target_language": "de"},
+        {"dataset": "ted/x", "source_language": "en", "target_language": "de", "train_split": "a", "valid_split": "b"},
+        FILES | {"skip_bad_lines": True, "vocab_sample": 500},
+        FILES | {"subwords_file": "x", "source_vocab_size": 400, "vocab_sample": 500},
+        FILES | {"subwords_file": "x", "source_language": "en", "target_language": "de"},
+        {"diverse_groups": 2, "diversity": 2.0},
+        {"train_steps": 40, "profile_steps": "40,60"},
+        {"embeddings": "x", "freeze_embeddings": 5},
+        {"builtin_pairs": 40_000, "train_split": "train", "parent_checkpoint": "average", "learning_rate_factor": 1.0},
+        BERT | {"beam_size": 4, "valid_sentences": 0, "attention_images": 0, "alpha": 0.0},
+    ],
+    ids=str,
+)
+def test_an_option_with_an_effect_or_its_default_or_that_asks_for_nothing_is_accepted(tmp_path, given):
+    chosen = run_start.resolve(tmp_path, given)
+    values = {name: value for group in chosen.groups.values() for name, value in vars(group).items()}
+    given = {name: os.path.abspath(value) if name == "embeddings" else value for name, value in given.items()}
+    assert {
+        name: values[name] for name in given if name in values and name not in ("train_split", "builtin_pairs")
+    } == {name: value for name, value in given.items() if name not in ("architecture", "train_split", "builtin_pairs")}
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ({"vocab_size": 100}, "vocab_size=100"),
+        ({"vocab_size": 260}, "vocab_size=260"),
+        ({"vocab_size": 300, "source_vocab_size": 260}, "source_vocab_size=260"),
+        ({"vocab_size": 261}, ""),
+        ({"vocab_size": 100, "subwords_file": "x"}, ""),
+        ({"vocab_size": 300, "source_vocab_size": 260, "source_subwords_file": "x"}, ""),
+    ],
+    ids=str,
+)
+def test_a_vocabulary_without_room_for_characters_is_refused_before_the_text_is_read(tmp_path, given, refused):
+    """Story: --vocab_size=100 failed after an hour of reading."""
+    if not refused:
+        assert run_start.resolve(tmp_path, FILES | given).model.vocab_size == given["vocab_size"]
+        return
+    with pytest.raises(ValueError, match=f"must be more than 260: .* Received: {refused}.$"):
+        run_start.resolve(tmp_path, FILES | given)
+
+
 def other(field):
     """A valid value that is not the default."""
     texts = {

@@ -239,6 +239,18 @@ def test_the_hparams_tab_has_every_option_and_the_scores_of_validation():
     assert row.hparams.keys() == names
 
 
+@pytest.mark.parametrize("compared", [None, {"dropout", "seed"}])
+def test_what_differs_comes_first_in_the_hparams_tab(compared):
+    """As TensorBoard's own plugin orders the columns: by `differs`, then by name."""
+    options = dataclasses.replace(OPTIONS, model=ModelConfig(norm="pre", d_ff=64))
+    columns = Summary.FromString(hparams.summaries(options, compared)[0]).value[0].metadata
+    experiment = metadata.parse_experiment_plugin_data(columns.plugin_data.content)
+    backend_context._sort_and_reduce_to_hparams_limit(experiment)
+    expected = sorted(compared or {name for values in options.differing().values() for name in values})
+    assert [info.name for info in experiment.hparam_infos][: len(expected)] == expected
+    assert {"norm", "d_ff"} <= {*expected} or compared
+
+
 def test_other_columns_of_the_hparams_tab_are_told_apart_and_starts_are_not():
     (columns, row), (others, _) = hparams.summaries(OPTIONS), hparams.summaries(OPTIONS)
     changed = Summary.FromString(others)

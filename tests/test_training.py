@@ -461,6 +461,7 @@ def test_training_stops_after_so_many_validations_without_a_better_one(folder, t
     assert run.said[-1].startswith("Stopped at update 4")
     again = Run(folder, tmp_path, figures=figures, metric=metric, **options)
     assert again.state.step == 4 and again.points == []
+    assert again.said[-1].endswith("(`patience=2`). To go on, resume with a larger `patience`, or 0.")
 
 
 def test_minutes_without_a_checkpoint_bring_one(folder, tmp_path):

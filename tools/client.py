@@ -38,7 +38,7 @@ _TERMS = flags.DEFINE_string("terms", "", "File of terms: a term, a tab and its 
 _KEEP_PATTERNS = flags.DEFINE_string(
     "keep_patterns", "", "What the translation must copy from the source, as translate does."
 )
-options.define_sampling()
+options.define_sampling("n_best", "alpha", "prefix", "jsonl", "terms", "keep_patterns")
 _BATCH_SIZE = flags.DEFINE_integer(
     "batch_size", 32, "Number of lines per request; servers may have a limit.", lower_bound=1
 )
@@ -50,7 +50,7 @@ _ATTEMPTS = flags.DEFINE_integer(
 
 
 def translate() -> None:
-    sample = options.sampling([flag.name for flag in (_N_BEST, _ALPHA, _PREFIX, _JSONL, _TERMS, _KEEP_PATTERNS)])
+    sample = options.sampling()
     kept = phrases.Kept(_KEEP_PATTERNS.value)
     import tqdm
 

@@ -20,6 +20,7 @@ _SERVER = flags.DEFINE_string(
     "server", "", "A model server, as grpc://host:port or http://host:port, in place of --model_dir."
 )
 _MODEL_NAME = flags.DEFINE_string("model_name", "translate", "The model's name on the server.")
+options.needs("server", "model_name")
 _HOST = flags.DEFINE_string(
     "host", "localhost", "The interface to listen on. There is no password: everybody who can reach it can translate."
 )

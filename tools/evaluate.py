@@ -51,12 +51,10 @@ options.define_trained_model(required=False)
 options.define_choice()
 
 
-# Flags that are useless without a model.
-_MODEL_FLAGS = ("batch_size", *options.OF_TRAINED_MODEL, *options.OF_CHOICE)
-# Flags that are useless if the text is translated already. Perplexity has a maximum length of its own.
-# Of perplexity, too.
+# Perplexity has a maximum length of its own, and rows too.
 _OF_SEARCH = tuple(field.name for field in dataclasses.fields(DecodeConfig) if field.name != "search_rows")
-_OF_TRANSLATING = ("batch_size", *_OF_SEARCH, *options.OF_CHOICE)
+options.needs("model_dir", "output", "batch_size", *options.OF_TRAINED_MODEL, *options.OF_CHOICE)
+options.excludes("hypothesis", "output", "batch_size", *_OF_SEARCH, *options.OF_CHOICE)
 
 
 def _translated(
@@ -78,18 +76,9 @@ def run() -> None:
     given = flags.FLAGS["model_dir"].value
     if not (_HYPOTHESIS.value or given and _SOURCE.value):
         raise ValueError("Expected --model_dir and --source, or --hypothesis. Received neither.")
-    if _HYPOTHESIS.value and (_OUTPUT.value or bool(given) != bool(_SOURCE.value)):
-        raise ValueError(
-            "Expected no --output with --hypothesis, and both --model_dir and --source (for perplexity) or neither."
-        )
-    ignored = [f"--{name}" for name in _MODEL_FLAGS if not given and flags.FLAGS[name].present]
-    if ignored:
-        raise ValueError(f"Expected --model_dir and --source with {', '.join(ignored)}. Received neither.")
+    if bool(given) != bool(_SOURCE.value):
+        raise ValueError("With --hypothesis, give both --model_dir and --source, for perplexity, or neither.")
     choice = options.choice()
-    if _HYPOTHESIS.value and (present := [f"--{name}" for name in _OF_TRANSLATING if flags.FLAGS[name].present]):
-        raise ValueError(
-            f"Expected {', '.join(present)} without --hypothesis, which is translated already. Received both."
-        )
     scores.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)
     model = options.trained_model() if given else None
     asked = LineTranslation(model, **choice, batch_size=_BATCH_SIZE.value) if model else None

@@ -8,6 +8,7 @@ python tools/filter.py --source='x/*.ru.gz' --target='x/*.en.gz' --source_script
 --beam_runner=FlinkRunner --beam_options=… --output_dir=filtered
 """
 
+import dataclasses
 import functools
 import json
 import pathlib
@@ -46,7 +47,10 @@ _PROCESSES = flags.DEFINE_integer(
 )
 _JSON = flags.DEFINE_boolean("json", False, "Print the summary as one JSON object.")
 beam.define("filter", exchange="--output_dir until it is whole")
+options.excludes("beam_runner", "processes")
 options.define(FilterConfig)
+for _field in dataclasses.fields(FilterConfig):
+    options.needs(_field.metadata["needs"], _field.name)
 
 
 def _locally(config: FilterConfig, output_dir: pathlib.Path, load_scores: Callable | None) -> dict:
@@ -83,8 +87,6 @@ def filter_pairs() -> None:
     given = [flag for flag in (_FORWARD_RUN, _BACKWARD_RUN) if flag.value]
     if len(given) == 1:
         raise ValueError(f"--forward_run and --backward_run go together. Received: --{given[0].name}={given[0].value}.")
-    if not given and "max_cross_entropy" in options.given(FilterConfig):
-        raise ValueError("--max_cross_entropy has no effect without --forward_run and --backward_run.")
     folders = [pathlib.Path(flag.value).expanduser().absolute() for flag in given]
     for folder in folders:
         _ = SavedRun.open(folder).model

@@ -30,6 +30,7 @@ _PROCESSES = flags.DEFINE_integer(
     upper_bound=1024,
 )
 beam.define("write the training shards", exchange="--data_dir")
+options.excludes("beam_runner", "processes")
 # All are accepted, so that flagfiles for training work here; only the vocabulary sizes, --seed and the data options are
 # used.
 options.define_run()
@@ -38,6 +39,11 @@ options.define_divisors()
 
 def prepare() -> None:
     chosen = run_options.Options(**options.read_run(), architecture=options.chosen_architecture())
+    # The command line may be that of train.py: options of training are accepted, and not used.
+    given, sources = options.given_run(), options.sources()
+    asked = [name for name in given if sources.get(name) == "command line" and name != run_options.ARCHITECTURE]
+    asked = [name for name in asked if given[name] != flags.FLAGS[name].default]
+    run_options.check_given(chosen.groups, chosen.task, asked)
     run_options.check_text(chosen.groups, chosen.task)
     run_options.check_positions(chosen.groups, chosen.task)
     if (start := chosen.train.starts_from) and chosen.train.parent_subwords and not chosen.data.subwords_file:

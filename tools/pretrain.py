@@ -24,6 +24,7 @@ _DRAWS = flags.DEFINE_integer("draws", 5, "How many times --evaluate draws masks
 _JSON = flags.DEFINE_boolean("json", False, "Print the figures of --evaluate as one JSON object.")
 options.define_checkpoint()
 training.define("bert")
+options.needs("evaluate", "draws", "json", "checkpoint")
 
 
 def evaluate() -> None:
@@ -44,8 +45,6 @@ def evaluate() -> None:
 def pretrain() -> None:
     if _EVALUATE.present:
         return evaluate()
-    if unused := [f"--{name}" for name in ("draws", "json", "checkpoint") if flags.FLAGS[name].present]:
-        raise ValueError(f"Expected no {', '.join(unused)} in training.")
     if training.train(options.given_run(), options.sources()):
         print(
             f"Trained. Evaluate with: {messages.command('pretrain')} --model_dir={training.model_dir()} "

@@ -65,17 +65,18 @@ _KEEP_PATTERNS = flags.DEFINE_string(
 beam.define("translate files")
 options.define_trained_model()
 options.define_choice()
-options.define_sampling()
+options.define_sampling(
+    "n_best", "beam_size", "alpha", "diverse_groups", "diversity", "jsonl", "terms", "keep_patterns"
+)
+options.excludes("beam_runner", "flush")
 
 
 def _asked() -> LineTranslation:
     """Returns the options of translating, checked before TensorFlow is imported."""
     model = options.translating_model()
-    of_phrases = ["jsonl", "terms", "keep_patterns"]
-    sample = options.sampling(["n_best", "beam_size", "alpha", "diverse_groups", "diversity", *of_phrases])
     return LineTranslation(
         model,
-        sample=sample,
+        sample=options.sampling(),
         **options.choice(),
         **{flag.name: flag.value for flag in (_N_BEST, _JSONL, _TERMS, _KEEP_PATTERNS, _BATCH_SIZE)},
     )
@@ -87,8 +88,6 @@ def _on_beam(asked: LineTranslation, on_beam: dict[str, str]) -> None:
             "--beam_runner needs a pattern of files as --input and a folder as --output. Received: "
             f"--input={_INPUT.value}, --output={_OUTPUT.value}."
         )
-    if _FLUSH.value:
-        raise ValueError("--flush does not apply to --beam_runner, which translates files.")
     with beam.quietly():
         with beam.importing():
             from t2t_keras.beam import translate_files

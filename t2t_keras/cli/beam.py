@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from absl import flags
 
 from t2t_keras.beam.runner_error import RunnerError
+from t2t_keras.cli import flags as options
 from t2t_keras.system.log import logger
 
 
@@ -28,26 +29,14 @@ def define(work: str, exchange: str = "") -> None:
             f"Temporary folder that this machine and the Beam workers can access, such as gs://…; empty: in {exchange}."
         )
         flags.DEFINE_string("beam_exchange", "", text)
+    options.needs("beam_runner", *(["beam_options", "beam_exchange"] if exchange else ["beam_options"]))
 
 
 def given() -> dict[str, str]:
-    """Returns the values of the flags by name, without "beam_"; nothing without a runner.
-
-    Raises:
-        ValueError: the other flags are given without a runner, or `--processes` with one.
-    """
+    """Returns the values of the flags by name, without "beam_"; nothing without a runner."""
     names = [name for name in ("beam_runner", "beam_options", "beam_exchange") if name in flags.FLAGS]
-    values = {name: flags.FLAGS[name].value for name in names}
-    if not values["beam_runner"]:
-        if useless := [f"--{name}" for name, value in values.items() if value]:
-            raise ValueError(f"{' and '.join(useless)} without --beam_runner would have no effect.")
-        return {}
-    if "processes" in flags.FLAGS and flags.FLAGS["processes"].present:
-        raise ValueError(
-            f"Expected --processes or --beam_runner. Received: --processes={flags.FLAGS['processes'].value} and "
-            f"--beam_runner={values['beam_runner']}. The workers of Beam are counted in --beam_options."
-        )
-    return {name.removeprefix("beam_"): value for name, value in values.items()}
+    values = {name.removeprefix("beam_"): flags.FLAGS[name].value for name in names}
+    return values if values["runner"] else {}
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ import itertools
 import os
 import pathlib
 import sys
-from collections.abc import Sequence
 
 from absl import flags
 
@@ -25,6 +24,7 @@ from t2t_keras.config import (
     is_checkpoint,
     paper,
 )
+from t2t_keras.config import check_effects as check_options
 from t2t_keras.config.options import MODEL
 from t2t_keras.config.search import SAMPLING
 from t2t_keras.decoding.trained_model import TrainedModel
@@ -41,6 +41,7 @@ OF_CHOICE = ("mbr", "rerank_with", "rerank_weight", "rerank_direction")  # Flags
 
 TABLE_3 = "Rows of Table 3"  # Heading of the flags of `define_table_3`.
 CHOICE = "Choosing among translations"  # Heading of the flags of `define_choice`.
+_facts: dict[str, dict[str, str]] = {}  # Of flags that `needs` and `excludes` name.
 _DIVISORS = ("divide_widths", "divide_layers")  # Flags.
 
 
@@ -64,6 +65,26 @@ def define(*groups) -> None:
         help.place(name, facts.get("group", MODEL))
         if TrainConfig in groups and not facts.get("first"):
             help.leave_out(name)
+
+
+def needs(condition: str, *names: str) -> None:
+    """Says that flags have no effect unless a condition holds, or one of several; see `config.option`."""
+    for name in names:
+        _facts.setdefault(name, {})["needs"] = condition
+
+
+def excludes(condition: str, *names: str) -> None:
+    """Says that flags have no effect if a condition holds."""
+    for name in names:
+        facts = _facts.setdefault(name, {})
+        facts["unless"] = f"{facts.get('unless', '')} {condition}".strip()
+
+
+def check_effects() -> None:
+    """Raises `ValueError` for given flags that have no effect beside the others, as `needs` and `excludes` say."""
+    values = {name: flags.FLAGS[name].value for name in flags.FLAGS}
+    given = [name for name in _facts if flags.FLAGS[name].present]
+    check_options(_facts, values, [name for name in given if values[name] is not False and values[name] != ""])
 
 
 def define_run(architecture: str = run_options.TRANSFORMER) -> None:
@@ -232,8 +253,8 @@ def define_choice() -> None:
         flags.DEFINE_string(
             "rerank_with",
             "",
-            "Folder of a second run. Its score of each of the --beam_size translations, or --draws, of a line is added "
-            "to the first run's.",
+            "Folder of a second run, with the same --checkpoint, --dtype and --int8. Its score of each of the "
+            "--beam_size translations, or --draws, of a line is added to the first run's.",
         )
         flags.DEFINE_float("rerank_weight", 1.0, "Weight of the scores of --rerank_with.", lower_bound=0)
         flags.DEFINE_enum(
@@ -243,26 +264,16 @@ def define_choice() -> None:
             "What the run of --rerank_with models: translations; translations with their words in reverse order; or "
             "sources, given translations.",
         )
+    needs("rerank_with", "rerank_weight", "rerank_direction")
 
 
 def choice() -> dict:
-    """Returns the arguments of `line_translation.LineTranslation` that choose the best translation of a line.
-
-    Raises:
-        ValueError: there are options of reranking, and no run to rerank with.
-    """
-    options = {name: flags.FLAGS[name].value for name in OF_CHOICE} | {"mbr": flags.FLAGS["mbr"].value or ""}
-    if unused := [
-        f"--{name}"
-        for name in ("rerank_weight", "rerank_direction")
-        if flags.FLAGS[name].present and not options["rerank_with"]
-    ]:
-        raise ValueError(f"{' and '.join(unused)} without --rerank_with would have no effect.")
-    return options
+    """Returns the arguments of `line_translation.LineTranslation` that choose the best translation of a line."""
+    return {name: flags.FLAGS[name].value for name in OF_CHOICE} | {"mbr": flags.FLAGS["mbr"].value or ""}
 
 
-def define_sampling() -> None:
-    """Defines `--sample` and the options of sampling."""
+def define_sampling(*of_search: str) -> None:
+    """Defines `--sample` and the options of sampling; `of_search` are flags that have no effect on it."""
     with help.under(SAMPLING):
         flags.DEFINE_boolean(
             "sample",
@@ -271,28 +282,13 @@ def define_sampling() -> None:
             "several --draws are printed as --n_best is, with log P as their score.",
         )
     define(SampleConfig)
+    needs("sample", *(field.name for field in dataclasses.fields(SampleConfig)))
+    excludes("sample", *of_search)
 
 
-def sampling(of_search: Sequence[str]) -> SampleConfig | None:
-    """Returns the options of sampling, or `None` without `--sample`.
-
-    Args:
-        of_search: flags that have no effect on sampling.
-
-    Raises:
-        ValueError: an option is invalid, or flags contradict each other.
-    """
-    given_options = given(SampleConfig)
-    if not flags.FLAGS["sample"].value:
-        if given_options:
-            received = ", ".join(f"--{name}" for name in given_options)
-            raise ValueError(f"{received} without --sample would have no effect.")
-        return None
-    if present := [f"--{name}" for name in of_search if flags.FLAGS[name].present]:
-        raise ValueError(
-            f"{', '.join(present)}: options of the search do not apply to --sample. --draws gives several translations."
-        )
-    return read(SampleConfig)
+def sampling() -> SampleConfig | None:
+    """Returns the options of sampling, or `None` without `--sample`."""
+    return read(SampleConfig) if flags.FLAGS["sample"].value else None
 
 
 def define_table_3() -> None:

@@ -5,6 +5,7 @@ exit codes.
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from absl import app, flags, logging
 
 from t2t_keras import __version__
 from t2t_keras.cli import flagfiles, help, messages
-from t2t_keras.cli.flags import chosen_architecture
+from t2t_keras.cli.flags import check_effects, chosen_architecture
 from t2t_keras.runs import registry, run_options
 from t2t_keras.system.log import logger
 from t2t_keras.training.interruption import EXIT_CODE, OTHER_WORKER_EXIT_CODE, OtherWorkerError, StoppedError
@@ -101,6 +102,8 @@ def _discard_stdout() -> int:
 
 def _end_with(error: flags.Error) -> NoReturn:
     message = " ".join(str(error).split())
+    if missing := re.search(r"Flag --(\w+) must have a value other than None", message):
+        message = f"--{missing[1]} must be given. {flags.FLAGS[missing[1]].help}"
     sys.exit(f"Error: {message}{'' if message.endswith(('.', '?')) else '.'} See --helpfull.")
 
 
@@ -143,6 +146,7 @@ def run(main, operands: str = "") -> None:
         logger.addHandler(handler)
         logger.propagate = False
         try:
+            check_effects()
             return (main(arguments[1:]) if operands else main()) or 0
         except StoppedError as stopped:
             print(messages.name_flags(str(stopped)), end="\n" if str(stopped) else "")

@@ -9,13 +9,15 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import help, program
-from t2t_keras.config.options import DEVICES, PLACES, TRAINING
+from t2t_keras.config.options import DEVICES, PLACES, TRAINING, VALIDATION
 from t2t_keras.data import corpora
 from t2t_keras.runs import run_options
 from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.files import CONFIG
 from t2t_keras.training import embeddings
+
+_OF_START = ("data_dir", "cpu_devices", "dry_run", "show_options")  # Flags that are no options of a run.
 
 
 def define(architecture: str = run_options.TRANSFORMER) -> None:
@@ -38,14 +40,17 @@ def define(architecture: str = run_options.TRANSFORMER) -> None:
             "the options."
         )
         flags.DEFINE_boolean("dry_run", False, text)
-    for name in ("data_dir", "cpu_devices", "dry_run"):
+    with help.under(VALIDATION):
+        text = "Show all options when training starts, in place of those that differ from their defaults."
+        flags.DEFINE_boolean("show_options", False, text)
+    for name in _OF_START:
         help.leave_out(name)
     options.define_run(architecture)
 
 
 def given() -> set[str]:
     """Returns the names of the given flags of training, but of the architecture."""
-    others = {name for name in ("data_dir", "cpu_devices", "dry_run") if flags.FLAGS[name].present}
+    others = {name for name in _OF_START if flags.FLAGS[name].present}
     return options.given_run().keys() - {run_options.ARCHITECTURE} | others
 
 
@@ -97,7 +102,8 @@ def train(given: dict, sources: dict[str, str]) -> run_options.Options | None:
         from t2t_keras.training import devices, run
 
     strategy = devices.make_strategy(flags.FLAGS["cpu_devices"].value, start.options.train)
-    run.train(start, strategy=strategy, dry_run=dry_run, quiet=program.without_noise)
+    shown = {"show_options": flags.FLAGS["show_options"].value}
+    run.train(start, strategy=strategy, dry_run=dry_run, **shown, quiet=program.without_noise)
     return start.options if devices.is_chief(strategy) and not dry_run else None
 
 

@@ -26,7 +26,7 @@ from t2t_keras.config.networks import (
     RnnConfig,
     vocabulary_size,
 )
-from t2t_keras.config.options import GROUPS, check_fields, check_names, option, options_with
+from t2t_keras.config.options import GROUPS, check_effects, check_fields, check_names, option, options_with
 from t2t_keras.config.search import (
     ENSEMBLE_MEANS,
     MAX_ALPHA,

@@ -9,6 +9,7 @@ from t2t_keras.config.options import TEXT, check_fields, option, options_with, r
 RULES = "Rules"  # Heading of the options of `FilterConfig`.
 REPEATED = ("pair", "source", "target", "none")  # What filtering compares with earlier text.
 _TAG = re.compile(r"[^\s▁]{2,64}")  # Of a source line.
+_GIVEN_SUBWORDS = "subwords_file&!source_vocab_size subwords_file&source_subwords_file"  # None are learned.
 _SPECIAL = r"<(pad|unk|s|/s|0x[0-9A-F]{2})>|｟\d+｠"  # Sub-words with a meaning of their own.
 
 
@@ -24,7 +25,7 @@ class FilterConfig:
         "adding 10 to each; 0: none.", minimum=0, group=RULES)
     length_ratio: float = option(
         0.0, "Expected ratio of the characters of target and source; 0: the median of the first 20,000 pairs.",
-        minimum=0, group=RULES)
+        minimum=0, group=RULES, needs="max_length_ratio")
     min_letters: float = option(
         0.5, "Reject pairs with a smaller share of letters among the characters of a side, spaces aside; 0: none.",
         minimum=0, maximum=1, group=RULES)
@@ -34,7 +35,7 @@ class FilterConfig:
     target_script: str = option("", "Scripts of the target, likewise.", group=RULES)
     min_script: float = option(
         0.8, "Reject pairs with a smaller share of the expected scripts among the letters of a side.",
-        minimum=0, maximum=1, group=RULES)
+        minimum=0, maximum=1, group=RULES, needs="source_script target_script")
     keep_copies: bool = option(
         False, "Keep pairs whose sides have the same words, ignoring case, digits and punctuation.", group=RULES)
     source_language: str = option(
@@ -42,7 +43,7 @@ class FilterConfig:
     target_language: str = option("", "Code of the language of the target, likewise.", group=RULES)
     min_language: float = option(
         0.05, "Reject pairs if py3langid gives the expected language of a side a smaller probability.",
-        minimum=0, maximum=1, group=RULES)
+        minimum=0, maximum=1, group=RULES, needs="source_language target_language")
     duplicates: str = option(
         "pair", "Reject what occurred before: pair, source (with any target), target (with any source), or none.",
         choices=REPEATED, group=RULES)
@@ -51,7 +52,7 @@ class FilterConfig:
         choices=REPEATED, group=RULES)
     max_cross_entropy: float = option(
         5.0, "Reject pairs whose dual conditional cross-entropy by two runs (Junczys-Dowmunt 2018) is larger, in "
-        "nats; 0: none.", minimum=0, group=RULES)
+        "nats; 0: none.", minimum=0, group=RULES, needs="forward_run")
     # fmt: on
 
     def __post_init__(self):
@@ -85,14 +86,18 @@ class DataConfig:
         "English to German.", group=TEXT, fixed=True)
     source_language: str = option(
         "", "Language code of the source in --dataset, or in the sub-words of a multilingual --parent.",
-        group=TEXT, fixed=True)
-    target_language: str = option("", "Language code of the target, likewise.", group=TEXT, fixed=True)
+        group=TEXT, fixed=True, needs="dataset subwords_file")
+    target_language: str = option(
+        "", "Language code of the target, likewise.", group=TEXT, fixed=True, needs="dataset subwords_file")
     train_split: str = option(
-        "train", "Split of --dataset to train on, or a slice such as train[:99%].", group=TEXT, fixed=True)
+        "train", "Split of --dataset to train on, or a slice such as train[:99%].",
+        group=TEXT, fixed=True, needs="dataset", unless="dataset=builtin")
     valid_split: str = option(
-        "validation", "Split of --dataset to validate on, or a slice such as train[99%:].", group=TEXT, fixed=True)
+        "validation", "Split of --dataset to validate on, or a slice such as train[99%:].",
+        group=TEXT, fixed=True, needs="dataset", unless="dataset=builtin")
     builtin_pairs: int = option(
-        40_000, "Number of training pairs to generate for --dataset=builtin.", minimum=1, group=TEXT, fixed=True)
+        40_000, "Number of training pairs to generate for --dataset=builtin.",
+        minimum=1, group=TEXT, fixed=True, needs="dataset=builtin")
     max_length: int = option(
         256, "Leave out pairs with more sub-words than this on either side, end token included.",
         minimum=2, below=2**15, group=TEXT, fixed=True, any_corpus=True)
@@ -108,20 +113,21 @@ class DataConfig:
         "--source_vocab_size.", group=TEXT, path="file")
     normalization: str = option(
         "identity", "SentencePiece normalization: identity (none), nmt_nfkc, nfkc, nmt_nfkc_cf or nfkc_cf.",
-        choices=("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"), group=TEXT, fixed=True, any_corpus=True)
+        choices=("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"), group=TEXT, fixed=True, any_corpus=True,
+        unless=_GIVEN_SUBWORDS)
     character_coverage: float = option(
         0.9995, "Share of the text's characters that become sub-words; rarer characters are spelled in bytes.",
-        above=0, maximum=1, group=TEXT, fixed=True, any_corpus=True)
+        above=0, maximum=1, group=TEXT, fixed=True, any_corpus=True, unless=_GIVEN_SUBWORDS)
     vocab_sample: int = option(
         2_000_000, "Maximum number of sentences, both sides together, to learn sub-words from.",
-        minimum=101, group=TEXT, fixed=True, any_corpus=True)
+        minimum=101, group=TEXT, fixed=True, any_corpus=True, unless=_GIVEN_SUBWORDS)
     keep_patterns: str = option(
         "", f"What to copy by placeholders that are sub-words: names among {', '.join(patterns.NAMED)}, and regular "
         "expressions between slashes, of what Python and RE2 have in common, separated by commas.",
         group=TEXT, fixed=True, any_corpus=True)
     skip_bad_lines: bool = option(
         False, "Leave out and count lines that are not UTF-8 instead of stopping.",
-        group=TEXT, fixed=True, any_corpus=True)
+        group=TEXT, fixed=True, any_corpus=True, unless="dataset")
     # fmt: on
 
     def __post_init__(self):

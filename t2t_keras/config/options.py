@@ -8,9 +8,10 @@ not change, those that name text, and so on.
 import dataclasses
 import difflib
 import operator
+import re
 import reprlib
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 # Headings of the groups that `--help` and the table of a run's options have, in their order.
 GROUPS = PLACES, TEXT, MODEL, REGULARISATION, TRAINING, FINE_TUNING, VALIDATION, CHECKPOINTS, SEARCH, DEVICES = (
@@ -42,6 +43,9 @@ def option(
     fixed: bool = False,
     affects: str = "scores",
     inherited: bool = False,
+    needs: str = "",
+    unless: str = "",
+    task: str = "",
     encoder: bool = False,
     any_corpus: bool = False,
     prepares: bool = False,
@@ -66,6 +70,10 @@ def option(
             name, or "run".
         fixed: whether a resumed run must keep the value.
         affects: "scores" of a trained model, those of "averages" of checkpoints alone, or "nothing" that is scored.
+        needs: conditions with spaces between them, one of which must hold for the option to have an effect: `dataset`,
+            `!dataset`, `dataset=builtin`, `diverse_groups!=1`, or several of these with & between them.
+        unless: such conditions, none of which may hold.
+        task: the attribute that a `Task` must have for the option to have an effect.
         inherited: whether a run that starts from the weights of a parent must have its value.
         encoder: whether the weights of an encoder depend on it, or what the encoder computes with them.
         any_corpus: whether it says how to prepare text, whichever text it is.
@@ -80,6 +88,42 @@ def options_with(options: type, fact: str, value=None) -> tuple[str, ...]:
     """Returns the names of the options of a dataclass that have a fact, or this value of it, in their order."""
     facts = {field.name: field.metadata.get(fact) for field in dataclasses.fields(options)}
     return tuple(name for name, of_option in facts.items() if (of_option if value is None else of_option == value))
+
+
+def _holds(condition: str, values: Mapping) -> bool:
+    """Returns whether a condition of `option` holds for the values of options."""
+    for part in condition.split("&"):
+        name, comparison, value = re.fullmatch(r"!?(\w+)(!?=)?(.*)", part).groups()
+        is_so = str(values.get(name)) == value if comparison else bool(values.get(name))
+        if is_so == (part.startswith("!") or comparison == "!="):
+            return False
+    return True
+
+
+def check_effects(facts: Mapping[str, Mapping], values: Mapping, given: Iterable[str], task=None) -> None:
+    """Raises `ValueError` for given options that have no effect beside the values of the others.
+
+    Args:
+        facts: the facts of each option.
+        values: the values of all options.
+        given: the options to check: those that somebody gave for this purpose.
+        task: the `Task` of a run.
+    """
+    reasons = {}
+    for name in given:
+        conditions, excluding = (facts[name].get(fact, "").split() for fact in ("needs", "unless"))
+        met = [condition for condition in excluding if _holds(condition, values)]
+        if task and (attribute := facts[name].get("task")) and not getattr(task, attribute):
+            reasons.setdefault(f"in the task {task.name}", []).append(name)
+        elif conditions and not any(_holds(condition, values) for condition in conditions):
+            missing = " or ".join(f"`{condition.partition('!=')[0]}`" for condition in conditions)
+            reasons.setdefault(f"without {missing}", []).append(name)
+        elif met:
+            reasons.setdefault(f"with `{met[0].partition('&')[0]}`", []).append(name)
+    for reason, names in reasons.items():
+        listed = " and ".join(f"`{name}`" for name in names)
+        received = ", ".join(f"{name}={_SHORTENED.repr(values[name])}" for name in names)
+        raise ValueError(f"{listed} {'has' if len(names) == 1 else 'have'} no effect {reason}. Received: {received}.")
 
 
 def require(options, condition: bool, names: str, rule: str) -> None:

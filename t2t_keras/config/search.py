@@ -1,6 +1,7 @@
 """Options of search (section 6.1), of sampling and of ensembles."""
 
 import dataclasses
+import functools
 import numbers
 from collections.abc import Sequence
 
@@ -32,37 +33,40 @@ def check_ensemble(models: int, weights: Sequence[float], mean: str) -> None:
         raise ValueError(f"Expected `ensemble_mean` to be one of {', '.join(ENSEMBLE_MEANS)}. Received: {mean}.")
 
 
+_option = functools.partial(option, group=SEARCH, task="generates")
+
+
 @dataclasses.dataclass(frozen=True)
 class DecodeConfig:
     """Options of beam search (section 6.1)."""
 
     # fmt: off
-    beam_size: int = option(
-        4, "Beam size; 1 is greedy search (section 6.1).", minimum=1, maximum=2**12, group=SEARCH, first=True)
-    alpha: float = option(
+    beam_size: int = _option(
+        4, "Beam size; 1 is greedy search (section 6.1).", minimum=1, maximum=2**12, first=True)
+    alpha: float = _option(
         0.6, "Exponent of the length penalty (section 6.1): score = log P / ((5 + |Y|) / 6)^alpha.",
-        minimum=0, maximum=MAX_ALPHA, group=SEARCH)
-    extra_length: int = option(
+        minimum=0, maximum=MAX_ALPHA)
+    extra_length: int = _option(
         50, "Maximum length of a translation minus the length of its source, in sub-words (section 6.1).",
-        minimum=0, maximum=2**16, group=SEARCH)
-    max_input: int = option(
+        minimum=0, maximum=2**16)
+    max_input: int = _option(
         1024, "Maximum length of a source in sub-words, end token included; longer sources are truncated.",
-        minimum=2, maximum=2**16, group=SEARCH)
-    no_repeat_ngram: int = option(
+        minimum=2, maximum=2**16)
+    no_repeat_ngram: int = _option(
         0, "Size n of the sequences of sub-words, n-grams, that a translation may not repeat (Paulus et al. 2017); 0 "
-        "allows all.", minimum=0, maximum=2**16, group=SEARCH)
-    diverse_groups: int = option(
+        "allows all.", minimum=0, maximum=2**16)
+    diverse_groups: int = _option(
         1, "Number of groups of beams, each of which avoids the sub-words of earlier groups (Vijayakumar et al. "
-        "2016).", minimum=1, maximum=2**12, group=SEARCH)
-    diversity: float = option(
+        "2016).", minimum=1, maximum=2**12)
+    diversity: float = _option(
         0.5, "Penalty of --diverse_groups on the score of a sub-word, for each beam of earlier groups that chose it "
-        "at the same position.", minimum=0, group=SEARCH)
-    search_rows: int = option(
+        "at the same position.", minimum=0, needs="diverse_groups!=1")
+    search_rows: int = _option(
         0, "Maximum number of sentences in a step of the search; 0: 256 on a GPU, otherwise 32. In an export 0 is 32.",
-        minimum=0, maximum=2**12, group=SEARCH)
-    search_cores: int = option(
+        minimum=0, maximum=2**12)
+    search_cores: int = _option(
         0, "Number of cores that a batch is divided among; 0: all of this process, or 1 on a GPU. In an export 0 is "
-        "1.", minimum=0, maximum=2**10, group=SEARCH)
+        "1.", minimum=0, maximum=2**10)
     # fmt: on
 
     def __post_init__(self):

@@ -41,7 +41,8 @@ class TrainConfig:
         "--train_steps.", minimum=0, group=TRAINING, first=True)
     warmup_steps: int = option(
         4000, "Number of updates over which the learning rate increases (section 5.3).", minimum=1, group=TRAINING)
-    learning_rate_factor: float = option(1.0, "Factor on the learning rate of section 5.3.", above=0, group=TRAINING)
+    learning_rate_factor: float = option(
+        1.0, "Factor on the learning rate of section 5.3.", above=0, group=TRAINING, unless="learning_rate")
     learning_rate: float = option(
         0.0, "Constant learning rate after a linear warm-up, as for fine-tuning, in place of that of section 5.3; 0 "
         "for the paper's.", minimum=0, group=TRAINING)
@@ -85,15 +86,15 @@ class TrainConfig:
         group=FINE_TUNING, path="run", fixed=True, prepares=True)
     parent_checkpoint: str = option(
         CHECKPOINTS[0], f"<{'|'.join(CHECKPOINTS)}|STEP>: Weights of --parent to start from.",
-        group=FINE_TUNING, fixed=True)
+        group=FINE_TUNING, fixed=True, needs="parent encoder_from")
     parent_subwords: bool = option(
         True, "Keep the sub-words of --parent. If not, the rows of those that both runs have are copied, and the "
-        "others start at random.", group=FINE_TUNING, fixed=True, prepares=True)
+        "others start at random.", group=FINE_TUNING, fixed=True, needs="parent encoder_from", prepares=True)
     parent_optimizer: bool = option(
         False, "Start with the optimizer of --parent too: its moments and its number of updates, where the schedule "
         "of this run's learning rate begins. It requires one checkpoint of the parent (best, latest or the number of "
         "an update) and its sub-words, without --freeze, --cooldown_steps and --ema_decay.",
-        group=FINE_TUNING, fixed=True)
+        group=FINE_TUNING, fixed=True, needs="parent encoder_from")
     encoder_from: str = option(
         "", "Folder of a run, such as one of t2t-pretrain, whose encoder a new run of another architecture starts "
         "from, with its sizes; empty for none. --parent_checkpoint and --parent_subwords apply.",
@@ -104,7 +105,7 @@ class TrainConfig:
     bpe_dropout: float = option(
         0.0, "Probability of skipping a merge of byte-pair encoding, so that each epoch divides the training text "
         "into other sub-words (Provilkov et al. 2020: 0.1); 0 divides it once.",
-        minimum=0, below=1, group=REGULARISATION, fixed=True)
+        minimum=0, below=1, group=REGULARISATION, fixed=True, task="bpe_dropout")
     ema_decay: float = option(
         0.0, "Decay of an exponential moving average of the weights, such as 0.999, which --checkpoint=ema uses; 0 "
         "keeps none. An update leaves this share of the average and adds the rest of the new weights.",
@@ -113,7 +114,8 @@ class TrainConfig:
         "", "File of word vectors of Word2Vec (text or binary) or GloVe, as wide as the embeddings: the rows of "
         "sub-words that are whole words start as these; empty for none.", group=FINE_TUNING, path="file", fixed=True)
     freeze_embeddings: int = option(
-        0, "Number of updates before the rows of --embeddings are trained.", minimum=0, group=FINE_TUNING, fixed=True)
+        0, "Number of updates before the rows of --embeddings are trained.",
+        minimum=0, group=FINE_TUNING, fixed=True, needs="embeddings")
     seed: int = option(
         1, "Seed of the initial weights, the order of the data, and dropout.", minimum=0, group=TRAINING, fixed=True)
     deterministic: bool = option(
@@ -137,10 +139,10 @@ class TrainConfig:
     valid_steps: int = option(1000, "Updates between validations.", minimum=1, group=VALIDATION, first=True)
     valid_sentences: int = option(
         500, "Number of validation sentences to translate greedily for BLEU at each validation; 0 computes the loss "
-        "only.", minimum=0, group=VALIDATION)
+        "only.", minimum=0, group=VALIDATION, task="generates")
     attention_images: int = option(
         1, "Number of validation sentences whose attention is drawn for TensorBoard, at most --valid_sentences; 0 "
-        "draws none.", minimum=0, group=VALIDATION, affects="nothing")
+        "draws none.", minimum=0, group=VALIDATION, affects="nothing", needs="valid_sentences", task="generates")
     log_steps: int = option(
         100, "Updates between points in TensorBoard.", minimum=1, group=VALIDATION, affects="nothing")
     histogram_steps: int = option(
@@ -164,9 +166,6 @@ class TrainConfig:
 
     def __post_init__(self):
         check_fields(self)
-        constant = "`learning_rate_factor` has no effect with a constant `learning_rate`."
-        of_paper = self.learning_rate_factor == 1 or not self.learning_rate
-        require(self, of_paper, "learning_rate_factor learning_rate", constant)
         rule = "`cooldown_steps` must be at most `train_steps`."
         require(self, self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", rule)
         rule = "`cooldown_steps` and `cooldown_share` exclude each other."
@@ -191,6 +190,9 @@ class TrainConfig:
             "best_metric valid_sentences",
             "`best_metric=bleu` needs `valid_sentences` above 0.",
         )
+        address = re.fullmatch(r"grpc://([^\s/:]+|\[[\da-fA-F:.]+\]):([1-9]\d{0,4})", self.data_service, re.ASCII)
+        rule = "`data_service` must be the address of its dispatcher, grpc://host:port."
+        require(self, not self.data_service or (address and int(address[2]) < 2**16), "data_service", rule)
         service = "`bpe_dropout` does not work with a `data_service`, because Python code in this process computes it."
         require(self, not (self.bpe_dropout and self.data_service), "bpe_dropout data_service", service)
         measured = "`deterministic` does not work with `dtype=auto`, which measures the machine."
@@ -205,14 +207,6 @@ class TrainConfig:
         require(self, parts, "freeze", "`freeze` must name parts of the model.")
         rule = f"`parent_checkpoint` must be {', '.join(CHECKPOINTS)} or the number of an update."
         require(self, is_checkpoint(self.parent_checkpoint), "parent_checkpoint", rule)
-        default = self.parent_checkpoint == AVERAGE and self.parent_subwords and not self.parent_optimizer
-        require(
-            self,
-            bool(self.starts_from) or default,
-            "parent parent_checkpoint parent_subwords parent_optimizer",
-            "`parent_checkpoint`, `parent_subwords` and `parent_optimizer` have no effect without `parent` or "
-            "`encoder_from`.",
-        )
         rule = "`parent` and `encoder_from` exclude each other."
         require(self, not (self.parent and self.encoder_from), "parent encoder_from", rule)
         names = "encoder_from parent_checkpoint parent_optimizer"
@@ -225,11 +219,15 @@ class TrainConfig:
             "`parent_optimizer` needs `parent_checkpoint` best, latest or the number of an update, and none of "
             "`freeze`, a cooldown, `ema_decay` and `parent_subwords=false`."
         )
-        require(self, one_state or not self.parent_optimizer, names, rule)
+        require(self, one_state or not (self.parent_optimizer and self.parent), names, rule)
         rule = "`embeddings` do not go with `parent` or `encoder_from`, whose weights are trained ones."
         require(self, not (self.embeddings and self.starts_from), "embeddings parent encoder_from", rule)
-        rule = "`freeze_embeddings` has no effect without `embeddings`."
-        require(self, bool(self.embeddings) or not self.freeze_embeddings, "freeze_embeddings embeddings", rule)
+
+    @property
+    def profiled(self) -> range:
+        """The updates of `profile_steps` that the run has; empty for none."""
+        first, last = map(int, self.profile_steps.split(",")) if self.profile_steps else (1, 0)
+        return range(first, min(last, self.train_steps) + 1)
 
     @property
     def cooldown(self) -> int:

@@ -106,6 +106,8 @@ def _weighted(names: str) -> list[tuple[pathlib.Path, int]]:
             advice = (
                 f" A weight is a number of times, @1 to @9999, not @{weight}." if given and glob.glob(given) else ""
             )
+            if "," in names and os.path.lexists(os.path.expanduser(names)):
+                advice = f" Commas separate names, and '{names}' is one file: rename it, or give a link to it."
             raise FileNotFoundError(f"No such file: '{name}' (working directory: {pathlib.Path.cwd()}).{advice}")
         found += [(pathlib.Path(path), weight) for path in paths]
     return found

@@ -8,7 +8,15 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-from t2t_keras.config import AVERAGE, ENSEMBLE_MEANS, TRANSLATING_DTYPES, DecodeConfig, check_ensemble, check_names
+from t2t_keras.config import (
+    AVERAGE,
+    ENSEMBLE_MEANS,
+    TRANSLATING_DTYPES,
+    DecodeConfig,
+    check_effects,
+    check_ensemble,
+    check_names,
+)
 from t2t_keras.decoding import process_environment
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.text import piece_file
@@ -72,11 +80,15 @@ class TrainedModel:
             raise ValueError("Expected the folder of a run, or several. Received none.")
         runs = tuple(SavedRun.open(pathlib.Path(path)) for path in paths)
         names = {field.name for field in dataclasses.fields(cls)}
-        search_names = {field.name for field in dataclasses.fields(DecodeConfig)}
-        check_names(options, (names | search_names) - {"runs", "search", "checkpoint"})
-        search = dataclasses.replace(
-            runs[0].search, **{name: value for name, value in options.items() if name not in names}
-        )
+        of_search = {name: value for name, value in options.items() if name not in names}
+        facts = {field.name: field.metadata for field in dataclasses.fields(DecodeConfig)}
+        check_names(options, (names | facts.keys()) - {"runs", "search", "checkpoint"})
+        search = dataclasses.replace(runs[0].search, **of_search)
+        values = vars(search)
+        asked = [name for name in of_search if values[name] and values[name] != getattr(runs[0].search, name)]
+        check_effects(facts, values, asked, runs[0].task)
+        if "ensemble_mean" in options and len(runs) == 1:
+            raise ValueError(f"`ensemble_mean` needs several runs. Received: one, {runs[0].folder}.")
         own = {name: value for name, value in options.items() if name in names}
         own["ensemble_weights"] = tuple(own.get("ensemble_weights", ()))
         return cls(runs, search, checkpoint, **own)

@@ -5,7 +5,7 @@ import dataclasses
 import pathlib
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import keras
@@ -17,6 +17,7 @@ from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.files import SUBWORDS
 from t2t_keras.system.log import logger
+from t2t_keras.system.tensorflow import without_retracing_warnings
 from t2t_keras.training import run
 from t2t_keras.training.loop import NotFiniteError
 from t2t_keras.training.state import TrainState
@@ -111,6 +112,19 @@ def _is_trained(folder: pathlib.Path, options: run_options.Options) -> bool:
     return any(checkpoint.step_of(path) >= options.train.train_steps for path in checkpoint.kept(folder))
 
 
+def differing(runs: Iterable[run_options.Options]) -> set[str]:
+    """Returns the names of the options that are not the same in all runs."""
+    values = [{name: value for group in run.groups.values() for name, value in vars(group).items()} for run in runs]
+    return {name for name in values[0] if len({own.get(name) for own in values}) > 1}
+
+
+def _duration(seconds: float) -> str:
+    hours, minutes = seconds / 3600, round(seconds / 60)
+    if hours >= 1:
+        return f"about {hours:.1f} h"
+    return f"about {minutes} min" if minutes else "less than a minute"
+
+
 def train(
     runs: dict[str, run_options.Options],
     output_dir: pathlib.Path,
@@ -139,23 +153,25 @@ def train(
         StoppedError: a run was stopped early and has saved its state.
         FileNotFoundError, ValueError, BlockingIOError: see `run.train`.
     """
-    started, failed = time.monotonic(), []
+    started, failed, compared = time.monotonic(), [], differing(runs.values())
     seconds = [result.seconds for result in results.values() if result]
     left = [name for name, options in runs.items() if not results[name] and not _is_trained(output_dir / name, options)]
     for number, (name, options) in enumerate(runs.items(), 1):
         if results[name] is None:
             estimate = ""
             if left and seconds:
-                estimate = f"; about {len(left) * statistics.mean(seconds) / 3600:.1f} h left for {len(left)} run(s)"
+                estimate = f"; {_duration(len(left) * statistics.mean(seconds))} left for {len(left)} run(s)"
             logger.info(f"Run {number} of {len(runs)}: {name}{estimate}.")
             keras.backend.clear_session()  # Frees the graphs of the run before.
             try:
-                state = run.train(Start.of(output_dir / name, options), strategy=strategy, quiet=quiet, started=started)
+                start = Start.of(output_dir / name, options)
+                with without_retracing_warnings():  # Each run has functions of its own from the same lines.
+                    state = run.train(start, compared=compared, strategy=strategy, quiet=quiet, started=started)
             except NotFiniteError as error:
                 logger.error(f"{name}: {error}")
                 failed.append(name)
                 continue
-            with quiet():
+            with quiet(), without_retracing_warnings():
                 results[name] = score(name, state)
             seconds.append(results[name].seconds)
             left = [other for other in left if other != name]

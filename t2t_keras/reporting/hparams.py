@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Collection
 
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import api, api_pb2, metadata, plugin_data_pb2
@@ -29,8 +30,17 @@ def row(values: dict) -> bytes:
     return api.hparams_pb(values, trial_id="").SerializeToString()
 
 
-def summaries(options: run_options.Options) -> list[bytes]:
-    """The columns of the table and the run's row in it, each as a serialized `Summary`."""
+def summaries(options: run_options.Options, compared: Collection[str] | None = None) -> list[bytes]:
+    """The columns of the table and the run's row in it, each as a serialized `Summary`.
+
+    TensorBoard takes the columns of one of the runs, and shows those first that are said to differ.
+
+    Args:
+        options: of the run.
+        compared: names of the options that differ between the runs; by default those that differ from the defaults.
+    """
+    if compared is None:
+        compared = {name for values in options.differing().values() for name in values}
     fields = [(group, field) for group in options.groups.values() for field in dataclasses.fields(group)]
     # NumPy's numbers are options, too.
     values = {field.name: field.type(getattr(group, field.name)) for group, field in fields}
@@ -46,7 +56,10 @@ def summaries(options: run_options.Options) -> list[bytes]:
     }
     # Not `api.hparams_config_pb`: a number would need an interval, and runs outside it would be hidden.
     experiment = api_pb2.Experiment(
-        hparam_infos=[api_pb2.HParamInfo(name=name, type=_TYPES[type(value)]) for name, value in values.items()],
+        hparam_infos=[
+            api_pb2.HParamInfo(name=name, type=_TYPES[type(value)], differs=name in compared)
+            for name, value in values.items()
+        ],
         metric_infos=[
             api.Metric(f"valid/{name}", display_name=f"validation {title}").as_proto() for name, title in titles.items()
         ],

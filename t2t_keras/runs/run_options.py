@@ -3,14 +3,16 @@
 import dataclasses
 import os
 import pathlib
+from collections.abc import Iterable
 
-from t2t_keras.config import GROUPS, DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.config import EOS, GROUPS, DataConfig, DecodeConfig, ModelConfig, TrainConfig, check_effects
 from t2t_keras.config.options import MODEL, PLACES
 from t2t_keras.runs import registry
 from t2t_keras.system import markdown
 from t2t_keras.system.files import DATA
 
 ARCHITECTURE = "architecture"  # Its key in `config.json`, and the option.
+BYTES = 256  # Sub-words of every vocabulary that is learned.
 TRANSFORMER = "transformer"  # The architecture where none is named.
 OF_RUN = "run: "  # In `Options.sources`, before where the resumed run has an option from.
 OF_PARENT = "parent: "  # The same of the run whose weights a new one starts from.
@@ -84,10 +86,8 @@ class Options:
         """Returns the data folder of a run."""
         return pathlib.Path(self.data_dir) if self.data_dir else model_dir / DATA
 
-    def table(self) -> str:
-        """Returns a Markdown table of all options with their values and where these come from, in the order of the
-        groups of `--help`.
-        """
+    def _by_heading(self) -> dict[str, dict[str, object]]:
+        """Returns the values of all options under the headings of `--help`."""
         headings = {heading: {} for heading in GROUPS}
         headings[PLACES]["data_dir"] = self.data_dir
         headings[MODEL][ARCHITECTURE] = self.architecture
@@ -95,9 +95,47 @@ class Options:
             for field in dataclasses.fields(group):
                 heading = headings.setdefault(field.metadata.get("group", MODEL), {})
                 heading[field.name] = getattr(group, field.name)
-        values = {name: value for heading in headings.values() for name, value in heading.items()}
+        return headings
+
+    def table(self) -> str:
+        """Returns a Markdown table of all options with their values and where these come from, in the order of the
+        groups of `--help`.
+        """
+        values = {name: value for heading in self._by_heading().values() for name, value in heading.items()}
         rows = [(option, str(value), self.sources.get(option, "default")) for option, value in values.items()]
         return markdown.table(("option", "value", "from"), rows, padded=True)
+
+    def differing(self) -> dict[str, dict[str, object]]:
+        """Returns the values that differ from the defaults, under the headings of `--help`."""
+        usual = {ARCHITECTURE: TRANSFORMER, "data_dir": ""}
+        for group in Options.default(self.architecture).groups.values():
+            usual |= vars(group)
+        headings = {
+            heading: {option: value for option, value in values.items() if value != usual[option]}
+            for heading, values in self._by_heading().items()
+        }
+        return {heading: values for heading, values in headings.items() if values}
+
+    def summary(self) -> str:
+        """Returns the options that differ from the defaults as text: a line each, with its value and where this comes
+        from, under the headings of `--help`.
+        """
+        rows = {
+            heading: [
+                (option, str(value).replace("\n", "\\n"), self.sources.get(option, "default"))
+                for option, value in values.items()
+            ]
+            for heading, values in self.differing().items()
+        }
+        cells = [row for of_heading in rows.values() for row in of_heading]
+        names, values = (max((len(row[place]) for row in cells), default=0) for place in (0, 1))
+        lines = []
+        for heading, of_heading in rows.items():
+            lines.append(heading)
+            lines += [
+                f"  {option:{names}}  {value:{min(values, 60)}}  {source}" for option, value, source in of_heading
+            ]
+        return "\n".join(lines)
 
 
 def stored(model_dir: pathlib.Path, data_dir: str | os.PathLike) -> str:
@@ -112,6 +150,24 @@ def check_names(given: dict, architecture: str) -> None:
         others = [name for name in registry.architectures() if option in option_names(name)]
         of = f"an option of architecture={' or '.join(others)}" if others else "which no architecture has"
         raise ValueError(f"Expected options of architecture={architecture}. Received: {option}={given[option]}, {of}.")
+
+
+def check_given(groups: dict, task, given: Iterable[str]) -> None:
+    """Raises `ValueError` for given options of a run that have no effect in it.
+
+    An option that asks for nothing, as 0 or an empty text, is never refused.
+    """
+    facts, values = {}, {}
+    for group in groups.values():
+        facts |= {field.name: field.metadata for field in dataclasses.fields(group)}
+        values |= vars(group)
+    check_effects(facts, values, [name for name in given if values[name] or values[name] is False], task)
+    train = groups["train"]
+    if "profile_steps" in given and train.profile_steps and not train.profiled and not train.epochs:
+        raise ValueError(
+            "`profile_steps` has no effect after the last update. Received: "
+            f"profile_steps={train.profile_steps}, train_steps={train.train_steps}."
+        )
 
 
 def check_training(groups: dict, task) -> None:
@@ -153,3 +209,10 @@ def check_text(groups: dict, task) -> None:
             f"Expected one vocabulary, because the task {task.name} has none of the source alone. Received: {received}."
         )
     task.check_text(groups["data"])
+    if not groups["data"].names_corpus:
+        return
+    for name, file in (("vocab_size", "subwords_file"), ("source_vocab_size", "source_subwords_file")):
+        size = getattr(groups["model"], name, 0)
+        if 0 < size <= EOS + 1 + BYTES and not getattr(groups["data"], file):
+            rule = f"`{name}` must be more than {EOS + 1 + BYTES}: the special ids, {BYTES} bytes, and characters."
+            raise ValueError(f"{rule} Received: {name}={size}.")

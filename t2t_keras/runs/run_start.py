@@ -71,6 +71,13 @@ def _resolve(
         raise ValueError(
             f"{error} Options not given are those of {model_dir / CONFIG}." if of_run else str(error)
         ) from error
+    # A flagfile may be for several kinds of runs, and a run, its parent and its data keep what they have.
+    known = {ARCHITECTURE: before.architecture} | prepared
+    known |= {name: value for group in before.groups.values() for name, value in vars(group).items()}
+    asked = [name for name in given if given[name] != known[name]]
+    elsewhere = ("flagfile", "data folder", OF_PARENT)
+    asked = [name for name in asked if not origins[name].startswith(elsewhere)]
+    run_options.check_given(chosen, before.task, asked)
     run_options.check_positions(chosen, before.task)
     named = given.keys() & of_data
     repeated = of_run and chosen["data"] == before.data and not named & {"dataset", *TEXTS}

@@ -91,6 +91,8 @@ class Task:
         plain_text: whether the text has neither tags nor text to keep, and UNK stands for none of it.
         separate_subwords: whether the source may have sub-words of its own, which `records` then takes from
             `tokenizer.source`.
+        generates: whether its models write text: it uses the options of the search, of validation BLEU and of pictures
+            of attention.
         bpe_dropout: whether `renewal` follows the option `bpe_dropout`.
         sums: names of what `loss` returns.
         objective: the one of `sums` that training minimises.
@@ -109,6 +111,7 @@ class Task:
     documents: bool = False
     plain_text: bool = False
     separate_subwords: bool = False
+    generates: bool = True
     bpe_dropout: bool = False
     sums: tuple[str, ...] = ("loss",)
     objective: str = "loss"

@@ -8,7 +8,7 @@ import pathlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 
-from t2t_keras.config import AVERAGE, RERANK_DIRECTIONS, SampleConfig
+from t2t_keras.config import RERANK_DIRECTIONS, SampleConfig
 from t2t_keras.decoding.trained_model import TrainedModel, languages_of
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import output
@@ -79,6 +79,7 @@ class LineTranslation:
             raise ValueError(f"`rerank_weight` must be finite. Received: {self.rerank_weight}.")
         if self.rerank_with:
             _ = self.other.model
+            self.other.check_checkpoint(self.model.checkpoint)
         phrases.Kept(self.keep_patterns)
 
     @functools.cached_property
@@ -134,7 +135,7 @@ class LineTranslation:
         options["sample"] = dataclasses.asdict(self.sample) if self.sample else None
         options["terms"] = self.read_terms().translations
         if self.rerank_with:
-            options["rerank_with"] = self.other.identity(AVERAGE)
+            options["rerank_with"] = self.other.identity(self.model.checkpoint)
         return json.loads(json.dumps(options | self.model.identity()))
 
     def read_terms(self) -> phrases.Terms:
@@ -177,7 +178,12 @@ class LineTranslator:
             from t2t_keras.decoding.reranking import reranked
 
             other = TrainedModel(
-                (asked.other,), asked.other.search, dtype=asked.model.dtype, **asked.languages_of_other
+                (asked.other,),
+                asked.other.search,
+                asked.model.checkpoint,
+                asked.model.dtype,
+                asked.model.int8,
+                **asked.languages_of_other,
             )
             alpha = 0.0 if asked.sample else model.config.alpha
             options = {"weight": asked.rerank_weight, "alpha": alpha, "direction": asked.rerank_direction}

@@ -8,7 +8,7 @@ import functools
 import pathlib
 from collections.abc import Sequence
 
-from t2t_keras.config import DecodeConfig
+from t2t_keras.config import AVERAGE, DecodeConfig
 from t2t_keras.decoding import process_environment
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.runs.export_folder import DESCRIPTION, EXTRA, SAVED_MODEL, export_in
@@ -24,7 +24,7 @@ class SavedExport:
     """
 
     folder: pathlib.Path
-    dtype = "float32"  # Of a run that reranks its translations.
+    checkpoint, dtype, int8 = AVERAGE, "float32", False  # Of a run that reranks its translations.
 
     @functools.cached_property
     def description(self) -> dict:

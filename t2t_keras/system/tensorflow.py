@@ -4,6 +4,7 @@ files at a full disk.
 
 import contextlib
 import errno
+import logging
 import pathlib
 from collections.abc import Iterator
 
@@ -50,6 +51,20 @@ def choose_float32(tf32: bool) -> None:
             else "keeps factors in float32; tf32=true is faster"
         )
         logger.info(f"A product in float32 on the GPU {chosen}.")
+
+
+@contextlib.contextmanager
+def without_retracing_warnings() -> Iterator[None]:
+    """Hides TensorFlow's warnings of functions that are traced often, which several runs in one process cause."""
+
+    def passes(record: logging.LogRecord) -> bool:
+        return "triggered tf.function retracing" not in record.getMessage()
+
+    tf.get_logger().addFilter(passes)
+    try:
+        yield
+    finally:
+        tf.get_logger().removeFilter(passes)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ class Classification(Task):
     name = "classification"
     texts = ("source",)
     plain_text = True
+    generates = False
     columns = (Column("tokens"), Column("label", counted=False, is_text=False))
     stored = (Column("tokens"), Column("name", counted=False, is_text=False))
     target, unit = "label", "text"

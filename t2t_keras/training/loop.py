@@ -491,7 +491,7 @@ class Trainer:
         if self._patience_is_over():
             logger.info(
                 f"Stopped at update {state.step:,}: no improvement in the last {state.validations_since_best} "
-                "validations."
+                f"validations (`patience={self.config.patience}`). To go on, resume with a larger `patience`, or 0."
             )
         elif state.step < self.config.train_steps or self._validation_is_due():
             reason = self.interruption.reason or "another worker was stopped"

@@ -16,7 +16,7 @@ import dataclasses
 import math
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import keras
 import numpy as np
@@ -220,6 +220,8 @@ def train(
     *,
     strategy,
     dry_run: bool = False,
+    show_options: bool = False,
+    compared: Collection[str] | None = None,
     quiet: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
     started: float | None = None,
 ) -> TrainState | None:
@@ -230,6 +232,8 @@ def train(
             was prepared from.
         strategy: from `devices.make_strategy`.
         dry_run: prepare the data, run the largest micro-batches, and return `None`. An existing run keeps its options.
+        show_options: whether to show all options, in place of those that differ from their defaults.
+        compared: names of the options that differ between runs which are trained together, for TensorBoard.
         quiet: makes a context to prepare the data in and to load the sub-words, in which programs hide what native code
             says.
         started: when the program started to train, of `time.monotonic`, from which `max_hours` counts; by default now.
@@ -283,7 +287,11 @@ def train(
             parent.warn_of_text(prepared.parent, options.data, getattr(options.model, "learned_positions", 0))
             parents_optimizer = adam if config.parent_optimizer else None
             parent.start(prepared.parent, config.parent_checkpoint, model, tokenizer, parents_optimizer)
-        logger.info(f"Options:\n{options.table()}")
+        if show_options:
+            logger.info(f"Options:\n{options.table()}")
+        else:
+            rest = "all others have their defaults; `show_options` shows them, and TensorBoard's TEXT tab"
+            logger.info(f"Options ({rest}):\n{options.summary()}")
         _log_model(strategy, model, config, model_dir)
         renewal = task.renewal(tokenizer, options, training=True)
         if dry_run:
@@ -304,7 +312,7 @@ def train(
             tensorboard=TensorBoardWriter(
                 model_dir / saved_run.LOGS,
                 config=options.table(),
-                once=[*hparams.summaries(options), scalars.layout(task.metrics)],
+                once=[*hparams.summaries(options, compared), scalars.layout(task.metrics)],
                 graph=lambda: _graph(model, task),
                 descriptions=scalars.descriptions(task.metrics),
             ),
