@@ -351,8 +351,8 @@ def test_an_option_of_another_architecture_is_refused_with_both_names(gru):
         _, said = process.communicate()
         assert process.returncode == 1
         assert said.splitlines()[-1] == (
-            "Error: Expected options of --architecture=gru. Received: --num_heads, an option of "
-            "--architecture=transformer or --architecture=bert or --architecture=classifier."
+            "Error: --num_heads is an option of --architecture=transformer or --architecture=bert or "
+            "--architecture=classifier, and not of --architecture=gru."
         )
 
 

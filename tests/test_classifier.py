@@ -421,36 +421,36 @@ def test_the_words_of_a_prediction_are_those_of_training(folder):
     [
         (
             ["--predict", "--evaluate=x"],
-            "Expected one of --evaluate, --predict, --export_dir. Received: --evaluate, --predict.",
+            "The program does one thing at a time. Received: --evaluate and --predict.",
         ),
-        (["--predict", "--train_steps=5"], "Expected no --train_steps with --predict."),
-        (["--predict", "--dry_run", "--cpu_devices=2"], "Expected no --cpu_devices, --dry_run with --predict."),
-        (["--evaluate=valid.tsv", "--data_dir=x"], "Expected no --data_dir with --evaluate."),
-        (["--bag_of_words=x"], "Expected no --bag_of_words in training."),
-        (["--evaluate="], "Expected a path as --evaluate. Received none."),
-        (["--export_dir="], "Expected a path as --export_dir. Received none."),
+        (["--predict", "--train_steps=5"], "--train_steps has no effect with --predict."),
+        (["--predict", "--dry_run", "--cpu_devices=2"], "--cpu_devices, --dry_run have no effect with --predict."),
+        (["--evaluate=valid.tsv", "--data_dir=x"], "--data_dir has no effect with --evaluate."),
+        (["--bag_of_words=x"], "--bag_of_words has no effect in training."),
+        (["--evaluate="], "--evaluate must be a path. Received: an empty text."),
+        (["--export_dir="], "--export_dir must be a path. Received: an empty text."),
         (["--train_source=bad.tsv", "--valid_source=valid.tsv"], "bad.tsv, line 3 is not UTF-8"),
         (["--train_source=valid.tsv", "--valid_source=bad.tsv"], "bad.tsv, line 3 is not UTF-8"),
         (
             ["--train_source=bad.tsv", "--valid_source=strange.tsv", "--skip_bad_lines"],
-            "Expected labels of --train_source in --valid_source, a, b.",
+            "The labels of --valid_source must be among those of --train_source: a, b.",
         ),
         (
             ["--train_source=strange.tsv", "--valid_source=bad.tsv", "--skip_bad_lines"],
-            "Expected labels of --train_source in --valid_source, neither. Received: a, b.",
+            "The labels of --valid_source must be among those of --train_source: neither. Received: a, b.",
         ),
-        (["--evaluate=valid.tsv", "--output=x"], "Expected no --output with --evaluate."),
+        (["--evaluate=valid.tsv", "--output=x"], "--output has no effect with --evaluate."),
         (
             ["--train_source=train.tsv", "--valid_source=strange.tsv"],
-            "Expected labels of --train_source in --valid_source, other, same. ",
+            "The labels of --valid_source must be among those of --train_source: other, same. ",
         ),
         (
             ["--train_source=train.tsv", "--valid_source=valid.tsv", "--labels=a,b"],
-            "Expected --labels of the training text, other,same.",
+            "--labels must be those of the training text: other,same.",
         ),
         (
             ["--train_source=commas.tsv", "--valid_source=commas.tsv"],
-            "Expected labels without a comma. Received: 'a,b'.",
+            "A label must not have a comma. Received: 'a,b'.",
         ),
         (
             ["--train_source=train.txt", "--valid_source=valid.txt"],
@@ -504,7 +504,7 @@ def test_options_that_do_not_fit_tasks_of_an_encoder_are_refused(tmp_path, archi
 def test_labels_that_the_run_does_not_have_are_not_taken_for_errors(folder):
     (folder / "unknown.tsv").write_text("same\ta ship\nneither\ta barn\n")
     result = program("--model_dir=pairs", "--evaluate=unknown.tsv", cwd=folder, modules=programs.WITHOUT_TENSORFLOW)
-    expected = "Error: Expected labels of the run, other, same, in --evaluate. Received: neither."
+    expected = "Error: The labels of --evaluate must be those of the run: other, same. Received: neither."
     assert result.returncode == 1 and result.stderr.decode().startswith(expected), result.stderr.decode()
 
 

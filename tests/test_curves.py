@@ -521,7 +521,7 @@ def test_the_program_compares_runs_and_flags_may_follow_them(model_dir, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ((), 2, "Expected the folder of a training run, or several. Received none. See --help."),
+        ((), 2, "Give the folder of a training run, or several. See --help."),
         (("nowhere",), 1, "nowhere is not a model folder: it has no config.json"),
         (("runs",), 1, "runs is not a model folder: it has no config.json"),
         (("runs/mine", "empty"), 1, "empty/logs has no points yet"),

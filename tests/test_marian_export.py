@@ -623,10 +623,10 @@ def test_the_program_needs_no_tensorflow(run, tmp_path):
     [
         (["--dtype=bfloat16"], "--dtype and --int8 do not apply to --format=huggingface. Received: --dtype=bfloat16"),
         (["--int8"], "--int8=True"),
-        (["--quantization=int8"], "Expected --format=ctranslate2 with --quantization. Received: --format=huggingface."),
+        (["--quantization=int8"], "--quantization has no effect without --format=ctranslate2."),
         (
             ["--format=savedmodel", "--scores=x"],
-            "Expected --format=huggingface with --scores. Received: --format=savedmodel.",
+            "--scores has no effect without --format=huggingface. Received: --scores=['x'].",
         ),
         (["--model_dir={run},{run}"], "--format=huggingface takes one run. Received: 2."),
         (["--scores=/no/such.json"], "/no/such.json"),

@@ -227,7 +227,7 @@ def test_evaluation_refuses_the_flags_of_training():
         "--train_steps=5",
     ]
     refused = programs.run(command, capture_output=True, text=True, modules=programs.WITHOUT_TENSORFLOW)
-    expected = "Error: Expected no options of training with --evaluate. Received: --train_steps.\n"
+    expected = "Error: Options of training have no effect with --evaluate. Received: --train_steps.\n"
     assert (refused.returncode, refused.stderr) == (1, expected)
 
 
@@ -235,7 +235,7 @@ def test_an_evaluation_of_no_file_is_refused():
     """Story: `--evaluate=$UNSET` trained."""
     command = [sys.executable, str(ROOT / "tools" / "pretrain.py"), "--model_dir=bert", "--evaluate="]
     refused = programs.run(command, capture_output=True, text=True, modules=programs.WITHOUT_TENSORFLOW)
-    assert (refused.returncode, refused.stderr) == (1, "Error: Expected a file as --evaluate. Received none.\n")
+    assert (refused.returncode, refused.stderr) == (1, "Error: --evaluate must be a file. Received: an empty text.\n")
 
 
 @pytest.mark.medium

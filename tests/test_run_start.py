@@ -88,13 +88,13 @@ def test_an_option_that_has_no_effect_is_refused_where_it_is_given(tmp_path, giv
     """But not what a flagfile says, which may be for several kinds of runs, nor what the run has already."""
     names, received = (f"`{name}`" for name in unused), ", ".join(f"{name}={value!r}" for name, value in unused.items())
     with pytest.raises(ValueError) as error:
-        run_start.resolve(tmp_path, given | unused)
+        Start.open(tmp_path, given | unused)
     rule = f"{' and '.join(names)} {'has' if len(unused) == 1 else 'have'} no effect {reason}. Received: "
     assert str(error.value).startswith(rule)
     assert received in str(error.value) or "profile_steps=41,60, train_steps=40" in str(error.value)
-    chosen = run_start.resolve(tmp_path, given | unused, sources=dict.fromkeys(unused, "flagfile mine"))
+    chosen = Start.open(tmp_path, given | unused, sources=dict.fromkeys(unused, "flagfile mine")).options
     write(tmp_path, chosen)
-    again = run_start.resolve(tmp_path, given | unused)
+    again = Start.open(tmp_path, given | unused).options
     assert (again.train, again.decode) == (chosen.train, chosen.decode)
 
 
@@ -115,7 +115,7 @@ def test_an_option_that_has_no_effect_is_refused_where_it_is_given(tmp_path, giv
     ids=str,
 )
 def test_an_option_with_an_effect_or_its_default_or_that_asks_for_nothing_is_accepted(tmp_path, given):
-    chosen = run_start.resolve(tmp_path, given)
+    chosen = Start.open(tmp_path, given).options
     values = {name: value for group in chosen.groups.values() for name, value in vars(group).items()}
     given = {name: os.path.abspath(value) if name == "embeddings" else value for name, value in given.items()}
     assert {
@@ -138,10 +138,10 @@ def test_an_option_with_an_effect_or_its_default_or_that_asks_for_nothing_is_acc
 def test_a_vocabulary_without_room_for_characters_is_refused_before_the_text_is_read(tmp_path, given, refused):
     """Story: --vocab_size=100 failed after an hour of reading."""
     if not refused:
-        assert run_start.resolve(tmp_path, FILES | given).model.vocab_size == given["vocab_size"]
+        assert Start.open(tmp_path, FILES | given).options.model.vocab_size == given["vocab_size"]
         return
     with pytest.raises(ValueError, match=f"must be more than 260: .* Received: {refused}.$"):
-        run_start.resolve(tmp_path, FILES | given)
+        Start.open(tmp_path, FILES | given)
 
 
 def other(field):

@@ -854,7 +854,7 @@ scores.compound_split_bleu = lambda *texts, **options: {"split": [*texts, option
         (["--hypothesis={}/text"], "--output has no effect with --hypothesis."),
         (
             ["--hypothesis={}/text", "--output=", "--mbr=chrf"],
-            "--mbr has no effect with --hypothesis. Received: --mbr=chrf.",
+            "--mbr has no effect with --hypothesis. Received: --mbr='chrf'.",
         ),
         (
             ["--hypothesis={}/text", "--output=", "--beam_size=2", "--no_repeat_ngram=3", "--batch_size=3"],
@@ -956,7 +956,7 @@ def test_a_system_may_have_more_files_than_fit_into_one_name(to_compare):
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (["first"], "Expected two different systems or more, the baseline first. Received: first."),
+        (["first"], "Give two different systems or more, the baseline first. Received: first."),
         (["first", "first"], "two different systems or more, the baseline first. Received: first, first."),
         (["first", "short"], "2 in --reference=reference, 2 in first, 1 in short."),
         (
@@ -967,7 +967,7 @@ def test_a_system_may_have_more_files_than_fit_into_one_name(to_compare):
         (["first", "empty"], "empty is empty. Expected a sentence on each line."),
         (["first", "gone"], "No such file: 'gone'"),
         (["first", "folder"], "folder is not a model folder: it has no config.json."),
-        (["first", "run"], "Give --source: the text that run translates."),
+        (["first", "run"], "A run needs the text to translate as --source. Received: run, a run."),
         (["first", "second", "--html=gone/page.html"], "gone/page.html cannot be written"),
         (["first", "second", "--picture=gone/lengths.png"], "gone/lengths.png cannot be written"),
         (
@@ -1422,7 +1422,7 @@ def test_a_program_that_takes_flags_only_refuses_words():
     result = tool("translate", "--model_dir=x", "text.en", "more")
     assert (result.returncode, result.stderr.decode()) == (
         2,
-        "Error: Expected flags only (--name=value). Received: text.en more.\n",
+        "Error: The program takes flags alone, as --name=value. Received: text.en more.\n",
     )
 
 
@@ -1661,8 +1661,8 @@ CALLS = {
             "--model_dir=~/run", "--data_dir=~/no/data", "--dataset=builtin", "--cpu_devices=3", "--train_steps=9",
             "--d_ff=77"
         ]
-        + ["--dry_run"],
-        [["{0}/run", "{0}/no/data", 77, {"strategy": [3, 9], "dry_run": True}]],
+        + ["--dry_run", "--show_options"],
+        [["{0}/run", "{0}/no/data", 77, {"strategy": [3, 9], "dry_run": True, "show_options": True}]],
     ),
     "pretrain": (
         "module('experiments.masked_words', evaluate=lambda run, *given: told(run.folder, *given) or {}, "
@@ -1680,7 +1680,7 @@ CALLS = {
             "(chosen := start.options) and told(start.folder, chosen.architecture, chosen.model.d_ff, "
             "chosen.train.label_smoothing, **options))",
             ["--model_dir={0}/run", "--dataset=builtin", "--cpu_devices=3", "--d_ff=77", "--dry_run", *more],
-            [["{0}/run", architecture, 77, 0.0, {"strategy": 3, "dry_run": True}]],
+            [["{0}/run", architecture, 77, 0.0, {"strategy": 3, "dry_run": True, "show_options": False}]],
         )
         for name, architecture, more in (("pretrain", "bert", []), ("classify", "classifier", ["--labels=a,b"]))
     },

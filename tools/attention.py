@@ -1,8 +1,7 @@
 """Draws the attention weights of sentences: pictures of lines and heat maps, and a web page.
 
 python tools/attention.py --model_dir=runs/x --output=pictures < sentences.en
-python tools/attention.py --model_dir=runs/x --output=pictures --target=sentences.de --layer=all --format=svg <
-sentences.en
+python tools/attention.py --model_dir=runs/x --output=pictures --input=text.en --target=text.de --layer=all --format=svg
 """
 
 import pathlib

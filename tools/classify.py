@@ -2,11 +2,10 @@
 
 Each line of the text is a label and one sentence or two, with tabs between them; text to classify has no labels.
 
-python tools/classify.py --train_source=train.tsv --valid_source=valid.tsv --encoder_from=runs/bert
---model_dir=runs/classifier python tools/classify.py --model_dir=runs/classifier --evaluate=test.tsv
---bag_of_words=train.tsv # Beside logistic regression. python tools/classify.py --model_dir=runs/classifier --predict <
-sentences
-python tools/classify.py --model_dir=runs/classifier --export_dir=exports/classifier
+python tools/classify.py --train_source=train.tsv --valid_source=valid.tsv --encoder_from=runs/bert --model_dir=runs/x
+python tools/classify.py --model_dir=runs/x --evaluate=test.tsv --bag_of_words=train.tsv  # Beside logistic regression.
+python tools/classify.py --model_dir=runs/x --predict < sentences
+python tools/classify.py --model_dir=runs/x --export_dir=exports/classifier
 """
 
 import collections
@@ -63,22 +62,18 @@ def _task() -> str:
     """
     asked = [name for name in _TASKS if flags.FLAGS[name].value]
     if empty := [name for name in _TASKS if flags.FLAGS[name].value == "" and flags.FLAGS[name].present]:
-        raise ValueError(f"Expected a path as --{empty[0]}. Received none.")
+        raise ValueError(f"--{empty[0]} must be a path. Received: an empty text.")
     if len(asked) > 1:
-        raise ValueError(
-            f"Expected one of {', '.join(f'--{name}' for name in _TASKS)}. Received: "
-            f"{', '.join(f'--{name}' for name in asked)}."
-        )
+        names = " and ".join(f"--{name}" for name in asked)
+        raise ValueError(f"The program does one thing at a time. Received: {names}.")
     [task] = asked or [""]
-    own = {name for names in _TASKS.values() for name in names} - {*_TASKS.get(task, ())}
-    given = {name for name in own if flags.FLAGS[name].present}
+    others = {name for names in _TASKS.values() for name in names} - {*_TASKS.get(task, ())}
+    unused = {name for name in others if flags.FLAGS[name].present}
     if task:
-        given |= training.given()
-    if given:
-        raise ValueError(
-            f"Expected no {', '.join(f'--{name}' for name in sorted(given))} "
-            f"{f'with --{task}' if task else 'in training'}."
-        )
+        unused |= training.given()
+    if unused:
+        names, where = ", ".join(f"--{name}" for name in sorted(unused)), f"with --{task}" if task else "in training"
+        raise ValueError(f"{names} {'has' if len(unused) == 1 else 'have'} no effect {where}.")
     return task
 
 
@@ -100,11 +95,11 @@ def train() -> None:
         labels, of_valid = (sorted({label for label, *_ in text}) for text in texts)
         if strange := sorted(set(of_valid) - set(labels)):
             raise ValueError(
-                f"Expected labels of `train_source` in `valid_source`, {', '.join(labels[:20])}. Received: "
-                f"{', '.join(strange)}."
+                f"The labels of `valid_source` must be among those of `train_source`: {', '.join(labels[:20])}. "
+                f"Received: {', '.join(strange)}."
             )
         if wrong := [label for label in labels if "," in label]:
-            raise ValueError(f"Expected labels without a comma. Received: {wrong[0]!r}.")
+            raise ValueError(f"A label must not have a comma. Received: {wrong[0]!r}.")
         known = _names(training.model_dir())
         if not known and given.get("parent"):
             with contextlib.suppress(ValueError):  # Training reports what is wrong with it.
@@ -112,7 +107,8 @@ def train() -> None:
         if sorted(given.get("labels", "").split(",")) != labels and sorted(known) != labels:
             if "labels" in given:
                 raise ValueError(
-                    f"Expected `labels` of the training text, {','.join(labels)}. Received: labels={given['labels']}."
+                    f"`labels` must be those of the training text: {','.join(labels)}. Received: "
+                    f"labels={given['labels']}."
                 )
             given["labels"] = ",".join(labels)
     if training.train(given, options.sources()):
@@ -129,7 +125,8 @@ def evaluate() -> None:
     names = getattr(run.model, "names", [])
     if names and (strange := sorted({label for label, *_ in texts} - set(names))):
         raise ValueError(
-            f"Expected labels of the run, {', '.join(names[:20])}, in `evaluate`. Received: {', '.join(strange[:20])}."
+            f"The labels of `evaluate` must be those of the run: {', '.join(names[:20])}. Received: "
+            f"{', '.join(strange[:20])}."
         )
     of_words = {"bag_of_words": bag_of_words.accuracy(known, texts)} if known else {}
     with program.without_noise():
@@ -137,8 +134,8 @@ def evaluate() -> None:
 
         model, _ = classifier.load(run, training.checkpoint(run))
     labels = [label for label, *_ in texts]
-    found = [each.label for each in model.predict("\t".join(own) for _, *own in texts)]
-    right = sum(one == two for one, two in zip(labels, found, strict=True))
+    predicted = [prediction.label for prediction in model.predict("\t".join(sentences) for _, *sentences in texts)]
+    right = sum(label == other for label, other in zip(labels, predicted, strict=True))
     [(most, _)] = collections.Counter(label for label, *_ in known or texts).most_common(1)
     baseline = "most_frequent_label_of_training" if known else "most_frequent_label_here"
     figures = {"accuracy": right / len(texts), baseline: labels.count(most) / len(texts), **of_words}
@@ -167,9 +164,10 @@ def predict() -> None:
         at_keyboard = program.at_keyboard(source)
         hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
         predictions = model.predict(lines.read_lines(source), batch_size=1 if at_keyboard else 0)
-        for found in tqdm.tqdm(predictions, total=number_of_lines, unit=" lines", disable=hidden):
-            shares = (f"{name}={share:.4f}" for name, share in found.probabilities.items())
-            text = json.dumps(found._asdict(), ensure_ascii=False) if _JSON.value else "\t".join([found.label, *shares])
+        for prediction in tqdm.tqdm(predictions, total=number_of_lines, unit=" lines", disable=hidden):
+            shares = [f"{name}={share:.4f}" for name, share in prediction.probabilities.items()]
+            as_json = json.dumps(prediction._asdict(), ensure_ascii=False) if _JSON.value else ""
+            text = as_json or "\t".join([prediction.label, *shares])
             target.write(f"{text}\n".encode())
             target.flush()
 

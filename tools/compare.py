@@ -42,6 +42,7 @@ _RANDOMIZATION_TRIALS = flags.DEFINE_integer(
     "randomization_trials", 10_000, "Number of trials of the approximate randomization test; 0: none.", lower_bound=0
 )
 _SEED = flags.DEFINE_integer("seed", 12345, "Seed of both tests.", lower_bound=1)
+options.needs("bootstrap_samples randomization_trials", "seed")
 _EXAMPLES = flags.DEFINE_integer(
     "examples",
     5,
@@ -73,7 +74,7 @@ def _open(folders: dict[str, pathlib.Path]) -> dict[str, TrainedModel]:
     """Opens runs, before any translates, and sets the environment that they decode in."""
     models = {name: _opened(folder) for name, folder in folders.items()}
     if models and not _SOURCE.value:
-        raise ValueError(f"Give --source: the text that {next(iter(models))} translates.")
+        raise ValueError(f"A run needs the text to translate as --source. Received: {next(iter(models))}, a run.")
     if models:
         runs = [run for model in models.values() for run in model.runs]
         process_environment.choose([run.model for run in runs], "float32", int8=False)
@@ -101,9 +102,7 @@ def compare(operands: list[str]) -> None:
     from t2t_keras.text import lines
 
     if len(set(operands)) < 2 or len(set(operands)) < len(operands):
-        raise ValueError(
-            f"Expected two different systems or more, the baseline first. Received: {', '.join(operands)}."
-        )
+        raise ValueError(f"Give two different systems or more, the baseline first. Received: {', '.join(operands)}.")
     scores.require(tokenize=_TOKENIZE.value)
     picture_format = figures.format_of(pathlib.Path(_PICTURE.value)) if _PICTURE.value else ""
     runs = _open({name: path for name in operands if os.path.isdir(path := pathlib.Path(name).expanduser())})

@@ -53,7 +53,7 @@ options.define_choice()
 
 # Perplexity has a maximum length of its own, and rows too.
 _OF_SEARCH = tuple(field.name for field in dataclasses.fields(DecodeConfig) if field.name != "search_rows")
-options.needs("model_dir", "output", "batch_size", *options.OF_TRAINED_MODEL, *options.OF_CHOICE)
+options.needs("model_dir", "output", "batch_size", *options.OF_TRAINED_MODEL, "mbr", "rerank_with")
 options.excludes("hypothesis", "output", "batch_size", *_OF_SEARCH, *options.OF_CHOICE)
 
 
@@ -61,11 +61,11 @@ def _translated(
     translator: LineTranslator, output: BinaryIO | None, files: contextlib.ExitStack, sources: list[str]
 ) -> list[str]:
     """Translates, and finishes the file of the translations before they are scored."""
-    found = translator.best(sources, warn=logger.warning)
+    lines = translator.best(sources, warn=logger.warning)
     if output:
-        output.write("".join(f"{line}\n" for line in found).encode())
+        output.write("".join(f"{line}\n" for line in lines).encode())
         files.close()
-    return found
+    return lines
 
 
 def run() -> None:
@@ -73,21 +73,21 @@ def run() -> None:
     from t2t_keras.evaluation import scores
     from t2t_keras.text import lines
 
-    given = flags.FLAGS["model_dir"].value
-    if not (_HYPOTHESIS.value or given and _SOURCE.value):
-        raise ValueError("Expected --model_dir and --source, or --hypothesis. Received neither.")
-    if bool(given) != bool(_SOURCE.value):
+    model_dir = flags.FLAGS["model_dir"].value
+    if not (_HYPOTHESIS.value or model_dir and _SOURCE.value):
+        raise ValueError("Give --model_dir and --source to translate, or --hypothesis, a translation to score.")
+    if bool(model_dir) != bool(_SOURCE.value):
         raise ValueError("With --hypothesis, give both --model_dir and --source, for perplexity, or neither.")
     choice = options.choice()
     scores.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)
-    model = options.trained_model() if given else None
+    model = options.trained_model() if model_dir else None
     asked = LineTranslation(model, **choice, batch_size=_BATCH_SIZE.value) if model else None
     files = [(flag.name, flag.value) for flag in (_SOURCE, _HYPOTHESIS) if flag.value]
     given_files = [*files, *((_REFERENCE.name, name) for name in _REFERENCE.value)]
     texts = corpora.texts([(f"--{flag}={name}", name) for flag, name in given_files])
     sources, hypotheses, references = texts[0], texts[len(files) - 1], texts[len(files) :]
     count = {"lowercase": _LOWERCASE.value, "tokenize": _TOKENIZE.value, "samples": _BOOTSTRAP_SAMPLES.value}
-    found = scores.scores(hypotheses, *references, **count) if _HYPOTHESIS.value else {}
+    figures = scores.scores(hypotheses, *references, **count) if _HYPOTHESIS.value else {}
     with contextlib.ExitStack() as until_translated:
         output = until_translated.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else None
         if model:
@@ -97,40 +97,40 @@ def run() -> None:
 
                 by_line = asked.load(asked.read_terms())
             if _HYPOTHESIS.value:
-                found["perplexity"] = perplexity(by_line.model.translator, sources, *references)
+                figures["perplexity"] = perplexity(by_line.model.translator, sources, *references)
             else:
                 translate = functools.partial(_translated, by_line, output, until_translated)
-                hypotheses, found = evaluate(
+                hypotheses, figures = evaluate(
                     by_line.model.translator, sources, *references, **count, translate=translate
                 )
-            found |= {"checkpoint": model.checkpoint, "dtype": model.dtype, "int8": model.int8}
+            figures |= {"checkpoint": model.checkpoint, "dtype": model.dtype, "int8": model.int8}
             if len(model.runs) > 1:
                 weights = model.ensemble_weights or [1.0] * len(model.runs)
-                found |= {"ensemble_mean": model.ensemble_mean, "ensemble_weights": ",".join(map(str, weights))}
+                figures |= {"ensemble_mean": model.ensemble_mean, "ensemble_weights": ",".join(map(str, weights))}
             if asked.mbr:
-                found["mbr"] = asked.mbr
+                figures["mbr"] = asked.mbr
             if asked.rerank_with:
-                found |= {name: value for name, value in choice.items() if name != "mbr"}
+                figures |= {name: value for name, value in choice.items() if name != "mbr"}
     if _COMPOUND_SPLIT.value:
-        samples = _BOOTSTRAP_SAMPLES.value if "bleu_mean" in found else 0  # As many as have fit into memory.
-        found |= scores.compound_split_bleu(
+        samples = _BOOTSTRAP_SAMPLES.value if "bleu_mean" in figures else 0  # As many as have fit into memory.
+        figures |= scores.compound_split_bleu(
             hypotheses, *references, language=_COMPOUND_SPLIT.value, lowercase=_LOWERCASE.value, samples=samples
         )
     if _ROUGE.value:
-        found |= scores.rouge(hypotheses, *references)
+        figures |= scores.rouge(hypotheses, *references)
     if _JSON.value:
         finite = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in found.items()
+            for name, value in figures.items()
         }
         print(json.dumps(finite, allow_nan=False))
     else:
-        for name, value in found.items():
-            if name.endswith(("_mean", "_margin")) and name.rpartition("_")[0] in found:
+        for name, value in figures.items():
+            if name.endswith(("_mean", "_margin")) and name.rpartition("_")[0] in figures:
                 continue  # Beside the score.
             interval = (
-                f" (mean {found[f'{name}_mean']:.4f} ± {found[f'{name}_margin']:.4f})"
-                if f"{name}_mean" in found
+                f" (mean {figures[f'{name}_mean']:.4f} ± {figures[f'{name}_margin']:.4f})"
+                if f"{name}_mean" in figures
                 else ""
             )
             print(f"{name:20} {value:.4f}{interval}" if isinstance(value, float) else f"{name:20} {value}")

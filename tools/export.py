@@ -36,6 +36,8 @@ _SCORES = flags.DEFINE_list(
     "For the model card with --format=huggingface: files with what evaluate.py --json printed, named after their test "
     "sets.",
 )
+options.needs("format=ctranslate2", "quantization")
+options.needs("format=huggingface", "scores")
 options.define_trained_model()
 
 
@@ -56,9 +58,6 @@ def export() -> None:
             f"--dtype and --int8 do not apply to --format={_FORMAT.value}. Received: --dtype={model.dtype} "
             f"--int8={model.int8}. {advice}"
         )
-    for flag, needed in ((_QUANTIZATION, "ctranslate2"), (_SCORES, "huggingface")):
-        if flag.value and _FORMAT.value != needed:
-            raise ValueError(f"Expected --format={needed} with --{flag.name}. Received: --format={_FORMAT.value}.")
     if _FORMAT.value == "huggingface":
         _export_for_transformers(export_dir, model)
         return

@@ -2,10 +2,9 @@
 and their line number.
 
 python tools/filter.py --source=a.en --target=a.de --source_language=en --target_language=de --output_dir=filtered
-python tools/filter.py --source='x/*.ru.gz' --target='x/*.en.gz' --source_script=Cyrillic --target_script=Latin
---output_dir=filtered python tools/filter.py --source=a.en --target=a.de --forward_run=runs/en_de
---backward_run=runs/de_en --output_dir=filtered python tools/filter.py --source=a.en --target=a.de
---beam_runner=FlinkRunner --beam_options=… --output_dir=filtered
+python tools/filter.py --source='x/*.ru.gz' --target='x/*.en.gz' --source_script=Cyrillic --output_dir=filtered
+python tools/filter.py --source=a.en --target=a.de --forward_run=runs/a --backward_run=runs/b --output_dir=filtered
+python tools/filter.py --source=a.en --target=a.de --beam_runner=FlinkRunner --beam_options=… --output_dir=filtered
 """
 
 import dataclasses

@@ -4,9 +4,9 @@ resumes.
 The text has a sentence on each line and a blank line between documents.
 
 python tools/pretrain.py --train_source=text --valid_source=held_out --model_dir=runs/bert
-python tools/pretrain.py --model_dir=runs/bert --evaluate=test # Beside a unigram and a bigram model of the training
-text. python tools/classify.py --encoder_from=runs/bert … # A classifier that starts from it.
-python tools/train.py --encoder_from=runs/bert …      # A translator.
+python tools/pretrain.py --model_dir=runs/bert --evaluate=test  # Beside n-gram models of the training text.
+python tools/classify.py --encoder_from=runs/bert …  # A classifier that starts from it.
+python tools/train.py --encoder_from=runs/bert …     # A translator.
 """
 
 import json
@@ -29,9 +29,9 @@ options.needs("evaluate", "draws", "json", "checkpoint")
 
 def evaluate() -> None:
     if not _EVALUATE.value:
-        raise ValueError("Expected a file as --evaluate. Received none.")
+        raise ValueError("--evaluate must be a file. Received: an empty text.")
     if others := [f"--{name}" for name in sorted(training.given() - {"data_dir", "damaged_records"})]:
-        raise ValueError(f"Expected no options of training with --evaluate. Received: {', '.join(others)}.")
+        raise ValueError(f"Options of training have no effect with --evaluate. Received: {', '.join(others)}.")
     run, damaged_records = SavedRun.open(training.model_dir()), options.given_run().get("damaged_records", "")
     checkpoint = training.checkpoint(run)
     with program.without_noise():

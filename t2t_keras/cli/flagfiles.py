@@ -25,41 +25,35 @@ def with_sources(
 
     Args:
         arguments: of the command line, or the lines of a flagfile.
-        source: where they are from.
+        source: where they are from: "command line" or "flagfile NAME". Each argument is returned with its own.
         including: paths of the flagfiles that include them, the outermost first.
-
-    Returns:
-        (where it is from, argument) of each argument: "command line" or "flagfile NAME".
     """
-    found, rest = [], list(arguments)
+    expanded, rest = [], list(arguments)
     while rest:
         argument = rest.pop(0)
         flag, equals, name = argument.partition("=")
         if flag not in ("-flagfile", "--flagfile") or not (equals or rest):
-            found.append((source, argument))
+            expanded.append((source, argument))
             continue
         path, lines = _read(name if equals else rest.pop(0))
         if path in including:
-            sys.exit(
-                "Error: Expected a flagfile that does not include itself. Received: "
-                f"{' includes '.join((*including, path))}."
-            )
-        found += with_sources(lines, f"flagfile {pathlib.Path(path).stem}", (*including, path))
-    return found
+            sys.exit(f"Error: A flagfile must not include itself. Received: {' includes '.join((*including, path))}.")
+        expanded += with_sources(lines, f"flagfile {pathlib.Path(path).stem}", (*including, path))
+    return expanded
 
 
 def _read(name: str) -> tuple[str, list[str]]:
     """Returns the path of a flagfile, which is given by its path, or by its name if it is a config, and its lines
     without comments.
     """
-    given = pathlib.Path(os.path.expanduser(name))  # A shell leaves the ~ of --flagfile=~/mine.flags.
-    paths = [given, *(folder / (name.removesuffix(".flags") + ".flags") for folder in CONFIGS)]
-    found = next((path for path in paths if os.path.isfile(path)), None)
-    if found is None:
+    by_path = pathlib.Path(os.path.expanduser(name))  # A shell leaves the ~ of --flagfile=~/mine.flags.
+    paths = [by_path, *(folder / (name.removesuffix(".flags") + ".flags") for folder in CONFIGS)]
+    file = next((path for path in paths if os.path.isfile(path)), None)
+    if file is None:
         known = sorted({path.stem for folder in CONFIGS for path in folder.glob("*.flags")})
-        sys.exit(f"Error: Expected a flagfile or one of the configs {', '.join(known)}. Received: {name}.")
+        sys.exit(f"Error: No such flagfile: {name}. Give the path of one, or a config: {', '.join(known)}.")
     try:
-        lines = [line.strip() for line in found.read_text(encoding="utf-8-sig").split("\n")]
+        lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").split("\n")]
     except (OSError, UnicodeDecodeError) as error:
-        sys.exit(f"Error: Expected a flagfile, a text of flags. Received: {name}, which cannot be read: {error}.")
-    return str(found), [line for line in lines if line and not line.startswith(("#", "//"))]
+        sys.exit(f"Error: The flagfile {name} cannot be read: {error}. It must be a text with a flag on each line.")
+    return str(file), [line for line in lines if line and not line.startswith(("#", "//"))]

@@ -195,11 +195,7 @@ def define_trained_model(required: bool = True) -> None:
 
 
 def run_folders(paths: str) -> list[pathlib.Path]:
-    """Returns the folders in a text with commas between them. The path of an existing folder may have commas.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Returns the folders in a text with commas between them. The path of an existing folder may have commas."""
     whole = pathlib.Path(paths).expanduser()
     if os.path.isdir(whole):
         return [whole]
@@ -222,12 +218,7 @@ def _given_model() -> dict:
 
 
 def trained_model() -> TrainedModel:
-    """Opens the runs of --model_dir with the options of the model, and sets the environment that they decode in.
-
-    Raises:
-        FileNotFoundError: a folder has no run.
-        ValueError: an option is invalid.
-    """
+    """Opens the runs of --model_dir with the options of the model, and sets the environment that they decode in."""
     model = TrainedModel.open(run_folders(flags.FLAGS["model_dir"].value), **_given_model())
     model.choose_environment()
     return model
@@ -325,11 +316,7 @@ def define_divisors() -> None:
 
 
 def with_table_3(given: dict, sources: dict[str, str]) -> tuple[dict, dict[str, str]]:
-    """Adds the options of the row of Table 3 that --model names; see `with_row`.
-
-    Raises:
-        ValueError: the row is unknown, or there are divisors and no row.
-    """
+    """Adds the options of the row of Table 3 that --model names; see `with_row`."""
     name = flags.FLAGS["model"].value
     table, _, row = name.partition("/")
     if name and table != "table3":
@@ -346,20 +333,9 @@ def with_table_3(given: dict, sources: dict[str, str]) -> tuple[dict, dict[str, 
 def with_row(row: str, given: dict, sources: dict[str, str], source: str) -> tuple[dict, dict[str, str]]:
     """Adds the options of a row of Table 3, divided by --divide_widths and --divide_layers.
 
-    The row overrides flagfiles, and the command line overrides the row. The row's number of updates is used only if
-    none is given.
-
-    Args:
-        row: its name.
-        given: the given options.
-        sources: where they come from, by option.
-        source: where the row comes from.
-
-    Returns:
-        The options and sources with those of the row.
-
-    Raises:
-        ValueError: the row is unknown.
+       The row overrides flagfiles, and the command line overrides the row. The row's number of updates is used only if
+       none is given.
+    `source` is where the row comes from.
     """
     own = paper.table_3(row, **{divisor: flags.FLAGS[divisor].value for divisor in _DIVISORS})
     kept = {option for option in own if sources.get(option) == "command line"} | ({"train_steps"} & given.keys())
@@ -397,11 +373,7 @@ def sources() -> dict[str, str]:
 
 
 def positive_numbers(flag) -> list[int]:
-    """Returns the numbers of a list flag, in increasing order.
-
-    Raises:
-        ValueError: a value is not a positive whole number, or there is none.
-    """
+    """Returns the numbers of a list flag, in increasing order."""
     if not flag.value or not all(word.strip().isdecimal() and int(word) for word in flag.value):
         raise ValueError(f"Expected --{flag.name} to be positive numbers. Received: {','.join(flag.value) or 'none'}.")
     return sorted({int(word) for word in flag.value})

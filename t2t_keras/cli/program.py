@@ -84,10 +84,7 @@ def _parse(arguments: list[str]) -> list[str]:
         if not others or run_options.ARCHITECTURE not in flags.FLAGS:
             _end_with(error)
         of = " or ".join(f"--architecture={name}" for name in others)
-        sys.exit(
-            f"Error: Expected options of --architecture={chosen_architecture()}. Received: --{error.flagname}, an "
-            f"option of {of}."
-        )
+        sys.exit(f"Error: --{error.flagname} is an option of {of}, and not of --architecture={chosen_architecture()}.")
     except flags.Error as error:
         _end_with(error)
     except BrokenPipeError:  # Of `--help | head`.
@@ -102,8 +99,9 @@ def _discard_stdout() -> int:
 
 def _end_with(error: flags.Error) -> NoReturn:
     message = " ".join(str(error).split())
-    if missing := re.search(r"Flag --(\w+) must have a value other than None", message):
-        message = f"--{missing[1]} must be given. {flags.FLAGS[missing[1]].help}"
+    if missing := re.findall(r"Flag --(\w+) must have a value other than None", message):
+        rest = f" {flags.FLAGS[missing[0]].help}" if len(missing) == 1 else ""
+        message = f"{' and '.join(f'--{name}' for name in missing)} must be given.{rest}"
     sys.exit(f"Error: {message}{'' if message.endswith(('.', '?')) else '.'} See --helpfull.")
 
 
@@ -134,10 +132,11 @@ def run(main, operands: str = "") -> None:
 
     def run_main(arguments: list[str]) -> int:
         if operands and len(arguments) < 2:
-            print(f"Error: Expected {operands}. Received none. See --help.", file=sys.stderr)
+            print(f"Error: Give {operands}. See --help.", file=sys.stderr)
             return 2
         if not operands and len(arguments) > 1:
-            print(f"Error: Expected flags only (--name=value). Received: {' '.join(arguments[1:])}.", file=sys.stderr)
+            received = " ".join(arguments[1:])
+            print(f"Error: The program takes flags alone, as --name=value. Received: {received}.", file=sys.stderr)
             return 2
         logging.set_verbosity(logging.WARNING)
         logger.setLevel(INFO)

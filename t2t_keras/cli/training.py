@@ -21,11 +21,7 @@ _OF_START = ("data_dir", "cpu_devices", "dry_run", "show_options")  # Flags that
 
 
 def define(architecture: str = run_options.TRANSFORMER) -> None:
-    """Defines the flags of a program that trains.
-
-    Args:
-        architecture: the default one.
-    """
+    """Defines the flags of a program that trains, with a default architecture."""
     text = "Folder of the run: options, sub-words, checkpoints, TensorBoard logs."
     with help.under(PLACES):
         flags.DEFINE_string("model_dir", None, text, required=True)

@@ -21,15 +21,8 @@ _ROUGE = ("rouge1", "rouge2", "rougeL")
 
 
 def require(*, tokenize: str = "13a", compound_split: str = "", rouge: bool = False) -> None:
-    """Checks that scores can be computed, before the work of translating.
-
-    Args:
-        tokenize: the tokenizer for `bleu`.
-        compound_split: the language for `compound_split_bleu`, or empty.
-        rouge: whether to check `rouge`.
-
-    Raises:
-        ValueError: the tokenizer or language is unknown, or a package is missing.
+    """Raises `ValueError` if scores cannot be computed, before the work of translating: the tokenizer is unknown, or
+    the language of `compound_split_bleu`, or a package is missing.
     """
     bleu_metric(tokenize=tokenize)
     if compound_split:
@@ -66,11 +59,8 @@ def scores(
 
 
 def exactly_right(rows: list[tuple[str, str, str]], max_words: float = math.inf) -> list[bool]:
-    """Returns whether each translation equals its reference.
-
-    Args:
-        rows: (source, translation, reference) of each sentence.
-        max_words: leaves out sentences with more source words.
+    """Returns whether each translation equals its reference, of rows (source, translation, reference) with at most
+    `max_words` words in the source.
     """
     return [hypothesis == reference for source, hypothesis, reference in rows if len(source.split()) <= max_words]
 
@@ -132,13 +122,7 @@ def compound_split_bleu(
     """Computes BLEU of Moses tokens with compounds split at hyphens, as in the paper's 27.3 and 28.4.
 
     It is up to 1.5 points above sacreBLEU of the same text (tensor2tensor issue 317), so the two are not comparable.
-
-    Args:
-        hypotheses: translations.
-        references: one or more lists of references.
-        language: language code for Moses.
-        lowercase: whether to ignore case, which the paper's authors did not.
-        samples: see `bleu`.
+    The paper's authors did not ignore case. `language` is a code of Moses; for the others see `bleu`.
     """
     tokenize = _moses(language)
 
