@@ -335,3 +335,11 @@ def test_everything_imported_is_installed_with_the_package():
 def test_no_place_is_left_open():
     for path in [*PAGES, *(ROOT / "configs").glob("*.flags")]:
         assert not re.search(r"^(# )?RESULTS?$", text_of(path), re.MULTILINE), path
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tools").glob("*.py")), ids=lambda path: path.stem)
+def test_each_command_of_a_programs_help_begins_a_line(path):
+    """Story: wrapped paragraphs ran several commands into one."""
+    for line in ast.get_docstring(ast.parse(path.read_text()), clean=False).splitlines():
+        rest = line.removeprefix("python tools/workers.py 2 ")  # It starts a command.
+        assert rest.rfind("python tools/") <= 0, line

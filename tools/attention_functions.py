@@ -2,8 +2,9 @@
 resumes.
 
 python tools/attention_functions.py --flagfile=quickstart --train_steps=400 --cooldown_steps=0
---output_dir=runs/attention_functions python tools/attention_functions.py --flagfile=quickstart --train_steps=400
---cooldown_steps=0 --widths=8,32,128 --output_dir=runs/three
+    --output_dir=runs/attention_functions
+python tools/attention_functions.py --flagfile=quickstart --train_steps=400
+    --cooldown_steps=0 --widths=8,32,128 --output_dir=runs/three
 """
 
 import os

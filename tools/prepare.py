@@ -2,10 +2,10 @@
 --data_dir.
 
 python tools/prepare.py --train_source=a.en --train_target=a.de --valid_source=v.en --valid_target=v.de
---data_dir=data/x
+    --data_dir=data/x
 
 For a large corpus it uses all cores of the machine, or several machines by Apache Beam: --beam_runner=FlinkRunner
---beam_options=…
+    --beam_options=…
 """
 
 import functools

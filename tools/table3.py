@@ -3,8 +3,7 @@ resumes.
 
 python tools/table3.py --flagfile=table3_multi30k --train_source=train.en --train_target=train.de --valid_source=val.en
     --valid_target=val.de --output_dir=runs/table3
-python tools/table3.py --rows=base,A1,A16 --dataset=wmt14_translate/de-en --source_language=en --target_language=de
---output_dir=runs/t3
+python tools/table3.py --rows=base,A1,A16 --dataset=builtin --vocab_size=800 --output_dir=runs/t3
 """
 
 import dataclasses
