@@ -140,7 +140,7 @@ def test_paths_that_hold_elsewhere_begin_at_the_root(export, runs, monkeypatch):
             "`diversity` has no effect without `diverse_groups`. Received: diversity=2.0.",
         ),
         ({"ensemble_mean": "logs"}, ValueError, "`ensemble_mean` needs several runs. Received: one, "),
-        ({"beam": 3, "width": 2}, TypeError, "search_cores. Received: beam, width."),
+        ({"beam": 3}, TypeError, "Unknown option beam. Did you mean beam_size"),
     ],
     ids=str,
 )

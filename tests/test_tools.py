@@ -866,7 +866,7 @@ scores.compound_split_bleu = lambda *texts, **options: {"split": [*texts, option
         ),
         (["--rerank_weight=2"], "--rerank_weight has no effect without --rerank_with."),
         (["--rerank_with={}/gone"], "--rerank_with must be the folder of a run. Received: "),
-        (["--source="], "--source, or --hypothesis"),
+        (["--source="], "Give --model_dir and --source to translate, or --hypothesis"),
     ],
     ids=str,
 )
