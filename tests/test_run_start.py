@@ -64,6 +64,8 @@ BERT = {"architecture": "bert"}
         ({"dataset": "builtin"}, {"valid_split": "a"}, "with `dataset=builtin`"),
         (FILES, {"source_language": "en", "target_language": "de"}, "without `dataset` or `subwords_file`"),
         ({"dataset": "builtin"}, {"skip_bad_lines": True}, "with `dataset`"),
+        (FILES, {"valid_pairs": 5}, "with `valid_source`"),
+        ({"dataset": "builtin"}, {"valid_pairs": 5}, "with `dataset`"),
         (FILES | {"subwords_file": "x"}, {"vocab_sample": 500}, "with `subwords_file`"),
         (FILES | {"subwords_file": "x"}, {"normalization": "nfkc", "character_coverage": 1.0}, "with `subwords_file`"),
         (

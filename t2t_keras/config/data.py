@@ -76,7 +76,7 @@ class DataConfig:
     valid_target: str = option("", "Validation text, target side.", group=TEXT, first=True, path="text")
     valid_pairs: int = option(
         0, "Number of pairs at the end of the training text that validate and are not trained on, if there is no "
-        "--valid_source.", minimum=0, group=TEXT, fixed=True)
+        "--valid_source.", minimum=0, group=TEXT, fixed=True, unless="dataset valid_source")
     source_tag: str = option(
         "", "Tag to begin each source line with, such as <2de>, which becomes a sub-word: one for all lines, or one "
         "for each file of --train_source and of --valid_source, separated by commas. Text to translate must begin "
