@@ -25,6 +25,7 @@ from t2t_keras.experiments.attention_functions import FIGURES, of_model, of_scor
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.reporting import figures
 from t2t_keras.runs import run_options
+from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -323,7 +324,7 @@ def test_a_run_is_measured_with_its_first_weights_and_its_last(monkeypatch, tmp_
     found = attention_functions._figures_of_run(tmp_path, options, "all", "quiet")
     assert found == {"before": {"perplexity": 1}, "after": {"perplexity": 2}}
     reading = {"batch_tokens": max(77, longest), "seed": 0, "epochs": 1}
-    trained = (tmp_path, options, {"strategy": "all", "quiet": "quiet"})
+    trained = (Start.of(tmp_path, options), {"strategy": "all", "quiet": "quiet"})
     assert given == [trained, (options.data_folder(tmp_path) / "valid", reading), (tmp_path, "latest")]
     keras.utils.set_random_seed(3)
     first = Transformer(model).get_weights()
@@ -358,7 +359,7 @@ def test_wrong_flags_are_refused_in_one_sentence(tmp_path, arguments, message):
 
 
 @pytest.mark.parametrize(
-    "example", [line for line in PROGRAM.read_text().splitlines() if line.startswith("python tools/")]
+    "example", re.findall(r"^python tools/.*(?:\n    .*)*", PROGRAM.read_text(), re.MULTILINE)
 )
 def test_the_examples_of_its_help_have_options_that_a_run_can_start_with(tmp_path, example):
     """Story: their --train_steps was less than the cooldown of the flagfile. Here a missing TensorFlow ends what has
