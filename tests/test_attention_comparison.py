@@ -358,9 +358,7 @@ def test_wrong_flags_are_refused_in_one_sentence(tmp_path, arguments, message):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "example", re.findall(r"^python tools/.*(?:\n    .*)*", PROGRAM.read_text(), re.MULTILINE)
-)
+@pytest.mark.parametrize("example", re.findall(r"^python tools/.*(?:\n    .*)*", PROGRAM.read_text(), re.MULTILINE))
 def test_the_examples_of_its_help_have_options_that_a_run_can_start_with(tmp_path, example):
     """Story: their --train_steps was less than the cooldown of the flagfile. Here a missing TensorFlow ends what has
     passed the checks.

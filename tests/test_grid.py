@@ -176,7 +176,7 @@ def trained(monkeypatch):
     calls = Calls()
     calls.scored, calls.given = [], []
 
-    def train(start, *, strategy, quiet, started):
+    def train(start, *, compared, strategy, quiet, started):
         model_dir, options = start.folder, start.options
         calls.given.append((strategy, quiet))
         name = f"{model_dir.parent.name}/{model_dir.name}"
@@ -464,7 +464,7 @@ def test_the_time_left_is_that_of_runs_without_all_their_updates(tmp_path, train
     train(tmp_path, 1, 2)
     [message] = [message for message in messages if message.startswith("Run 3 of 4")]
     assert message == (
-        "Run 3 of 4: base/seed2." if scored_again else "Run 3 of 4: base/seed2; less than a minute left for 2 run(s)."
+        "Run 3 of 4: base/seed2." if scored_again else "Run 3 of 4: base/seed2; about 2 min left for 2 run(s)."
     )
 
 

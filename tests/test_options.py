@@ -56,6 +56,7 @@ from t2t_keras.system import files
 from t2t_keras.text import byte_pairs, vocabulary, words
 from t2t_keras.text.word_pieces import HEAD
 from t2t_keras.training import embeddings, interruption, loop, parent, train_step
+from t2t_keras.training import run as training_run
 
 TEXTS = {
     "train_source": "train.source",
@@ -483,6 +484,15 @@ def last_rate(found) -> float:
     return float(found.optimizer._learning_rate(7))
 
 
+def two_epochs(lab, config) -> bool:
+    """Whether a run makes as many updates as there are in two epochs of a prepared folder."""
+    folder = lab.data_dir / "train"
+    buckets = batching.buckets(shards.read_info(folder), config.batch_tokens, config.buckets_per_update)
+    epochs = batching.batches(folder, batch_tokens=config.batch_tokens // buckets, seed=config.seed, epochs=2)
+    options = training_run._with_sizes_of(lab.data_dir, run_options.Options(train=config))
+    return abs(options.train.train_steps - len(list(epochs)) / buckets) <= 1
+
+
 def divided_anew(lab, config) -> float:
     """The share of the sentences whose sub-words differ from those on disk, on the side that has fewer of them."""
     subwords = byte_pairs.BytePairs((lab.data_dir / prepare.SUBWORDS).read_bytes())
@@ -814,6 +824,7 @@ ROWS = {
     ClassifierConfig: OF_PAIRS | {"labels": [Row("a,b,c", shape_of("classes/bias"), (3,))]},
     TrainConfig: {
         "train_steps": [Row(5, of_run(lambda found: len(found.applied)), 5)],
+        "epochs": [Row(2.0, two_epochs, True, {"train_steps": 1000})],
         "warmup_steps": [
             Row(7, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(8**-0.5 * 7**-1.5))
         ],
@@ -828,6 +839,7 @@ ROWS = {
             Row(0.5, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(0.5 / 4000))
         ],
         "cooldown_steps": [Row(3, of_parts(last_rate), pytest.approx(8**-0.5 * 8 * 4000**-1.5 / 3))],
+        "cooldown_share": [Row(0.375, of_parts(last_rate), pytest.approx(8**-0.5 * 8 * 4000**-1.5 / 3))],
         "label_smoothing": [Row(0.0, smoothing, 1.0)],
         "clip_norm": [Row(0.01, distance, pytest.approx(0.01, rel=1e-3))],
         "batch_tokens": [Row(120, of_run(largest_update), lambda found: 60 < found <= 120)],
@@ -950,6 +962,14 @@ ROWS = {
         "train_target": [Row("other-train.target", of_data(lambda found: side(found.train, 1)), side(OTHER_TRAIN, 1))],
         "valid_source": [Row("other-valid.source", of_data(lambda found: side(found.valid, 0)), side(OTHER_VALID, 0))],
         "valid_target": [Row("other-valid.target", of_data(lambda found: side(found.valid, 1)), side(OTHER_VALID, 1))],
+        "valid_pairs": [
+            Row(
+                3,
+                of_data(lambda found: (side(found.valid, 0), len(found.train))),
+                (side(TRAIN_PAIRS, 0)[-3:], len(TRAIN_PAIRS) - 3),
+                {"valid_source": "", "valid_target": "", "valid_pairs": 5},
+            )
+        ],
         "source_tag": [
             Row("<2de>", of_data(lambda found: ("▁<2de>" in found.pieces, found.train[1][0][:6])), (True, "<2de> "))
         ],
