@@ -84,7 +84,8 @@ def test_scores_and_samples_are_of_the_languages(usual, french):
 
 @pytest.mark.medium
 def test_a_prefix_and_phrases_come_after_the_language(usual):
-    [found] = usual.n_best("a dog runs", 1, prefix="ein", constraints=["hund", "￭s"], target_language="fra_Latn")
+    phrases = {"prefix": "ein", "constraints": ["hund", "￭s"], "alignment": True}
+    [found] = usual.n_best("a dog runs", 1, target_language="fra_Latn", **phrases)
     assert found.text.startswith("ein") and "hund" in found.text and found.constraints_met
     assert found.pieces[0] == ">>fra_Latn<<" and found.source_pieces[0] == ">>eng_Latn<<"
     [plain] = usual.n_best("a dog runs", 1, prefix="ein", alignment=True)
