@@ -396,7 +396,7 @@ def test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_i
     commands = (3, {}), (4, {"parent": str(before)} | CHILD), (5, {"parent": str(tmp_path / "link")} | CHILD)
     for number, command in commands:  # In short, and the same command again.
         said = trained(child, **command | {"train_steps": number})
-        assert f"Resuming from update {number - 1}" in said and "Starting from" not in said
+        assert f"Resuming from update {number - 1}" in said and "Starting from the" not in said
     assert json.loads((child / "config.json").read_text())["parent"] == expected
 
 

@@ -81,7 +81,7 @@ def test_an_evaluation_has_the_seconds_of_translating_and_passes_on_its_options(
 
     def translate_lines(translator, sources, batch_size: int) -> list[dict]:
         given.append(batch_size)
-        return [{"text": source.upper()} for source in sources]
+        return [{"text": source.upper(), "truncated": False} for source in sources]
 
     monkeypatch.setattr(evaluate, "translate_lines", translate_lines)
     monkeypatch.setattr(evaluate, "perplexity", lambda *given: given)

@@ -246,7 +246,7 @@ def test_a_child_has_the_sub_words_of_both_sides_from_its_parent(folder, tmp_pat
         tmp_path / "child", parent=str(folder), dataset="builtin", builtin_pairs=350, train_steps=1, valid_steps=1,
         valid_sentences=0, best_metric="loss", batch_tokens=400
     )  # fmt: skip
-    assert "Starting from" in said and "weights that it does not have" not in said
+    assert "Starting from the" in said and "weights that it does not have" not in said
     for name in ("subwords.model", "subwords.source.model"):
         assert (tmp_path / "child" / name).read_bytes() == (folder / name).read_bytes()
 
