@@ -115,7 +115,7 @@ def trained(monkeypatch):
     rows = Trained()
     rows.given, rows.searches = [], []
 
-    def train(start, *, strategy, quiet, started):
+    def train(start, *, compared, strategy, quiet, started):
         """As the real one, it makes no update of a run that has them all."""
         model_dir, options = start.folder, start.options
         rows.given.append((strategy, quiet))
