@@ -13,7 +13,7 @@ from t2t_keras.config import DataConfig, ModelConfig, TrainConfig, paper
 from t2t_keras.model import flops
 
 PAGE = pathlib.Path(__file__).parent / "calculator.html"
-# Memory, fitted to the measurements of docs/growth.md: that of a process whatever the model; for each weight; for each
+# Memory, fitted to the measurements of docs/cost.md: that of a process whatever the model; for each weight; for each
 # token of a micro-batch, layer and unit of width; and for each attention weight.
 FIXED_BYTES, BYTES_PER_WEIGHT, BYTES_PER_UNIT, BYTES_PER_SCORE = 0.76e9, 16.9, 48.0, 6.8
 P100 = 9.5e12  # Floating-point operations per second, footnote 5 of the paper.

@@ -59,7 +59,7 @@ def test_every_model_needs_memory_for_activations():
 
 @pytest.mark.parametrize(("length", "gib"), [(32, 2.90), (256, 3.67), (1024, 6.76)])
 def test_memory_is_near_that_of_the_measurements(length, gib):
-    """docs/growth.md: base, V = 32,000, one micro-batch of 4,096 tokens."""
+    """docs/cost.md: base, V = 32,000, one micro-batch of 4,096 tokens."""
     found = facts()
     model = found["models"]["base"]
     weights = model["weights"]["constant"] + 32_000 * model["weights"]["vocabulary"]
