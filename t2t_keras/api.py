@@ -22,7 +22,7 @@ from t2t_keras.serving.requests import check, checked, option_inputs, sample_inp
 from t2t_keras.system.files import CONFIG
 from t2t_keras.system.log import logger
 from t2t_keras.text import piece_file
-from t2t_keras.text.phrases import SEPARATOR, Kept, Request, check_unicode, untagged, with_constraints
+from t2t_keras.text.phrases import SEPARATOR, Kept, Request, Terms, check_unicode, with_phrases
 from t2t_keras.text.placeholders import find_all
 
 Text = str | Sequence[str]
@@ -134,10 +134,8 @@ class TextTranslator:
         rows = zip(texts, _phrases(number, constraints, "constraints"), _phrases(number, avoid, "avoid"), strict=True)
         kept = Kept(keep_patterns, find_all)
         requests = (Request(*row) for row in rows)
-        found_in = lambda line: kept.of(untagged(line, self._tags))  # noqa: E731
-        requests = list(
-            with_constraints(requests, found_in, logger.warning, lambda phrase, line: self._model.fits(phrase, line))
-        )
+        fits = lambda phrase, line: self._model.fits(phrase, line)  # noqa: E731
+        requests = list(with_phrases(requests, Terms({}), kept, logger.warning, fits, self._tags))
         own = {
             name: [SEPARATOR.join(getattr(request, name)) for request in requests] for name in ("constraints", "avoid")
         }

@@ -177,8 +177,8 @@ def test_what_translations_do_not_depend_on_is_not_in_their_description(runs, mo
         {"weights": f"latest of {run.name}", "config": json.loads((run / files.CONFIG).read_text())} for run in runs
     ]
     assert (found["checkpoint"], found["rerank_weight"], found["rerank_direction"]) == ("latest", 1.0, "forward")
-    (tmp_path / "terms").write_text("a\tb\n")
-    assert LineTranslation(of_run(runs[0]), terms=str(tmp_path / "terms")).identity()["terms"] == {"a": "b"}
+    (tmp_path / "terms").write_text("a\tb\tc|d\n")
+    assert LineTranslation(of_run(runs[0]), terms=str(tmp_path / "terms")).identity()["terms"] == {"a": ["b", "c", "d"]}
 
 
 @pytest.mark.parametrize("direction", ["forward", "right_to_left", "backward"])
@@ -275,7 +275,7 @@ def test_a_translation_that_lacks_a_phrase_is_reported_with_its_line(export, tmp
     assert warnings == [
         f"Line {number}: a translation lacks a phrase (`terms` and `keep_patterns`)." for number in lacking
     ]
-    assert export.seen[0]["constraints"] == [b"", b"z1", b"deux\tx1"]  # By their lengths.
+    assert export.seen[0]["constraints"] == [b"", b"z1", b"x1\tdeux"]  # By their lengths.
     found, warnings = results(
         dataclasses.replace(asked, jsonl=True), ['{"text": "z1"}', '{"text": "z1", "ordered": true}']
     )

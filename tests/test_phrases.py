@@ -5,7 +5,18 @@ import json
 
 import pytest
 
-from t2t_keras.text.phrases import MAX_PHRASES, Kept, Request, Terms, joined, read_requests, untagged, with_constraints
+from t2t_keras.text.phrases import (
+    MAX_PHRASES,
+    Kept,
+    Request,
+    Term,
+    Terms,
+    holds,
+    joined,
+    read_requests,
+    untagged,
+    with_phrases,
+)
 
 
 def test_phrases_are_joined_by_tabs():
@@ -40,9 +51,8 @@ def test_a_request_is_what_its_line_says():
         ' {"ordered": true, "avoid": ["c"], "constraints": ["b b", "ü"], "text": "\\ud83d\\ude00"} ',
     ]
     assert list(read_requests(lines)) == [Request("a"), Request("😀", ["b b", "ü"], ["c"], True)]
-    assert list(read_requests([json.dumps(dataclasses.asdict(Request("a", ["b"], ["c"], True)))])) == [
-        Request("a", ["b"], ["c"], True)
-    ]
+    request = Request("a", ["b"], ["c"], True, [Term("a", "d", ("e",))])
+    assert Request.from_json(json.dumps(dataclasses.asdict(request))) == request
 
 
 @pytest.mark.parametrize(("line", "message"), [
@@ -54,6 +64,7 @@ def test_a_request_is_what_its_line_says():
     ('["a"]', r"""Received: line 3, '\["a"\]'."""),
     ('{"constraints": []}', "Received: line 3, "),
     ('{"text": "a", "constrain": []}', "Received: line 3, "),
+    ('{"text": "a", "terms": []}', "Received: line 3, "),
     ('{"text": 3}', "^Line 3: text: expected a sentence. Received: 3.$"),
     ('{"text": "a", "ordered": 1}', "^Line 3: ordered: expected true or false. Received: 1.$"),
     ('{"text": "a", "constraints": "b"}', "^Line 3: constraints: expected a list of phrases. Received: 'b'.$"),
@@ -99,8 +110,12 @@ TERMS = {
     ],
 )
 def test_terms_are_found_as_whole_words_the_longest_first(text, expected):
-    assert Terms(TERMS).of(text) == expected
+    assert [term.translation for term in Terms(TERMS).of(text)] == expected
     assert Terms({}).of(text) == []
+
+
+def extended(requests, terms, kept, warn, fits=lambda phrase, text: True) -> list[Request]:
+    return list(with_phrases(requests, terms, kept, warn, fits))
 
 
 def test_terms_and_what_is_kept_are_added_to_requests_that_do_not_have_them():
@@ -117,17 +132,70 @@ def test_terms_and_what_is_kept_are_added_to_requests_that_do_not_have_them():
         Request("boat {" + "x" * 40 + "} {" + "y" * 40 + "} 猫"),
         Request("house " * 32 + "<b>", ["x"]),
     ]
-    extended = list(with_constraints(requests, lambda text: [*terms.of(text), *kept.of(text)], warnings.append, fits))
-    assert extended[0] == Request(requests[0].text, ["x", "Boot", "Haus", "Haus", "{0}"], ["y"], True)
-    assert extended[1] == Request(requests[1].text, ["Boot"], ["Haus", "{0}"])
-    assert extended[2].constraints == ["Boot", "cat", "{" + "x" * 40 + "}"]
-    assert extended[3].constraints == ["x"] + ["Haus"] * 31 == extended[3].constraints[:MAX_PHRASES]
+    first, second, third, fourth = extended(requests, terms, kept, warnings.append, fits)
+    house = Term("house", "Haus")
+    assert first == Request(requests[0].text, ("x", "Boot", "{0}"), ["y"], True, (house, house))
+    assert (first.required, first.excluded) == (["x", "Boot", "{0}", "Haus", "Haus"], ["y"])
+    assert second == Request(requests[1].text, (), ["Haus", "{0}"], terms=(Term("boat", "Boot"),))
+    assert third.required == ["{" + "x" * 40 + "}", "Boot", "cat"]
+    assert fourth.required == ["x"] + ["Haus"] * 31 == fourth.required[:MAX_PHRASES]
     twice = Request("a <b>house</b>", ["</b>"], ["<b>"])
-    assert list(with_constraints([twice], kept.of, warnings.append, fits)) == [twice], (
-        "One follows a word without a space."
-    )
+    assert extended([twice], Terms({}), kept, warnings.append, fits) == [twice], "One follows a word without a space."
     expected = "expected at most 32 phrases of at most 32 sub-words. Left out:"
     assert warnings == [f"Line 3: {expected} {{{'y' * 40}}}", f"Line 4: {expected} Haus, <b>"]
+
+
+FORBIDDEN = Terms(
+    {"man": "monsieur", "old man": "vieux", "sir": "jeune homme", "sea": "mer", "lake": "lac", "water": "eau"},
+    {
+        "man": ["homme", "Mann", "gars"], "old man": ["homme âgé"], "sea": ["océan", "étendue d'eau"],
+        "lake": ["x" * 40, "étang"], "water": [f"w{number}" for number in range(17)],
+    },
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "avoid", "expected"),
+    [
+        ("a man", [], ["homme", "Homme", "Mann", "gars", "Gars"]),
+        ("a man, a man", ["gars", "x"], ["gars", "x", "homme", "Homme", "Mann", "Gars"]),
+        ("a woman", [], []),
+        ("an old man", [], ["homme âgé", "Homme âgé"]),  # The longest term counts.
+        ("a man, sir", [], ["Homme", "Mann", "gars", "Gars"]),  # "homme" is a part of what must appear.
+        ("a man, man", ["monsieur"], ["monsieur"]),  # What the sentence says itself counts.
+        ("sea", [], ["océan", "Océan", "étendue d'eau", "Étendue d'eau"]),
+        ("lake", [], ["étang", "Étang"]),
+        ("a man, water", [], ["homme", "Homme", "Mann", "gars", "Gars"]),
+    ],
+)
+def test_forbidden_forms_are_avoided_where_their_term_is(text, avoid, expected):
+    """As they are and with a capital letter, unless the sentence wants them, or there are too many."""
+    warnings = []
+    fits = lambda phrase, line: False  # noqa: E731
+    [request] = extended([Request(text, avoid=avoid)], FORBIDDEN, Kept(""), warnings.append, fits)
+    assert request.excluded == expected
+    many = ", ".join(FORBIDDEN.forbidden["water"])
+    left_out = {"lake": "x" * 40, "a man, water": many}.get(text)
+    assert [warning.partition("Left out: ")[2] for warning in warnings] == ([left_out] if left_out else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "phrase", "expected"),
+    [
+        ("un homme.", "homme", True),
+        ("un homme-grenouille", "homme", True),
+        ("un hommes", "homme", False),
+        ("surhomme homme", "homme", True),
+        ("un Homme", "homme", False),
+        ("l'homme âgé", "homme âgé", True),
+        ("C++!", "C++", True),
+        ("小猫在", "猫", True),
+        ("", "a", False),
+        ("a", "", False),
+    ],
+)
+def test_a_phrase_is_in_a_text_as_whole_words(text, phrase, expected):
+    assert holds(text, phrase) == expected
 
 
 @pytest.mark.parametrize(("fitting", "asked"), [(True, MAX_PHRASES), (False, 2 * MAX_PHRASES)])
@@ -136,8 +204,8 @@ def test_a_sentence_of_many_long_phrases_is_divided_into_sub_words_a_few_times_o
     calls, warnings = [], []
     many = [f"{number:040}" for number in range(1000)]
     fits = lambda phrase, text: calls.append(phrase) or fitting  # noqa: E731
-    [extended] = with_constraints([Request("text")], lambda text: many, warnings.append, fits)
-    assert extended.constraints == many[: fitting * MAX_PHRASES] and calls == many[:asked] and len(warnings) == 1
+    [request] = extended([Request(" ".join(many))], Terms({}), Kept("/\\d+/"), warnings.append, fits)
+    assert request.required == many[: fitting * MAX_PHRASES] and calls == many[:asked] and len(warnings) == 1
 
 
 def test_a_file_of_terms_has_a_term_and_its_translation_in_each_line():
@@ -145,10 +213,29 @@ def test_a_file_of_terms_has_a_term_and_its_translation_in_each_line():
     assert Terms.read(lines, "terms.tsv").translations == {"house": "Haus", "house boat": "Hausboot"}
 
 
+def test_forbidden_forms_are_the_third_column_with_bars_between_them():
+    """With blanks, escaped bars, a backslash that escapes nothing, repeated forms and lines, and both cases."""
+    lines = [
+        "man\tmonsieur\thomme| Homme |un  gars ||homme|",
+        "or\toder\ta\\|b|\\|\\||c\\d",
+        "a|b\tc|d\t \u200b | ",
+        "man\tmonsieur\thomme | type",
+        "sea\tmer\t",
+    ]
+    terms = Terms.read(lines, "terms.tsv")
+    assert terms.forbidden == {"man": ("homme", "Homme", "un gars", "type"), "or": ("a|b", "||", "c\\d")}
+    assert terms.translations == {"man": "monsieur", "or": "oder", "a|b": "c|d", "sea": "mer"}
+    assert terms.of("a man or a|b") == [
+        Term("man", "monsieur", ("homme", "Homme", "un gars", "type")),
+        Term("or", "oder", ("a|b", "||", "c\\d")),
+        Term("a|b", "c|d"),
+    ]
+
+
 def test_spaces_of_unicode_in_a_term_and_its_translation_are_kept():
     """Story: NBSP in a term became a space, and the term was in no text."""
     terms = Terms.read(["10\xa0km\t10\u202fkm", "\u200b", "\xa0\t\u3000"], "terms.tsv")
-    assert terms.of("a 10\xa0km b") == ["10\u202fkm"] and terms.of("a 10 km b") == []
+    assert terms.of("a 10\xa0km b") == [Term("10\xa0km", "10\u202fkm")] and terms.of("a 10 km b") == []
 
 
 @pytest.mark.parametrize(
@@ -169,14 +256,18 @@ def test_a_tag_at_the_beginning_is_no_text(text, expected):
 
 @pytest.mark.parametrize(("line", "message"), [
     ("house",
-     "Expected a term, a tab and its translation in each line of the terms. Received: line 2 of terms.tsv, 'house'."),
+     "Expected a term, a tab and its translation in each line of the terms, and optionally another tab and forbidden "
+     "forms with | between them. Received: line 2 of terms.tsv, 'house'."),
     ("house\t", "line 2 of terms.tsv, 'house.t'"),
     ("\tHaus", "line 2 of terms.tsv"),
     ("\u200b\tHaus", "line 2 of terms.tsv"),
-    ("house\tHaus\tn.", "line 2 of terms.tsv"),
+    ("house\tHaus\tn.\t", "line 2 of terms.tsv"),
+    ("house\taltes Haus\tHeim|Haus",
+     "Line 2 of terms.tsv: Expected a translation without the forbidden forms of its term. Received: 'altes Haus' for "
+     "'house', and the form 'Haus'."),
     ("boat\tKahn",
      "Expected one translation for each term. Received: line 2 of terms.tsv, 'Kahn' for 'boat', which has 'Boot'."),
 ])  # fmt: skip
 def test_a_line_that_is_no_term_is_reported_with_its_number(line, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message.replace("|", r"\|")):
         Terms.read(["boat\tBoot", line], "terms.tsv")

@@ -28,7 +28,7 @@ from t2t_keras.runs import registry
 from t2t_keras.serving import savedmodel
 from t2t_keras.serving.signatures import Signatures
 from t2t_keras.text import vocabulary
-from t2t_keras.text.phrases import Kept, Request, with_constraints
+from t2t_keras.text.phrases import Kept, Request, Terms, with_phrases
 from t2t_keras.text.placeholders import NAMES, NUMBER, Placeholders, common
 from t2t_keras.text.sentencepiece_model import escaping, pattern_of, with_pattern
 
@@ -273,8 +273,8 @@ def test_phrases_and_a_forced_start_have_the_placeholders_of_their_source(copier
 def test_text_to_keep_of_any_length_fits_a_constraint_of_its_own_sentence(copier):
     """Story: a long URL, one placeholder for the model, was left out as a phrase of too many sub-words."""
     service, url = Signatures(copier), f"http://x.de/{'z' * 99}"
-    [extended] = with_constraints([Request(f"one {url} two")], Kept("urls").of, pytest.fail, service.fits)
-    assert extended.constraints == [url]
+    [request] = with_phrases([Request(f"one {url} two")], Terms({}), Kept("urls"), pytest.fail, service.fits)
+    assert request.required == [url]
     assert not service.fits(url, "one http://x.de two")
 
 

@@ -307,7 +307,7 @@ def test_json_lines_and_terms_are_answered_line_by_line(trained, translated, tmp
         (
             ["--terms={0}/terms.tsv"],
             b"one\n",
-            "Expected a term, a tab and its translation in each line of the terms. Received: line 1 of",
+            "Expected a term, a tab and its translation in each line of the terms, and optionally another tab and",
         ),
         (["--terms={0}/absent.tsv"], b"one\n", "absent.tsv cannot be read: "),
     ],

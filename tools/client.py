@@ -34,7 +34,11 @@ _MAX_LENGTH = flags.DEFINE_integer(
 )
 _PREFIX = flags.DEFINE_string("prefix", None, "Text that each translation begins with.")
 _JSONL = flags.DEFINE_boolean("jsonl", False, "Read and write a JSON object in each line, as translate does.")
-_TERMS = flags.DEFINE_string("terms", "", "File of terms: a term, a tab and its translation in each line.")
+_TERMS = flags.DEFINE_string(
+    "terms",
+    "",
+    "File of terms: a term, a tab and its translation in each line, and forbidden forms, as translate does.",
+)
 _KEEP_PATTERNS = flags.DEFINE_string(
     "keep_patterns", "", "What the translation must copy from the source, as translate does."
 )
@@ -83,7 +87,7 @@ def translate() -> None:
     with_phrases = " and ".join(f"--{flag.name}" for flag in (_JSONL, _TERMS, _KEEP_PATTERNS) if flag.value)
     if with_phrases:
         requests = phrases.read_requests(texts) if _JSONL.value else map(phrases.Request, texts)
-        texts = phrases.with_constraints(requests, lambda text: [*terms.of(text), *kept.of(text)], warn)
+        texts = phrases.with_phrases(requests, terms, kept, warn)
     results = client.translate_lines(predict, texts, search, **sizes)
     numbered = sample.draws > 1 if sample else _N_BEST.value is not None
     hidden = True if at_keyboard or sys.stdout.isatty() else None  # None: hidden unless stderr is a terminal.

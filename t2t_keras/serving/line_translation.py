@@ -133,7 +133,10 @@ class LineTranslation:
         options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         del options["model"], options["batch_size"]  # A translation does not depend on the other sentences.
         options["sample"] = dataclasses.asdict(self.sample) if self.sample else None
-        options["terms"] = self.read_terms().translations
+        terms = self.read_terms()
+        options["terms"] = {
+            term: [translation, *terms.forbidden.get(term, ())] for term, translation in terms.translations.items()
+        }
         if self.rerank_with:
             options["rerank_with"] = self.other.identity(self.model.checkpoint)
         return json.loads(json.dumps(options | self.model.identity()))
@@ -210,16 +213,10 @@ class LineTranslator:
             texts = _with_tags_checked(texts, asked.model.tags, warn, first)
         if asked.with_phrases:
             requests = phrases.read_requests(texts, first) if asked.jsonl else map(phrases.Request, texts)
-            fits, tags = self.model.fits, asked.model.tags
-
-            def find(text: str) -> list[str]:
-                text = phrases.untagged(text, tags)
-                return [*self.terms.of(text), *self.patterns.of(text)]
-
-            texts = (
-                json.dumps(dataclasses.asdict(request))
-                for request in phrases.with_constraints(requests, find, warn, fits, first)
+            requests = phrases.with_phrases(
+                requests, self.terms, self.patterns, warn, self.model.fits, asked.model.tags, first
             )
+            texts = (json.dumps(dataclasses.asdict(request)) for request in requests)
             function = self._translated_requests
         results = translate_lines(
             function,
@@ -257,7 +254,7 @@ class LineTranslator:
     def _translated_requests(self, text) -> dict:
         from t2t_keras.serving.requests import translate_requests
 
-        requests = [phrases.Request(**json.loads(line)) for line in text.numpy()]
+        requests = [phrases.Request.from_json(line) for line in text.numpy()]
         return translate_requests(self.model, requests, self.asked.n_best)
 
     def written(self, number: int, result: dict) -> bytes:

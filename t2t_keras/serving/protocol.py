@@ -40,8 +40,8 @@ def options_for(requests: Sequence[Request], **options) -> dict[str, list]:
         ValueError: a phrase is not text on one line, or there are too many.
     """
     inputs = {name: [value] * len(requests) for name, value in (OPTIONS | options).items()}
-    for name in ("constraints", "avoid"):
-        inputs[name] = [joined(getattr(request, name), name) for request in requests]
+    inputs["constraints"] = [joined(request.required, "constraints") for request in requests]
+    inputs["avoid"] = [joined(request.excluded, "avoid") for request in requests]
     texts, ordered = zip(*((request.text, request.ordered) for request in requests), strict=True)
     return {"text": list(texts), **inputs, "ordered": list(ordered)}
 

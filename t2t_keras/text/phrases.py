@@ -3,11 +3,12 @@
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from t2t_keras.config import patterns
 from t2t_keras.text.lines import is_blank, single_spaced
-from t2t_keras.text.scripts import word_characters
+from t2t_keras.text.scripts import in_word, word_characters
 
 SEPARATOR = "\t"
 JOINER = "￭"  # Begins a phrase that must follow the text before it without a space, as in OpenNMT's Tokenizer.
@@ -37,10 +38,33 @@ def joined(phrases: Sequence[str], name: str) -> str:
     return SEPARATOR.join(phrases)
 
 
+def places(text: str, phrase: str) -> Iterator[int]:
+    """Yields where a phrase begins in a text as whole words, as `decoding.avoided` understands them."""
+    start = text.find(phrase)
+    while phrase and start >= 0:
+        edges = (start, start + len(phrase))
+        if not any(in_word(text[max(edge - 1, 0) : edge]) and in_word(text[edge : edge + 1]) for edge in edges):
+            yield start
+        start = text.find(phrase, start + 1)
+
+
+def holds(text: str, phrase: str) -> bool:
+    """Returns whether a text has a phrase as whole words."""
+    return any(True for _ in places(text, phrase))
+
+
 def check_unicode(text: str) -> None:
     """Raises `ValueError` if UTF-8 cannot encode a text."""
     if re.search("[\ud800-\udfff]", text):
         raise ValueError(f"Expected characters of Unicode. Received: half of a surrogate pair in {text!r:.80}.")
+
+
+class Term(NamedTuple):
+    """A term in a sentence."""
+
+    source: str
+    translation: str  # Must appear.
+    forbidden: tuple[str, ...] = ()  # Forms that must not appear, as they are and with a capital letter.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +76,7 @@ class Request:
         constraints: phrases that the translation must contain.
         avoid: phrases that it must not contain.
         ordered: whether the constraints must appear in their order.
+        terms: those of a terminology that are in the sentence, one for each place.
 
     Raises:
         ValueError: a field has another type, or a phrase is invalid.
@@ -61,6 +86,7 @@ class Request:
     constraints: Sequence[str] = ()
     avoid: Sequence[str] = ()
     ordered: bool = False
+    terms: Sequence[Term] = ()
 
     def __post_init__(self):
         for name, kind, expected in (("text", str, "a sentence"), ("ordered", bool, "true or false")):
@@ -70,6 +96,32 @@ class Request:
             joined(getattr(self, name), name)
         for text in (self.text, *self.constraints, *self.avoid):
             check_unicode(text)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Request":
+        """Returns the request of all fields in a JSON object."""
+        fields = json.loads(text)
+        terms = [Term(source, translation, tuple(forms)) for source, translation, forms in fields["terms"]]
+        return cls(**fields | {"terms": terms})
+
+    @property
+    def required(self) -> list[str]:
+        """All phrases that must appear: the constraints, and the translations of the terms."""
+        return [*self.constraints, *(term.translation for term in self.terms)]
+
+    @property
+    def excluded(self) -> list[str]:
+        """All phrases that must not appear: those to avoid, and the forbidden forms of the terms, except for parts of
+        phrases that must.
+        """
+        forms = dict.fromkeys(form for term in self.terms for each in term.forbidden for form in with_capital(each))
+        forms = [form for form in forms if not any(holds(phrase, form) for phrase in self.required)]
+        return [*self.avoid, *(form for form in forms if form not in self.avoid)]
+
+
+def with_capital(phrase: str) -> list[str]:
+    """Returns a phrase, and as it is at the beginning of a sentence if that differs."""
+    return list(dict.fromkeys([phrase, phrase[:1].upper() + phrase[1:]]))
 
 
 def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
@@ -83,7 +135,7 @@ def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
     Raises:
         ValueError: a line is invalid; the message has its number.
     """
-    names = [field.name for field in dataclasses.fields(Request)]
+    names = [field.name for field in dataclasses.fields(Request) if field.name != "terms"]
     expected = f"Expected a JSON object with {', '.join(names)} in each line."
     for number, line in enumerate(texts, first):
         try:
@@ -102,17 +154,35 @@ def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
             raise ValueError(f"Line {number:,}: {error}") from error
 
 
+def _check_term(term: str, translation: str, forms: Iterable[str]) -> None:
+    """Raises `ValueError` for what is no phrase, and for a translation that contains a forbidden form."""
+    for phrase in (term, translation, *forms):
+        joined([phrase], "terms")
+    if wrong := [form for form in forms if holds(translation, form)]:
+        raise ValueError(
+            "Expected a translation without the forbidden forms of its term. Received: "
+            f"{translation!r:.80} for {term!r:.80}, and the form {wrong[0]!r:.80}."
+        )
+
+
 class Terms:
-    """A terminology: where a term is in the source as whole words, its translation is a phrase that must appear.
+    """A terminology: where a term is in the source as whole words, its translation must appear, and its forbidden forms
+    must not.
 
     Of terms that overlap, the one that begins first counts, and of those the longest.
 
     Args:
         translations: by term.
+        forbidden: forms by term, of those that have some.
+
+    Raises:
+        ValueError: a translation contains a forbidden form of its term, or a phrase is invalid.
     """
 
-    def __init__(self, translations: dict[str, str]):
-        self.translations = translations
+    def __init__(self, translations: Mapping[str, str], forbidden: Mapping[str, Sequence[str]] | None = None):
+        self.translations, self.forbidden = dict(translations), dict(forbidden or {})
+        for term, translation in self.translations.items():
+            _check_term(term, translation, self.forbidden.get(term, ()))
         longest_first = "|".join(re.escape(term) for term in sorted(translations, key=len, reverse=True))
         # At least one of the two characters beside a boundary is in no word.
         boundary = f"(?:(?<![{word_characters()}])|(?![{word_characters()}]))"
@@ -120,30 +190,43 @@ class Terms:
 
     @classmethod
     def read(cls, lines: Iterable[str], name: str) -> "Terms":
-        """Reads the lines of a file, each of which has a term, a tab and its translation. Blank lines are left out.
+        """Reads the lines of a file: a term, a tab and its translation, and optionally a tab and forbidden forms with |
+        between them, in which \\| is a |. Blank lines and blank forms are left out.
 
         Raises:
             ValueError: a line is invalid, or a term has two translations.
         """
         translations: dict[str, str] = {}
+        forbidden: dict[str, dict[str, None]] = {}  # Each form once, in the order of the lines.
         for number, line in enumerate(lines, 1):
             if is_blank(line):
                 continue
-            fields = [single_spaced(field) for field in line.split("\t")]
-            if len(fields) != 2 or any(map(is_blank, fields)):
-                received = f"line {number:,} of {name}, {line[:80]!r}"
+            received = f"Received: line {number:,} of {name}, "
+            columns = line.split("\t")
+            fields = [single_spaced(field) for field in columns[:2]]
+            if not 2 <= len(columns) <= 3 or any(map(is_blank, fields)):
                 raise ValueError(
-                    f"Expected a term, a tab and its translation in each line of the terms. Received: {received}."
+                    "Expected a term, a tab and its translation in each line of the terms, and optionally another tab "
+                    f"and forbidden forms with | between them. {received}{line[:80]!r}."
                 )
             term, translation = fields
             if translations.setdefault(term, translation) != translation:
-                received = f"line {number:,} of {name}, {translation!r} for {term!r}, which has {translations[term]!r}"
-                raise ValueError(f"Expected one translation for each term. Received: {received}.")
-        return cls(translations)
+                raise ValueError(
+                    f"Expected one translation for each term. {received}{translation!r} for {term!r}, which has "
+                    f"{translations[term]!r}."
+                )
+            forms = (single_spaced(form.replace("\\|", "|")) for form in re.split(r"(?<!\\)\|", "".join(columns[2:])))
+            forbidden.setdefault(term, {}).update((form, None) for form in forms if not is_blank(form))
+            try:
+                _check_term(term, translation, forbidden[term])
+            except ValueError as error:
+                raise ValueError(f"Line {number:,} of {name}: {error}") from error
+        return cls(translations, {term: tuple(forms) for term, forms in forbidden.items() if forms})
 
-    def of(self, text: str) -> list[str]:
-        """Returns the translations of the terms in a sentence, one for each place."""
-        return [self.translations[match[0]] for match in self._pattern.finditer(text)] if self._pattern else []
+    def of(self, text: str) -> list[Term]:
+        """Returns the terms in a sentence, one for each place."""
+        matches = self._pattern.finditer(text) if self._pattern else ()
+        return [Term(each[0], self.translations[each[0]], tuple(self.forbidden.get(each[0], ()))) for each in matches]
 
 
 def untagged(text: str, tags: Sequence[str]) -> str:
@@ -154,42 +237,68 @@ def untagged(text: str, tags: Sequence[str]) -> str:
     return re.sub(r"\A>>[^<>]+<<", "", text)
 
 
-def with_constraints(
+def with_phrases(
     requests: Iterable[Request],
-    find: Callable[[str], Iterable[str]],
+    terms: Terms,
+    kept: "Kept",
     warn: Callable[[str], None],
     fits: Callable[[str, str], bool] = lambda phrase, text: True,
+    tags: Sequence[str] = (),
     first: int = 1,
 ) -> Iterator[Request]:
-    """Adds constraints to sentences, except for phrases that a sentence has itself.
+    """Adds terms and what is to be kept to sentences, except for phrases that a sentence has itself.
 
     Args:
         requests: the sentences.
-        find: finds the phrases of the text of a sentence.
+        terms: the terminology.
+        kept: what is to be kept.
         warn: takes a message for each sentence with phrases that are left out, because it has `MAX_PHRASES` or they are
             too long.
         fits: returns whether a phrase has at most `MAX_SUBWORDS` in the translation of the text of a sentence, which it
             divides into sub-words each time: it is asked of at most twice as many phrases as a sentence may have.
+        tags: those that a sentence may begin with; no phrases are looked for in them.
         first: the number of the first sentence.
     """
     for number, request in enumerate(requests, first):
+        text = untagged(request.text, tags)
         known = {phrase.removeprefix(JOINER) for phrase in (*request.constraints, *request.avoid)}
-        constraints, left_out, asked = list(request.constraints), [], 0
-        for phrase in find(request.text):
-            if phrase.removeprefix(JOINER) not in known:
-                taken = len(constraints) < MAX_PHRASES
-                # Each sub-word has at least one byte, and the mark of a word may be one more.
-                if taken and len(phrase.encode()) >= MAX_SUBWORDS:
-                    asked += 1
-                    taken = asked <= 2 * MAX_PHRASES and fits(phrase, request.text)
-                (constraints if taken else left_out).append(phrase)
+        left_out, asked = [], 0
+
+        def is_short(phrase: str, line: str = request.text) -> bool:
+            nonlocal asked
+            # Each sub-word has at least one byte, and the mark of a word may be one more.
+            if len(phrase.encode()) < MAX_SUBWORDS:
+                return True
+            asked += 1
+            return asked <= 2 * MAX_PHRASES and fits(phrase, line)
+
+        for term in terms.of(text):
+            if term.translation in known:
+                continue
+            if len(request.required) >= MAX_PHRASES or not is_short(term.translation):
+                left_out.append(term.translation)
+                continue
+            forms = tuple(form for form in term.forbidden if is_short(form))
+            longer = dataclasses.replace(request, terms=(*request.terms, term._replace(forbidden=forms)))
+            if len(longer.excluded) > MAX_PHRASES:
+                forms = ()
+                longer = dataclasses.replace(request, terms=(*request.terms, term._replace(forbidden=())))
+            left_out += [form for form in term.forbidden if form not in forms]
+            request = longer
+        for phrase in kept.of(text):
+            if phrase.removeprefix(JOINER) in known:
+                continue
+            if len(request.required) < MAX_PHRASES and is_short(phrase):
+                request = dataclasses.replace(request, constraints=(*request.constraints, phrase))
+            else:
+                left_out.append(phrase)
         if left_out:
             shown = ", ".join(phrase.removeprefix(JOINER) for phrase in left_out)
             warn(
                 f"Line {number}: expected at most {MAX_PHRASES} phrases of at most {MAX_SUBWORDS} sub-words. Left out: "
                 f"{shown:.200}"
             )
-        yield dataclasses.replace(request, constraints=constraints)
+        yield request
 
 
 class Kept:
