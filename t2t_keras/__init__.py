@@ -5,8 +5,9 @@
     translator = t2t_keras.load("runs/mine")
     translator.translate("Two dogs play.")
 
-Importing the package imports neither TensorFlow nor Keras: each name is loaded when it is first used. Keras knows the
-layers and models all the same: `keras.models.load_model` finds them in a process that has imported the package.
+Importing the package imports neither TensorFlow nor Keras: each name is loaded when it is first used, without the
+lines that TensorFlow writes on every machine, unless TF_CPP_MIN_LOG_LEVEL is 0. Keras knows the layers and models all
+the same: `keras.models.load_model` finds them in a process that has imported the package.
 """
 
 import importlib
@@ -51,7 +52,10 @@ __all__ = sorted(_MODULE_OF)
 def __getattr__(name: str):
     if name not in _MODULE_OF:
         raise AttributeError(f"module 't2t_keras' has no attribute '{name}'")
-    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    from t2t_keras.system.native_messages import without_noise
+
+    with without_noise():  # The module may import TensorFlow.
+        value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)
     return value
 
 

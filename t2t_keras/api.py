@@ -21,6 +21,7 @@ from t2t_keras.serving.protocol import OWN_ALPHA, Translation, merged
 from t2t_keras.serving.requests import check, checked, option_inputs, sample_inputs
 from t2t_keras.system.files import CONFIG
 from t2t_keras.system.log import logger
+from t2t_keras.system.native_messages import without_noise
 from t2t_keras.text import piece_file
 from t2t_keras.text.phrases import SEPARATOR, Kept, Request, Terms, check_unicode, with_phrases
 from t2t_keras.text.placeholders import find_all
@@ -336,7 +337,8 @@ def load(
 
 def of_model(model: TrainedModel | saved_export.SavedExport) -> TextTranslator:
     """Loads an opened model."""
-    loaded = loaded_models.load(model)
+    with without_noise():
+        loaded = loaded_models.load(model)
     return TextTranslator(loaded, loaded.limits.batch_size, loaded.languages, model.tags)
 
 
@@ -396,7 +398,8 @@ class Run:
         ]
         files = [(path.name, path.stat().st_mtime_ns) for path in paths if path.exists()]
         if checkpoint not in self._loaded or self._loaded[checkpoint][0] != files:
-            self._loaded[checkpoint] = files, loading.load(self.model_dir, checkpoint)
+            with without_noise():
+                self._loaded[checkpoint] = files, loading.load(self.model_dir, checkpoint)
         return self._loaded[checkpoint][1]
 
     def export(self, export_dir: str | os.PathLike, checkpoint: str | int = "average", **options) -> pathlib.Path:
@@ -446,5 +449,7 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
     if "parent_checkpoint" in options:  # As in `load`, the number of an update may be a number.
         options["parent_checkpoint"] = str(options["parent_checkpoint"])
     start = Start.open(folder, options, os.path.expanduser(data_dir))
-    run.train(start, strategy=devices.make_strategy(cpu_devices, start.options.train))
+    with without_noise():
+        strategy = devices.make_strategy(cpu_devices, start.options.train)
+    run.train(start, strategy=strategy, quiet=without_noise)
     return Run(folder)

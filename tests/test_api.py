@@ -99,6 +99,44 @@ print([name for name in sys.modules if f"{{name}}.".startswith(wings)])
     assert result.stdout.strip() == "[]"
 
 
+def said_in_python(code: str, **environment) -> list[str]:
+    """Lines on stderr of a process of its own, as TensorFlow writes to it before Python can intervene."""
+    kept = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    environment = {**kept, "PYTHONPATH": str(ROOT), **environment}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stderr.splitlines()
+
+
+@pytest.mark.medium
+def test_loading_and_translating_in_python_prints_nothing():
+    """Story: twelve lines of CUDA and oneDNN came first."""
+    code = f"import t2t_keras\nt2t_keras.load({str(ROOT / 'tests/data/run_1')!r}).translate('one')\n"
+    assert said_in_python(code + "import os\nos.write(2, b'own\\n')") == ["own"]
+    asked = said_in_python("import t2t_keras\nt2t_keras.EncoderLayer", TF_CPP_MIN_LOG_LEVEL="0")
+    assert any("All log messages before absl::InitializeLog" in line for line in asked)
+
+
+def test_what_hides_messages_may_be_nested_and_run_in_threads_and_without_stderr():
+    code = """
+import concurrent.futures, os, time
+from t2t_keras.system.native_messages import without_noise
+noise = b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\\n"
+def write(number):
+    with without_noise():
+        with without_noise():
+            os.write(2, noise)
+        time.sleep(0.01 * number)
+        os.write(2, noise + b"line\\n")
+with without_noise(), concurrent.futures.ThreadPoolExecutor(4) as pool:
+    list(pool.map(write, range(8)))
+os.write(2, b"end\\n")
+os.close(2)
+with without_noise():
+    print("still running")
+"""
+    assert said_in_python(code) == ["line"] * 8 + ["end"]
+
+
 def test_every_public_name_is_there_and_listed():
     assert {"load", "train", "Transformer", "ModelConfig", "MultiHeadAttention", "LabelSmoothedCrossEntropy"} <= set(
         t2t_keras.__all__
@@ -718,7 +756,9 @@ def test_the_smoothed_loss_makes_fit_the_papers(tiny):
 def test_paths_may_be_objects_and_begin_with_the_home_folder(monkeypatch, tmp_path):
     started = []
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(training_run, "train", lambda start, strategy: started.append((start.folder, start.options)))
+    monkeypatch.setattr(
+        training_run, "train", lambda start, strategy, quiet: started.append((start.folder, start.options))
+    )
     run = t2t_keras.train(
         "~/run", data_dir="~/data", train_source=pathlib.Path("a.en"), train_target=pathlib.Path("a.de")
     )

@@ -2,12 +2,8 @@
 exit codes.
 """
 
-import contextlib
 import os
-import pathlib
 import re
-import shutil
-import subprocess
 import sys
 from logging import INFO, Formatter, StreamHandler
 from typing import IO, NoReturn
@@ -18,47 +14,17 @@ from t2t_keras import __version__
 from t2t_keras.cli import flagfiles, help, messages
 from t2t_keras.cli.flags import check_effects, chosen_architecture
 from t2t_keras.runs import registry, run_options
+from t2t_keras.system import native_messages
 from t2t_keras.system.log import logger
 from t2t_keras.training.interruption import EXIT_CODE, OTHER_WORKER_EXIT_CODE, OtherWorkerError, StoppedError
 
-_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# Lines that TensorFlow 2.21 writes at any log level: on every machine, or on every machine without a GPU.
-_NOISE = "|".join((
-    "^WARNING: All log messages before absl::InitializeLog",
-    r"^I[0-9]{4} .*\] oneDNN custom operations are on",
-    r"^I[0-9]{4} .*\] Could not find cuda drivers on your machine",
-    r"LOG\(INFO\) precompiled_charsmap is empty",  # TF.Text, for sub-words without normalization.
-))  # fmt: skip
+without_noise = native_messages.without_noise
 _NO_HOME = "Could not determine home directory."  # What `pathlib` says of ~name.
 
 
 class _MessageFormatter(Formatter):
     def format(self, record) -> str:
         return messages.name_flags(super().format(record))
-
-
-@contextlib.contextmanager
-def without_noise():
-    """Hides messages that TensorFlow writes to stderr on every machine and that TF_CPP_MIN_LOG_LEVEL does not suppress.
-
-    For importing TensorFlow and loading models. Everything else is still written, even if the process crashes. Does
-    nothing if the user has set TF_CPP_MIN_LOG_LEVEL to 0, which asks for all messages.
-    """
-    if _all_messages or not shutil.which("grep"):
-        yield
-        return
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    with subprocess.Popen(
-        ["grep", "-vE", "--line-buffered", _NOISE], stdin=subprocess.PIPE, stdout=2, start_new_session=True
-    ) as grep:
-        os.dup2(grep.stdin.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(stderr, 2)
-            os.close(stderr)
 
 
 def at_keyboard(stream: IO) -> bool:
@@ -202,9 +168,6 @@ class _VersionFlag(flags.BooleanFlag):
             sys.exit(0)
 
 
-_all_messages = os.environ.get(_LEVEL) == "0"
-# Set before TensorFlow is imported. 2 shows errors; 3 hides them too, as without a GPU most logged errors are about the
-# missing GPU.
-os.environ.setdefault(_LEVEL, "2" if list(pathlib.Path("/dev").glob("nvidia*")) else "3")
+native_messages.choose_level()  # Before TensorFlow is imported.
 flags.DEFINE_boolean("traceback", False, "Show the traceback of an error.")
 flags.DEFINE_flag(_VersionFlag("version", False, "Print the version and exit.", allow_hide_cpp=True))
