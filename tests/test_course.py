@@ -133,6 +133,24 @@ def test_every_notebook_has_claims_to_check():
     assert CLAIMS.keys() == {path.stem for path in NOTEBOOKS}
 
 
+def test_the_ablations_say_first_where_they_differ_from_the_paper():
+    """What is said there are claims that a run checks."""
+    first = nbformat.read(COURSE / "4_ablations.ipynb", as_version=4).cells[0].source.splitlines()[2]
+    assert first.startswith("**Its results differ from the paper's:**")
+    assert "one layer is better than two, learned positions are better than sinusoids" in first
+    assert {"perplexity['1 layer'] < min(base)", "perplexity['learned positions'] < min(base)"} < set(
+        CLAIMS["4_ablations"]
+    )
+
+
+def test_the_notebook_that_needs_scikit_learn_installs_and_the_page_names_it():
+    [bert] = [nbformat.read(path, as_version=4) for path in NOTEBOOKS if "bag_of_words" in path.read_text("utf-8")]
+    assert '%pip install --quiet "../..[classifiers]"' in code(bert)[0].source
+    page = (COURSE / "README.md").read_text(encoding="utf-8")
+    assert "needs scikit-learn, the extra `classifiers`" in " ".join(page.split())
+    assert '"classifiers": ["scikit-learn' in (ROOT / "setup.py").read_text(encoding="utf-8")
+
+
 @pytest.mark.slow
 def test_a_notebook_runs_from_top_to_bottom_and_finds_what_its_text_says(path, notebook, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
