@@ -1310,7 +1310,7 @@ FAULTS = {
     ),
     "docs/calculator.html": (
         ("the calculator takes the micro-batch of one device",
-         "Math.min(input.micro, input.batch / leastCommonMultiple(facts.buckets, input.devices))",
+         "Math.min(input.micro, input.batch / leastCommonMultiple(model.given.buckets, input.devices))",
          "Math.min(input.micro, input.batch)", "test_calculator.py::test_the_page_computes_the_hours_of_the_paper"),
     ),
     "t2t_keras/serving/signatures.py": (

@@ -73,7 +73,7 @@ def bytes_of(config: TrainConfig, replicas: int, longest: int, together: int, vo
     """The page's memory of base."""
     found = facts()
     model = found["models"]["base"]
-    micro = min(config.micro_batch_tokens, config.batch_tokens / math.lcm(found["buckets"], replicas))
+    micro = min(config.micro_batch_tokens, config.batch_tokens / math.lcm(model["given"]["buckets"], replicas))
     weights = model["weights"]["constant"] + vocabulary * model["weights"]["vocabulary"]
     activations = model["activations"]["constant"] + model["activations"]["length"] * longest
     return found["fixedBytes"] + found["bytesPerWeight"] * weights + together * micro * activations
@@ -107,6 +107,55 @@ def test_memory_is_near_that_of_the_rehearsal():
 def test_the_utilization_that_the_hours_of_the_paper_mean(maker):
     """12 hours and 3.5 days on 8 P100 (section 5.2)."""
     assert maker.share("base") == pytest.approx(29.0, abs=0.1) and maker.share("big") == pytest.approx(42.1, abs=0.1)
+
+
+@pytest.mark.parametrize(("dtype", "hours"), [("bfloat16", 0), ("float32", 1)])
+def test_the_hours_of_a_small_model_on_two_cores_are_near_those_that_were_measured(dtype, hours):
+    measured = re.search(
+        r"all 8,000\s+updates take ([\d.]+) and ([\d.]+) hours", (DOCS / "results.md").read_text(encoding="utf-8")
+    )
+    found = facts()
+    model, cores = found["models"]["multi30k_en_de"], found["hardware"][f"2 cores of an AMD EPYC, {dtype}"]
+    given, operations = model["given"], model["operations"]
+    each = operations["constant"] + operations["length"] * given["length"] + operations["vocabulary"] * 10_000
+    seconds = (
+        given["updates"] * given["batch"] * each / (cores["rate"] * 1e12 * cores["shares"]["multi30k_en_de"] / 100)
+    )
+    assert seconds / 3600 == pytest.approx(float(measured[1 + hours]), rel=0.1)
+
+
+def test_the_rates_and_shares_of_two_cores_are_those_of_the_results():
+    results = (DOCS / "results.md").read_text(encoding="utf-8")
+    found = facts()["hardware"]
+    for dtype, pattern in (
+        ("bfloat16", r"(\d+) to (\d+) GFLOP/s in bfloat16"),
+        ("float32", r"(\d+) to (\d+)\s+in float32"),
+    ):
+        low, high = map(float, re.search(pattern, results).groups())
+        assert low <= 1000 * found[f"2 cores of an AMD EPYC, {dtype}"]["rate"] <= high
+    # The tables have the Multi30k model in both dtypes, base in both, and big.
+    printed = [int(each) for each in re.findall(r"^\| t2t_keras \| [\d,]+ \|  \| (\d+)% ", results, re.MULTILINE)]
+    bfloat16, float32 = (found[f"2 cores of an AMD EPYC, {dtype}"]["shares"] for dtype in ("bfloat16", "float32"))
+    assert printed == [
+        bfloat16["multi30k_en_de"], float32["multi30k_en_de"], bfloat16["base"], float32["base"], bfloat16["big"]
+    ]  # fmt: skip
+
+
+def test_every_rate_but_that_of_another_device_has_a_source():
+    without = [name for name, device in facts()["hardware"].items() if not (device["source"] and device["url"])]
+    assert without == ["another device"]
+
+
+def test_small_models_have_the_sizes_and_updates_of_their_flagfiles(maker):
+    """By hand: 20 epochs of 8,000 pairs of 19 sub-words are 742 updates of 4,096; 8,000 and 4,000 are in the files."""
+    found = facts()["models"]
+    assert {name: found[name]["given"]["updates"] for name in maker.SMALL_MODELS} == {
+        "small": 742, "medium": 2319, "multi30k_en_de": 8000, "multi30k_en_de_best": 4000
+    }  # fmt: skip
+    # Attention: 4 d² each; feed-forward: 2 d d_ff + d + d_ff; normalization: 2 d each; 4 + 4 layers.
+    encoder = 4 * 128**2 + 2 * 128 * 256 + 128 + 256 + 2 * 256
+    decoder = encoder + 4 * 128**2 + 256
+    assert found["multi30k_en_de"]["weights"] == {"constant": 4 * (encoder + decoder), "vocabulary": 128}
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +229,21 @@ def test_another_model_keeps_what_was_edited(browser):
     enter(browser, hardware="another device", rate=312, share=50, updates=5000)
     enter(browser, model="base")
     assert [value(browser, name) for name in ("rate", "share", "updates")] == ["312", "50", "5000"]
+
+
+def test_a_small_model_and_two_cores_bring_their_numbers(browser):
+    browser.get(PAGE.as_uri())
+    enter(browser, price=3)
+    enter(browser, hardware="2 cores of an AMD EPYC, bfloat16")
+    enter(browser, model="multi30k_en_de")
+    brought = ("vocabulary", "pairs", "length", "batch", "updates", "devices", "rate", "share", "together", "price")
+    assert [value(browser, name) for name in brought] == [
+        "10000", "29000", "14.5", "8192", "8000", "1", "0.79", "37", "2", "3"
+    ]  # fmt: skip
+    assert shown_by(browser, "time") == "59 min" and value(browser, "epochs") == "156"
+    sources = browser.find_elements("css selector", "#sources tbody tr")
+    assert len(sources) == len(facts()["hardware"]) - 1 and sources[0].text.startswith("NVIDIA P100")
+    assert browser.get_log("browser") == []
 
 
 def test_extreme_numbers_are_shown_in_a_unit_that_fits(browser):
