@@ -10,6 +10,6 @@ exec docker run --rm --init -p 127.0.0.1:8500:8500 -p 127.0.0.1:8501:8501 \
     -v "$export_dir:/models/translate:ro" -v "$here:/serving:ro" ${DOCKER_FLAGS:-} \
     --entrypoint tensorflow_model_server "${IMAGE:-tensorflow/serving:latest}" \
     --port=8500 --rest_api_port=8501 --rest_api_timeout_in_ms=60000 \
-    --model_config_file=/serving/models.config \
+    --model_config_file=/serving/models.config --monitoring_config_file=/serving/monitoring.config \
     --tensorflow_intra_op_parallelism=1 --tensorflow_inter_op_parallelism="$(nproc)" \
     --enable_batching --batching_parameters_file=/serving/batching_parameters.txt "$@"

@@ -7,8 +7,10 @@ That both pass the same tests is what lets `test_client.py` trust the second.
 import concurrent.futures
 import contextlib
 import itertools
+import json
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import subprocess
@@ -257,6 +259,53 @@ def test_batches_are_neither_padded_nor_split_and_hold_a_request_of_the_client()
     ]
     assert int(sent.split(",")[1]) <= found.max_batch_size.value
     assert found.num_batch_threads.value >= 1 and found.max_enqueued_batches.value >= found.num_batch_threads.value
+
+
+def test_prometheus_reads_the_metrics_where_the_server_writes_them():
+    """`MonitoringConfig` of tensorflow_serving/config/monitoring_config.proto, which no package on PyPI has."""
+    file = descriptor_pb2.FileDescriptorProto(name="monitoring_config.proto", package="m", syntax="proto3")
+    prometheus = file.message_type.add(name="PrometheusConfig")
+    prometheus.field.add(name="enable", number=1, type=8, label=1)
+    prometheus.field.add(name="path", number=2, type=9, label=1)
+    monitoring = file.message_type.add(name="MonitoringConfig")
+    monitoring.field.add(name="prometheus_config", number=1, type=11, label=1, type_name=".m.PrometheusConfig")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    message = message_factory.GetMessageClass(pool.FindMessageTypeByName("m.MonitoringConfig"))()
+    written = text_format.Parse((SERVING / "monitoring.config").read_text(), message).prometheus_config
+    assert written.enable
+    script = (SERVING / "serve.sh").read_text()
+    assert "--monitoring_config_file=/serving/monitoring.config" in script
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    [job] = yaml.safe_load((SERVING / "prometheus.yml").read_text())["scrape_configs"]
+    assert job["metrics_path"] == written.path
+    [port] = re.findall(r"--rest_api_port=(\d+)", script)
+    assert job["static_configs"] == [{"targets": [f"localhost:{port}"]}]
+    assert "--from-file=monitoring.config" in (SERVING / "kubernetes.yaml").read_text()
+
+
+def test_the_dashboard_asks_for_metrics_of_the_table_alone():
+    page = (SERVING / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(:[\w:]+)`[^|]*\| (counter|histogram) \| (.*?) ?\| (.+) \|$", page, re.MULTILINE)
+    metrics = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels, _ in rows}
+    assert len(metrics) == 7 and all(source == "the same" or ".cc`" in source or ".h`" in source for *_, source in rows)
+    board = json.loads((SERVING / "grafana.json").read_text(encoding="utf-8"))
+    asked = set()
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            used = re.findall(r":tensorflow:[\w:]+", target["expr"])
+            assert used and target["expr"].count("(") == target["expr"].count(")")
+            for name in used:
+                base = re.sub("_(bucket|sum|count)$", "", name)
+                metric = name if name in metrics else base
+                kind, labels = metrics[metric]
+                assert (kind == "counter") == (name == metric), name
+                grouped = set(re.findall(r"\w+", " ".join(re.findall(r"by \((.*?)\)", target["expr"]))))
+                assert grouped <= labels | {"le"}, target["expr"]
+                assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= grouped
+                asked.add(metric)
+    assert asked == metrics.keys()
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
 def test_docker_opens_the_ports_to_this_machine_alone(tmp_path):
