@@ -44,10 +44,8 @@ _NAME = re.compile(
 
 
 def model_variables(model) -> dict:
-    """Returns a model's weights by name, without the states of its random generators.
-
-    Raises:
-        ValueError: two weights have the same name, so a checkpoint would lose one of them.
+    """Returns a model's weights by name, without the states of its random generators. Two weights of one name are an
+    error: a checkpoint would lose one of them.
     """
     variables = {}
     for variable in model.weights:
@@ -87,17 +85,10 @@ def _sync_names(folder: pathlib.Path) -> None:
 
 
 def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
-    """Writes a checkpoint atomically: if the process is killed, there is either a complete checkpoint or none.
+    """Writes a checkpoint, the archive `path` as `path_of` gives it: the model, the optimizer and `state`, a JSON
+    object. It is atomic: if the process is killed or the disk is full, earlier checkpoints are unchanged.
 
-    Args:
-        path: the archive, as `path_of` gives it.
-        model: the model.
-        optimizer: the optimizer. `None` writes none: the checkpoint can be loaded and averaged, but training cannot be
-            resumed from it.
-        state: other values to keep, as a JSON object.
-
-    Raises:
-        OSError: the disk is full, or a permission is missing. Earlier checkpoints are unchanged.
+    `None` for the optimizer writes none: the checkpoint can be loaded and averaged, but training cannot be resumed.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -165,20 +156,11 @@ def _content(archive: zipfile.ZipFile, header: _Header) -> np.ndarray:
 def _read(
     path: pathlib.Path, variables: dict, names: Names = str, partial: bool = False, ema: bool = False
 ) -> tuple[dict, Left, dict]:
-    """Reads a checkpoint: the names first, then the headers of the arrays that are needed, then their contents.
+    """Reads the arrays of `variables` from a checkpoint, or with `ema` their moving averages: the names first, then the
+    headers of the arrays that are needed, then their contents. `names` and `partial` are those of `weights.assign`.
 
-    Args:
-        path: the archive.
-        variables: the variables to read, by name.
-        names, partial: see `weights.assign`.
-        ema: whether to read the moving averages of the weights for the weights.
-
-    Returns:
-        The arrays by name of the variable, what is left, and the state.
-
-    Raises:
-        DamagedError: the checkpoint is damaged.
-        MismatchError: the checkpoint belongs to another model, or has no optimizer or moving averages.
+    Returns the arrays by name of the variable, what is left, and the state. Raises `DamagedError`, or `MismatchError`
+    if the checkpoint belongs to another model or lacks the optimizer or the moving averages.
     """
     _verify(path)
     prefixes = ("ema/",) if ema else tuple({name.split("/")[0] + "/" for name in variables})  # `()` matches nothing.
@@ -210,14 +192,8 @@ def _read(
 
 
 def restore(path: pathlib.Path, model, optimizer) -> dict:
-    """Loads a checkpoint into a model and its optimizer, whose slots must already exist.
-
-    Returns:
-        The checkpoint's `state`.
-
-    Raises:
-        DamagedError: the checkpoint is damaged.
-        MismatchError: the checkpoint belongs to another model, or has no optimizer.
+    """Loads a checkpoint into a model and its optimizer, whose slots must already exist, and returns its `state`.
+    Raises `DamagedError`, or `MismatchError` if it belongs to another model or has no optimizer.
     """
     variables = _all_variables(model, optimizer)
     arrays, _, state = _read(path, variables)
@@ -226,14 +202,8 @@ def restore(path: pathlib.Path, model, optimizer) -> dict:
 
 
 def restore_newest(model_dir: pathlib.Path, model, optimizer) -> tuple[pathlib.Path, dict] | None:
-    """Loads the newest intact checkpoint and logs a warning for each newer one that is damaged.
-
-    Returns:
-        The path and the `state` of the checkpoint, or `None` if the folder has no checkpoint.
-
-    Raises:
-        DamagedError: all checkpoints are damaged.
-        MismatchError: the checkpoint belongs to another model, or has no optimizer.
+    """Loads the newest intact checkpoint, with a warning for each newer one that is damaged; raises `DamagedError` if
+    all are. Returns its path and `state`, or `None` if the folder has no checkpoint.
     """
     paths = kept(model_dir)
     unfinished = sorted(set(_files(model_dir, (STEP,), ("npz",))) - set(paths))
@@ -298,14 +268,7 @@ def remove(path: pathlib.Path) -> None:
 
 
 def remove_old(model_dir: pathlib.Path, keep: int, kind: str = STEP, last: int = sys.maxsize) -> None:
-    """Removes old checkpoints of a kind, and unfinished files.
-
-    Args:
-        model_dir: the run's folder.
-        keep: number of newest checkpoints to keep.
-        kind: `STEP` or `BEST`.
-        last: removes checkpoints of later updates too.
-    """
+    """Removes all checkpoints of a kind but the `keep` newest up to update `last`, and unfinished files."""
     newest = [path for path in kept(model_dir, kind) if step_of(path) <= last][-keep:]
     for path in kept(model_dir, kind):
         if path not in newest:
@@ -342,17 +305,8 @@ def identity(model_dir: pathlib.Path, which: str) -> dict[str, dict]:
 
 
 def check_size(model_dir: pathlib.Path, which: str, weights: int) -> None:
-    """Checks that the files that `load` reads hold a model's weights, and that memory does, before the model is made.
-
-    Args:
-        model_dir: the run's folder.
-        which: see `load`.
-        weights: number of weights in the model.
-
-    Raises:
-        FileNotFoundError: there is no such checkpoint.
-        DamagedError: no file has so many weights; the message names the one with most.
-        ValueError: the weights do not fit into the free memory.
+    """Checks that the files that `load` reads hold a model's number of weights, else raises `DamagedError`, and that
+    they fit into the free memory, before the model is made.
     """
     sizes = {path: _size_of_weights(path) for path in _chosen(model_dir, which) if path.exists()}
     largest = max(sizes, key=sizes.get, default=None)
@@ -382,40 +336,26 @@ def _size_of_weights(path: pathlib.Path) -> int:
 
 
 def load(model_dir: pathlib.Path, which: str, model) -> tuple[str, dict]:
-    """Loads weights of a run into a model.
+    """Loads weights of a run into a model: `which` is `average`, `best`, `latest`, `ema` or the number of an update.
+    Returns a description of what was loaded, and the `state` of its newest checkpoint.
 
-    If training goes on and removes a checkpoint before it is read, the choice is made again.
-
-    Args:
-        model_dir: the run's folder.
-        which: `average`, `best`, `latest`, `ema` or the number of an update.
-        model: the model.
-
-    Returns:
-        A description of what was loaded, and the `state` of its newest checkpoint.
-
-    Raises:
-        FileNotFoundError: there is no such checkpoint.
-        DamagedError: a checkpoint is damaged.
-        ValueError: `which` is invalid, or a checkpoint belongs to another model.
+    If training goes on and removes a checkpoint before it is read, the choice is made again. Raises `FileNotFoundError`
+    if there is no such checkpoint, `DamagedError` if one is damaged.
     """
     description, _, state = _load(model_dir, which, model)
     return description, state
 
 
 def start(model_dir: pathlib.Path, which: str, model, names: Names = str) -> tuple[str, Left]:
-    """Starts a model from the weights of a run whose names match, without the run's optimizer and state.
+    """Starts a model from the weights of a run whose names match, without the run's optimizer and state; raises the
+    errors of `load`, and `MismatchError` if no name matches.
 
     Args:
-        model_dir, which, model: see `load`.
         names: name of a weight of the model, as `model_variables` gives it → its name in the checkpoint, or `None` to
             keep its value.
 
     Returns:
         A description of what was loaded, and the names that do not match.
-
-    Raises:
-        ValueError: no name matches, or a weight has another shape. For other errors see `load`.
     """
     return _load(model_dir, which, model, names, partial=True)[:2]
 
@@ -432,18 +372,8 @@ def has_optimizer(model_dir: pathlib.Path, which: str) -> bool:
 
 
 def start_with_optimizer(model_dir: pathlib.Path, which: str, model, optimizer) -> str:
-    """Starts a model and its optimizer from a checkpoint of a run of the same model, without the run's state.
-
-    Args:
-        model_dir, model: see `load`.
-        which: `best`, `latest` or the number of an update.
-        optimizer: the optimizer, built.
-
-    Returns:
-        A description of what was loaded.
-
-    Raises:
-        MismatchError: the checkpoint has no optimizer. For other errors see `load`.
+    """Starts a model and its optimizer, which is built, from the checkpoint `best`, `latest` or of an update, without
+    the run's state; returns a description of what was loaded. Raises `MismatchError` if it has no optimizer.
     """
     [path] = _chosen(model_dir, which)
     restore(path, model, optimizer)

@@ -14,12 +14,8 @@ MAX_CORPUS = 2**24  # Maximum size of `corpus.json`, which lists every text file
 
 
 def check(folder: pathlib.Path) -> None:
-    """Checks that a folder may hold prepared data.
-
-    Raises:
-        ValueError: it is the folder of a run, whose sub-words would be replaced.
-        FileExistsError: it holds files that no preparation wrote.
-        NotADirectoryError: it cannot be a folder.
+    """Checks that a folder may hold prepared data: not that of a run, whose sub-words would be replaced. Raises
+    `FileExistsError` if it holds files that no preparation wrote.
     """
     check_folder(folder, "data_dir")
     if (folder / CONFIG).exists() or (folder / checkpoint.FOLDER).exists():
@@ -33,11 +29,7 @@ def check(folder: pathlib.Path) -> None:
 
 
 def recorded_options(folder: pathlib.Path) -> dict:
-    """Returns the options that a data folder was prepared with, of text files their names and hashes.
-
-    Raises:
-        ValueError: `corpus.json` is damaged.
-    """
+    """Returns the options that a data folder was prepared with, of text files their names and hashes."""
     path = folder / CORPUS
     try:
         options = read_json(path, MAX_CORPUS).get("options")
@@ -56,9 +48,6 @@ def prepared_with(folder: pathlib.Path) -> DataConfig:
     recorded.
 
     The sub-words of a dataset have the name of their file, without its folder.
-
-    Raises:
-        ValueError: `corpus.json` is damaged.
     """
     recorded = recorded_options(folder)
     names = {field.name for field in dataclasses.fields(DataConfig)} - set(FILES)
@@ -72,10 +61,8 @@ def prepared_with(folder: pathlib.Path) -> DataConfig:
 
 
 def check_options(folder: pathlib.Path, recorded: dict, options: dict) -> None:
-    """Checks that options are those that a folder was prepared with, which are `recorded`. `None` is one not given.
-
-    Raises:
-        ValueError: options differ. The message names each with both values.
+    """Checks that options are those that a folder was prepared with, which are `recorded`. `None` is one not given. The
+    message names each that differs with both values.
     """
     differences = [
         f"`{name}` was {_shown(recorded.get(name))}, and is now {_shown(value)}"

@@ -11,13 +11,11 @@ EXTRA, DESCRIPTION = "assets.extra", "t2t_keras.json"
 
 
 def export_in(folder: pathlib.Path) -> pathlib.Path | None:
-    """Returns the folder if it is an export, else the newest version of an export in it, else `None`.
+    """Returns the folder if it is an export, else the newest version of an export in it, else `None`. Raises
+    `ValueError` if the folder holds a run too.
 
     A SavedModel is a program, and a run is data. So this is the only function that decides which of the two a folder
     holds.
-
-    Raises:
-        ValueError: the folder holds a run and an export.
     """
     if not os.path.isdir(folder):  # Unlike `Path.is_dir`, it takes names of any length, such as those of several runs.
         return None
@@ -33,11 +31,8 @@ def export_in(folder: pathlib.Path) -> pathlib.Path | None:
 
 
 def check(folder: pathlib.Path) -> None:
-    """Checks that a folder may hold exports.
-
-    Raises:
-        NotADirectoryError: it cannot be a folder.
-        ValueError: it is the folder of a run, or an export itself, which would hide the versions in it.
+    """Checks that a folder may hold exports: it is neither a run nor an export itself, which would hide the versions in
+    it.
     """
     check_folder(folder, "export_dir")
     if (folder / SAVED_MODEL).exists():

@@ -123,11 +123,7 @@ def architectures() -> dict[str, Architecture]:
 
 
 def architecture(name: str) -> Architecture:
-    """Returns an architecture.
-
-    Raises:
-        ValueError: no architecture has this name.
-    """
+    """Returns the architecture that is registered under a name."""
     if name not in _architectures and name not in architectures():  # Plugins are imported where they are needed.
         raise ValueError(
             f"Expected `architecture` to be one of {', '.join(architectures())}. Received: architecture={name[:200]}."
@@ -136,11 +132,7 @@ def architecture(name: str) -> Architecture:
 
 
 def task(name: str) -> Task:
-    """Returns a task.
-
-    Raises:
-        ValueError: no task has this name.
-    """
+    """Returns the task that is registered under a name."""
     if name not in _tasks:
         _import_plugins()
     if name not in _tasks:

@@ -58,11 +58,7 @@ class Options:
 
     @classmethod
     def default(cls, architecture: str) -> "Options":
-        """Returns the defaults of an architecture and of its task.
-
-        Raises:
-            ValueError: no architecture has this name.
-        """
+        """Returns the defaults of an architecture and of its task."""
         task = registry.task_of(architecture)
         train = TrainConfig(**{"best_metric": task.best_metrics[0], **task.defaults})
         return cls(registry.architecture(architecture).options(), train, architecture=architecture)

@@ -99,10 +99,8 @@ def _resolve(
 
 
 def _with_one_length(given: dict, sources: dict[str, str]) -> dict:
-    """Returns given options with `epochs` or `train_steps`, of which the command line overrides a flagfile's.
-
-    Raises:
-        ValueError: both are given in the same place.
+    """Returns given options with `epochs` or `train_steps`, of which the command line overrides a flagfile's. Both in
+    one place are an error.
     """
     names = ("train_steps", "epochs")
     lengths = [name for name in names if given.get(name)]
@@ -142,12 +140,7 @@ def _subwords_of(parent: SavedRun, given: dict) -> dict:
 
 
 def _open_parent(folder: pathlib.Path, which: str, optimizer: bool, architecture: str) -> SavedRun:
-    """Opens the run whose weights a new one starts from: as its `parent` or, for a given architecture, `encoder_from`.
-
-    Raises:
-        FileNotFoundError: the folder is not a run's, or has no checkpoint.
-        ValueError: the run is damaged, or has no optimizer for its child.
-    """
+    """Opens the run whose weights a new one starts from: as its `parent` or, for a given architecture, `encoder_from`."""
     try:
         run = SavedRun.open(folder)
         options = run.options
@@ -178,11 +171,8 @@ def _child_of(parent: SavedRun) -> Options:
 
 
 def _with_encoder_of(parent: SavedRun, architecture: str) -> Options:
-    """Returns the defaults of an architecture with the sizes of the encoder of a run.
-
-    Raises:
-        ValueError: one of both has no encoder of the Transformer, the source of the run has sub-words of its own, or
-            the architecture cannot have such an encoder.
+    """Returns the defaults of an architecture with the sizes of the encoder of a run. Both must have a Transformer's
+    encoder, and the source of the run no sub-words of its own.
     """
     run, folder, defaults = parent.options, parent.folder, Options.default(architecture)
     encoder = getattr(run.model, "encoder", run.model)
@@ -225,9 +215,6 @@ def _check_start_of(run: SavedRun, given: dict) -> None:
 def _prepared(folder: pathlib.Path) -> dict:
     """Returns the options that a data folder was prepared with, sizes of vocabularies included; none without
     `corpus.json`.
-
-    Raises:
-        ValueError: `corpus.json` is damaged.
     """
     if not (folder / CORPUS).exists():
         return {}
@@ -303,9 +290,7 @@ class Start:
         defaults.
 
         Args:
-            folder: the run's folder or a new one.
             given: values by option, "architecture" among them if it is given.
-            data_dir: the data folder, if given.
             sources: where the given values come from, by option. The default is "given".
             run: the run in the folder, if the program has opened it before.
             resumes: whether the run in the folder gives options. If not, they are those that a new run would have.
@@ -345,15 +330,10 @@ class Start:
         return self.options.data_folder(self.folder)
 
     def check(self) -> None:
-        """Checks whether the run can start, as far as that takes no time.
+        """Checks whether the run can start, as far as that takes no time: its folder and its data folder are two, and
+        the latter holds no run and no files that no preparation wrote.
 
         A new run must have text: options name it, or its data folder is prepared or is being prepared.
-
-        Raises:
-            FileExistsError: the data folder holds files that no preparation wrote.
-            FileNotFoundError: there is neither a run in the folder nor text for a new one.
-            NotADirectoryError: a path cannot be a folder.
-            ValueError: the two folders are one, the data folder is that of a run, or it is a link in the run's folder.
         """
         folder, options = self.data_folder, self.options
         if folder.resolve() == self.folder.resolve():
@@ -370,14 +350,8 @@ class Start:
 
     def check_given(self, names: Iterable[str], purpose: str) -> None:
         """Checks options that name something outside of a run's folder: only those given in this start are used,
-        because a folder, with its options, may come from someone else.
-
-        Args:
-            names: the options that are going to be used.
-            purpose: what for; the message says it.
-
-        Raises:
-            ValueError: options are known from the folder only. The message shows their values.
+        because a folder, with its options, may come from someone else. The message shows the values of the others, and
+        says the `purpose`.
         """
         options, values = self.options, {"data_dir": self.options.data_dir}
         for group in options.groups.values():
@@ -394,10 +368,7 @@ class Start:
 
     def changes(self) -> str:
         """Lists the options that differ from those of the run in the folder, with both values; empty if none differs.
-
-        Raises:
-            ValueError: there are checkpoints, and options differ that must not. The message lists them with both
-                values.
+        It is an error if there are checkpoints and an option differs that must not.
         """
         if not self.before:
             return ""

@@ -48,11 +48,8 @@ class SavedRun:
 
     @classmethod
     def find(cls, folder: pathlib.Path) -> "SavedRun | None":
-        """Opens the run in a folder, or returns `None` for a folder that can become one.
-
-        Raises:
-            ValueError: the folder has other files with the names of a run's files, or an export; or the run is of a
-                newer version.
+        """Opens the run in a folder, or returns `None` for a folder that can become one: it has no files with the names
+        of a run's files, and no export.
         """
         path = folder / CONFIG
         present = [
@@ -79,12 +76,7 @@ class SavedRun:
 
     @classmethod
     def open(cls, folder: pathlib.Path) -> "SavedRun":
-        """Opens the run in a folder.
-
-        Raises:
-            FileNotFoundError: there is none.
-            ValueError: see `find`.
-        """
+        """Opens the run in a folder. Raises `FileNotFoundError` if there is none."""
         if run := cls.find(folder):
             return run
         raise FileNotFoundError(
@@ -104,12 +96,10 @@ class SavedRun:
         """Writes the options and sub-words of a run into its folder.
 
         Args:
-            folder: the run's folder or a new one.
             options: the options. The checkpoints of their `parent` are recorded until the run has some of its own.
-            subwords: file of the sub-words; it is copied.
+            subwords, source_subwords: files of the sub-words, and of the source's own ones; they are copied.
             records: index of the training records, which identifies the training data; `None` for a model that was
                 trained elsewhere.
-            source_subwords: file of the source's own sub-words, if it has some; it is copied.
             before: the run that is in the folder, if it has one.
         """
         described = {"data_dir": options.data_dir, "subwords": describe(subwords)}
@@ -217,11 +207,8 @@ class SavedRun:
         return "source_subwords" in self.written
 
     def subwords(self) -> tuple[bytes, ...]:
-        """Reads the sub-words, and those of the source if it has its own: the arguments of `vocabulary.load_sides`.
-
-        Raises:
-            FileNotFoundError: a file is missing.
-            ValueError: a file is not the one that the run was trained with.
+        """Reads the sub-words, and those of the source if it has its own: the arguments of `vocabulary.load_sides`. A
+        file that is not the one that the run was trained with is an error.
         """
         files = {"subwords": SUBWORDS, "source_subwords": SOURCE_SUBWORDS}
         return tuple(
@@ -245,15 +232,8 @@ class SavedRun:
     def check_data(
         self, subwords: pathlib.Path, records: pathlib.Path, source_subwords: pathlib.Path | None = None
     ) -> None:
-        """Checks that a data folder is the one that the run was trained on.
-
-        Args:
-            subwords: file of the data folder's sub-words.
-            records: index of the data folder's training records.
-            source_subwords: file of the source's own sub-words in the data folder, if there is one.
-
-        Raises:
-            ValueError: the sub-words or the training records differ.
+        """Checks that the files of the sub-words and the index of the training records of a data folder are those that
+        the run was trained on.
         """
         names = [SUBWORDS, *([SOURCE_SUBWORDS] if self.has_source_subwords else [])]
         advice = f"start a new run with `parent={self.folder}`, in another `model_dir`."
@@ -316,10 +296,6 @@ def check_before_writing(folder: pathlib.Path) -> None:
 
     The folder itself may be a link, and the user's own files in it may be links. Its data are checked under their own
     lock.
-
-    Raises:
-        NotADirectoryError: something else is where a folder of the run belongs.
-        ValueError: there is a link.
     """
     folders, names = (LOGS, NOT_FINITE, checkpoints.FOLDER), (CONFIG, SUBWORDS, SOURCE_SUBWORDS, EMBEDDINGS, *CURVES)
     for path in (folder / name for name in folders):

@@ -29,17 +29,10 @@ def match(
     partial: bool = False,
     cast: bool = False,
 ) -> tuple[dict[str, Any], Left]:
-    """Finds the array of each variable. The arguments are those of `assign`, but for the arrays.
+    """Finds the array of each variable, with the arguments and errors of `assign`, but for the arrays: `stored` are
+    their names, and `header` maps the name of one that matches to an object with its `shape` and `dtype`.
 
-    Args:
-        stored: names of the arrays.
-        header: name of an array → an object with its `shape` and `dtype`. It is called for matching names only.
-
-    Returns:
-        The headers by name of the variable, and what is left.
-
-    Raises:
-        MismatchError: see `assign`.
+    Returns the headers by name of the variable, and what is left.
     """
     chosen = {name: names(name) for name in variables}
     matched = {name: array for name, array in chosen.items() if array in stored}
@@ -65,23 +58,15 @@ def assign(
     partial: bool = False,
     cast: bool = False,
 ) -> Left:
-    """Assigns arrays to variables by name.
+    """Assigns NumPy arrays or variables to variables by name, and returns what is left. Raises `MismatchError` if the
+    names differ, or an array has another shape or dtype than its variable.
 
     Args:
-        variables: the variables by name.
-        arrays: NumPy arrays or variables by name.
         names: name of a variable → name of its array, or `None` if the variable keeps its value. By default the names
             are the same.
         source: where the arrays come from, for messages.
         partial: whether variables may lack an array and arrays a variable. At least one of them must match.
         cast: whether floating-point arrays of any precision are rounded to that of their variables.
-
-    Returns:
-        What is left. Unless `partial` is true, these are the variables for which `names` gives `None`.
-
-    Raises:
-        MismatchError: variables and arrays do not have the same names, or an array has another shape or dtype than its
-            variable.
     """
     matched, left = match(
         variables, arrays.keys(), arrays.__getitem__, names, source=source, partial=partial, cast=cast

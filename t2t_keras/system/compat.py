@@ -48,13 +48,10 @@ def own_names() -> Iterator[None]:
 
 @contextlib.contextmanager
 def replaced_calls(calls: Iterable[tuple]) -> Iterator[None]:
-    """Replaces the function `call` of layers inside a `with` block.
+    """Replaces the function `call` of layers inside a `with` block, given (layer, function) pairs.
 
     Private: `Layer.__call__` looks `call` up in the layer's `vars` before its class. Written there, a function does not
     pass `Layer.__setattr__`, which tracks what it gets as a part of the layer.
-
-    Args:
-        calls: (layer, function) pairs.
     """
     before = []
     for layer, call in calls:

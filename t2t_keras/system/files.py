@@ -39,11 +39,8 @@ class WriteError(OSError):
 
 @contextlib.contextmanager
 def writing(folder: pathlib.Path, name: pathlib.Path | None = None) -> Iterator[None]:
-    """Turns the errors of the system at a full or read-only disk into a readable `OSError`.
-
-    Args:
-        folder: what is written in the `with` block.
-        name: the folder that the message names, if it is another one.
+    """Turns the errors of the system at a full or read-only disk into a readable `OSError` that names the folder, or
+    `name` in place of it.
     """
     try:
         yield
@@ -79,11 +76,7 @@ def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: pathlib.Path, content: bytes) -> None:
-    """Writes a small file atomically; see `replacing`.
-
-    Raises:
-        WriteError: the disk is full, or a permission is missing. The old file is unchanged.
-    """
+    """Writes a small file atomically; see `replacing`. Raises `WriteError` if that fails: the old file is unchanged."""
     try:
         with replacing(path) as file:
             file.write(content)
@@ -141,14 +134,8 @@ def check_no_link(path: pathlib.Path) -> None:
 
 
 def check_no_links(*paths: pathlib.Path) -> None:
-    """Checks files and folders before a program writes to them; removes what a killed `replacing` left.
-
-    Args:
-        paths: the files and folders, which this process has locked; those that do not exist are skipped. All that the
-            folders hold is checked too.
-
-    Raises:
-        ValueError: there is a link.
+    """Checks that files and folders, which this process has locked, and all that the folders hold are no links, before
+    a program writes to them; removes what a killed `replacing` left. Those that do not exist are skipped.
     """
     for top in paths:
         below = (pathlib.Path(folder) / name for folder, folders, names in os.walk(top) for name in folders + names)
@@ -159,14 +146,8 @@ def check_no_links(*paths: pathlib.Path) -> None:
 
 
 def check_folder(path: pathlib.Path, name: str) -> None:
-    """Checks that a path is a folder, or can become one.
-
-    Args:
-        path: the path.
-        name: the option that gives it, for messages.
-
-    Raises:
-        NotADirectoryError: it, or a part of it, is something else.
+    """Checks that a path is a folder, or can become one; `name` is the option that gives it, for the message of the
+    `NotADirectoryError`.
     """
     nearest = next(part for part in (path, *path.parents) if os.path.lexists(part))
     if not nearest.is_dir():
@@ -197,16 +178,7 @@ def describe(path: pathlib.Path) -> dict:
 
 
 def read_json(path: pathlib.Path, max_bytes: int = MAX_JSON) -> dict:
-    """Reads a JSON object from a file.
-
-    Args:
-        path: the file.
-        max_bytes: maximum size in bytes.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: the file is too large, or is not a JSON object.
-    """
+    """Reads a JSON object from a file of at most `max_bytes`. A larger file, or one that is no object, is a ValueError."""
     check_ends(path)
     with path.open("rb") as file:
         content = file.read(max_bytes + 1)
@@ -223,18 +195,11 @@ def read_json(path: pathlib.Path, max_bytes: int = MAX_JSON) -> dict:
 
 @contextlib.contextmanager
 def exclusive(path: pathlib.Path, what: str, wait: bool = False) -> Iterator[None]:
-    """Holds a lock file inside a `with` block.
+    """Holds a lock file inside a `with` block; it is created with its folder if it does not exist, and stays there,
+    empty. Links are not followed. `what` names the locked resource in messages.
 
-    Args:
-        path: the lock file. It is created with its folder if it does not exist, and stays there, empty. Links are not
-            followed.
-        what: name of the locked resource, for messages.
-        wait: whether to wait if another process holds the lock.
-
-    Raises:
-        BlockingIOError: another process holds the lock, and `wait` is false.
-        FileExistsError: the file is not a lock file: it may be the user's.
-        OSError: the folder is a file, or is not writable.
+    Raises `BlockingIOError` if another process holds the lock and `wait` is false, and `FileExistsError` if the file is
+    not a lock file: it may be the user's.
     """
     folder = path.parent
     foreign = FileExistsError(f"{path} is not a lock of this program. Move it away, or give another folder.")

@@ -63,10 +63,7 @@ def memory() -> int:
 
 def free_memory(root: pathlib.Path = _ROOT) -> float:
     """Returns the memory in bytes that this process can still take, of the machine and of its control groups; infinity
-    where the system, unlike Linux, does not say it.
-
-    Args:
-        root: the folder that has `proc` and `sys`.
+    where the system, unlike Linux, does not say it. `root` is the folder that has `proc` and `sys`.
     """
     free = [math.inf]
     with contextlib.suppress(OSError):

@@ -36,11 +36,8 @@ def share_gpus() -> None:
 
 
 def choose_float32(tf32: bool) -> None:
-    """Chooses how GPUs multiply in float32, and logs the choice if a GPU has one.
-
-    Args:
-        tf32: whether factors are rounded to TF32, with 10 bits after the point in place of 23, as TensorFlow does by
-            default.
+    """Chooses how GPUs multiply in float32, and logs the choice if a GPU has one: with `tf32`, factors are rounded to
+    TF32, with 10 bits after the point in place of 23, as TensorFlow does by default.
     """
     tf.config.experimental.enable_tensor_float_32_execution(tf32)
     details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
