@@ -44,18 +44,12 @@ START = Position()
 
 
 def sort_key(length, *others):
-    """Returns a key that sorts pairs so that neighbours need little padding on either side.
+    """Returns a key, [pairs] int64, that sorts pairs so that neighbours need little padding on either side. Its
+    arguments are the lengths of the columns, each [pairs] int32; the first two count.
 
     Records of one column are sorted by its length. Pairs are grouped into strips of two source lengths. Target lengths
     ascend in even strips and descend in odd ones, so that the target length stays similar from one strip to the next.
     Of the orders tried, this one needed the least padding for short and for long sentences.
-
-    Args:
-        length: [pairs] int32, of the first column.
-        others: likewise, of other columns; the second one counts.
-
-    Returns:
-        [pairs] int64.
     """
     if not others:
         return tf.cast(length, tf.int64)
@@ -65,14 +59,10 @@ def sort_key(length, *others):
 
 @tf.function(autograph=False)
 def cut(longer, batch_tokens: int):
-    """Cuts sorted pairs greedily into batches with rows × padded length ≤ batch_tokens on each side.
+    """Cuts sorted pairs greedily into batches with rows × padded length ≤ batch_tokens on each side, which no sentence
+    may exceed. `longer` is [pairs] int32, the length of the longer side of each.
 
-    Args:
-        longer: [pairs] int32, the length of the longer side of each pair, in the order of the rows.
-        batch_tokens: the budget; at least the length of the longest sentence.
-
-    Returns:
-        [batches + 1] int32: batch i has the rows from entry i up to, but not including, entry i + 1.
+    Returns [batches + 1] int32: batch i has the rows from entry i up to, but not including, entry i + 1.
     """
     total = tf.size(longer)
 
@@ -99,15 +89,8 @@ def _permutation(size, seed):
 
 
 def _padded(ids, starts, lengths):
-    """Returns sentences as rows, padded to the longest one.
-
-    Args:
-        ids: [tokens] int32, all sentences concatenated.
-        starts: [B] int64, offset of each sentence's first token.
-        lengths: [B] int32.
-
-    Returns:
-        [B, S] int32.
+    """Returns sentences as rows, [B, S] int32, padded to the longest one, of the concatenated `ids` [tokens] int32, the
+    offsets of their first tokens, [B] int64, and their lengths, [B] int32.
     """
     column = tf.range(tf.reduce_max(lengths))
     inside = column < lengths[:, None]
@@ -121,10 +104,7 @@ def _window_seeds(seed: int, window):
 
 def windows_per_epoch(info: dict) -> int:
     """Returns the number of windows in an epoch: each has about `WINDOW_PAIRS` pairs or `WINDOW_TOKENS`, and at least
-    one shard.
-
-    Args:
-        info: the result of `shards.read_info`.
+    one shard. `info` is from `shards.read_info`.
     """
     tokens = sum(info[f"{column}_tokens"] for column in info["columns"])
     return min(len(info["shards"]), max(-(-info["pairs"] // WINDOW_PAIRS), -(-tokens // WINDOW_TOKENS)))
@@ -140,15 +120,9 @@ def batches_per_epoch(folder: pathlib.Path, batch_tokens: int, seed: int) -> int
 
 
 def _count_damaged(windows: tf.data.Dataset, per_epoch: int, begun: bool) -> tf.data.Dataset:
-    """Adds the damaged records of windows without pairs to the count of the next window.
-
-    Args:
-        windows: dataset of the results of `_read_window`.
-        per_epoch: number of windows in an epoch.
-        begun: whether pairs of the first epoch were used before.
-
-    Raises:
-        tf.errors.InvalidArgumentError: an epoch had no pair. Within `shards.plain_errors`, a ValueError.
+    """Adds the damaged records of windows without pairs to the count of the next window. `windows` has results of
+    `_read_window`; `begun` says whether pairs of the first epoch were used before. An epoch without any pair is an
+    error.
     """
 
     def count(state, window):
@@ -296,10 +270,6 @@ def batches(
         "damaged": [] int32}. `position` is the `start` that continues after this batch. `damaged` is the number of
         records skipped in a window, on its first batch, and 0 on its other batches, so that the sum over batches is
         right. Iterate within `shards.plain_errors`.
-
-    Raises:
-        FileNotFoundError: a shard is missing.
-        ValueError: the longest sentence exceeds the budget, there are no pairs, or the size of a shard has changed.
     """
     info = shards.read_info(folder)
     _check(folder, info, batch_tokens, damaged_records)
@@ -321,27 +291,17 @@ def batches(
 
 
 def buckets(info: dict, batch_tokens: int, wanted: int) -> int:
-    """Returns the number of buckets of an update: as many as wanted, but few enough for the longest sentence to fit
-    into one.
-
-    Args:
-        info: the result of `shards.read_info`.
-        batch_tokens: tokens of an update on each side.
-        wanted: the option `buckets_per_update`.
+    """Returns the number of buckets of an update of `batch_tokens` on each side: as many as wanted, but few enough for
+    the longest sentence to fit into one. `info` is from `shards.read_info`.
     """
     return max(1, min(wanted, batch_tokens // max(1, *shards.counted(info))))
 
 
 def grouped(dataset: tf.data.Dataset, buckets: int) -> tf.data.Dataset:
-    """Groups batches into updates.
+    """Groups the results of `batches` into updates of `buckets` batches; the last update may have fewer.
 
-    Args:
-        dataset: the result of `batches`.
-        buckets: number of batches per update; the last update may have fewer.
-
-    Returns:
-        A dataset of {"source": [K, B, S], "target": [K, B, T], "position": [2], "damaged": []}. Batches are padded with
-        empty rows and columns to a common size. `position` is that of the last batch.
+    Returns a dataset of {"source": [K, B, S], "target": [K, B, T], "position": [2], "damaged": []}. Batches are padded
+    with empty rows and columns to a common size. `position` is that of the last batch.
     """
 
     def update(batches):
@@ -369,13 +329,8 @@ def _rows(columns: dict):
 
 
 def trimmed(columns: dict) -> dict:
-    """Removes the empty rows and columns at the end of a micro-batch; keeps at least one of each.
-
-    Args:
-        columns: {column: [B, S] int32}.
-
-    Returns:
-        {column: [B', S']}.
+    """Removes the empty rows and columns at the end of a micro-batch, each column [B, S] int32; keeps at least one of
+    each.
     """
     with tf.device("CPU:0"):  # Where the ids are. A GPU would wait for each bound that it computes.
         rows = tf.maximum(_rows(columns), 1)
@@ -383,16 +338,10 @@ def trimmed(columns: dict) -> dict:
 
 
 def cut_rows(columns: dict, number) -> dict:
-    """Cuts every bucket into the same number of micro-batches.
+    """Cuts every bucket, of columns [K, B, S] int32, into the same number of micro-batches: [K, number, rows, S] int32,
+    padded with empty rows.
 
     The micro-batches of a bucket have equally many rows, except the last ones, which have fewer or none.
-
-    Args:
-        columns: {column: [K, B, S] int32}.
-        number: number of micro-batches per bucket.
-
-    Returns:
-        {column: [K, number, rows, S] int32}, padded with empty rows.
     """
     rows = _rows(columns)
     share = -(-rows // number)
@@ -411,29 +360,20 @@ def fewest_cuts(buckets: int, replicas: int) -> int:
 
 
 def micro_batches_per_bucket(needed, buckets: int, replicas: int):
-    """Returns how many micro-batches a bucket is cut into: as many as needed, and equally many for every replica.
-
-    Args:
-        needed: number of micro-batches that a bucket needs, at least 1; a number or [] int32.
-        buckets: number of buckets of an update.
-        replicas: number of devices.
+    """Returns how many micro-batches a bucket is cut into: as many as needed, a number or [] int32 of at least 1, and
+    equally many for every replica.
     """
     fewest = fewest_cuts(buckets, replicas)
     return fewest * -(-needed // fewest)
 
 
 def split(update: dict, *, buckets: int, replicas: int, micro_batch_tokens: int) -> dict:
-    """Splits an update into micro-batches, equally many for every replica. Each has rows of one bucket only.
+    """Splits an update from `grouped` into micro-batches, equally many for every replica. Each has rows of one bucket
+    only, and at most `micro_batch_tokens` as rows × padded length on each side; one row is always allowed.
 
-    Args:
-        update: {"source": [K, B, S], "target": [K, B, T], …}; see `grouped`.
-        buckets: K. An update with fewer buckets is padded with empty ones.
-        replicas: number of devices.
-        micro_batch_tokens: maximum of rows × padded length of a micro-batch, on each side; one row is always allowed.
-
-    Returns:
-        {"source": [replicas, micro-batches, rows, S], "target": [replicas, micro-batches, rows, T], …}. The last rows
-        and columns of a micro-batch may be empty (all padding). Other entries are repeated for each replica.
+    Returns {"source": [replicas, micro-batches, rows, S], "target": [replicas, micro-batches, rows, T], …}. The last
+    rows and columns of a micro-batch may be empty (all padding), as is all of a bucket that the update lacks. Other
+    entries are repeated for each replica.
     """
     columns = {
         name: tf.pad(ids, [[0, buckets - tf.shape(ids)[0]], [0, 0], [0, 0]]) for name, ids in columns_of(update).items()

@@ -114,18 +114,11 @@ def _draws(seed: int, split: str, distinct: bool) -> Iterator[tuple[str, str]]:
 
 @functools.lru_cache(maxsize=1)
 def splits(train_pairs: int, seed: int) -> dict[str, list[tuple[str, str]]]:
-    """Generates the corpus.
+    """Generates the (English, German) pairs of the splits `train`, `valid` and `test`. No pair is in two splits.
 
     Held-out pairs are distinct and depend only on the seed, not on `train_pairs`. Training pairs may repeat, as short
     sentences do in any text. At the beginning, every fourth training pair is a number below 1,000, until all such
     numbers outside `test` have occurred.
-
-    Args:
-        train_pairs: number of training pairs.
-        seed: seed of all splits.
-
-    Returns:
-        The (English, German) pairs of the `train`, `valid` and `test` splits. No pair is in two splits.
     """
     made = {split: list(itertools.islice(_draws(seed, split, distinct=True), HELD_OUT)) for split in ("valid", "test")}
     small = sorted(set(_below_1000().items()) - set(made["test"]))

@@ -115,21 +115,13 @@ def _weighted(names: str) -> list[tuple[pathlib.Path, int]]:
 
 def expand(names: str) -> list[pathlib.Path]:
     """Returns the files of a comma-separated list of names and globs, in order. Those of a name that ends in @3 come
-    three times.
-
-    Raises:
-        FileNotFoundError: a name or glob matches no file.
+    three times. Raises `FileNotFoundError` if a name matches no file.
     """
     return [path for path, weight in _weighted(names) for _ in range(weight)]
 
 
 def _aligned_files(names: tuple[str, ...]) -> list[list[pathlib.Path]]:
-    """Returns the files of each side. Those of the target come as often as those of the source.
-
-    Raises:
-        FileNotFoundError: a name or glob matches no file.
-        ValueError: files have weights, and the sides differ in their number of files or in their weights.
-    """
+    """Returns the files of each side. Those of the target come as often as those of the source."""
     sides = [_weighted(side) for side in names]
     if all(weight == 1 for side in sides for _, weight in side):
         return [[path for path, _ in side] for side in sides]
@@ -167,12 +159,8 @@ class _Hashed(io.RawIOBase):
 
 
 def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterator[tuple[pathlib.Path, int, bytes]]:
-    """Yields (file, line number, line) for all lines of several plain or gzip files.
-
-    Args:
-        paths: the files.
-        report: counts the repaired lines; updated.
-        hashes: gets the SHA-256 of each file after its last line.
+    """Yields (file, line number, line) for all lines of several plain or gzip files. Counts the repaired lines in
+    `report`; `hashes` gets the SHA-256 of each file after its last line.
     """
     for path in paths:
         number = 0
@@ -239,14 +227,8 @@ def _count(path: pathlib.Path, utf8: bool) -> int:
 
 
 def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target")) -> None:
-    """Checks what is quickly found out about a corpus of text files; see `check_texts`.
-
-    Args:
-        data: names the corpus; a dataset is not checked.
-        sides: the sides that a pair has.
-
-    Raises:
-        ValueError: `data` names no text for a split. For other errors see `check_texts`.
+    """Checks what is quickly found out about a corpus of text files with the `sides` of a pair; see `check_texts`. A
+    dataset is not checked.
     """
     if not data.dataset:
         splits = ("train",) if data.holds_out else ("valid", "train")
@@ -254,21 +236,11 @@ def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target"))
 
 
 def check_texts(texts: list[tuple[str, ...]], utf8: bool = False) -> None:
-    """Checks what is quickly found out about texts: their files are there, and the sides of each have as many lines.
+    """Checks what is quickly found out about texts: their files are there, and the sides of each have as many lines,
+    which with `utf8` are UTF-8. A text is the names of the files of each side, as for `expand`.
 
-    It takes about a second for a million pairs, and 3 to 5 if they are compressed.
-
-    Args:
-        texts: the names of the files of each side, as for `expand`, of each text.
-        utf8: whether all lines must be UTF-8.
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: a file is empty or broken, a line is not UTF-8, or the sides of a text differ in their number of
-            lines.
-        OSError: a file cannot be read.
-
-    It warns if the sides have as many lines, but not in each file, as when the files are not in the same order.
+    It takes about a second for a million pairs, and 3 to 5 if they are compressed. It warns if the sides have as many
+    lines, but not in each file, as when the files are not in the same order.
     """
     files = [_aligned_files(text) for text in texts]
     if (
@@ -306,16 +278,8 @@ def check_texts(texts: list[tuple[str, ...]], utf8: bool = False) -> None:
 
 
 def text(names: str, skip_bad_lines: bool = False) -> list[str]:
-    """Returns all lines of text files, including blank ones.
-
-    Args:
-        names: comma-separated file names or globs, or one pipe; gzip is detected.
-        skip_bad_lines: whether lines that are not UTF-8 become blank instead of raising an error.
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: a file is empty or broken, or a line is not UTF-8 or too long.
-        OSError: a file cannot be read.
+    """Returns all lines of text files, including blank ones; with `skip_bad_lines`, lines that are not UTF-8 become
+    blank instead of raising an error. `names` are comma-separated file names or globs, or one pipe; gzip is detected.
     """
     lines, is_pipe = [], os.path.exists(names) and pathlib.Path(names).is_fifo()  # `exists` takes names of any length.
     for path, number, line in _lines([pathlib.Path(names)] if is_pipe else expand(names), Report(), {}):
@@ -329,13 +293,8 @@ def text(names: str, skip_bad_lines: bool = False) -> list[str]:
 
 
 def texts(files: list[tuple[str, str]]) -> list[list[str]]:
-    """Returns the lines of several texts, line for line, as `text`.
-
-    Args:
-        files: what a message calls each text, and its file names.
-
-    Raises:
-        ValueError: the numbers of lines differ. For other errors see `text`.
+    """Returns the lines of several texts, line for line, as `text`. Each text is given by what a message calls it, and
+    its file names. They must have the same number of lines.
     """
     found = [text(names) for _, names in files]
     if len(set(map(len, found))) > 1:
@@ -377,12 +336,6 @@ def text_pairs(
             is none.
         documents: whether blank lines and the ends of files end documents, and become pairs of empty lines. Otherwise
             pairs with a blank line are left out.
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: a file is empty or broken, a line is not UTF-8 or too long, or the sides differ in their number of
-            lines.
-        OSError: a file cannot be read.
     """
     lines = [_lines(paths, report, {} if hashes is None else hashes) for paths in _aligned_files(sides)]
     return _aligned(sides, lines, report, skip_bad_lines, _tags_of_files(sides[0], tags), documents)
@@ -474,11 +427,8 @@ def _tfds_builder(data: DataConfig):
 
 
 def tfds_pairs(data: DataConfig, split: str, report: Report) -> Iterator[Pair]:
-    """Yields the pairs of a split of a TFDS translation dataset, in either direction.
-
-    Raises:
-        OSError: the dataset could not be downloaded or written.
-        ValueError: the dataset has no such split or language.
+    """Yields the pairs of a split of a TFDS translation dataset, in either direction. Raises `OSError` if the dataset
+    could not be downloaded or written.
     """
     import tensorflow_datasets as tfds
 
@@ -554,20 +504,8 @@ def pairs(
     sides: tuple[str, ...] = ("source", "target"),
     documents: bool = False,
 ) -> Iterator[Pair]:
-    """Returns an iterator over the pairs of a split.
-
-    Args:
-        data: names the corpus.
-        split: `train`, `valid` or, for the built-in corpus, `test`.
-        seed: seed of the built-in corpus.
-        report: counts what was read; updated.
-        hashes: gets the SHA-256 of each text file after its last line.
-        sides: the sides that a pair has, "source" first.
-        documents: of text files, see `text_pairs`.
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: `data` names no text for this split. For errors during iteration see `text_pairs` and `tfds_pairs`.
+    """Returns an iterator over the pairs of a split: `train`, `valid` or, for the built-in corpus, which `seed` is for,
+    `test`. `sides` are those of a pair, "source" first; for the other arguments see `text_pairs`.
     """
     if not data.dataset:
         names = _names(data, "train" if data.holds_out else split, sides)
@@ -588,12 +526,8 @@ def pairs(
 
 
 def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:
-    """Returns what identifies a corpus: the name, size and SHA-256 of each file, or the name of the dataset.
-
-    Args:
-        data: names the corpus.
-        seed: seed of the built-in corpus.
-        hashes: SHA-256 of files that were read before; other files are read here.
+    """Returns what identifies a corpus: the name, size and SHA-256 of each file, which is read unless `hashes` has it,
+    or the options that determine a dataset.
     """
     if data.dataset == "builtin":
         return {
@@ -630,10 +564,8 @@ def _words(sentences: Iterable[bytes]) -> collections.Counter:
 def check_sides(train: list[Pair], valid: list[Pair]) -> None:
     """Checks that the validation files are not swapped.
 
-    Each validation side is scored with unigram models of both training sides.
-
-    Raises:
-        ValueError: both validation sides fit the opposite training side better, by more than half a nat per word.
+    Each validation side is scored with unigram models of both training sides. It is an error if both fit the opposite
+    training side better, by more than half a nat per word.
     """
     known = [_words(side) for side in zip(*train, strict=True)]
     words = len(known[0] | known[1])

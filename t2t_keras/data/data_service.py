@@ -23,16 +23,8 @@ from t2t_keras.runs.task import Renewal
 
 
 def check(service: str, seconds: float = 10.0) -> None:
-    """Waits until a server listens at the dispatcher's address. TensorFlow itself would wait for an hour without a
-    message.
-
-    Args:
-        service: address of the dispatcher, grpc://host:port.
-        seconds: maximum time to wait.
-
-    Raises:
-        ConnectionError: no server answers.
-        ValueError: the address is invalid.
+    """Waits until a server listens at the dispatcher's address, grpc://host:port, for at most some seconds; else raises
+    `ConnectionError`. TensorFlow itself would wait for an hour without a message.
     """
     address, deadline = urllib.parse.urlsplit(service), time.monotonic() + seconds
     if address.scheme != "grpc" or not address.hostname or not address.port:
@@ -52,10 +44,7 @@ def check(service: str, seconds: float = 10.0) -> None:
 
 def check_free(port: int) -> None:
     """Checks that no server listens at a port of this machine. gRPC would share the port, and each server would get
-    some of the calls.
-
-    Raises:
-        OSError: the port is in use, or a permission is missing.
+    some of the calls. Raises `OSError` if the port is in use, or a permission is missing.
     """
     dual = socket.has_dualstack_ipv6()
     try:
@@ -70,10 +59,7 @@ def check_free(port: int) -> None:
 
 def keep_local(port: int) -> None:
     """Restricts a port that this process listens at to this machine. TensorFlow's servers listen on every network
-    interface.
-
-    Raises:
-        OSError: the system does not permit it. Linux does since version 5.7.
+    interface. Raises `OSError` if the system does not permit it; Linux does since version 5.7.
     """
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -99,7 +85,8 @@ def batches(
     damaged_records: str = "stop",
     renewal: Renewal | None = None,
 ) -> tf.data.Dataset:
-    """Returns the batches from `start` on, indefinitely. An epoch ends before the next one begins.
+    """Returns a dataset like that of `batching.batches`, which has the other arguments too, from `start` on,
+    indefinitely; iterate it once. An epoch ends before the next one begins.
 
     Several workers read windows at the same time, and a position describes one of these windows. If a run resumes from
     the newest position, it misses or repeats batches of the other windows: at most one window per worker, in this epoch
@@ -107,18 +94,10 @@ def batches(
 
     Args:
         folder: shards written by `shards.write`, under a path that is the same for the workers.
-        service: address of the dispatcher, grpc://host:port.
+        service: address of the dispatcher, grpc://host:port. If none answers, `ConnectionError` is raised.
         job: a new name for every start. Trainers that give the same name share the batches: each batch goes to one of
             them, so each of n trainers should ask for an n-th of the tokens.
-        batch_tokens, seed, damaged_records, renewal: see `batching.batches`.
         start: see `batching.batches`; the same for all trainers of a job.
-
-    Returns:
-        A dataset like that of `batching.batches`, to be iterated once.
-
-    Raises:
-        ConnectionError: no dispatcher answers.
-        ValueError: see `batching.batches`.
     """
     check(service)
     folder = folder.absolute()

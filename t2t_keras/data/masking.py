@@ -22,12 +22,8 @@ TRIES = 10  # At finding another document, as in BERT.
 
 def renewal(tokenizer: Subwords, mask_rate: float, whole_words: bool) -> Renewal:
     """Returns what makes "tokens", "masked", "target" and "following" of the "tokens", "lengths" and "document" of
-    `Pretraining.records`.
-
-    Args:
-        tokenizer: the sub-words.
-        mask_rate: share of the sub-words to predict.
-        whole_words: whether all sub-words of a word are masked, or none.
+    `Pretraining.records`. `mask_rate` is the share of the sub-words to predict; with `whole_words`, all sub-words of a
+    word are masked, or none.
     """
     parts = tokenizer.word_parts if whole_words else None
 
@@ -115,14 +111,9 @@ def mask(
     """Masks sub-words: of each text max(1, round(rate × length)), which counts [CLS] and [SEP], though these are never
     masked.
 
-    With whole words, those of the word that reaches this number are all masked, so it may be exceeded.
-
-    Args:
-        tokens: ragged [N, (L)] int32; a text has one or more that are not special.
-        seed: [2] int64.
-        vocab_size: number of sub-words.
-        rate: share of the sub-words.
-        word_parts: to mask whole words, see `Subwords.word_parts`.
+    With `word_parts`, see `Subwords.word_parts`, all sub-words of the word that reaches this number are masked, so it
+    may be exceeded. `tokens` is ragged [N, (L)] int32, where a text has one or more that are not special, and `seed`
+    [2] int64.
 
     Returns:
         The text with masks, ragged [N, (L)] int32; the positions of the masked sub-words, counted from 1, and these

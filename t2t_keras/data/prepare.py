@@ -84,10 +84,8 @@ def _encoder(models: tuple[bytes, ...], max_length: int, task: Task) -> Callable
 
 
 def pack(records: Iterable[tuple]) -> list[tuple[np.ndarray, list[int]]]:
-    """Concatenates the arrays of each column, because many small ones take long to send.
-
-    Returns:
-        For each column all of its numbers, and how many are of each record.
+    """Returns for each column all of its numbers, concatenated, because many small arrays take long to send, and how
+    many are of each record.
     """
     columns = zip(*records, strict=True)
     return [(np.concatenate(column), [len(numbers) for numbers in column]) for column in columns]
@@ -118,19 +116,9 @@ def encode(
     task: Task,
     number: int = 1,
 ) -> Iterator[tuple | None]:
-    """Tokenizes pairs.
-
-    Args:
-        pairs: pairs of text.
-        subwords: the tokenizer.
-        max_length: longer pairs are left out and counted.
-        report: counts the pairs; updated.
-        task: makes a record of each pair, or records of documents.
-        number: of processes; see `processes.ordered`. With 1, this process alone tokenizes; TensorFlow's threads help
-            it.
-
-    Yields:
-        An id array for each column on disk, or `None` for a pair that is left out.
+    """Tokenizes pairs with a number of processes, see `processes.ordered`, or with 1 in this one and TensorFlow's
+    threads. Yields an id array for each column on disk, or `None` for a pair that is longer than `max_length`, which it
+    moves in `report` from the pairs to those left out.
     """
     listed = corpora.chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE, task.documents)
     if number == 1:
@@ -166,18 +154,11 @@ def write(
     size: int = 0,
     **options,
 ) -> dict:
-    """Tokenizes pairs and writes them as shards.
+    """Tokenizes pairs and writes them as shards, with the arguments of `encode` and `shards.write`, whose result it
+    returns.
 
-    The shards are the same for every number of processes.
-
-    Args:
-        folder, pairs, subwords, max_length, report, task: see `encode`.
-        number: of processes that tokenize, or 0; see `processes.number`. This one reads and writes.
-        size: bytes of text.
-        options: see `shards.write`.
-
-    Raises:
-        OSError: a process was killed.
+    The shards are the same for every number of processes that tokenize; 0 is that of `processes.number` for `size`, the
+    bytes of text. Raises `OSError` if a process was killed.
     """
     with contextlib.closing(
         encode(pairs, subwords, max_length, report, task, processes.number(number, size))
@@ -264,16 +245,12 @@ class Preparation:
 
     def run(self, write_train: Callable = write) -> None:
         """Prepares the folder, unless it was already prepared from the same corpus. If another process is preparing it,
-        waits for it.
-
-        Args:
-            write_train: writes the training shards; has the arguments and the result of `write`.
+        waits for it. `write_train` writes the training shards, with the arguments and the result of `write`.
 
         Raises:
             FileNotFoundError: a file of the corpus is missing.
             ValueError: the corpus is not usable, or the folder was prepared from another one.
             FileExistsError: the folder holds other files.
-            OSError: a file cannot be read, or the folder cannot be written.
         """
         folder = self.folder
         if not (folder / CORPUS).exists():
@@ -290,13 +267,10 @@ class Preparation:
         logger.info(f"Using the data in {folder}.")
 
     def check(self) -> None:
-        """Checks that the folder, which is prepared, is what the options ask for.
+        """Checks that the folder, which is prepared, is what the options ask for. The message names all that differ.
 
         If the options name no corpus, only the task, the sizes of the vocabularies and the options that differ from
         their defaults are compared. Text files are compared by the hash of all their bytes.
-
-        Raises:
-            ValueError: options differ, and the message names each of them; or `corpus.json` is damaged.
         """
         recorded = data_folder.recorded_options(self.folder)
         options = self._options(recorded=recorded)
@@ -341,13 +315,7 @@ class Preparation:
         return corpora.pairs(self.data, split, self.seed, report, hashes, self.task.texts, self.task.documents)
 
     def _read_text(self) -> _Text:
-        """Reads and checks all of the text.
-
-        Raises:
-            FileNotFoundError: a file is missing.
-            OSError: a file cannot be read.
-            ValueError: the text is not usable.
-        """
+        """Reads and checks all of the text."""
         data, task, text = self.data, self.task, _Text()
         # Before any text is read, these calls find missing options and files.
         train_pairs = self._pairs("train", text.train, text.hashes)
@@ -397,16 +365,8 @@ class Preparation:
         return text
 
     def _given_subwords(self, option: str, size: int, size_option: str) -> Subwords | None:
-        """Reads the sub-words of the file that an option names; without one, returns `None`.
-
-        Args:
-            option: `subwords_file` or `source_subwords_file`.
-            size: the expected number of sub-words.
-            size_option: the option that says it.
-
-        Raises:
-            FileNotFoundError: the file is missing.
-            ValueError: it is no file of sub-words, or has others than the options say.
+        """Reads the sub-words of the file that an option names, and checks them against the options, such as their
+        number against `size_option`; without a file, returns `None`.
         """
         data = self.data
         if not getattr(data, option):
@@ -469,10 +429,8 @@ class Preparation:
         return vocabulary.load(model)
 
     def _write_shards(self, text: _Text, subwords: Subwords, write_train: Callable) -> None:
-        """Writes the training and validation shards and counts in `text` the pairs that are too long.
-
-        Raises:
-            ValueError: all pairs of a split are too long, or a text file changed after it was first read.
+        """Writes the training and validation shards and counts in `text` the pairs that are too long. If all pairs of a
+        split are, or a text file changed after it was first read, that is an error.
         """
         logger.info("Writing token ids …")
         max_length, task, hashes = self.data.max_length, self.task, {}

@@ -23,11 +23,8 @@ _function: Callable  # Of a process that `ordered` has started.
 
 
 def number(wanted: int, size: int) -> int:
-    """Returns how many processes share the work.
-
-    Args:
-        wanted: this number; 0 for one on each core, but fewer if there is little text or memory.
-        size: bytes of text.
+    """Returns how many processes share the work on `size` bytes of text: the wanted number, or for 0 one on each core,
+    but fewer if there is little text or memory.
     """
     return wanted or max(
         1, min(machine.cores(), size // BYTES_PER_PROCESS, int(min(machine.free_memory(), 2**62) // MEMORY_PER_PROCESS))
@@ -65,15 +62,12 @@ def _uninterrupted() -> Iterator[None]:
 
 def ordered(make: Callable, arguments: tuple, items: Iterable, processes: int) -> Iterator:
     """Yields function(item) for each item, in the order of the items. Reads at most two items for each process ahead.
+    Raises `OSError` if a process was killed or cannot start.
 
     Args:
         make: function(*arguments) → the function; called once in each process. A module must have it, not a script.
-        arguments: its arguments. They, the items and the results are pickled.
-        items: the items.
+        arguments, items: they and the results are pickled.
         processes: their number. With 1, the function runs in this process.
-
-    Raises:
-        OSError: a process was killed or cannot start.
     """
     if processes == 1:
         yield from map(make(*arguments), items)

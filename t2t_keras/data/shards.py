@@ -53,12 +53,8 @@ def _fingerprints(contents):
 
 
 class Shard:
-    """Writes one shard and buffers pairs until they fill a record.
-
-    Args:
-        path: the file.
-        vocab_size: of the side with most sub-words; determines the type of the ids.
-        columns: names of the columns.
+    """Writes one shard and buffers pairs until they fill a record. `vocab_size`, of the side with most sub-words,
+    determines the type of the ids.
     """
 
     def __init__(self, path: pathlib.Path, vocab_size: int, columns: Iterable[str] = SIDES):
@@ -118,9 +114,8 @@ class Shard:
     def close(self) -> dict:
         """Finishes the file.
 
-        Returns:
-            A description of the file: `records`, a list of (offset, length, pairs, fingerprint); and `tokens` and
-            `longest`, the number of tokens and the length of the longest sentence, each a list of a value per column.
+        Returns a description of it: `records`, a list of (offset, length, pairs, fingerprint); and `tokens` and
+        `longest`, the number of tokens and the length of the longest sentence, each a list of a value per column.
         """
         self._flush()
         self._writer.close()
@@ -142,12 +137,8 @@ def _names(number: int) -> list[str]:
 
 
 def draw(seed: int, number: int, first: int = 0) -> Iterator[int]:
-    """Yields the shard of each pair of a corpus from index `first` on; it depends only on the seed and the index.
-
-    Args:
-        seed: seed of the draw.
-        number: number of shards.
-        first: index of the first pair.
+    """Yields one of `number` shards for each pair of a corpus from index `first` on; it depends only on the seed and
+    the index.
     """
     generator = np.random.Generator(np.random.PCG64(seed).advance(first))
     while True:
@@ -172,7 +163,6 @@ def write(
             shards of the others.
         count, size: approximate number of pairs and of bytes of their text; determine the number of shards.
         vocab_size: of the side with most sub-words; determines the type of the ids.
-        seed: seed of the draw.
         columns: for each column, whether its length counts against budgets of tokens.
 
     Returns:
@@ -189,13 +179,8 @@ def write(
 
 
 def describe(folder: pathlib.Path, shards: dict[str, dict], vocab_size: int, columns: dict[str, bool] = SIDES) -> dict:
-    """Writes `records.tsv` and, last, `info.json`; returns the content of `info.json`.
-
-    Args:
-        folder: the folder of the shards.
-        shards: the results of `Shard.close` by the name of the shard, in order.
-        vocab_size: number of sub-words of the side that has most.
-        columns: see `write`.
+    """Writes `records.tsv` and, last, `info.json` of a folder of shards; returns the content of `info.json`. `shards`
+    are the results of `Shard.close` by the name of the shard, in order; for the other arguments see `write`.
     """
     records = [(index, *record) for index, shard in enumerate(shards.values()) for record in shard["records"]]
     lines = ["\t".join(map(str, row)) + "\n" for row in (COLUMNS, *records)]
@@ -210,11 +195,8 @@ def describe(folder: pathlib.Path, shards: dict[str, dict], vocab_size: int, col
 
 
 def read_info(folder: pathlib.Path) -> dict:
-    """Reads the content of `info.json`, as `write` returned it.
-
-    Raises:
-        FileNotFoundError: the file is missing, because writing the shards did not finish.
-        ValueError: the file is damaged.
+    """Reads the content of `info.json`, as `write` returned it. Raises `FileNotFoundError` if writing the shards did
+    not finish.
     """
     path = folder / INFO
     if not path.is_file():
@@ -241,20 +223,13 @@ def read_info(folder: pathlib.Path) -> dict:
 
 
 def counted(info: dict, total: str = "longest") -> list[int]:
-    """Returns the `longest` sentence, or the number of `tokens`, of each column that counts against budgets of tokens.
-
-    Args:
-        info: the result of `read_info`.
-        total: `longest` or `tokens`.
-    """
+    """Returns the `longest` sentence, or the number of `tokens`, of each column that counts against budgets of tokens."""
     return [info[f"{column}_{total}"] for column, counts in info["columns"].items() if counts]
 
 
 def read_records(folder: pathlib.Path) -> np.ndarray:
-    """Reads `records.tsv`: [records, columns] int64, sorted by shard and offset.
-
-    Raises:
-        ValueError: the file is missing or damaged.
+    """Reads `records.tsv`: [records, columns] int64, sorted by shard and offset. If it is missing or damaged, that is a
+    ValueError.
     """
     path, info = folder / RECORDS, read_info(folder)
     try:
@@ -281,15 +256,8 @@ def read_records(folder: pathlib.Path) -> np.ndarray:
 
 
 def check_sizes(folder: pathlib.Path, damaged_records: str = "stop") -> None:
-    """Checks that every shard exists and has the size that it was written with.
-
-    Args:
-        folder: the folder of the shards.
-        damaged_records: `stop` raises an error at a wrong size; `skip` logs a warning.
-
-    Raises:
-        FileNotFoundError: a shard is missing.
-        ValueError: a shard has another size.
+    """Checks that every shard exists and has the size that it was written with. `damaged_records` is `stop` or `skip`,
+    which logs a warning at a wrong size.
     """
     records = read_records(folder)
     for index, name in enumerate(read_info(folder)["shards"]):
@@ -309,15 +277,10 @@ def _advice(folder: pathlib.Path) -> str:
 
 
 def _contents(files, sizes, records):
-    """Reads the bytes at the offsets of records.
+    """Reads the bytes at the offsets of `records`, ragged [N, (records), columns] int64, of N shards, whose sizes are
+    those when this graph was made.
 
-    Args:
-        files: [N] string, the shards.
-        sizes: [N] int64, their sizes when this graph was made.
-        records: [N, (records), columns] int64, ragged.
-
-    Returns:
-        [all records] string. Contents are too short if a file is truncated.
+    Returns [all records] string. Contents are too short if a file is truncated.
     """
 
     def of_shard(shard):
@@ -341,20 +304,13 @@ def _contents(files, sizes, records):
 
 
 def read(folder: pathlib.Path, chosen, damaged_records: str = "stop") -> dict:
-    """Reads all pairs of some shards, in the graph.
-
-    Args:
-        folder: the folder of the shards.
-        chosen: [N] int32, numbers of the shards.
-        damaged_records: `stop` raises an error at a damaged record; `skip` leaves it out and prints its place on
-            stderr.
+    """Reads all pairs of the `chosen` shards, [N] int32, in the graph. `damaged_records` is `stop`, an error at a
+    damaged record, which `plain_errors` makes a ValueError, or `skip`, which leaves it out and prints its place on
+    stderr.
 
     Returns:
         {"source_ids": [tokens] int32, "source_lengths": [pairs] int32, the same for other columns, "damaged": []
         int32}, where `damaged` is the number of records left out.
-
-    Raises:
-        tf.errors.InvalidArgumentError: a record is damaged. Within `plain_errors`, a ValueError.
     """
     info, records = read_info(folder), read_records(folder)
     paths = [folder / name for name in info["shards"]]

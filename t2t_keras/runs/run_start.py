@@ -140,7 +140,9 @@ def _subwords_of(parent: SavedRun, given: dict) -> dict:
 
 
 def _open_parent(folder: pathlib.Path, which: str, optimizer: bool, architecture: str) -> SavedRun:
-    """Opens the run whose weights a new one starts from: as its `parent` or, for a given architecture, `encoder_from`."""
+    """Opens the run whose weights a new one starts from: its `parent` or, for a given architecture, its
+    `encoder_from`.
+    """
     try:
         run = SavedRun.open(folder)
         options = run.options

@@ -178,7 +178,9 @@ def describe(path: pathlib.Path) -> dict:
 
 
 def read_json(path: pathlib.Path, max_bytes: int = MAX_JSON) -> dict:
-    """Reads a JSON object from a file of at most `max_bytes`. A larger file, or one that is no object, is a ValueError."""
+    """Reads a JSON object from a file of at most `max_bytes`; a larger file, or one that is no object, is a
+    `ValueError`.
+    """
     check_ends(path)
     with path.open("rb") as file:
         content = file.read(max_bytes + 1)
