@@ -223,7 +223,7 @@ def read_info(folder: pathlib.Path) -> dict:
 
 
 def counted(info: dict, total: str = "longest") -> list[int]:
-    """Returns the `longest` sentence, or the number of `tokens`, of each column that counts against budgets of tokens."""
+    """Returns the `longest` sentence, or the number of `tokens`, of each column that counts against token budgets."""
     return [info[f"{column}_{total}"] for column, counts in info["columns"].items() if counts]
 
 

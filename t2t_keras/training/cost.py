@@ -7,25 +7,15 @@ from t2t_keras.training.state import TrainState
 
 def estimate(seconds: float, devices: int, device_tflops: float) -> float:
     """Estimates the operations of a training as the paper does (section 6.1): time × devices × sustained operations per
-    second.
-
-    Args:
-        seconds: training time.
-        devices: number of devices.
-        device_tflops: sustained tera-operations per second of one device; the paper has 9.5 for a P100.
+    second, of which the paper has 9.5 tera (`device_tflops`) for a P100.
     """
     return seconds * devices * device_tflops * 1e12
 
 
 def summary(state: TrainState, devices: int, device_tflops: float, unit: str, frozen: bool = False) -> str:
-    """Describes the cost of a run in one or two sentences.
-
-    Args:
-        state: the state at the end of the run.
-        devices: number of devices.
-        device_tflops: see `estimate`; 0 if unknown.
-        unit: of the task.
-        frozen: whether parts of the model are not trained: not all gradients that are counted are then computed.
+    """Describes the cost of a run in one or two sentences, from the state at its end. `device_tflops` is that of
+    `estimate`, or 0 if unknown, `unit` that of the task. With `frozen` parts, not all gradients that are counted are
+    computed.
     """
     if math.isnan(state.flops):
         counted = (

@@ -19,16 +19,9 @@ MemoryCost = Callable[..., float]
 
 def largest_shapes(info: dict, config: TrainConfig, replicas: int, cost: MemoryCost) -> dict[int, tuple[int, ...]]:
     """Finds the micro-batch shape of highest cost for each range of lengths: up to 8, 16, 32, … and the longest
-    sentence.
+    sentence. `info` is from `shards.write`.
 
-    Args:
-        info: about the shards; see `shards.write`.
-        config: has the token budgets.
-        replicas: devices that share an update.
-        cost: of the model.
-
-    Returns:
-        (rows, length of each counted column) by the upper bound of the lengths.
+    Returns (rows, length of each counted column) by the upper bound of the lengths.
     """
     longest = shards.counted(info)
     buckets = batching.buckets(info, config.batch_tokens, config.buckets_per_update)
@@ -100,11 +93,7 @@ class SplittingTrainStep:
     again is safe: memory runs out in forward and backward passes, before the optimizer changes any weight. The
     optimizer itself takes less memory, as the activations are freed by then.
 
-    Args:
-        strategy: the strategy of `train_step`.
-        train_step: from `make_train_step`.
-        cost: of the model.
-        counted: names of the columns whose lengths `cost` takes.
+    `train_step` is from `make_train_step`, and `counted` names the columns whose lengths `cost`, of the model, takes.
     """
 
     def __init__(self, strategy, train_step: Callable, cost: MemoryCost, counted: Sequence[str] = tuple(shards.SIDES)):
@@ -121,10 +110,8 @@ class SplittingTrainStep:
         )
 
     def __call__(self, batch: dict, loss_scale: LossScale, apply: bool = True) -> tuple[dict, LossScale]:
-        """Makes an update; see `make_train_step` for the arguments and the result.
-
-        Raises:
-            OutOfMemoryError: a single row does not fit, or one of several devices runs out of memory.
+        """Makes an update; see `make_train_step` for the arguments and the result. Raises `OutOfMemoryError` if a
+        single row does not fit, or one of several devices runs out of memory.
         """
         scale = LossScale(*(tf.convert_to_tensor(number, tf.float32) for number in loss_scale))
         while True:
@@ -182,18 +169,14 @@ def run_largest_micro_batches(
     longest: Callable = lambda length: {},
     every_range: bool = False,
 ) -> None:
-    """Builds the graph, and runs dummy micro-batches of the costliest of the `largest_shapes` on every device. No
-    weight changes.
+    """Builds the graph, and runs dummy micro-batches of the costliest of the `largest_shapes`, or with `every_range` of
+    all, on every device. No weight changes.
 
     There are as many of a shape as a device computes at a time. If they do not fit, they are split, and those of the
     next shape run, until some fit. Logs the time, and the peak memory so far: of a GPU or, on a CPU, of this process.
 
-    Args:
-        strategy: the strategy of `train_step`.
-        train_step: the train step to run.
-        info, config, replicas: see `largest_shapes`.
-        longest: lengths of columns that are not counted; see `task.Renewal`. Others are as long as the first.
-        every_range: whether to run all of the shapes.
+    `longest` maps a length to those of columns that are not counted, see `task.Renewal`; others are as long as the
+    first.
     """
     train_step.build()
     counted = [name for name, counts in info["columns"].items() if counts]

@@ -58,9 +58,6 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
 
     Those of two strategies in one process otherwise have the same keys, and fail: "Shape mismatch in the collective
     instance".
-
-    Args:
-        devices: names of devices.
     """
 
     _numbers = itertools.count()
@@ -74,15 +71,10 @@ def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf
     """Makes a strategy over all GPUs of this machine or, without a GPU, over virtual CPU devices.
 
     If TF_CONFIG names more than one worker, the strategy spans all workers. Call it before TensorFlow is first used if
-    there are several workers or several virtual CPU devices.
+    there are several workers or several virtual CPU devices; later it raises `ValueError`.
 
-    Args:
-        cpu_devices: number of virtual CPU devices.
-        config: training options. With them, and without a GPU, the strategy sets the number of threads of an operation;
-            see `threads_of_an_operation`. It stays as it is once TensorFlow has been used, or if you have set it.
-
-    Raises:
-        ValueError: TF_CONFIG is invalid, or it is too late to make virtual CPU devices.
+    With `config`, and without a GPU, it sets the number of threads of an operation, see `threads_of_an_operation`,
+    unless TensorFlow has been used or you have set it.
     """
     virtual_cpu_devices(cpu_devices)
     chosen = tf.config.threading.get_intra_op_parallelism_threads() or "TF_NUM_INTRAOP_THREADS" in os.environ
@@ -114,14 +106,11 @@ def of_update(config: TrainConfig, replicas: int) -> int:
 
 
 def micro_batches_at_once(config: TrainConfig, cpu_devices: int) -> int:
-    """Returns how many micro-batches a device computes at a time.
+    """Returns how many micro-batches a device computes at a time, with a number of virtual CPU devices, or 0 if GPUs
+    train.
 
     It is the option if it is set. A GPU computes one, so that memory holds the activations of one. A CPU computes one
     on each core, if it has memory for the activations of all, but two at least.
-
-    Args:
-        config: training options.
-        cpu_devices: number of virtual CPU devices; 0 if GPUs train.
     """
     if config.micro_batches_at_once or not cpu_devices:
         return config.micro_batches_at_once or 1
@@ -136,10 +125,8 @@ def at_once(strategy, config: TrainConfig) -> int:
 
 
 def virtual_cpu_devices(number: int) -> None:
-    """Splits the CPU into at least `number` virtual devices, which stand in for GPUs in tests and trials.
-
-    Raises:
-        ValueError: TensorFlow has been used already, with fewer devices.
+    """Splits the CPU into at least `number` virtual devices, which stand in for GPUs in tests and trials. Raises
+    `ValueError` if TensorFlow has been used already, with fewer devices.
     """
     cpu = tf.config.list_physical_devices("CPU")[0]
     if number <= len(tf.config.get_logical_device_configuration(cpu) or [cpu]):
@@ -226,13 +213,8 @@ def wait_for_workers(strategy) -> None:
 
 
 def chief_first(strategy, prepare: Callable):
-    """Calls a function on the chief, while the other workers wait.
-
-    Returns:
-        The result of the function on the chief, `None` in other workers.
-
-    Raises:
-        interruption.OtherWorkerError: in other workers, if the function raises an error on the chief.
+    """Calls a function on the chief, while the other workers wait, and returns its result there, `None` in other
+    workers. These raise `interruption.OtherWorkerError` if it raises an error on the chief.
     """
     result = error = None
     if is_chief(strategy):
@@ -284,15 +266,9 @@ def exit_worker(code: int) -> None:
 
 
 def distribute(strategy, dataset: tf.data.Dataset, micro_batch_tokens: int, buckets: int = 1, shared: bool = True):
-    """Distributes updates over the replicas of a strategy.
-
-    Args:
-        strategy: the strategy that trains.
-        dataset: batches; see `batching.batches`.
-        micro_batch_tokens: see `batching.split`.
-        buckets: batches per update.
-        shared: True if every process reads all updates and takes the shares of its own replicas; False if every process
-            reads a part of each update, as from a data service.
+    """Distributes updates, each of `buckets` of the `batching.batches`, over the replicas of a strategy; see
+    `batching.split`. With `shared`, every process reads all updates and takes the shares of its own replicas; without,
+    it reads a part of each update, as from a data service.
 
     Returns:
         A distributed dataset. Its elements are one replica's share of an update: {"source": [micro-batches, rows, S],

@@ -47,17 +47,11 @@ def _watched(model) -> Iterator[list[str]]:
 
 
 def first_not_finite(model, task: Task, config: TrainConfig, columns: dict, **place) -> str:
-    """Repeats a micro-batch in eager mode and finds the first value that is not finite.
+    """Repeats a micro-batch, of columns [B, T] int, in eager mode with the weights of that update, and finds the first
+    value that is not finite. `place` is `step`, `micro_batch`, `replica` and `scale`, which determine dropout and
+    overflow.
 
-    Args:
-        model: with the weights of that update.
-        task: what is trained.
-        config: training options.
-        columns: {column: [B, T] int}.
-        place: `step`, `micro_batch`, `replica` and `scale`, which determine dropout and overflow.
-
-    Returns:
-        A description such as "the output of transformer/encoder_0", or "" if all values are finite.
+    Returns a description such as "the output of transformer/encoder_0", or "" if all values are finite.
     """
     for variable in model.trainable_variables:
         if not all_finite(tf.convert_to_tensor(variable)):
@@ -86,19 +80,14 @@ def write_report(
     scale: float,
     text_of: Callable[[str, np.ndarray], list[str]],
 ) -> str:
-    """Writes the sentence pairs of an update, as far as this process has them, and a diagnosis of each micro-batch.
+    """Writes the sentence pairs of an update, as far as this process has them, and a diagnosis of each micro-batch;
+    returns a summary in two sentences.
 
     Args:
         path: `.npz` file for the ids of each column, [pairs, T]. The diagnosis, with the text of the pairs, goes to
             a `.json` file of the same name.
-        strategy, model, task, config: those of the run.
-        batch: the batch of that train step.
-        iterations: `optimizer.iterations` at that train step.
-        scale: the loss scale at that train step.
+        batch, iterations, scale: of that train step: its batch, `optimizer.iterations` and the loss scale.
         text_of: name and ids [B, T] of a column of sub-words → B lines of text.
-
-    Returns:
-        A summary in two sentences.
     """
     shares = {name: [part.numpy() for part in strategy.experimental_local_results(ids)] for name, ids in batch.items()}
     replicas = [dict(zip(shares, parts, strict=True)) for parts in zip(*shares.values(), strict=True)]

@@ -15,10 +15,8 @@ _MARK = "▁"  # Before sub-words that begin a word.
 
 
 def check(options: run_options.Options) -> None:
-    """Checks what can be found out about the option `embeddings` before TensorFlow is imported.
-
-    Raises:
-        FileNotFoundError, ValueError: see `word_vectors.check`; or source and target have vocabularies of their own.
+    """Checks what can be found out about the option `embeddings` before TensorFlow is imported: the file, see
+    `word_vectors.check`, and that source and target have one vocabulary.
     """
     if options.source_vocab_size:
         raise ValueError(
@@ -29,20 +27,12 @@ def check(options: run_options.Options) -> None:
 
 
 def start(path: pathlib.Path, matrix, pieces: Iterable[str]) -> list[str]:
-    """Sets the rows of sub-words that are whole words to their vectors, times one factor that gives them the variance
-    of the matrix.
+    """Sets the rows of the embedding matrix, a variable [V, D], of sub-words that are whole words to their vectors in a
+    file, times one factor that gives them the variance of the matrix. `pieces` are the sub-words in the order of their
+    ids.
 
-    Args:
-        path: the file of word vectors.
-        matrix: the embedding matrix of the model, a variable [V, D].
-        pieces: the sub-words in the order of their ids.
-
-    Returns:
-        The sub-words that have a vector.
-
-    Raises:
-        FileNotFoundError, ValueError: see `word_vectors.read`; or no sub-word has a vector, or all are 0; or the model
-            has no matrix.
+    Returns the sub-words that have a vector. Raises the errors of `word_vectors.read`, and `ValueError` if there is
+    none of them, all are 0, or the model has no matrix.
     """
     if matrix is None:
         raise ValueError(
@@ -75,14 +65,8 @@ def write(model_dir: pathlib.Path, pieces: list[str]) -> None:
 
 
 def read(model_dir: pathlib.Path, pieces: Collection[str]) -> list[str]:
-    """Reads what `write` has written.
-
-    Args:
-        model_dir: the run's folder.
-        pieces: all sub-words.
-
-    Raises:
-        FileNotFoundError, ValueError: the file is missing, cut off, or has others than these.
+    """Reads what `write` has written. `pieces` are all sub-words; a file that has others, or is cut off, is an
+    error.
     """
     path = model_dir / EMBEDDINGS
     if not path.is_file():

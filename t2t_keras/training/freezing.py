@@ -4,16 +4,11 @@ import re
 
 
 def freeze(model, parts: str) -> None:
-    """Freezes parts of a model, before its optimizer is built.
+    """Freezes parts of a built model, before its optimizer is built.
 
-    Args:
-        model: the model, built.
-        parts: names in the paths of weights, separated by commas, such as "embedding,encoder" or
-            "decoder_0/self_attention". A name stands for numbered ones too: "encoder" for "encoder_0", "encoder_1" and
-            so on.
-
-    Raises:
-        ValueError: the model has no such part, or nothing is left to train.
+    `parts` are names in the paths of weights, separated by commas, such as "embedding,encoder" or
+    "decoder_0/self_attention". A name stands for numbered ones too: "encoder" for "encoder_0", "encoder_1" and so on.
+    The model must have each part, and something must be left to train.
     """
     variables = model.trainable_variables
     paths = [f"/{variable.path.removeprefix(f'{model.name}/')}/" for variable in variables]

@@ -29,16 +29,13 @@ class _Discarded(BaseException):
 
 
 class Interruption:
-    """Turns the first signal into a request to stop, as a context manager. A second signal ends the process at once.
+    """Turns the first signal into a request to stop, as a context manager, and so the time limit: `max_hours` after
+    `started`, which is of `time.monotonic`; 0 is no limit. A second signal ends the process at once.
 
     Python runs signal handlers in its main thread, between two byte codes. A call of TensorFlow can block the main
     thread for long or for good, so another thread waits for the second signal through `signal.set_wakeup_fd`.
 
     In a thread other than the main one, where Python does not allow signal handlers, only the time limit applies.
-
-    Args:
-        max_hours: time limit; 0 means no limit.
-        started: when the run was started, of `time.monotonic`, from which the limit counts.
     """
 
     def __init__(self, max_hours: float = 0.0, started: float = math.inf):

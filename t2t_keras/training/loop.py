@@ -175,10 +175,8 @@ class Trainer:
         self.windows_per_epoch = batching.windows_per_epoch(shards.read_info(self.folder))
 
     def train(self) -> TrainState:
-        """Trains up to `config.train_steps` updates, from the newest intact checkpoint in `model_dir` if there is one.
-
-        Returns:
-            The state at the end of the run.
+        """Trains up to `config.train_steps` updates, from the newest intact checkpoint in `model_dir` if there is one,
+        and returns the state at the end.
 
         Raises:
             StoppedError: the run was stopped early and has saved its state.
@@ -336,10 +334,8 @@ class Trainer:
 
     @contextlib.contextmanager
     def _saving_after_an_error(self, running: _Update | None = None) -> Iterator[None]:
-        """Saves the state if reading the data or a validation fails, which change neither weights nor state.
-
-        Args:
-            running: the update that runs meanwhile, if any. It is finished first.
+        """Saves the state if reading the data or a validation fails, which change neither weights nor state. An update
+        that is `running` meanwhile is finished first.
         """
         try:
             yield

@@ -50,16 +50,8 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
 class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
     """A learning rate that falls linearly to 0 over the last updates of a run (Zhai et al. 2022, section 3.5).
 
-    The rate of another schedule is multiplied by the number of updates left, this one included, over `cooldown_steps`,
-    at most by 1.
-
-    Args:
-        schedule: the other schedule.
-        train_steps: number of updates of the run.
-        cooldown_steps: number of updates over which the rate falls.
-
-    Raises:
-        ValueError: `cooldown_steps` is not in [1, `train_steps`].
+    The rate of another schedule is multiplied by the number of updates left of `train_steps`, this one included, over
+    `cooldown_steps`, in [1, `train_steps`], at most by 1.
     """
 
     def __init__(
@@ -89,12 +81,7 @@ class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
-    """A constant learning rate after a linear warm-up.
-
-    Args:
-        rate: the learning rate.
-        warmup_steps: number of warm-up updates, 1 or more; the last one has the whole rate.
-    """
+    """A constant learning rate after a linear warm-up of 1 update or more; the last one has the whole rate."""
 
     def __init__(self, rate: float, warmup_steps: int):
         self.rate, self.warmup_steps = rate, warmup_steps
@@ -164,11 +151,8 @@ def _local(variable):
 
 
 def adam(schedule, ema_decay: float = 0.0) -> Adam:
-    """Returns Adam with the paper's β1, β2 and ε (section 5.3).
-
-    Args:
-        schedule: the learning rate schedule.
-        ema_decay: decay of the moving average of the weights; 0 keeps none.
+    """Returns Adam with the paper's β1, β2 and ε (section 5.3). `ema_decay` is that of the moving average of the
+    weights; 0 keeps none.
     """
     return Adam(
         schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, use_ema=ema_decay > 0, ema_momentum=ema_decay, name="adam"

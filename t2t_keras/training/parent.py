@@ -14,20 +14,12 @@ from t2t_keras.text.subwords import Subwords
 
 
 def start(parent: SavedRun, checkpoint: str, model: SequenceModel, tokenizer: Subwords, optimizer=None) -> None:
-    """Starts a model from the weights of another run, and logs what does not match.
+    """Starts a model, whose sub-words are those of `tokenizer`, from the weights of another run, and logs what does not
+    match; see `checkpoint.start`.
 
-    Where the sub-words differ, the rows of those that both runs have are copied, and the others keep their values.
-
-    Args:
-        parent: the other run.
-        checkpoint: its weights, see `checkpoint.load`.
-        model: the model.
-        tokenizer: its sub-words.
-        optimizer: its optimizer, if that starts as the parent's, whose sub-words are then the same; see
-            `checkpoint.start_with_optimizer`.
-
-    Raises:
-        FileNotFoundError, ValueError: see `checkpoint.start`.
+    Where the sub-words differ, the rows of those that both runs have are copied, and the others keep their values. The
+    `optimizer` is given if it starts as the parent's, whose sub-words are then the same; see
+    `checkpoint.start_with_optimizer`.
     """
     if optimizer:
         description = checkpoints.start_with_optimizer(parent.folder, checkpoint, model, optimizer)
@@ -50,12 +42,8 @@ def start(parent: SavedRun, checkpoint: str, model: SequenceModel, tokenizer: Su
 
 
 def warn_of_text(parent: SavedRun, data: DataConfig, learned_positions: int) -> None:
-    """Warns if the text differs from that of a parent in what its weights depend on.
-
-    Args:
-        parent: the parent.
-        data: names the text.
-        learned_positions: number of learned position embeddings.
+    """Warns if the text differs from that of a parent in what its weights depend on: it has no tags, or a longer
+    `max_length` for a model with `learned_positions`.
     """
     before = parent.data
     if learned_positions and data.max_length > before.max_length:

@@ -74,10 +74,8 @@ def _validation(
 
 
 def _prepare_folders(start: Start, dry_run: bool) -> Start:
-    """Prepares the data and writes the files that describe the run, or checks that they match if they exist.
-
-    Returns:
-        The start with the run that is in the folder now, and with the options of its corpus if none is named.
+    """Prepares the data and writes the files that describe the run, or checks that they match if they exist. Returns
+    the start with the run that is in the folder now, and with the options of its corpus if none is named.
     """
     model_dir, options, folder, before = start.folder, start.options, start.data_folder, start.before
     train, data, resumed = options.train, options.data, start.is_resumed
@@ -225,7 +223,7 @@ def train(
     quiet: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
     started: float | None = None,
 ) -> TrainState | None:
-    """Prepares the data if necessary, then trains or resumes a run.
+    """Prepares the data if necessary, then trains or resumes a run, and returns its state at the end.
 
     Args:
         start: the run's folder and options. If these name no corpus, it is the run's, or the one that the data folder
@@ -237,9 +235,6 @@ def train(
         quiet: makes a context to prepare the data in and to load the sub-words, in which programs hide what native code
             says.
         started: when the program started to train, of `time.monotonic`, from which `max_hours` counts; by default now.
-
-    Returns:
-        The state at the end of the run.
 
     Raises:
         FileNotFoundError, ValueError: the corpus cannot be used; or the data folder holds another corpus; or

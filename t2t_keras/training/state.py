@@ -68,10 +68,8 @@ class TrainState:
 
     @classmethod
     def read(cls, state: dict) -> "TrainState":
-        """Reads the state of a checkpoint. Missing fields have their initial values, `flops` excepted.
-
-        Raises:
-            ValueError: a field is unknown or has another type.
+        """Reads the state of a checkpoint. Missing fields have their initial values, `flops` excepted; an unknown
+        field, or one of another type, is an error.
         """
         initial = dataclasses.asdict(cls())
         for name, value in state.items():
@@ -101,13 +99,8 @@ class TrainState:
         return forgets
 
     def count_update(self, metrics: dict, position: tuple[int, int], damaged: int, seconds: float) -> None:
-        """Counts an update.
-
-        Args:
-            metrics: from the train step.
-            position: where the next update starts in the data.
-            damaged: damaged records that were left out.
-            seconds: time that the update took.
+        """Counts an update that took some seconds, with the metrics of the train step and the damaged records that were
+        left out; `position` is where the next update starts in the data.
         """
         self.step, self.position = self.step + 1, position
         self.damaged_records += damaged
@@ -137,12 +130,8 @@ class TrainState:
     def pop_summary(self, metrics: dict, task: Task) -> dict:
         """Returns the scalars for TensorBoard and starts measuring anew.
 
-        They are means since the last summary, except for the learning rate and the gradient norm, which are the last
-        update's.
-
-        Args:
-            metrics: of the last update.
-            task: measures figures.
+        They are means since the last summary, except for the learning rate and the gradient norm, which are those of
+        `metrics`, the last update's.
         """
         measured, self.measured = self.measured, {}
         tokens, seconds = measured["target_tokens"], max(measured["seconds"], 1e-9)

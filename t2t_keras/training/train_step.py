@@ -37,10 +37,8 @@ class LossScale(NamedTuple):
     finite_updates: float = 0.0
 
     def after(self, finite) -> "LossScale":
-        """Returns the scale of the next update, as tensors.
-
-        Args:
-            finite: whether loss and gradient of this update were finite, [] boolean.
+        """Returns the scale of the next update, as tensors; `finite`, [] boolean, says whether loss and gradient of
+        this update were.
         """
         grown = self.finite_updates + 1 >= 2000
         return LossScale(
@@ -53,18 +51,10 @@ FLOAT16_START = LossScale(2.0**10)
 
 
 def dropout_seeds(model, seed: int, step, micro_batch, replica) -> list[tuple]:
-    """Derives a seed for each dropout layer from the arguments: all masks differ, and a resumed run draws the same
-    ones.
+    """Derives a seed for each dropout layer from the seed of the run, the number of the update from 0, the micro-batch
+    in its replica's share, and the replica: all masks differ, and a resumed run draws the same ones.
 
-    Args:
-        model: the model.
-        seed: seed of the run.
-        step: number of the update, from 0.
-        micro_batch: number of the micro-batch in its replica's share.
-        replica: number of the replica.
-
-    Returns:
-        (variable, value) pairs for `keras.StatelessScope`.
+    Returns (variable, value) pairs for `keras.StatelessScope`.
     """
     states = [variable for variable in model.non_trainable_variables if variable.path.endswith("seed_generator_state")]
     with tf.device("CPU:0"):  # A GPU reads seeds from the host, which would wait until the GPU has computed them.
@@ -75,11 +65,8 @@ def dropout_seeds(model, seed: int, step, micro_batch, replica) -> list[tuple]:
 
 
 def _sums(model, task: Task, columns: dict, *, label_smoothing: float, training: bool) -> dict:
-    """Runs the model on a micro-batch.
-
-    Returns:
-        The sums of the task, and `SUMS`: tokens of the target column, tokens of the counted columns without and with
-        padding, and the operations of the forward pass.
+    """Runs the model on a micro-batch. Returns the sums of the task, and `SUMS`: tokens of the target column, tokens of
+    the counted columns without and with padding, and the operations of the forward pass.
     """
     columns = trimmed(columns)
     counted = [columns[column.name] for column in task.columns if column.counted]
@@ -102,18 +89,10 @@ def _sums(model, task: Task, columns: dict, *, label_smoothing: float, training:
 def micro_batch_gradients(
     model, task: Task, config: TrainConfig, columns: dict, *, step, micro_batch, replica, scale
 ) -> tuple[list, dict]:
-    """Computes the gradients of the task's objective, a sum over a micro-batch, times `scale`.
+    """Computes the gradients of the task's objective, a sum over a micro-batch {column: [B, T] int}, times `scale`, the
+    loss scale. For `step`, `micro_batch` and `replica` see `dropout_seeds`.
 
-    Args:
-        model: see `make_train_step`.
-        task: see `make_train_step`.
-        config: training options.
-        columns: {column: [B, T] int}.
-        step, micro_batch, replica: see `dropout_seeds`.
-        scale: the loss scale.
-
-    Returns:
-        The gradient of each trainable variable, and the sums.
+    Returns the gradient of each trainable variable, and the sums.
     """
     variables = [variable.value for variable in model.trainable_variables]
     seeds = dropout_seeds(model, config.seed, step, micro_batch, replica)
@@ -162,8 +141,6 @@ def make_train_step(
         strategy: a `tf.distribute.Strategy`; model and optimizer were made in its scope.
         model: a model for the task, with its `flops`; see `model.protocols`.
         optimizer: a Keras optimizer, built.
-        task: what is trained.
-        config: training options.
         element_spec: of the batches that `devices.distribute` returns.
         frozen_rows: rows of the embedding matrix that the first `freeze_embeddings` updates do not change, [V] boolean;
             `None` for none.
@@ -240,12 +217,8 @@ def make_train_step(
 
 
 def make_validation(strategy, model, task: Task, batches, at_once: int = 1) -> Callable[[], dict[str, float]]:
-    """Makes a function that returns the sums of a dataset: those of the task, and `SUMS`.
-
-    Args:
-        strategy, model, task: see `make_train_step`.
-        batches: the dataset, from `devices.distribute`.
-        at_once: number of micro-batches that a device computes at a time.
+    """Makes a function that returns the sums of a dataset from `devices.distribute`: those of the task, and `SUMS`. A
+    device computes `at_once` micro-batches at a time.
     """
 
     def replica_sums(batch):
