@@ -8,14 +8,8 @@ MISSING = (
 
 
 def accuracy(train: Sequence[tuple[str, ...]], test: Sequence[tuple[str, ...]]) -> float:
-    """Trains logistic regression on some texts, and returns its accuracy on others.
-
-    Args:
-        train: labels and sentences, one or two, of the training text. A word of a second sentence is another word.
-        test: likewise, of the text to classify.
-
-    Raises:
-        ValueError: scikit-learn is not installed.
+    """Trains logistic regression on some texts, each a label and one or two sentences, and returns its accuracy on
+    others. A word of a second sentence is another word. Without scikit-learn it raises `ValueError`.
     """
     try:
         from sklearn.feature_extraction.text import CountVectorizer

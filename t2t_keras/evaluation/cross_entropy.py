@@ -34,15 +34,8 @@ def log_probs(translator: Translator, source, target) -> tf.RaggedTensor:
 
 
 def perplexity(translator: Translator, sources: list[str], *references: list[str]) -> float:
-    """Computes the perplexity over all sub-words of the references, including end tokens.
-
-    Args:
-        translator: the model and its sub-words.
-        sources: sentences.
-        references: one or more lists of translations of the sources.
-
-    Returns:
-        A number of at least 1. Pairs with a blank side are ignored; NaN if there is no other pair.
+    """Computes the perplexity, at least 1, over all sub-words of one or more lists of references, including end tokens.
+    Pairs with a blank side are ignored; NaN if there is no other pair.
     """
     pairs = [pair for side in references for pair in zip(sources, side, strict=True) if not any(map(is_blank, pair))]
     if not pairs:
@@ -76,11 +69,8 @@ def _cross_entropies(translator: Translator) -> Callable:
 def dual_cross_entropy(
     forward: Translator, backward: Translator
 ) -> Callable[[Sequence[str], Sequence[str]], list[float]]:
-    """Returns a function from sources and targets, none of them blank, to the score of each pair, in nats.
-
-    Args:
-        forward: translates sources.
-        backward: translates targets, with any sub-words.
+    """Returns a function from sources and targets, none of them blank, to the score of each pair, in nats. `forward`
+    translates sources, and `backward` targets, with any sub-words.
     """
     models = _cross_entropies(forward), _cross_entropies(backward)
 

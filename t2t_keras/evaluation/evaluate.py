@@ -32,9 +32,6 @@ def evaluate(
     Returns:
         The translations, and a dictionary: the results of `scores.scores`, the "perplexity" per sub-word of the
         references, "decode_seconds", "beam_size" and "alpha".
-
-    Raises:
-        ValueError: the tokenizer is unknown, or the numbers of sources and references differ.
     """
     scores.require(tokenize=tokenize)
     scores.check(sources, references)

@@ -68,14 +68,8 @@ def exactly_right(rows: list[tuple[str, str, str]], max_words: float = math.inf)
 def bleu(
     hypotheses: list[str], *references: list[str], lowercase: bool = False, tokenize: str = "13a", samples: int = 0
 ) -> dict:
-    """Computes sacreBLEU of a corpus.
-
-    Args:
-        hypotheses: translations.
-        references: one or more lists of references.
-        lowercase: whether to ignore case.
-        tokenize: name of a sacreBLEU tokenizer.
-        samples: number of bootstrap samples for a confidence interval; 0: none.
+    """Computes sacreBLEU of a corpus, given one or more lists of references, the name of a sacreBLEU tokenizer, and a
+    number of bootstrap samples for a confidence interval; 0: none.
 
     Returns:
         {"bleu": 0 to 100, "signature": the settings that a comparison needs}. With samples also "bleu_mean", their mean

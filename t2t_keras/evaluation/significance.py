@@ -71,7 +71,8 @@ def estimates(
     trials: int = 0,
     seed: int = SEED,
 ) -> tuple[list[Estimate], str]:
-    """Computes scores of systems, with confidence intervals and p-values against the first system.
+    """Computes scores of systems, with confidence intervals and p-values against the first system. Returns an estimate
+    for each system, and sacreBLEU's signature.
 
     Both p-values are two-sided, and count differences that are as large as the observed one with those that are larger:
     systems of the same score have p = 1. sacreBLEU counts larger ones only (jhclark/multeval issue 5), so that its p of
@@ -80,18 +81,10 @@ def estimates(
 
     Args:
         metric: of sacreBLEU.
-        systems: the translations of each system, the baseline first.
-        references: one or more lists of references.
         samples: number of bootstrap samples; 0, and for one sentence: no confidence intervals, and no bootstrap test.
             The samples are sacreBLEU's, and so are mean and margin.
         trials: number of trials of approximate randomization; 0: none.
         seed: of both, at least 1: sacreBLEU takes 0 for another seed at each call.
-
-    Returns:
-        An estimate for each system, and sacreBLEU's signature.
-
-    Raises:
-        ValueError: a number is too small.
     """
     if min(samples, trials) < 0 or seed < 1:
         raise ValueError(

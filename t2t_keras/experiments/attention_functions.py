@@ -65,11 +65,8 @@ LAYERS = {function: _layer(function) for function in ATTENTION_FUNCTIONS}
 
 
 def of_scores(scores: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Returns `FIGURES` of each query that may attend to two keys or more, [N, 3].
-
-    Args:
-        scores: [..., S].
-        mask: boolean, broadcast to the shape of `scores`, True where a query may attend.
+    """Returns `FIGURES`, [N, 3], of each query of `scores`, [..., S], that may attend to two keys or more. The mask is
+    boolean, broadcast to the shape of `scores`, True where a query may attend.
     """
     mask = np.broadcast_to(mask, scores.shape)
     several = mask.sum(axis=-1) > 1
@@ -85,11 +82,8 @@ def of_scores(scores: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def of_model(model, pairs: list) -> dict[str, float]:
-    """Returns the means of `FIGURES` over the queries of all heads, and the perplexity of the target.
-
-    Args:
-        model: a `Transformer`.
-        pairs: ids of each source and target, without padding.
+    """Returns the means of `FIGURES` over the queries of all heads of a `Transformer`, and the perplexity of the
+    target. `pairs` are ids of each source and target, without padding.
     """
     values, loss = [], 0.0
 
@@ -159,22 +153,12 @@ def measure(
     strategy,
     quiet: Callable = contextlib.nullcontext,
 ) -> dict:
-    """Measures the functions, except what the output folder has already.
+    """Measures the functions, except what the output folder has already: it keeps the runs and `RESULTS`. `runs` are
+    the options of a run for each function and d_k; for the other arguments see `table1.measure` and `run.train`, whose
+    errors it raises.
 
-    Args:
-        settings, lengths, rounds: of the cost; see `table1.measure`.
-        runs: the options of a run for each function and d_k.
-        output_dir: keeps the runs and `RESULTS`.
-        strategy, quiet: see `run.train`.
-
-    Returns:
-        The measurements: settings, machine, seconds and memory as in `table1.measure`, and runs, by function and d_k. A
-        run has its `options`, and the results of `of_model` before and after training.
-
-    Raises:
-        ValueError: the folder has runs of other options or data, also of an earlier command, or damaged results; see
-            also `run.train`.
-        FileNotFoundError, BlockingIOError, StoppedError: see `run.train`.
+    Returns the measurements: settings, machine, seconds and memory as in `table1.measure`, and runs, by function and
+    d_k. A run has its `options`, and the results of `of_model` before and after training.
     """
     file = output_dir / RESULTS
     results = table1.read_results(settings, file)

@@ -68,17 +68,8 @@ def _read_result(path: pathlib.Path) -> Result:
 
 
 def read_results(output_dir: pathlib.Path, results: str = RESULTS) -> dict[str, Result]:
-    """Reads the results of all runs in a folder.
-
-    Args:
-        output_dir: the folder of the table.
-        results: where the runs have their results there, a pattern.
-
-    Returns:
-        The results by the names of the runs.
-
-    Raises:
-        ValueError: a file is damaged, or lies in the folder of another row.
+    """Reads the results of all runs in the folder of a table, by the names of the runs; `results` is the pattern of
+    their place there. A file that is damaged, or lies in the folder of another row, is an error.
     """
     by_name = {}
     for path in sorted(output_dir.glob(results)):
@@ -131,7 +122,9 @@ def train(
     """Trains and scores runs, except those that have their result. Runs that are trained, but were scored otherwise,
     are scored again.
 
-    A result that is not the wanted one is removed first, so that the table does not mix the two.
+    A result that is not the wanted one is removed first, so that the table does not mix the two. Yields the result of
+    each run that was trained or scored, in the order of `runs`. Raises the errors of `series.is_current` and
+    `series.train`.
 
     Args:
         rows: the options that each row changes, by its name; base changes none.
@@ -139,16 +132,7 @@ def train(
         output_dir: the folder of the table.
         scoring: how to score them.
         results: see `read_results`.
-        strategy: from `devices.make_strategy`.
-        quiet: see `run.train`.
-
-    Yields:
-        The result of each run that was trained or scored, in the order of `runs`.
-
-    Raises:
-        ValueError: a run in `output_dir` has other options or other data, or, after all other runs, the updates of one
-            were not finite.
-        StoppedError, FileNotFoundError, BlockingIOError: see `series.train`.
+        strategy, quiet: see `run.train`.
     """
     described, file = scoring.described(), pathlib.PurePath(results).name
     determining = functools.partial(series.determining, checkpoint=scoring.checkpoint)
@@ -201,14 +185,8 @@ def train(
 
 
 def write(output_dir: pathlib.Path, scoring: Scoring) -> list[str]:
-    """Writes the table of all runs in a folder that are scored in one way.
-
-    Args:
-        output_dir: see `train`.
-        scoring: the way.
-
-    Returns:
-        The names of the files; none without such a run.
+    """Writes the table of all runs in the folder of `train` that are scored in one way. Returns the names of the files;
+    none without such a run.
     """
     described = scoring.described()
     results = [result for result in read_results(output_dir).values() if result.scoring == described]

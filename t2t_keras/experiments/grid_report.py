@@ -121,11 +121,7 @@ class Noise:
 
 
 def as_markdown(groups: dict[str, list[Result]]) -> str:
-    """Returns the table with a note that explains it.
-
-    Args:
-        groups: from `grouped`.
-    """
+    """Returns the table of the `grouped` results with a note that explains it."""
     names = list(_any(groups).scores)
     header = ["row", "changes", "seeds", *(f"{name}: BLEU" for name in names)]
     header += ["difference from base", "perplexity", "parameters", "updates", "hours"]
@@ -155,11 +151,7 @@ def as_markdown(groups: dict[str, list[Result]]) -> str:
 
 
 def as_csv(groups: dict[str, list[Result]]) -> str:
-    """Returns one line for each run, with all scores.
-
-    Args:
-        groups: from `grouped`.
-    """
+    """Returns one line for each run of the `grouped` results, with all scores."""
     text = io.StringIO()
     fields = ("row", "seed", "updates", "parameters", "seconds", "flops", "signature")
     names = list(_any(groups).scores)
@@ -174,11 +166,7 @@ def as_csv(groups: dict[str, list[Result]]) -> str:
 
 
 def picture(groups: dict[str, list[Result]]):
-    """Draws the BLEU of each run and the mean of each row, with a panel for each set.
-
-    Args:
-        groups: from `grouped`.
-    """
+    """Draws the BLEU of each run of the `grouped` results and the mean of each row, with a panel for each set."""
     names = list(_any(groups).scores)
     with figures.drawing():
         figure = figures.new_figure(2.5 + 3 * len(names), 1.4 + 0.34 * len(groups), "constrained")

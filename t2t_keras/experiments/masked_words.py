@@ -25,15 +25,11 @@ ROWS = 32  # Texts at once.
 
 
 def counts(parts: Iterable[list[np.ndarray]], vocab_size: int) -> tuple[int, np.ndarray]:
-    """Counts sub-words and pairs of them.
+    """Counts sub-words and pairs of them in `parts`, lists of texts, the ids of each, of which one list at a time is in
+    memory.
 
-    Args:
-        parts: lists of texts, of which one at a time is in memory; ids of each text.
-        vocab_size: number of sub-words, V.
-
-    Returns:
-        The most frequent sub-word; and the one that comes most often after each, [V], or the most frequent one where
-        there is none. Of several, the first in the vocabulary.
+    Returns the most frequent sub-word; and the one that comes most often after each, [V], or the most frequent one
+    where there is none. Of several, the first in the vocabulary.
     """
     single, pairs, numbers = np.zeros(vocab_size, np.int64), np.array([], np.int64), np.array([], np.int64)
     for texts in parts:
@@ -51,15 +47,8 @@ def counts(parts: Iterable[list[np.ndarray]], vocab_size: int) -> tuple[int, np.
 
 
 def guesses(tokens: np.ndarray, masked: np.ndarray, unigram: int, following: np.ndarray) -> np.ndarray:
-    """Returns what the bigram model takes for masked sub-words.
-
-    Args:
-        tokens: a text with masks, [S].
-        masked: positions of the masked sub-words from 1, [M].
-        unigram, following: see `counts`.
-
-    Returns:
-        [M].
+    """Returns what the bigram model of `counts` takes for masked sub-words, [M], of a text with masks, [S]. `masked`
+    has their positions from 1, [M].
     """
     hidden = np.zeros(len(tokens), bool)
     hidden[masked - 1] = True
@@ -105,11 +94,6 @@ def evaluate(run: SavedRun, which: str, path: str, draws: int, data_dir: str = "
     Returns:
         Shares that are right: "masked_words", and those of the models "unigram" and "bigram"; "next_sentences", and
         "chance", that of the more frequent answer. Numbers: "words" and "texts".
-
-    Raises:
-        FileNotFoundError: the run, its data or the file is missing.
-        ValueError: the run is of another task, its data are not those it was trained on, or are damaged, or the text
-            has no two documents.
     """
     options = run.options
     if options.task.name != "pretraining":

@@ -37,11 +37,8 @@ class Scored(Protocol):
 
 
 def determining(options: run_options.Options, checkpoint: str = "") -> dict:
-    """Returns the options that determine the scores of a run, by name.
-
-    Args:
-        options: of the run.
-        checkpoint: the weights that are scored; "latest" depends on fewer options than an average or the best do.
+    """Returns the options that determine the scores of a run, by name. Scores of the checkpoint "latest" depend on
+    fewer options than those of an average or the best.
     """
     without = set(WITHOUT_EFFECT)
     if checkpoint == "latest":
@@ -57,17 +54,11 @@ def determining(options: run_options.Options, checkpoint: str = "") -> dict:
 def is_current(
     result: Scored | None, folder: pathlib.Path, options: run_options.Options, determining: Callable
 ) -> bool:
-    """Returns whether a run has its result, and needs no further updates.
+    """Returns whether a run has its result, and needs no further updates. `determining` maps `Options` to those that
+    determine the result, by name.
 
-    Args:
-        result: of the run, if there is one.
-        folder: its folder.
-        options: those wanted.
-        determining: `Options` → those that determine the result, by name.
-
-    Raises:
-        ValueError: the run, finished or not, has other options or other data, or, without a result, more updates than
-            are wanted.
+    Raises `ValueError` if the run, finished or not, has other options or other data than those wanted, or, without a
+    result, more updates.
     """
     checkpoints = checkpoint.kept(folder)
     if not result and not checkpoints:
@@ -95,11 +86,7 @@ def is_current(
 
 
 def check_data(folder: pathlib.Path, options: run_options.Options) -> None:
-    """Checks that a run was trained on the data of some options, if these are prepared.
-
-    Raises:
-        ValueError: the run, or the data folder, has other data.
-    """
+    """Checks that a run was trained on the data of some options, if these are prepared."""
     data = options.data_folder(folder)
     if (data / data_folder.CORPUS).exists():
         source_subwords = data_folder.source_subwords_in(data)
@@ -135,18 +122,13 @@ def train(
     quiet: Callable = contextlib.nullcontext,
 ) -> Iterator[Scored]:
     """Trains and scores runs, except those that have their result. A run that fails does not keep the others from
-    training.
+    training. Yields the result of each run that was trained, in the order of `runs`.
 
     Args:
         runs: the options of each run, by its folder in `output_dir`.
-        output_dir: the folder of all.
         results: the result of each run, or `None`; those of the runs that are trained are added.
         score: scores the run of a name, given its state.
-        strategy: from `devices.make_strategy`.
-        quiet: see `run.train`.
-
-    Yields:
-        The result of each run that was trained, in the order of `runs`.
+        strategy, quiet: see `run.train`.
 
     Raises:
         ValueError: after all other runs, the updates of a run were not finite.

@@ -185,11 +185,7 @@ def seconds_of(call: Callable) -> float:
 
 def work(task: str, layers: dict[str, Layer]) -> None:
     """Prints {length: bytes} of a layer as JSON. The lengths increase, because TensorFlow keeps memory that a step has
-    freed.
-
-    Args:
-        task: the first three arguments of `measure_memory`, as JSON.
-        layers: layers by name.
+    freed. `task` is the first three arguments of `measure_memory`, as JSON.
     """
     name, settings, lengths = json.loads(task)
     step = step_of(layers[name], Settings(**settings))
@@ -246,14 +242,9 @@ def reach(layer: Layer, settings: Settings) -> float:
 
 
 def path_length(name: str, settings: Settings, length: int, dilated: bool = False) -> int:
-    """Returns the maximum path length between two positions: how many layers, or steps of a recurrent layer, join the
-    first and last.
-
-    Args:
-        name: in `LAYERS`.
-        settings: of the layer.
-        length: n.
-        dilated: a stack of convolutions whose dilation is 1, k, k², …; otherwise all layers of a stack are the same.
+    """Returns the maximum path length between two positions: how many layers of a name in `LAYERS`, or steps of a
+    recurrent layer, join the first and last of `length`. With `dilated`, the convolutions of a stack have dilation 1,
+    k, k², …; otherwise all layers of a stack are the same.
     """
     layer = LAYERS[name]
     if name == "recurrent":
@@ -295,20 +286,11 @@ def medians(results: dict, name: str) -> dict:
 
 
 def measure(settings: Settings, lengths: list[int], rounds: int, file: pathlib.Path | None = None) -> dict:
-    """Measures the layers, except what a file has already.
+    """Measures the time and memory of the layers at some lengths, with a number of rounds of each time, except what a
+    file has already; it keeps the measurements, as JSON. `None` keeps none.
 
-    Args:
-        settings: of the layers.
-        lengths: sequence lengths.
-        rounds: number of measurements of each time.
-        file: keeps the measurements, as JSON; an existing one is extended. `None` keeps none.
-
-    Returns:
-        The measurements: settings, machine, seconds, memory, sequential and paths; the last four by the names in
-        `LAYERS`.
-
-    Raises:
-        ValueError: the file has measurements with other settings or of another machine, or is damaged.
+    Returns the measurements: settings, machine, seconds, memory, sequential and paths; the last four by the names in
+    `LAYERS`. If the file has other settings or another machine, or is damaged, that is a ValueError.
     """
     results = read_results(settings, file)
 
@@ -329,10 +311,8 @@ def measure(settings: Settings, lengths: list[int], rounds: int, file: pathlib.P
 
 
 def read_results(settings: Settings, file: pathlib.Path | None) -> dict:
-    """Returns the measurements in a file, or, if there is none, new ones: the settings and the machine.
-
-    Raises:
-        ValueError: the file has measurements with other settings or of another machine, or is damaged.
+    """Returns the measurements in a file, or, if there is none, new ones: the settings and the machine. It is an error
+    if those in the file have other settings or are of another machine.
     """
     results = {"settings": dataclasses.asdict(settings), "machine": "{cpu}, {cores} cores".format(**cpu())}
     if not file or not file.exists():
@@ -353,14 +333,9 @@ def measure_cost(
     save: Callable,
     module: str = "table1",
 ) -> None:
-    """Measures the time and the memory of layers, except what the results have already.
-
-    Args:
-        layers: layers by name.
-        settings, lengths, rounds: see `measure`.
-        results: gets `seconds` and `memory`.
-        save: is called when something is measured.
-        module: the module beside this one whose `LAYERS` these are.
+    """Measures the time and the memory of layers, by name, except what the results have already; adds them to `results`
+    as `seconds` and `memory`, and calls `save` after each. `module` is the one beside this whose `LAYERS` these are;
+    for the other arguments see `measure`.
     """
     seconds, steps = results.setdefault("seconds", {name: {} for name in layers}), {}
 
@@ -390,12 +365,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def table(results: dict, fit_from: int) -> str:
-    """Formats the results as a Markdown table.
-
-    Args:
-        results: from `measure`.
-        fit_from: smallest length that the exponents are fitted to.
-    """
+    """Formats the results of `measure` as a Markdown table, with exponents fitted to lengths from `fit_from` on."""
     lengths = sorted({int(length) for points in results["seconds"].values() for length in points})
     last, middle = lengths[-1], min(lengths, key=lambda n: abs(n - fit_from))
     head = [

@@ -35,33 +35,21 @@ def train(
     strategy,
     quiet: Callable = contextlib.nullcontext,
 ) -> Iterator[Result]:
-    """Trains and scores rows, except those that have their result; see `grid.train`.
+    """Trains and scores rows, given by their options, except those that have their result; see `grid.train`. Yields the
+    result of each row that was trained, in the order of `rows`.
 
-    Args:
-        rows: the options of each row, by its name.
-        output_dir: each row has its run in a folder of its name there.
-        earlier: the options that the other rows with a result in `output_dir` would have now.
-        strategy, quiet: see `grid.train`.
-
-    Yields:
-        The result of each row that was trained, in the order of `rows`.
-
-    Raises:
-        ValueError, StoppedError, FileNotFoundError, BlockingIOError: see `grid.train`.
+    Each has its run in a folder of its name in `output_dir`. `earlier` are the options that the other rows with a
+    result there would have now.
     """
     changes = {row: _changes(options) for row, options in (rows | (earlier or {})).items()}
     yield from grid.train(changes, rows, output_dir, SCORING, RESULTS, strategy=strategy, quiet=quiet)
 
 
 def write(output_dir: pathlib.Path) -> list[str]:
-    """Writes the table of all rows that have a result in a folder.
+    """Writes the table of all rows that have a result in the folder of `train`.
 
-    Args:
-        output_dir: see `train`.
-
-    Returns:
-        The names of the files: `table3.md`, `table3.csv` and, if base and another row have a result, `table3.png`.
-        Beside them, `logs` is for TensorBoard's HPARAMS tab.
+    Returns the names of the files: `table3.md`, `table3.csv` and, if base and another row have a result, `table3.png`.
+    Beside them, `logs` is for TensorBoard's HPARAMS tab.
     """
     by_row = grid.read_results(output_dir, RESULTS)
     results = [by_row[row] for row in paper.TABLE_3 if row in by_row]

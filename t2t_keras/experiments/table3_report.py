@@ -103,11 +103,7 @@ def as_csv(results: list[Result]) -> str:
 
 
 def picture(results: list[Result]):
-    """Draws each row's difference from base in BLEU, ours beside the paper's.
-
-    Args:
-        results: base, and at least one other row after it.
-    """
+    """Draws the difference of each row in `results` from the first, base, in BLEU, ours beside the paper's."""
     base, *rows = results
     with figures.drawing():
         figure = figures.new_figure(9, 1.3 + 0.34 * len(rows), "constrained")

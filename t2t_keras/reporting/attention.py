@@ -111,14 +111,11 @@ def layers_of(model: Transformer) -> dict[str, list[MultiHeadAttention]]:
 
 
 def observing(layers: Sequence[MultiHeadAttention], observe: Callable) -> contextlib.AbstractContextManager:
-    """Returns a context in which attention layers show what they are called with, in eager mode and without a cache.
+    """Returns a context in which attention layers call `observe`, in eager mode and without a cache, with the layer and
+    its query, memory and mask.
 
     Only these layers are observed, and only inside the context: other models, training and decoding run the same code
     as before.
-
-    Args:
-        layers: layers of a model.
-        observe: called with a layer and its query, memory and mask.
     """
 
     def observed(layer: MultiHeadAttention) -> Callable:
@@ -142,16 +139,10 @@ def check_attention(model) -> None:
 def attention_of(
     translator: Translator, source: str, target: str | None = None, max_pieces: int = MAX_PIECES
 ) -> SentenceAttention:
-    """Computes all attention weights of a sentence and its translation.
+    """Computes all attention weights of a sentence and its translation: `target` or, with `None`, the best that beam
+    search finds. The source and a given target have at most `max_pieces` sub-words with the end token.
 
-    Args:
-        translator: a trained model with its sub-words, as `decoding.loading.load` returns it.
-        source: a sentence.
-        target: the translation to read; None: the best translation that beam search finds.
-        max_pieces: most sub-words of the source, and of a given target, with the end token.
-
-    Raises:
-        ValueError: a sentence is blank or too long; see also `check_attention`.
+    Raises `ValueError` if a sentence is blank or too long; see also `check_attention`.
     """
     check_attention(translator.model)
     phrases = translator.tokenizer.kept(tf.constant([one_line(source)]))
@@ -236,11 +227,6 @@ def _tokens(tokenizer: Subwords, ids: list[int]) -> Tokens:
 
 def word_alignment(translator: Translator, source: str, target: str) -> np.ndarray | None:
     """Aligns a given translation with its source.
-
-    Args:
-        translator: a model and its sub-words.
-        source: a sentence.
-        target: its translation.
 
     Returns:
         [T, S] float32, the attention of each word of the target to each word of the source, where spaces separate

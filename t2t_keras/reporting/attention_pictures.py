@@ -60,9 +60,6 @@ def line_picture(
 
     Returns:
         A matplotlib figure, which `figures.save` writes.
-
-    Raises:
-        ValueError: there is no such kind, layer, head or row.
     """
     weights, layer, heads = _chosen(attention, kind, layer, heads)
     queries, keys = ([figures.label(piece) for piece in side.pieces] for side in attention.sides(kind))
@@ -161,11 +158,8 @@ def _legend(figure, heads: Sequence[int], style: dict) -> list[tuple[int, float,
 
 
 def _grid(number: int, aspect: float) -> tuple[int, int]:
-    """Rows and columns for some maps: a little wider than high, and with few empty places.
-
-    Args:
-        number: of maps.
-        aspect: width of a map divided by its height.
+    """Rows and columns for a number of maps, whose aspect is width / height: a little wider than high, and with few
+    empty places.
     """
 
     def cost(columns: int) -> float:
@@ -177,21 +171,10 @@ def _grid(number: int, aspect: float) -> tuple[int, int]:
 
 
 def heat_maps(attention: SentenceAttention, kind: str = "cross", layer: int = -1, heads=None):
-    """Draws a heat map for each head of a layer: rows attend to columns, and a darker cell has a larger weight.
+    """Draws a heat map for each head of a layer: rows attend to columns, and a darker cell has a larger weight. For the
+    arguments and the result see `line_picture`.
 
     The scale is that of square roots, so that small weights of long sentences are visible.
-
-    Args:
-        attention: weights of a sentence; by words or by sub-words.
-        kind: `encoder`, `decoder` or `cross` attention.
-        layer: its index; -1 is the last.
-        heads: their indices; None: all heads. One head gives one map.
-
-    Returns:
-        A matplotlib figure, which `figures.save` writes.
-
-    Raises:
-        ValueError: there is no such kind, layer or head.
     """
     weights, layer, heads = _chosen(attention, kind, layer, heads)
     queries, keys = ([figures.label(piece) for piece in side.pieces] for side in attention.sides(kind))

@@ -4,10 +4,8 @@ from t2t_keras.reporting import figures
 
 
 def bleu_by_length(comparison: dict):
-    """Draws the BLEU of each system on the groups of sentences by length, from short to long.
-
-    Args:
-        comparison: the fields of an `evaluation.comparison.Comparison`, as of `dataclasses.asdict`.
+    """Draws the BLEU of each system on the groups of sentences by length, from short to long. `comparison` has the
+    fields of an `evaluation.comparison.Comparison`, as of `dataclasses.asdict`.
     """
     baseline, *others = comparison["systems"]
     groups = others[0]["lengths"]

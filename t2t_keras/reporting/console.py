@@ -16,14 +16,9 @@ FIRST_ESTIMATE_SECONDS = 30.0
 
 
 class ProgressBar:
-    """Shows how far a run has come, as a context manager.
+    """Shows how many of the `total` updates a run has made, as a context manager.
 
-    While the bar is shown, log messages are written above it.
-
-    Args:
-        total: updates of the whole run.
-        step: updates made so far.
-        shown: False shows nothing.
+    While the bar is shown, log messages are written above it. With `shown` false, it shows nothing.
     """
 
     def __init__(self, total: int, step: int, shown: bool = True):
@@ -62,11 +57,8 @@ class ProgressBar:
             self.log(self._step, {})
 
     def log(self, step: int, metrics: dict[str, str]) -> None:
-        """Shows metrics: beside the bar, or on a line of their own with the time of day and the estimated time left.
-
-        Args:
-            step: updates made so far.
-            metrics: formatted values by name.
+        """Shows metrics, formatted values by name, after some updates: beside the bar, or on a line of their own with
+        the time of day and the estimated time left.
         """
         self._bar.set_postfix(metrics, refresh=False)
         self._estimated = True

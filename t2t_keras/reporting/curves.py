@@ -63,15 +63,7 @@ _SPEED = _Panel(
 
 
 def read(model_dir: pathlib.Path) -> Scalars:
-    """Reads the scalars of a run.
-
-    Args:
-        model_dir: the folder of a run, which may be in training.
-
-    Raises:
-        FileNotFoundError: the folder is not a run's.
-        ValueError: the run has no points yet, or the folder is another program's.
-    """
+    """Reads the scalars of a run, which may be in training. It is an error if the run has no points yet."""
     SavedRun.open(model_dir)
     scalars = read_scalars(model_dir / LOGS)
     if not any(math.isfinite(value) for points in scalars.values() for value in points.values()):
@@ -194,13 +186,9 @@ def _title(runs: dict[str, Scalars]) -> str:
 
 def figure(runs: dict[str, Scalars]):
     """Draws loss, BLEU (or perplexity, or another figure, where no run has it), learning rate and speed of one or
-    several runs.
+    several runs, given as scalars by the name that the legend shows. Returns a `matplotlib.figure.Figure`.
 
-    Args:
-        runs: scalars by the name that the legend shows. With several runs each has its own colour and line style.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
+    With several runs each has its own colour and line style.
     """
     # A legend below the panels, in rows of at most three names: 100 characters, 10 of them for each line and its gap.
     columns = max(1, min(3, len(runs), 100 // (10 + max(map(len, runs)))))
@@ -240,14 +228,8 @@ def picture(runs: dict[str, Scalars]) -> bytes:
 
 
 def update(model_dir: pathlib.Path, scalars: Scalars) -> None:
-    """Writes `curves.csv` and `curves.png` of a run to its folder; does nothing if the run has no points yet.
-
-    Args:
-        model_dir: the run's folder.
-        scalars: what its logs hold.
-
-    Raises:
-        OSError: a file could not be written.
+    """Writes `curves.csv` and `curves.png` of a run to its folder, from what its logs hold; does nothing if the run has
+    no points yet. Raises `OSError` if a file could not be written.
     """
     if scalars:
         of_picture, of_table = (model_dir / name for name in CURVES)
@@ -256,16 +238,8 @@ def update(model_dir: pathlib.Path, scalars: Scalars) -> None:
 
 
 def compare(model_dirs: list[pathlib.Path], output: pathlib.Path) -> None:
-    """Writes one picture of several runs.
-
-    Args:
-        model_dirs: folders of runs; a folder that is named twice counts once.
-        output: the picture, a PNG.
-
-    Raises:
-        FileNotFoundError: a folder is not a run's, or `output` is in no folder.
-        ValueError: a run has no points yet, or `output` is not the name of a PNG.
-        OSError: the picture could not be written.
+    """Writes one picture, a PNG, of several runs; a folder that is named twice counts once. A run without points is an
+    error.
     """
     if output.suffix != ".png":
         raise ValueError(f"`output` must end in .png. Received: output={output}.")

@@ -19,16 +19,8 @@ def write(
     matrix: np.ndarray,
     source: tuple[tuple[str, ...], np.ndarray] | None = None,
 ) -> None:
-    """Writes the vectors as text, which https://projector.tensorflow.org reads too.
-
-    Args:
-        logs: the folder of the event files.
-        pieces: [V], the sub-words.
-        matrix: [V, D], their embeddings.
-        source: likewise the sub-words and the embeddings of the source, if it has a vocabulary of its own.
-
-    Raises:
-        OSError: a file could not be written.
+    """Writes the embeddings of the sub-words, [V, D], as text to the folder of the event files, which
+    https://projector.tensorflow.org reads too. `source` has those of the source, if it has a vocabulary of its own.
     """
     folder, config = logs / FOLDER, ProjectorConfig()
     folder.mkdir(parents=True, exist_ok=True)

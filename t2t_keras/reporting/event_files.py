@@ -44,21 +44,16 @@ def records(path: pathlib.Path, start: int) -> Iterator[tuple[bytes, int]]:
 
 
 class ScalarReader:
-    """Reads every scalar that `tf.summary.scalar` wrote to a folder. It reads no record twice, and holds one at a time.
-
-    Args:
-        folder: with event files; other files are ignored, and it need not exist.
+    """Reads every scalar that `tf.summary.scalar` wrote to a folder, which need not exist; other files are ignored. It
+    reads no record twice, and holds one at a time.
     """
 
     def __init__(self, folder: pathlib.Path):
         self._folder, self._found, self._ends = folder, {}, {}
 
     def read(self) -> dict[str, dict[int, float]]:
-        """Reads what has been written since the last call.
-
-        Returns:
-            All scalars so far: {tag: {step: value}}, tags and steps in ascending order. If a step has several values,
-            the last one written counts.
+        """Reads what has been written since the last call. Returns all scalars so far: {tag: {step: value}}, tags and
+        steps in ascending order. If a step has several values, the last one written counts.
         """
         for path in sorted(self._folder.glob(PATTERN), key=_order):
             for record, end in records(path, self._ends.get(path, 0)):

@@ -62,11 +62,8 @@ def drawing() -> Iterator[None]:
 
 
 def new_figure(width: float = 6.4, height: float = 4.8, layout: str | None = None):
-    """Returns an empty figure that no window shows.
-
-    Args:
-        width, height: in inches; both may be set later, when the contents are known.
-        layout: matplotlib's layout engine, such as "constrained".
+    """Returns an empty figure that no window shows, of a size in inches, which may be set later, when the contents are
+    known. `layout` is matplotlib's layout engine, such as "constrained".
     """
     # Not pyplot: it would choose a backend and keep the figure.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -78,14 +75,8 @@ def new_figure(width: float = 6.4, height: float = 4.8, layout: str | None = Non
 
 
 def panel(axes, title: str = "", x: str = "", y: str = "", *, size: float = 11, grid: bool = True) -> None:
-    """Gives axes a bold title at the left, the names of both sides, and lines at the ticks.
-
-    Args:
-        axes: of matplotlib.
-        title: what the panel shows.
-        x, y: the names of its sides.
-        size: of the title, in points.
-        grid: whether to draw the lines.
+    """Gives axes of matplotlib a bold title at the left, `size` points large, the names of both sides, and lines at the
+    ticks.
     """
     axes.set_title(title, loc="left", fontsize=size, fontweight="bold")
     axes.set_xlabel(x)
@@ -176,11 +167,7 @@ def widths(figure, labels: Iterable[str], style: dict) -> list[float]:
 
 
 def format_of(path: pathlib.Path) -> str:
-    """Returns the format of a picture by the ending of its name: "png" or "svg".
-
-    Raises:
-        ValueError: it has another ending.
-    """
+    """Returns the format of a picture by the ending of its name, "png" or "svg"; another ending is a `ValueError`."""
     format_ = path.suffix.removeprefix(".").lower()
     if format_ not in FORMATS:
         raise ValueError(f"Expected a picture as {' or '.join(FORMATS)}. Received: {path}.")
@@ -198,10 +185,5 @@ def encoded(figure, format_: str, dpi: int = 120) -> bytes:
 
 
 def save(figure, path: pathlib.Path) -> None:
-    """Writes a figure in the format of the file's name.
-
-    Raises:
-        ValueError: see `format_of`.
-        OSError: the file cannot be written.
-    """
+    """Writes a figure in the format of the file's name; see `format_of`."""
     path.write_bytes(encoded(figure, format_of(path)))

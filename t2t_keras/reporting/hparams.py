@@ -19,13 +19,10 @@ _TYPES = {
 
 
 def row(values: dict) -> bytes:
-    """A row of the table, as a serialized `Summary`.
+    """A row of the table, options by name, as a serialized `Summary`.
 
     Its name is empty, which TensorBoard replaces by the name that it gives the run: the folder, relative to its
     `--logdir`.
-
-    Args:
-        values: options by name.
     """
     return api.hparams_pb(values, trial_id="").SerializeToString()
 
@@ -33,11 +30,8 @@ def row(values: dict) -> bytes:
 def summaries(options: run_options.Options, compared: Collection[str] | None = None) -> list[bytes]:
     """The columns of the table and the run's row in it, each as a serialized `Summary`.
 
-    TensorBoard takes the columns of one of the runs, and shows those first that are said to differ.
-
-    Args:
-        options: of the run.
-        compared: names of the options that differ between the runs; by default those that differ from the defaults.
+    TensorBoard takes the columns of one of the runs, and shows those first that are said to differ: `compared` or, by
+    default, the options that differ from their defaults.
     """
     if compared is None:
         compared = {name for values in options.differing().values() for name in values}

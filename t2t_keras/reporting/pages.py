@@ -29,13 +29,8 @@ def _as_script_data(value) -> str:
 
 
 def attention_page(attentions: Sequence) -> str:
-    """Returns a page that shows attention weights: choose a sentence, a layer and heads, and point at a word.
-
-    Args:
-        attentions: `SentenceAttention` of one or more sentences, by sub-words: the page merges them to words itself.
-
-    Raises:
-        ValueError: there is no sentence.
+    """Returns a page that shows the `SentenceAttention` of one or more sentences: choose a sentence, a layer and heads,
+    and point at a word. Weights are by sub-words: the page merges them to words itself.
     """
     if not attentions:
         raise ValueError("A page of attention needs one sentence or more.")
@@ -53,11 +48,8 @@ def _sentence(attention) -> dict:
 
 
 def _thousandths(weights: np.ndarray, causal: bool) -> list:
-    """Returns for each layer and head one list of whole numbers, row after row; of `causal` weights without the zeros.
-
-    Args:
-        weights: [L, H, T, S].
-        causal: whether those above the diagonal are zeros.
+    """Returns for each layer and head of weights [L, H, T, S] one list of whole numbers, row after row; of `causal`
+    weights without the zeros above the diagonal.
     """
     rounded = np.rint(weights * SCALE).astype(int)
     if causal:

@@ -35,16 +35,8 @@ class _Attempts:
 
 
 def updates(model_dir: pathlib.Path, model, tokenizer) -> Callable[[bool], None]:
-    """Returns a function that updates the curves and, if the last validation is the best so far, the embedding
-    projector.
-
-    Args:
-        model_dir: the run's folder.
-        model: a `SequenceModel`.
-        tokenizer: the `Subwords`.
-
-    Returns:
-        A function of whether the last validation is the best so far. It never raises.
+    """Returns a function that updates the curves of a run and, if its argument, whether the last validation is the best
+    so far, is true, the embedding projector. It never raises.
     """
     attempt, logs = _Attempts(), ScalarReader(model_dir / LOGS)
 
@@ -70,16 +62,11 @@ def _as_image(figure) -> np.ndarray:
 
 
 def attention_images(translator, pairs: Sequence[tuple[str, str]], number: int) -> Callable[[], dict[str, np.ndarray]]:
-    """Returns a function that draws how the current weights attend from fixed translations to their sources.
+    """Returns a function that draws how the current weights of a `Translator`, which are not frozen, attend from fixed
+    translations to their sources: the first `number` pairs of at most `MAX_PIECES` sub-words.
 
-    Args:
-        translator: a `Translator` whose weights are not frozen.
-        pairs: sources with their translations. The first ones of at most `MAX_PIECES` sub-words are drawn.
-        number: how many.
-
-    Returns:
-        A function that returns a heat map of each head of the last layer, for each pair: {"attention_1": [1, height,
-        width, 3] uint8, …}. It never raises. It draws nothing of a model that does not align.
+    It returns a heat map of each head of the last layer, for each pair: {"attention_1": [1, height, width, 3] uint8,
+    …}. It never raises. It draws nothing of a model that does not align.
     """
     if not translator.model.aligns:
         return lambda: {}

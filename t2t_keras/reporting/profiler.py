@@ -10,14 +10,11 @@ from t2t_keras.system.log import logger
 
 
 class Profiler(contextlib.AbstractContextManager):
-    """Profiles the updates from one to another; leaving it as a context manager ends a profile that is under way.
+    """Profiles the updates `steps`, "FIRST,LAST", into TensorBoard's folder; leaving it as a context manager ends a
+    profile that is under way. Empty `steps` profile none.
 
     A run that resumes among the updates is profiled from there. A profile that cannot be made is reported with a
     warning, and training continues.
-
-    Args:
-        folder: of TensorBoard's files.
-        steps: "FIRST,LAST", the updates; empty profiles none.
     """
 
     def __init__(self, folder: pathlib.Path, steps: str):

@@ -46,10 +46,8 @@ def tags(metric: Metric) -> dict[str, str]:
 
 
 def descriptions(metrics: Sequence[Metric] = ()) -> Callable[[str], str | None]:
-    """Returns a function from a curve's tag to its description, or None if there is none.
-
-    Args:
-        metrics: those of the task.
+    """Returns a function from a curve's tag to its description, or None if there is none. `metrics` are those of the
+    task.
     """
     known = DESCRIPTIONS | {tag: text for metric in metrics for tag, text in tags(metric).items()}
 
@@ -71,11 +69,7 @@ _CHARTS = {
 
 
 def layout(metrics: Sequence[Metric]) -> bytes:
-    """The charts of the CUSTOM SCALARS tab, as a serialized `Summary`.
-
-    Args:
-        metrics: those of the task.
-    """
+    """The charts of the CUSTOM SCALARS tab for the metrics of a task, as a serialized `Summary`."""
     of_task = {metric.title: tuple(tags(metric)) for metric in metrics if metric.title}
     categories = [
         layout_pb2.Category(
@@ -105,16 +99,11 @@ def peak_memory() -> dict[str, float]:
 
 
 def layer_metrics(model, gradient_norms) -> dict:
-    """Returns what `TensorBoardWriter.write` shows of the layers of a model after an update.
+    """Returns what `TensorBoardWriter.write` shows of the layers of a model after an update, from the norms of the
+    gradient of each trainable weight, [weights] float32: None or not finite if the update was skipped.
 
-    Args:
-        model: built.
-        gradient_norms: [weights] float32, of the gradient of each trainable weight. None or not finite if the update
-            was skipped.
-
-    Returns:
-        The values of each weight as "weights/…" and all gradient norms as "weights_gradient_norms", as arrays, which
-        become histograms; the gradient norm of each layer as a number.
+    These are the values of each weight as "weights/…" and all gradient norms as "weights_gradient_norms", as arrays,
+    which become histograms; the gradient norm of each layer as a number.
     """
     weights = {weight.path.removeprefix(f"{model.name}/"): weight for weight in model.trainable_variables}
     values = {f"weights/{path}": weight.numpy() for path, weight in weights.items()}

@@ -30,12 +30,8 @@ def _content(value) -> tuple:
 
 
 def _parts(path: pathlib.Path, stays: Callable) -> list[list[int]]:
-    """Returns the parts of an event file whose records stay, as bytes [begin, end]. Only one record is in memory at a
-    time.
-
-    Args:
-        path: the file. It ends at its first damaged or incomplete record.
-        stays: event → whether it stays.
+    """Returns the parts of an event file whose events `stays` accepts, as bytes [begin, end]. The file ends at its
+    first damaged or incomplete record; only one is in memory at a time.
     """
     parts, end = [], 0
     with contextlib.suppress(tf.errors.DataLossError):
@@ -62,13 +58,12 @@ def _write_value(name: str, value, description: Callable[[str], str | None]) -> 
 
 
 class TensorBoardWriter:
-    """Writes summaries to a log folder.
+    """Writes summaries to a log folder, which is created with the first one.
 
     Numbers become scalars, strings text, uint8 arrays [images, height, width, channels] images, and other arrays
     histograms.
 
     Args:
-        folder: the log folder; created with the first summary.
         config: Markdown, written as the text `config` whenever the run starts or resumes.
         once: serialized `Summary` protos of one value each, written when the run starts; again on resuming only if they
             changed.
@@ -96,11 +91,7 @@ class TensorBoardWriter:
         self._once = {summary.value[0].tag: summary for summary in summaries}
 
     def write(self, step: int, metrics: dict) -> None:
-        """Writes metrics by name, and flushes them to the file.
-
-        Raises:
-            OSError: the file could not be written.
-        """
+        """Writes metrics by name, and flushes them to the file."""
         self._in_file(step, lambda: [_write_value(*metric, self._descriptions) for metric in metrics.items()])
         if self._lacks_graph:  # Not before the first update, which need not wait for it.
             self._in_file(step, lambda: [tf.summary.graph(self._graph())])
@@ -147,14 +138,8 @@ class TensorBoardWriter:
             ) from error
 
     def start(self, step: int, validated_step: int) -> None:
-        """Starts or resumes at a step: removes later points, which the run will write again, and incomplete records.
-
-        Args:
-            step: last update of the run so far.
-            validated_step: last validated update; later points of `valid/…` are removed.
-
-        Raises:
-            OSError: a file could not be written.
+        """Starts or resumes after the last update of the run so far: removes later points, which the run will write
+        again, those of `valid/…` from after `validated_step`, and incomplete records.
         """
         with self._readable_errors():
             missing, has_graph = self._remove_after(step, validated_step)
