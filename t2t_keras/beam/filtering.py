@@ -45,12 +45,8 @@ class _Judge(beam.DoFn):
 
 
 class _RejectRepeated(beam.PTransform):
-    """Rejects pairs that were there before: (first pair, judgement) of each chunk → the same.
-
-    Args:
-        column: of the hashes that count.
-        rule: the rule about them.
-        groups: in how many the hashes are divided.
+    """Rejects pairs that were there before: (first pair, judgement) of each chunk → the same. `column` is that of the
+    hashes that count for `rule`, and `groups` in how many the hashes are divided.
     """
 
     def __init__(self, column: int, rule: str, groups: int):
@@ -167,10 +163,10 @@ def filter_text(
     exchange: str = "",
     load_scores: Callable | None = None,
 ) -> dict:
-    """Divides parallel text with a Beam pipeline; the result is that of `judging.filter_text`.
+    """Divides parallel text with a Beam pipeline; the first arguments and the result are those of
+    `judging.filter_text`.
 
     Args:
-        source, target, output_dir, config: see `judging.filter_text`.
         runner, options: see `runners.read`; it raises its errors.
         exchange: a folder on any file system of Beam (such as `gs://…`) that the program and the workers can read and
             write, for one job at a time. Its subfolder `t2t_keras_exchange` is used and then removed. The default is in

@@ -42,7 +42,6 @@ class Chunk:
     """Some lines of a file.
 
     Args:
-        file: the file.
         index: the number of the chunk, from 0, of `chunks`.
         offset: the place of its first byte in the text.
         first: the number of its first line, from 1.
@@ -130,10 +129,7 @@ def _file_name(path: str) -> str:
 
 def matched(patterns: str) -> dict[str, dict]:
     """Returns the files that patterns with commas between them match, by the name of their translation: path, size and
-    time of change.
-
-    Raises:
-        ValueError: a pattern matches no file, or two translations would have one name.
+    time of change. A pattern without a file, and two translations of one name, are errors.
     """
     found: dict[str, dict] = {}
     for pattern in filter(None, (each.strip() for each in patterns.split(","))):
@@ -154,14 +150,8 @@ def matched(patterns: str) -> dict[str, dict]:
 
 
 def begin(folder: Folder, asked: dict, inputs: dict[str, dict]) -> list[str]:
-    """Describes a job in its folder, or checks that this is the job that was begun there. Writes nothing if all files
-    are finished.
-
-    Returns:
-        The names of finished translations.
-
-    Raises:
-        ValueError: the folder has another job, or files of these names from elsewhere.
+    """Describes a job in its folder, or checks that this is the job that was begun there, and that no file of these
+    names is from elsewhere. Writes nothing if all files are finished. Returns the names of finished translations.
     """
     begun, advice = {"asked": asked, "inputs": {}}, "Give another folder as `output`."
     if FileSystems.exists(folder.output(JOB)):

@@ -93,13 +93,8 @@ def translate_files(
     Args:
         asked: the options. The workers read the model from the same path.
         patterns: the files, as patterns with commas between them, on any file system of Beam.
-        output: folder of the translations, likewise.
+        output: folder of the translations, likewise. `BlockingIOError` is raised if another process writes in it.
         runner, options: see `runners.read`.
-
-    Raises:
-        BlockingIOError: another process writes in the folder.
-        OSError: a file cannot be read.
-        ValueError: an option is invalid, or the folder has another job.
     """
     pipeline_options, terms, inputs = runners.read(runner, options), asked.read_terms(), matched(patterns)
     folder, local = Folder(shared_files.absolute(output)), "://" not in output
@@ -142,11 +137,7 @@ def _totals(result) -> dict[str, int]:
 
 
 def _report(folder: Folder, files: Sequence[File], totals: dict[str, int]) -> None:
-    """Logs what was done.
-
-    Raises:
-        OSError: a file could not be read.
-    """
+    """Logs what was done. Raises `OSError` if a file could not be read."""
     logger.info(
         f"Translated {totals['lines']:,} lines ({totals['subwords']:,} sub-words) of {len(files):,} files in "
         f"{totals['milliseconds'] / 1000:,.1f} s of all workers, with {totals['failures']:,} failures and "

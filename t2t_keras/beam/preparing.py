@@ -91,14 +91,12 @@ def write(
     options: PipelineOptions,
     exchange: str = "",
 ) -> dict:
-    """Tokenizes pairs and writes them as shards with a Beam pipeline; the result is that of `prepare.write`.
+    """Tokenizes pairs and writes them as shards with a Beam pipeline, with options that include the runner; the other
+    arguments and the result are those of `prepare.write`.
 
-    Args:
-        folder, pairs, subwords, max_length, report, task, count, size, seed: see `prepare.write`.
-        options: options of the pipeline, including the runner.
-        exchange: a folder on any file system of Beam (such as `gs://…`) that driver and workers can read and write, for
-            one run at a time. Its subfolder `t2t_keras_exchange` is used and then removed. The default is `folder`, for
-            workers that share this file system.
+    `exchange` is a folder on any file system of Beam (such as `gs://…`) that driver and workers can read and write, for
+    one run at a time. Its subfolder `t2t_keras_exchange` is used and then removed. The default is `folder`, for workers
+    that share this file system.
     """
     folder.mkdir(parents=True, exist_ok=True)
     names, described = shards.names(count, size), {}
@@ -127,10 +125,6 @@ def write(
 
 def writer(runner: str, options: str = "", exchange: str = "") -> Callable:
     """Returns a `write_train` function for `Preparation.run`. Checks the options of the pipeline before any text is
-    read.
-
-    Args:
-        runner, options: see `runners.read`; it raises its errors.
-        exchange: see `write`.
+    read; see `runners.read`, and for `exchange` see `write`.
     """
     return functools.partial(write, options=runners.read(runner, options), exchange=exchange)

@@ -4,11 +4,8 @@ import re
 
 
 class RunnerError(OSError):
-    """A pipeline did not run to its end: an `OSError` whose message is a sentence.
-
-    Args:
-        runner: its name.
-        error: what it raised.
+    """A pipeline did not run to its end on a runner, given by name: an `OSError` whose message is a sentence about the
+    error that was raised.
     """
 
     def __init__(self, runner: str, error: Exception):

@@ -14,14 +14,10 @@ from t2t_keras.system.log import logger
 
 
 def read(runner: str, options: str = "") -> PipelineOptions:
-    """Returns the options of a pipeline.
+    """Returns the options of a pipeline for a runner, such as DirectRunner, DataflowRunner, FlinkRunner or SparkRunner,
+    and other pipeline options, as on a command line.
 
-    Args:
-        runner: DirectRunner, DataflowRunner, FlinkRunner, SparkRunner, …
-        options: other pipeline options, as on a command line.
-
-    Raises:
-        ValueError: the runner does not exist, takes other options, or its package is not installed.
+    Raises `ValueError` if the runner does not exist, takes other options, or its package is not installed.
     """
     usage = io.StringIO()
     try:
@@ -77,11 +73,7 @@ def _ending_with_workers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def running(options: PipelineOptions) -> Iterator[beam.Pipeline]:
-    """Makes a pipeline that runs at the end of the `with` block.
-
-    Raises:
-        RunnerError: it does not run to its end.
-    """
+    """Makes a pipeline that runs at the end of the `with` block. Raises `RunnerError` if it does not run to its end."""
     try:
         with _ending_with_workers(), beam.Pipeline(options=options) as pipeline:
             yield pipeline

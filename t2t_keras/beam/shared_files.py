@@ -25,10 +25,8 @@ def remove(folder: str) -> None:
 
 @contextlib.contextmanager
 def exchange(parent: str) -> Iterator[str]:
-    """Makes an empty folder for one job at a time, and removes it at the end of the `with` block.
-
-    Args:
-        parent: a folder that the program and the workers can read and write. What it holds beside stays.
+    """Makes an empty folder for one job at a time in `parent`, which the program and the workers can read and write,
+    and removes it at the end of the `with` block. What `parent` holds beside stays.
     """
     folder = FileSystems.join(absolute(parent), EXCHANGE)
     remove(folder)
@@ -58,10 +56,8 @@ def chunk(folder: str, first: int) -> str:
 
 
 def write_chunks(chunks: Iterable[list[Pair]], folder: str) -> Iterator[int]:
-    """Writes chunks of pairs for the workers, one file for each, with alternating lines of the sides.
-
-    Yields:
-        The index of the first pair of each, counted over all.
+    """Writes chunks of pairs for the workers, one file for each, with alternating lines of the sides. Yields the index
+    of the first pair of each, counted over all.
     """
     first = 0
     for pairs in chunks:

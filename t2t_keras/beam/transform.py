@@ -26,13 +26,8 @@ from t2t_keras.text.lines import MAX_LINE
 
 @dataclasses.dataclass(frozen=True)
 class Lines:
-    """Lines to translate together.
-
-    Args:
-        texts: the lines.
-        failures: by line number, why it cannot be translated.
-        first: the number of the first line, from 1.
-        chunk: where they are from, if from a file.
+    """Lines to translate together, with why some cannot be translated (`failures`, by line number), the number of the
+    first line, from 1, and the chunk that they are from, if from a file.
     """
 
     texts: Sequence[str]
@@ -57,13 +52,8 @@ def count(**numbers: int) -> None:
 
 
 def failures_of(texts: Sequence[str], sizes: Iterable[int], jsonl: bool, first: int = 1) -> dict[int, str]:
-    """Returns by line number why lines cannot be translated, as far as that is seen without a model.
-
-    Args:
-        texts: the lines.
-        sizes: the bytes of each.
-        jsonl: whether lines are JSON objects.
-        first: the number of the first line.
+    """Returns by line number why lines cannot be translated, as far as that is seen without a model, from their texts
+    and their sizes in bytes. `jsonl` says that lines are JSON objects; the first line has the number `first`.
     """
     failures = {}
     for number, (text, size) in enumerate(zip(texts, sizes, strict=True), first):

@@ -27,11 +27,8 @@ _NUMBERS = ("F64", "F32", "F16", "BF16")  # Safetensors' types of floating-point
 
 
 class Folder:
-    """The files of a model.
-
-    Args:
-        path: the folder.
-        links_within: the folder that links of files may lead to, in the hub's cache; `None` allows no links.
+    """The files of a model. `links_within` is the folder that links of files may lead to, in the hub's cache; `None`
+    allows no links.
     """
 
     def __init__(self, path: pathlib.Path, links_within: pathlib.Path | None = None):
@@ -87,15 +84,10 @@ class Folder:
 
 
 def find(source: str | os.PathLike, names: tuple[str, ...]) -> Folder:
-    """Finds a model.
+    """Finds a model: a folder, or a name of the hub, whose weights and files `names` are downloaded into its cache
+    unless they are there. The first of `names` must be there, the others may be missing.
 
-    Args:
-        source: a folder, or a name of the hub, whose files are downloaded into its cache unless they are there.
-        names: the files to download besides the weights, if there are such files; the first must be there.
-
-    Raises:
-        FileNotFoundError: there is no such folder or model.
-        ValueError: the model cannot be downloaded.
+    Raises `FileNotFoundError` if there is no such folder or model, and `ValueError` if it cannot be downloaded.
     """
     path = pathlib.Path(source).expanduser()
     if str(source) and path.is_dir():  # The empty path would be this folder.
@@ -232,11 +224,8 @@ class _Pickled:
 
 @contextmanager
 def opened_weights(folder: Folder) -> Iterator[Tensors]:
-    """Opens the weights of a model, inside a `with` block.
-
-    Raises:
-        FileNotFoundError: there are none.
-        ValueError: they cannot be read, or only by unpickling without PyTorch.
+    """Opens the weights of a model, inside a `with` block. Raises `FileNotFoundError` if there are none, and
+    `ValueError` if they cannot be read, or only by unpickling without PyTorch.
     """
     if (path := folder.find(SAFETENSORS)) is not None:
         with _safetensors(path) as tensors:

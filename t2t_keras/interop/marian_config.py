@@ -139,13 +139,7 @@ class _Values:
 
 
 def read(folder: Folder) -> MarianConfig:
-    """Reads the options of a model.
-
-    Raises:
-        FileNotFoundError: the folder has no `config.json`.
-        ValueError: the model is neither a post-norm Transformer of Marian nor M2M-100, or an option is missing or
-            invalid.
-    """
+    """Reads the options of a model, which must be a post-norm Transformer of Marian or M2M-100."""
     folder.require(CONFIG)
     values = _Values(folder, CONFIG)
     kind = values.values.get("model_type")

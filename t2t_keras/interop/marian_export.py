@@ -348,12 +348,8 @@ def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[s
 
 
 def _ids(matrix: np.ndarray, pad: int) -> tuple[list[int], int]:
-    """Returns our id for each of Marian's, and Marian's of the start token: that of the padding, or of another row that
-    is the same.
-
-    Args:
-        matrix: the embedding, [V, D].
-        pad: Marian's id of the padding.
+    """Returns our id for each of Marian's, and Marian's of the start token: that of the padding, `pad`, or of another
+    row of the embedding, [V, D], that is the same.
     """
     ids = [EOS, UNK, *range(EOS + 1, len(matrix))]
     same = np.flatnonzero((matrix == matrix[BOS]).all(axis=1)).tolist()

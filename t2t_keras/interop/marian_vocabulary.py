@@ -34,9 +34,6 @@ class Vocabulary:
     Attributes:
         pad, eos: Marian's ids.
         rows: [V] int, Marian's id for each of ours.
-
-    Raises:
-        ValueError: it is not a list of ids that fits the model.
     """
 
     def __init__(self, path: pathlib.Path, ids: dict, rows: int, pad: int, start: int | None = None):
@@ -69,12 +66,8 @@ class Vocabulary:
         return cls(folder.require(name), folder.json(name), *others)
 
     def packed(self, folder: Folder, name: str, language: str | None = None) -> bytes:
-        """Returns the sub-words of a side.
-
-        Args:
-            folder: the model.
-            name: the SentencePiece model of the side.
-            language: see `piece_file.Pieces`.
+        """Returns the sub-words of a side of a model, whose SentencePiece model is the file `name`. For `language` see
+        `piece_file.Pieces`.
         """
         if folder.find(name) is None:
             raise FileNotFoundError(

@@ -112,15 +112,8 @@ class Weight:
 
 
 class Model:
-    """The weights of a model, as `checkpoint.write` takes it.
-
-    Args:
-        config: the options.
-        tensors: the open weights.
-        source_rows, target_rows: Marian's id for each of ours.
-
-    Raises:
-        ValueError: weights are missing, are unknown or have another shape.
+    """The weights of a model, as `checkpoint.write` takes it, from open tensors; `source_rows` and `target_rows` are
+    Marian's id for each of ours. Weights that are missing, unknown or of another shape are an error.
     """
 
     def __init__(self, config: MarianConfig, tensors: Tensors, source_rows: np.ndarray, target_rows: np.ndarray):

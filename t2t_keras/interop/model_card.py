@@ -84,11 +84,8 @@ class Scores:
 
 
 def read_scores(path: pathlib.Path) -> Scores:
-    """Reads what `tools/evaluate.py --json` printed.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it has no BLEU with a signature, or translations were not those of the model's own search.
+    """Reads what `tools/evaluate.py --json` printed. It is an error if that has no BLEU with a signature, or if
+    translations were not those of the model's own search.
     """
     found = read_json(path)
     if more := [name for name in ("ensemble_mean", "mbr", "rerank_with") if found.get(name)]:
@@ -142,16 +139,8 @@ def card(
     state: dict,
     scores: list[Scores],
 ) -> str:
-    """Returns the card of an export.
-
-    Args:
-        name: of the model.
-        run: the run.
-        data: see `corpus`.
-        decode: of the search.
-        weights: which weights of the run these are.
-        state: of their newest checkpoint.
-        scores: of test sets.
+    """Returns the card of an export named `name`. `weights` says which weights of the run these are, `state` is that of
+    their newest checkpoint, and `scores` are of test sets; for `data` see `corpus`.
     """
     spoken, tags, options = languages(data), sorted(set(filter(None, run.tags))), run.options
     origin, command, base = _origin(run, state)

@@ -32,16 +32,10 @@ class Format(NamedTuple):
 
 
 def check(path: pathlib.Path, width: int) -> Format:
-    """Returns the format of a file, without reading all of it.
+    """Returns the format of a file of word vectors of `width` numbers, without reading all of it.
 
-    Args:
-        path: the file.
-        width: how many numbers a vector should have.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it has no word vectors, or some of another width, or is shorter than its header says; or gensim is
-            not installed.
+    Raises `FileNotFoundError`, or `ValueError` if it has no word vectors, or some of another width, or is shorter than
+    its header says; or if gensim is not installed.
     """
     if not path.is_file():
         raise FileNotFoundError(f"No such file of word vectors: '{path}'.")
@@ -82,18 +76,10 @@ def check(path: pathlib.Path, width: int) -> Format:
 
 
 def read(path: pathlib.Path, width: int, words: Collection[str]) -> dict[str, np.ndarray]:
-    """Reads the vectors of some words. Memory grows with their number, and not with that of the words in the file.
+    """Reads the vectors, [width] float32, of those of some words that a file has. Memory grows with their number, and
+    not with that of the words in the file.
 
-    Args:
-        path: the file.
-        width: how many numbers a vector should have.
-        words: the words.
-
-    Returns:
-        The vectors [width] float32 of those words that the file has.
-
-    Raises:
-        FileNotFoundError, ValueError: see `check`; or the file is damaged, or has numbers that are not finite.
+    Raises the errors of `check`, and `ValueError` if the file is damaged, or has numbers that are not finite.
     """
     file_format, words = check(path, width), frozenset(words)
     with _quiet():

@@ -127,11 +127,8 @@ def _crossing(gold: list[_Bracket], parsed: list[_Bracket]) -> int:
 
 
 def score_sentence(gold: Tree, parsed: Tree | None) -> Scores:
-    """Scores one sentence.
-
-    Args:
-        gold: the tree of the treebank, with or without traces and function tags.
-        parsed: the tree of a parser, or `None` if its text is no tree.
+    """Scores a parser's tree, or `None` if its text is no tree, against that of the treebank, with or without traces
+    and function tags.
     """
     if parsed is None:
         return Scores(sentences=1, errors=1)
@@ -159,10 +156,8 @@ def score_sentence(gold: Tree, parsed: Tree | None) -> Scores:
 
 
 def score(pairs: Iterable[tuple[Tree, Tree | None]]) -> tuple[Scores, Scores]:
-    """Scores pairs of gold and parsed trees; see `score_sentence`.
-
-    Returns:
-        The scores of all sentences, and of those with at most `SHORT` words.
+    """Scores pairs of gold and parsed trees; see `score_sentence`. Returns the scores of all sentences, and of those
+    with at most `SHORT` words.
     """
     every, short = Scores(), Scores()
     for gold, parsed in pairs:

@@ -56,7 +56,8 @@ def tag_of(word: str, tag: str) -> str:
 
 
 def to_tree(tokens: list[str], words: list[str]) -> tuple[Tree, bool]:
-    """Converts tokens to the tree of a sentence, and repairs them if they are no tree of it.
+    """Converts tokens, any text, to the tree of a sentence, and repairs them if they are no tree of it. The words of
+    the sentence have no brackets and spaces in them.
 
     The repair reads the tokens from left to right:
 
@@ -69,13 +70,8 @@ def to_tree(tokens: list[str], words: list[str]) -> tuple[Tree, bool]:
 
     Also, each tag becomes that of `tag_of`, in sentences that need no repair too.
 
-    Args:
-        tokens: any text.
-        words: of the sentence, without brackets and spaces in them.
-
-    Returns:
-        A tree whose words are exactly `words`, in their order; and whether the tokens were well-formed, so that nothing
-        was repaired.
+    Returns a tree whose words are exactly `words`, in their order; and whether the tokens were well-formed, so that
+    nothing was repaired.
     """
     top = Tree(TOP)
     stack, open_labels = [top], {}  # Constituents; how many of them have each label.

@@ -38,15 +38,9 @@ def _choose(hypotheses: list[str], words: list[str], truncated: bool) -> Parse:
 def parse_lines(
     translator: Callable, lines: Iterable[str], *, batch_size: int = 64, read_ahead: int = 4096
 ) -> Iterator[Parse]:
-    """Parses any number of lines, in bounded memory.
-
-    Args:
-        translator: a `Translator` whose model was trained from words to brackets.
-        lines: sentences, their words separated by spaces.
-        batch_size, read_ahead: see `translate_lines`.
-
-    Yields:
-        A `Parse` for each line, in the order of the lines.
+    """Yields a `Parse` for each of any number of lines, in their order and in bounded memory. A line has words
+    separated by spaces, and the model of `translator` was trained from words to brackets; for the other arguments see
+    `translate_lines`.
     """
     waiting = collections.deque()
 

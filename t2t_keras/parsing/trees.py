@@ -67,17 +67,11 @@ def split_words(sentence: str) -> list[str]:
 
 
 def read_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
-    """Reads trees in brackets. A tree may take several lines, and a line may have several trees.
+    """Reads trees in brackets from the lines of a file; messages call it `name`. A tree may take several lines, and a
+    line may have several trees.
 
-    Args:
-        lines: of the file.
-        name: of the file, for messages.
-
-    Yields:
-        Each outermost bracket, which may lack a label: ( (S …)).
-
-    Raises:
-        ValueError: the brackets are not balanced, a label is missing, or a word is not alone in its bracket.
+    Yields each outermost bracket, which may lack a label: ( (S …)). Unbalanced brackets, a missing label, or a word
+    that is not alone in its bracket are a ValueError.
     """
     return _read(lines, name, 1)
 
@@ -129,22 +123,13 @@ def _read(lines: Iterable[str], name: str, first: int) -> Iterator[Tree]:
 
 
 def read_file(lines: list[str], name: str, number: int | None = None) -> tuple[list[Tree | None], list[ValueError]]:
-    """Reads a file that has one tree on each line, as parsers write it, or trees over several lines, as treebanks have
-    them.
+    """Reads the lines of a file that has one tree on each line, as parsers write it, or trees over several lines, as
+    treebanks have them; messages call it `name`. With the expected `number` of trees, broken lines are allowed.
 
-    Args:
-        lines: of the file.
-        name: of the file, for messages.
-        number: number of trees if broken lines are allowed, or `None` if they are not.
-
-    Returns:
-        The trees, and the errors. If every line is a tree, each line gives one; a blank line gives a tree without
-        children. Otherwise each outermost bracket gives a tree. If that is not possible or does not give `number`
-        trees, each line gives a tree, of all its brackets, or `None` and an error. Without `number`, a line of several
-        brackets is one of a treebank, and has as many trees.
-
-    Raises:
-        ValueError: the file is not valid, and `number` is `None`.
+    Returns the trees, and the errors. If every line is a tree, each line gives one; a blank line gives a tree without
+    children. Otherwise each outermost bracket gives a tree. If that is not possible or does not give `number` trees,
+    each line gives a tree, of all its brackets, or `None` and an error. Without `number`, a line of several brackets is
+    one of a treebank, and has as many trees.
     """
     by_line, errors = [], []
     for line_number, line in enumerate(lines, 1):
@@ -195,17 +180,15 @@ def clean(tree: Tree) -> Tree:
 
 def draw(tree: Tree) -> str:
     """Draws a tree as text, with the root on top and a line for each constituent, so that any sentence fits a terminal.
+    Lines end in a line feed; characters that cannot be printed are drawn as �.
 
-    TOP
-    └── S
-        ├── NP
-        │   └── PRP it
-        ├── VP
-        │   └── VBZ works
-        └── . .
-
-    Returns:
-        Lines that end in a line feed. Characters that cannot be printed are drawn as �.
+        TOP
+        └── S
+            ├── NP
+            │   └── PRP it
+            ├── VP
+            │   └── VBZ works
+            └── . .
     """
     drawn = []
     waiting = [(tree, "", "")]  # A node, what stands before it, and what stands before its children.
