@@ -15,16 +15,14 @@ from t2t_keras.system.compat import keras_mask
 
 
 def attention_weights(q, k, mask=None):
-    """Returns softmax(Q Kᵀ / √d_k), the attention weights of equation 1.
+    """Returns softmax(Q Kᵀ / √d_k), the attention weights of equation 1: [B, H, T, S] in the dtype of `q`. The softmax
+    is computed in float32.
 
     Args:
         q: queries [B, H, T, K]; there may be more axes before the last two.
         k: keys [B, H, S, K].
         mask: boolean, broadcast to [B, H, T, S]; True where a query may attend. If a query may attend to no key, all
             its weights are equal.
-
-    Returns:
-        Weights [B, H, T, S] in the dtype of `q`. The softmax is computed in float32.
     """
     scores = ops.matmul(without_float16(q * q.shape[-1] ** -0.5), ops.swapaxes(without_float16(k), -2, -1))
     return ops.cast(masked_softmax(scores, mask), q.dtype)
@@ -65,11 +63,8 @@ def _swap_heads(x):
 def _check_masks_cover_cache(attention_mask, query, cached: int | None, keys: int | None) -> None:
     """Refuses masks without the cached positions. A mask of length 1 would otherwise broadcast to all of them.
 
-    Args:
-        attention_mask: an explicit mask, or `None`.
-        query: the query, which may carry a Keras mask [B, T].
-        cached: number of keys in the cache; `None` if a graph does not know it.
-        keys: number of keys in the cache and in the query; `None` if a graph does not know it.
+    The query may carry a Keras mask [B, T]. `cached` is the number of keys in the cache, and `keys` that in the cache
+    and the query; `None` if a graph does not know it.
     """
     expected = "With a `cache`, masks must cover the keys of the cache and of the query. "
     if keras_mask(query) is not None and cached != 0:

@@ -21,7 +21,7 @@ from t2t_keras.layers.inference import custom_gradient
 
 @custom_gradient
 def additive_scores(q, k, v):
-    """Returns v · tanh(q_t + k_s) for each query and key.
+    """Returns v · tanh(q_t + k_s), [B, T, S] or [B, H, T, S], for each query and key.
 
     The gradient computes tanh again: a decoder that attends at every step, or in every layer, would otherwise keep [T,
     S, K] numbers of each sentence and head.
@@ -30,9 +30,6 @@ def additive_scores(q, k, v):
         q: queries [B, T, K], or of several heads [B, H, T, K].
         k: keys [B, S, K] or [B, H, S, K].
         v: weights [K], or of each head [H, 1, K].
-
-    Returns:
-        [B, T, S] or [B, H, T, S].
     """
 
     def hidden():
@@ -84,11 +81,8 @@ def check_function(name: str) -> None:
 
 
 def masked_softmax(scores, mask=None):
-    """Returns the softmax of scores in float32 over the keys that a mask allows, or over all if it allows none.
-
-    Args:
-        scores: [..., S].
-        mask: boolean, broadcast to the shape of `scores`; `None` allows all keys.
+    """Returns the softmax of scores, [..., S], in float32 over the keys that a mask allows, boolean and broadcast to
+    their shape, or over all if it allows none or is `None`.
     """
     scores = ops.cast(scores, "float32")
     if mask is not None:
@@ -135,12 +129,8 @@ class Attention(keras.layers.Layer):
         return self.key_projection(memory)
 
     def weights_of(self, query, keys, mask=None):
-        """Returns the attention weights, [B, T, S] float32; rows sum to 1.
-
-        Args:
-            query: [B, T, D].
-            keys: the result of `keys`, [B, S, K].
-            mask: boolean [B, S], True where a query may attend; `None` for everywhere.
+        """Returns the attention weights, [B, T, S] float32, of a query [B, T, D] and the result of `keys`, [B, S, K];
+        rows sum to 1. The mask is boolean [B, S], True where a query may attend; `None` for everywhere.
         """
         vector = () if self.vector is None else (ops.ravel(ops.cast(self.vector, self.compute_dtype)),)
         scores = FUNCTIONS[self.function](self.query_projection(query), keys, *vector)

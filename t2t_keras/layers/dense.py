@@ -8,18 +8,12 @@ from t2t_keras.layers.inference import custom_gradient, mode
 
 @custom_gradient
 def add_bias(x, bias):
-    """Adds the same bias to all rows, with an accurate gradient of the bias in bfloat16.
+    """Adds the same bias, [F] or [T, D], to all rows of x, [..., F] or [B, T, D], with an accurate gradient of the bias
+    in bfloat16.
 
     That gradient is a sum over all positions. On a CPU, TensorFlow sums in the dtype of the tensor: a sum of ones in
     bfloat16 stops at 256, because 257 does not fit into its 8 significant bits. A matrix product accumulates in float32
     and rounds once.
-
-    Args:
-        x: [..., F], or [B, T, D].
-        bias: [F], or [T, D].
-
-    Returns:
-        A tensor of the shape of `x`.
     """
 
     def gradient(upstream):
@@ -32,15 +26,8 @@ def add_bias(x, bias):
 
 
 def linear(x, kernel, bias=None):
-    """Computes x W + b as one matrix product.
-
-    Args:
-        x: [..., D].
-        kernel: [D, F].
-        bias: [F], or `None`.
-
-    Returns:
-        [N, F], where N is the product of all axes of `x` but the last.
+    """Computes x W + b as one matrix product, of x [..., D], W [D, F] and b [F] or `None`. Returns [N, F], where N is
+    the product of all axes of `x` but the last.
     """
     function = mode().linear or _linear
     return function(ops.reshape(x, (-1, x.shape[-1])), kernel, bias)

@@ -28,13 +28,11 @@ def mode() -> Mode:
 
 @contextlib.contextmanager
 def inference(linear: Callable | None = None) -> Iterator[None]:
-    """Enters the mode of inference inside a `with` block: no hand-written gradients, and `linear` computes linear maps.
+    """Enters the mode of inference inside a `with` block: no hand-written gradients, and `linear` computes
+    `dense.linear`, for an engine that is faster: (rows [N, D], kernel [D, F], bias [F] or `None`) → [N, F]. `None`
+    leaves it as it is.
 
     TensorFlow keeps each traced gradient, and its graph, until the process ends.
-
-    Args:
-        linear: computes `dense.linear`, for an engine that is faster: (rows [N, D], kernel [D, F], bias [F] or `None`)
-            → [N, F]. `None` leaves it as it is.
     """
     token = _mode.set(Mode(True, linear or mode().linear))
     try:
@@ -44,17 +42,11 @@ def inference(linear: Callable | None = None) -> Iterator[None]:
 
 
 def custom_gradient(function: Callable) -> Callable:
-    """Gives a function a hand-written gradient on every backend.
+    """Gives a function a hand-written gradient on every backend. It returns its result and a gradient function, which
+    maps the gradient of the result to those of the arguments; the function that comes back returns the result only.
 
     It wraps `ops.custom_gradient`, which passes other arguments to the gradient on PyTorch than on TensorFlow and JAX.
     A function that computes its gradient along with its result asks `mode` whether it is wanted.
-
-    Args:
-        function: returns its result and a gradient function, which maps the gradient of the result to those of the
-            arguments.
-
-    Returns:
-        A function of the same arguments that returns the result only.
     """
 
     def with_gradient(*arguments):

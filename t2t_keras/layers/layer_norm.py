@@ -7,18 +7,10 @@ from t2t_keras.layers.inference import custom_gradient
 
 
 def layer_norm(x, gain, bias, epsilon: float):
-    """Computes (x - mean) / √(variance + ε) · γ + β over the last axis.
+    """Computes (x - mean) / √(variance + ε) · γ + β over the last axis of x, [..., D] float32; gain and bias, γ and β,
+    are [D] float32.
 
     The gradient is written by hand: automatic differentiation would read x more than twice as often.
-
-    Args:
-        x: [..., D] float32.
-        gain: γ, [D] float32.
-        bias: β, [D] float32.
-        epsilon: ε.
-
-    Returns:
-        [..., D] float32.
     """
 
     @custom_gradient

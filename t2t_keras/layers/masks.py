@@ -41,13 +41,8 @@ def causal_mask(position, length):
 
 
 def ancestry_mask(ancestors):
-    """Returns an attention mask for beams: beam w sees the token that beam ancestors[w, p] read at each position p.
-
-    Args:
-        ancestors: [B, W, P] int.
-
-    Returns:
-        Boolean [B, 1, W, P · W]; the keys are ordered by position, then by beam.
+    """Returns an attention mask for beams, boolean [B, 1, W, P · W]: beam w sees the token that beam ancestors[w, p]
+    read at each position p, where `ancestors` is [B, W, P] int. The keys are ordered by position, then by beam.
     """
     batch, beams, positions = ops.shape(ancestors)
     seen = ops.equal(ancestors[..., None], ops.arange(beams))

@@ -17,18 +17,9 @@ from t2t_keras.layers.dense import add_bias
 
 
 def sinusoids(positions, d_model: int, form: str = PAPER):
-    """Returns the position encodings of section 3.5, sines in even columns and cosines in odd ones.
-
-    Args:
-        positions: [T], counted from 0.
-        d_model: width, D; must be even.
-        form: whose frequencies: "paper" or "tensor2tensor".
-
-    Returns:
-        [T, D] float32.
-
-    Raises:
-        ValueError: `d_model` is odd.
+    """Returns the position encodings of section 3.5, [T, D] float32, sines in even columns and cosines in odd ones. The
+    positions, [T], are counted from 0, `d_model` must be even, and `form` says whose frequencies: "paper" or
+    "tensor2tensor".
     """
     if d_model % 2:
         raise ValueError(f"d_model must be even: sinusoids come in pairs (section 3.5). Received: d_model={d_model}.")

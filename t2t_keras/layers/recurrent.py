@@ -54,11 +54,8 @@ class _Cell:
         return self._product(inputs, self.kernel, self._biases()[0], 0)
 
     def transition(self, projected, states: list) -> list:
-        """Returns the next states.
-
-        Args:
-            projected: from `project`, [..., G D].
-            states: h [..., D], and of an LSTM also c.
+        """Returns the next states, of `projected`, from `project`, [..., G D], and states h [..., D], and of an LSTM
+        also c.
         """
         return self._next(projected, self._product(states[0], self.recurrent_kernel, self._biases()[1], 1), states)
 
@@ -72,12 +69,8 @@ class _Cell:
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class GRUCell(_Cell, keras.layers.GRUCell):
-    """`keras.layers.GRUCell` that can project its inputs first, with layer normalisation by option. Weights are the
-    same.
-
-    Args:
-        units: width of the state, D.
-        layer_norm: whether to normalise W x and U h, each over all gates together.
+    """`keras.layers.GRUCell` with a state of D `units` that can project its inputs first, with layer normalisation by
+    option: of W x and U h, each over all gates together. Weights are the same.
     """
 
     def _biases(self) -> list:
@@ -128,14 +121,8 @@ class LSTM(_Portable, keras.layers.LSTM):
 
 
 def bidirectional(cell: str, units: int, layer_norm: bool, **kwargs) -> keras.layers.Bidirectional:
-    """Makes Keras's layer that reads a sequence in both directions, [B, S, X] → [B, S, 2 D]; a GPU trains it in one
-    kernel.
-
-    Args:
-        cell: name of a cell, one of `CELLS`.
-        units: width of a direction, D.
-        layer_norm: whether the cell normalises. Keras's kernel cannot, so each position is then a step of a loop.
-        kwargs: arguments of every Keras layer.
+    """Makes Keras's layer that reads a sequence in both directions, [B, S, X] → [B, S, 2 D], with one of the `CELLS`; a
+    GPU trains it in one kernel. That cannot normalise: with `layer_norm`, each position is a step of a loop.
     """
     options = {"return_sequences": True, "name": cell, "dtype": kwargs["dtype"]}
     if layer_norm:

@@ -9,13 +9,8 @@ from keras import ops
 
 
 def parents(ancestors):
-    """Returns the beam at the previous position that each beam continues; before the first token, the beam itself.
-
-    Args:
-        ancestors: [B, W, T + 1] int; see `beam_search`.
-
-    Returns:
-        [B, W] int.
+    """Returns the beam at the previous position that each beam continues, [B, W] int; before the first token, the beam
+    itself. `ancestors` is [B, W, T + 1] int; see `beam_search`.
     """
     return ancestors[:, :, -2:][:, :, 0]
 

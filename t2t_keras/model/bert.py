@@ -82,9 +82,7 @@ class _PairModel(SequenceModel):
 @keras.saving.register_keras_serializable("t2t_keras")
 class Bert(_PairModel):
     """An encoder in pretraining: its heads predict masked words, and whether the second sentence follows the first.
-
-    Args:
-        config: options of the network, a `BertConfig` or a dictionary of its fields.
+    `config` is a `BertConfig` or a dictionary of its fields.
     """
 
     predicts_words = True
@@ -105,14 +103,8 @@ class Bert(_PairModel):
         self.built = True
 
     def word_logits(self, hidden, masked):
-        """Computes logits of the words at some positions.
-
-        Args:
-            hidden: the result of a call, [B, S, D].
-            masked: positions counted from 1, [B, M] int, 0-padded.
-
-        Returns:
-            [B, M, V] float32.
+        """Computes logits of the words, [B, M, V] float32, at some positions, counted from 1, [B, M] int, 0-padded.
+        `hidden` is the result of a call, [B, S, D].
         """
         chosen = ops.take_along_axis(hidden, ops.maximum(masked - 1, 0)[..., None], axis=1)
         return ops.cast(self.encoder.embedding.logits(self.words_norm(self.words(chosen))), "float32")
@@ -133,7 +125,6 @@ class Bert(_PairModel):
             target: the masked words, [B, M] int, 0-padded.
             following: [B, 1] int, 2 if the second sentence follows the first, and 1 if not; 0 in an empty row.
             label_smoothing: ε of the masked words; 0 in BERT.
-            training: whether to apply dropout.
 
         Returns:
             Sums, [] float32: "objective", what training minimises; "loss", of the masked words, and "right", the number
@@ -162,13 +153,8 @@ class Bert(_PairModel):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class Classifier(_PairModel):
-    """A classifier of texts. A call encodes them; `class_logits` classifies.
-
-    Args:
-        config: options of the network, a `ClassifierConfig` or a dictionary of its fields.
-
-    Raises:
-        ValueError: the options have no labels.
+    """A classifier of texts. A call encodes them; `class_logits` classifies. `config` is a `ClassifierConfig`, which
+    must have labels, or a dictionary of its fields.
     """
 
     def __init__(self, config: ClassifierConfig, name: str = "classifier", **kwargs):
@@ -192,17 +178,11 @@ class Classifier(_PairModel):
         return ops.cast(self.classes(self.pooled_dropout(pooled, training=training)), "float32")
 
     def losses(self, tokens, label, label_smoothing: float, training: bool = False) -> dict:
-        """Computes the loss of some texts.
+        """Computes the loss of some texts, [B, S] int. `label` is the position of the class among the names, counted
+        from 1, [B, 1] int; 0 in an empty row.
 
-        Args:
-            tokens: [B, S] int.
-            label: position of the class among the names, counted from 1, [B, 1] int; 0 in an empty row.
-            label_smoothing: ε.
-            training: whether to apply dropout.
-
-        Returns:
-            Sums, [] float32: "objective", what training minimises; "loss", in nats, and "right", the number of right
-            classes.
+        Returns sums, [] float32: "objective", what training minimises; "loss", in nats, and "right", the number of
+        right classes.
         """
         logits, classes = self.class_logits(tokens, training), ops.arange(1, len(self.config.names) + 1, dtype="int32")
         is_class = ops.cast(ops.equal(label[:, :1], classes), "float32")  # [B, C]; no class in an empty row.

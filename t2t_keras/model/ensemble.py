@@ -10,16 +10,10 @@ from t2t_keras.model.protocols import EncoderDecoder
 
 
 def combine(logits: Sequence, weights: Sequence[float], mean: str = "probabilities"):
-    """Combines the predictions of several models.
+    """Combines the logits [..., V] float32 of several models, with weights that sum to 1, to such logits.
 
-    Args:
-        logits: [..., V] float32 of each model.
-        weights: weights of the models, which sum to 1.
-        mean: "probabilities": the result is log Σ w P, where one model can make up for another. "logs": Σ w log P, up
-            to a constant, where each model can veto.
-
-    Returns:
-        Logits [..., V].
+    With the mean "probabilities", the result is log Σ w P, where one model can make up for another; with "logs", Σ w
+    log P, up to a constant, where each model can veto.
     """
     log_probs = ops.log_softmax(ops.stack(logits), axis=-1)
     over_models = (-1, *[1] * (len(log_probs.shape) - 1))

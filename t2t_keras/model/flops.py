@@ -45,15 +45,10 @@ def memory_cost(config: ModelConfig, rows: int, source: int, target: int = 0) ->
 
 
 def search_memory(config: ModelConfig, beams: int, length: int) -> int:
-    """Estimates the bytes that a beam search in float32 takes for one sentence, at its last token.
+    """Estimates the bytes that a beam search in float32 with W `beams` takes for one sentence, at its last token, T.
 
     Every beam attends to the keys of all beams, so the attention weights of a layer grow with the square of their
     number. Additive attention compares the query of each beam with each key, [H, W, W T, K].
-
-    Args:
-        config: the sizes of the network.
-        beams: number of hypotheses, W.
-        length: maximum length of a translation, T.
     """
     scores, copies = beams * beams * length, 4
     # Of this step and the next one.
@@ -63,19 +58,11 @@ def search_memory(config: ModelConfig, beams: int, length: int) -> int:
 
 
 def forward(config: ModelConfig, rows, source, target):
-    """Counts the operations of a forward pass, padding included.
+    """Counts the operations of a forward pass, padding included. The number of rows, B, and the padded lengths, S and
+    T, may be numbers or scalar tensors, and so is the result.
 
     Training needs three times as many: the gradients of both factors of a product take as many operations as the
     product itself.
-
-    Args:
-        config: the sizes of the network.
-        rows: number of sentences, B. It and the lengths may be numbers or scalar tensors.
-        source: padded length of the sources, S.
-        target: padded length of the targets, T.
-
-    Returns:
-        The number of operations, in the type of the arguments.
     """
     projection, feed_forward = _per_token(config)
     logits = 2 * config.d_model * config.vocab_size

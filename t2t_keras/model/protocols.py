@@ -12,15 +12,9 @@ from t2t_keras.system.compat import own_names
 
 
 def make(architecture, options, dtype: str = "float32") -> "SequenceModel":
-    """Makes a model. Its weights have the same names in every process, also those that Keras names by itself.
-
-    Args:
-        architecture: a `registry.Architecture`.
-        options: an object of its class of options.
-        dtype: name of a Keras dtype policy.
-
-    Raises:
-        ValueError: the size of the vocabulary is 0, which preparing the data replaces.
+    """Makes a model of a `registry.Architecture`, with its options, and the name of a Keras dtype policy. Its weights
+    have the same names in every process, also those that Keras names by itself. The size of the vocabulary, which
+    preparing the data replaces, must not be 0.
     """
     if not options.vocab_size:
         raise ValueError("Expected `vocab_size` above 0 for a model. Received: 0.")

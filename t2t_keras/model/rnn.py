@@ -119,10 +119,8 @@ class Rnn(EncoderDecoder):
         return self.decoder(projected, states, memory.annotations, memory.keys, memory.mask)
 
     def _unroll(self, y, memory: ReadSource) -> tuple:
-        """Applies the recurrence to all embedded target tokens, [B, T, E], each a step of a loop.
-
-        Returns:
-            The states [B, T, D], the contexts [B, T, 2 D], and the attention weights [B, T, S] float32.
+        """Applies the recurrence to all embedded target tokens, [B, T, E], each a step of a loop. Returns the states
+        [B, T, D], the contexts [B, T, 2 D], and the attention weights [B, T, S] float32.
         """
 
         def one_token(before, projected):
