@@ -53,8 +53,8 @@ _JSONL = flags.DEFINE_boolean(
 _TERMS = flags.DEFINE_string(
     "terms",
     "",
-    "File of terms: a term, a tab and its translation in each line, and optionally a tab and forms with | between them. "
-    "Where the term is in the source as whole words, the translation must appear, and the forms must not.",
+    "File of terms: a term, a tab and its translation in each line, and optionally a tab and forms with | between "
+    "them. Where the term is in the source as whole words, the translation must appear, and the forms must not.",
 )
 _KEEP_PATTERNS = flags.DEFINE_string(
     "keep_patterns",

@@ -14,6 +14,7 @@ model_dir/lock             locked by the process that trains
 import contextlib
 import dataclasses
 import math
+import operator
 import pathlib
 import time
 from collections.abc import Callable, Collection
@@ -102,7 +103,7 @@ def _prepare_folders(start: Start, dry_run: bool) -> Start:
         data = data_folder.prepared_with(folder)
         sources = dict.fromkeys(dataclasses.asdict(data), "data folder") | options.sources
         options = dataclasses.replace(options, data=data, sources=sources)
-    options = _with_sizes_of(folder, options)
+    options = _with_sizes_of(folder, options, before if resumed else None)
     subwords, records = folder / saved_run.SUBWORDS, folder / "train" / shards.RECORDS
     source_subwords = data_folder.source_subwords_in(folder)
     if resumed:
@@ -119,15 +120,21 @@ def _prepare_folders(start: Start, dry_run: bool) -> Start:
     return dataclasses.replace(start, options=options, before=before)
 
 
-def _with_sizes_of(folder: pathlib.Path, options: run_options.Options) -> run_options.Options:
+def _with_sizes_of(
+    folder: pathlib.Path, options: run_options.Options, resumed: SavedRun | None = None
+) -> run_options.Options:
     """Returns options with what depends on the prepared data: `vocab_size`, if it is 0, and the updates of `epochs`.
 
-    Warns if the model is much too large for the text.
+    Counting the batches reads all lengths: a resumed run keeps its updates if what decides them is the same. Warns if
+    the model is much too large for the text.
     """
     model, train, info = options.model, options.train, shards.read_info(folder / "train")
     if not model.vocab_size:
         model = dataclasses.replace(model, vocab_size=data_folder.recorded_options(folder)["vocab_size"])
-    if train.epochs:
+    deciding = operator.attrgetter("epochs", "batch_tokens", "buckets_per_update", "seed")
+    if train.epochs and resumed and deciding(train) == deciding(resumed.train):
+        train = dataclasses.replace(train, train_steps=resumed.train.train_steps)
+    elif train.epochs:
         buckets = batching.buckets(info, train.batch_tokens, train.buckets_per_update)
         batches = batching.batches_per_epoch(folder / "train", train.batch_tokens // buckets, train.seed)
         updates = max(1, round(train.epochs * batches / buckets))
