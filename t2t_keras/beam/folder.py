@@ -112,9 +112,7 @@ class Folder:
             self.write_problems(name, problems)
 
     def remove_chunks(self) -> None:
-        """Removes the chunks of finished files, which a job that is killed leaves too. Those of other files stay for
-        their next call.
-        """
+        """Removes the chunks of finished files, which a killed job leaves too. Other chunks stay for the next call."""
         with FileSystems.open(self.output(JOB)) as file:
             names = list(json.loads(file.read())["inputs"])
         finished = [name for name in names if FileSystems.exists(self.output(name))]

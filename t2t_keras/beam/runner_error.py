@@ -4,9 +4,7 @@ import re
 
 
 class RunnerError(OSError):
-    """A pipeline did not run to its end on a runner, given by name: an `OSError` whose message is a sentence about the
-    error that was raised.
-    """
+    """A pipeline did not run to its end on the named runner: an `OSError` whose message is a sentence about `error`."""
 
     def __init__(self, runner: str, error: Exception):
         super().__init__(

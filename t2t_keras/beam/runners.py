@@ -42,9 +42,7 @@ def read(runner: str, options: str = "") -> PipelineOptions:
 
 @contextlib.contextmanager
 def _ending_with_workers() -> Iterator[None]:
-    """Makes Beam's own runner fail inside a `with` block if a worker is killed; it would wait for the worker for
-    ever.
-    """
+    """Makes Beam's own runner, which would wait for ever, fail inside a `with` block if a worker is killed."""
     ended, set_input, push = set(), ControlConnection.set_input, ControlConnection.push
     error = RuntimeError("A worker ended before its work, as when memory is short")
 

@@ -90,9 +90,7 @@ def _below_1000() -> dict[str, str]:
 
 
 def _split_of(english: str, seed: int) -> str:
-    """Returns the split of a sentence, which depends on the sentence and the seed. Numbers below 1,000 are not for
-    validation.
-    """
+    """Returns the split of a sentence, by the sentence and the seed. Numbers below 1,000 are not for validation."""
     digest = hashlib.sha256(f"{seed} {english}".encode()).digest()
     place = int.from_bytes(digest[:8]) / 2**64
     if place < TEST_SHARE:

@@ -227,8 +227,8 @@ def _count(path: pathlib.Path, utf8: bool) -> int:
 
 
 def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target")) -> None:
-    """Checks what is quickly found out about a corpus of text files with the `sides` of a pair; see `check_texts`. A
-    dataset is not checked.
+    """Checks what is quickly found out about a corpus with the `sides` of a pair, if it is text files; see
+    `check_texts`.
     """
     if not data.dataset:
         splits = ("train",) if data.holds_out else ("valid", "train")
@@ -457,9 +457,7 @@ def tfds_pairs(data: DataConfig, split: str, report: Report) -> Iterator[Pair]:
 
 
 def _names(data: DataConfig, split: str, sides: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the text files of a split, for each side as the option has them. Raises `ValueError` if there are
-    none.
-    """
+    """Returns the text files of a split, for each side as the option has them. None are a `ValueError`."""
     names = tuple(getattr(data, f"{split}_{side}") for side in sides)
     if not all(names):
         options = " and ".join(f"`{split}_{side}`" for side in sides)

@@ -84,9 +84,7 @@ def _encoder(models: tuple[bytes, ...], max_length: int, task: Task) -> Callable
 
 
 def pack(records: Iterable[tuple]) -> list[tuple[np.ndarray, list[int]]]:
-    """Returns for each column all of its numbers, concatenated, because many small arrays take long to send, and how
-    many are of each record.
-    """
+    """Returns for each column its numbers, concatenated because many arrays are slow to send, and their counts."""
     columns = zip(*records, strict=True)
     return [(np.concatenate(column), [len(numbers) for numbers in column]) for column in columns]
 
@@ -168,9 +166,7 @@ def write(
 
 
 def _with_progress(items: Iterable, total: int = 0) -> Iterator:
-    """Yields the items, which messages call pairs, and logs their number from time to time, and of how many in `total`
-    if that is known.
-    """
+    """Yields the items, which messages call pairs, and logs their number from time to time, and `total` if known."""
     started = reported = time.monotonic()
     for count, item in enumerate(items):
         if count % 1024 == 0 and (now := time.monotonic()) - reported >= PROGRESS_SECONDS:

@@ -137,9 +137,7 @@ def _names(number: int) -> list[str]:
 
 
 def draw(seed: int, number: int, first: int = 0) -> Iterator[int]:
-    """Yields one of `number` shards for each pair of a corpus from index `first` on; it depends only on the seed and
-    the index.
-    """
+    """Yields the shard, below `number`, of each pair of a corpus from index `first` on; only seed and index decide."""
     generator = np.random.Generator(np.random.PCG64(seed).advance(first))
     while True:
         yield from (generator.random(8192) * number).astype(int).tolist()
@@ -195,8 +193,8 @@ def describe(folder: pathlib.Path, shards: dict[str, dict], vocab_size: int, col
 
 
 def read_info(folder: pathlib.Path) -> dict:
-    """Reads the content of `info.json`, as `write` returned it. Raises `FileNotFoundError` if writing the shards did
-    not finish.
+    """Reads the content of `info.json`, as `write` returned it. `FileNotFoundError`: writing the shards did not
+    finish.
     """
     path = folder / INFO
     if not path.is_file():
@@ -228,7 +226,7 @@ def counted(info: dict, total: str = "longest") -> list[int]:
 
 
 def read_records(folder: pathlib.Path) -> np.ndarray:
-    """Reads `records.tsv`: [records, columns] int64, sorted by shard and offset. If it is missing or damaged, that is a
+    """Reads `records.tsv`: [records, columns] int64, sorted by shard and offset; missing or damaged, it is a
     ValueError.
     """
     path, info = folder / RECORDS, read_info(folder)
@@ -345,8 +343,8 @@ def read(folder: pathlib.Path, chosen, damaged_records: str = "stop") -> dict:
 
 @contextlib.contextmanager
 def plain_errors():
-    """Turns the error at a damaged record, to which TensorFlow adds the names of its nodes, into a ValueError with the
-    message only.
+    """Turns the error at a damaged record, with its names of TensorFlow's nodes, into a ValueError with the message
+    only.
     """
     try:
         yield

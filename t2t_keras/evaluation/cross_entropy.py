@@ -55,9 +55,7 @@ def perplexity(translator: Translator, sources: list[str], *references: list[str
 
 
 def _cross_entropies(translator: Translator) -> Callable:
-    """Returns a function from sources and targets, [B] string each, to cross-entropies: [B] float32, in nats per
-    sub-word.
-    """
+    """Returns a function from sources and targets, [B] string, to cross-entropies, [B] float32 in nats per sub-word."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2, autograph=False)
     def cross_entropies(source, target):

@@ -150,9 +150,7 @@ def chrf_metric(lowercase: bool = False) -> sacrebleu.CHRF:
 
 
 def bleu_metric(**options) -> sacrebleu.BLEU:
-    """Returns sacreBLEU's BLEU with its options. Raises `ValueError` if the tokenizer is unknown or its package is
-    missing.
-    """
+    """Returns sacreBLEU's BLEU with its options. Raises `ValueError` for an unknown or not installed tokenizer."""
     if options["tokenize"] not in sacrebleu.BLEU.TOKENIZERS:
         raise ValueError(
             f"`tokenize` must be one of {', '.join(sacrebleu.BLEU.TOKENIZERS)}. Received: {options['tokenize']}."

@@ -185,9 +185,7 @@ def train(
 
 
 def write(output_dir: pathlib.Path, scoring: Scoring) -> list[str]:
-    """Writes the table of all runs in the folder of `train` that are scored in one way. Returns the names of the files;
-    none without such a run.
-    """
+    """Writes the table of all runs in the folder of `train` that are scored in this way. Returns its files, if any."""
     described = scoring.described()
     results = [result for result in read_results(output_dir).values() if result.scoring == described]
     if not results:

@@ -198,9 +198,7 @@ def work(task: str, layers: dict[str, Layer]) -> None:
 
 
 def measure_memory(name: str, settings: Settings, lengths: list[int], module: str = "table1") -> dict:
-    """Returns {length: bytes} of a layer in the `LAYERS` of a module beside this one, measured in a process of its
-    own.
-    """
+    """Returns {length: bytes} of a layer in the `LAYERS` of a module beside this one, measured in its own process."""
     task = json.dumps([name, dataclasses.asdict(settings), lengths])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.run(

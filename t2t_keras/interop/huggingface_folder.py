@@ -27,9 +27,7 @@ _NUMBERS = ("F64", "F32", "F16", "BF16")  # Safetensors' types of floating-point
 
 
 class Folder:
-    """The files of a model. `links_within` is the folder that links of files may lead to, in the hub's cache; `None`
-    allows no links.
-    """
+    """The files of a model. Links may lead to `links_within`, a folder in the hub's cache; `None` allows none."""
 
     def __init__(self, path: pathlib.Path, links_within: pathlib.Path | None = None):
         self.path, self._links_within = path, links_within

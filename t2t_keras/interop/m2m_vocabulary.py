@@ -40,9 +40,7 @@ def ids_of(folder: Folder) -> dict[str, int]:
 
 
 def languages_of(folder: Folder, first: int) -> dict[str, int]:
-    """Returns the id of each language of a model by its code; `first` is that of the first one, where no file has their
-    ids.
-    """
+    """Returns the id of each language of a model by its code, counted from `first` where no file has their ids."""
     options = folder.json(TOKENIZER)
     special = folder.json(SPECIAL)
     listed = (

@@ -66,7 +66,7 @@ class Vocabulary:
         return cls(folder.require(name), folder.json(name), *others)
 
     def packed(self, folder: Folder, name: str, language: str | None = None) -> bytes:
-        """Returns the sub-words of a side of a model, whose SentencePiece model is the file `name`. For `language` see
+        """Returns the sub-words of a side with the SentencePiece model `name`; for `language` see
         `piece_file.Pieces`.
         """
         if folder.find(name) is None:

@@ -54,9 +54,7 @@ class _Cell:
         return self._product(inputs, self.kernel, self._biases()[0], 0)
 
     def transition(self, projected, states: list) -> list:
-        """Returns the next states, of `projected`, from `project`, [..., G D], and states h [..., D], and of an LSTM
-        also c.
-        """
+        """Returns the next states, given `project`'s result [..., G D] and the states h [..., D], of an LSTM also c."""
         return self._next(projected, self._product(states[0], self.recurrent_kernel, self._biases()[1], 1), states)
 
     def call(self, inputs, states, training=False):

@@ -28,9 +28,7 @@ def _sizes(window: int, length) -> tuple:
 
 
 def computed_scores(window: int, length):
-    """Returns how many attention scores a head computes for a sequence: N · L · C, or S · S in full self-attention,
-    window 0.
-    """
+    """Returns how many attention scores a head computes for a sequence: N · L · C, or with window 0, S · S."""
     if not window:
         return length * length
     reach, block = _sizes(window, length)
@@ -46,8 +44,8 @@ def _cut(x, block, around: int = 0):
 
 
 def _neighborhoods(x, block, reach):
-    """Returns each block of x [B, H, S, K] with its R neighbors on both sides: [B, H, N, C, K]. Beyond the ends there
-    are zeros.
+    """Returns each block of x [B, H, S, K] with its R neighbors on both sides, zeros beyond the ends: [B, H, N, C,
+    K].
     """
     blocks = _cut(x, block, around=1)
     before, after = blocks[:, :, :-2, block - reach :], blocks[:, :, 2:, :reach]

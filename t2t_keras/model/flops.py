@@ -10,9 +10,7 @@ from t2t_keras.layers.restricted_attention import computed_scores
 
 
 def _attention(config: ModelConfig, scores):
-    """Counts the two products of equation 1 for one sentence, in all heads: Q Kᵀ, with that many scores, and that with
-    V.
-    """
+    """Counts the two products of equation 1 for one sentence, in all heads: Q Kᵀ, with so many scores, and with V."""
     return 2 * scores * config.num_heads * (config.d_k + config.d_v)
 
 

@@ -238,9 +238,7 @@ def update(model_dir: pathlib.Path, scalars: Scalars) -> None:
 
 
 def compare(model_dirs: list[pathlib.Path], output: pathlib.Path) -> None:
-    """Writes one picture, a PNG, of several runs; a folder that is named twice counts once. A run without points is an
-    error.
-    """
+    """Writes one picture, a PNG, of several runs, which must have points; a folder that is named twice counts once."""
     if output.suffix != ".png":
         raise ValueError(f"`output` must end in .png. Received: output={output}.")
     if not output.resolve().parent.is_dir():

@@ -46,9 +46,7 @@ def tags(metric: Metric) -> dict[str, str]:
 
 
 def descriptions(metrics: Sequence[Metric] = ()) -> Callable[[str], str | None]:
-    """Returns a function from a curve's tag to its description, or None if there is none. `metrics` are those of the
-    task.
-    """
+    """Returns a function from a curve's tag to its description, or None. `metrics` are those of the task."""
     known = DESCRIPTIONS | {tag: text for metric in metrics for tag, text in tags(metric).items()}
 
     def description(tag: str) -> str | None:

@@ -31,9 +31,7 @@ def export_in(folder: pathlib.Path) -> pathlib.Path | None:
 
 
 def check(folder: pathlib.Path) -> None:
-    """Checks that a folder may hold exports: it is neither a run nor an export itself, which would hide the versions in
-    it.
-    """
+    """Checks that a folder may hold exports: it is no run, and no export, which would hide the versions in it."""
     check_folder(folder, "export_dir")
     if (folder / SAVED_MODEL).exists():
         above = folder.absolute().parent

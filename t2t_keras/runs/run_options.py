@@ -94,9 +94,7 @@ class Options:
         return headings
 
     def table(self) -> str:
-        """Returns a Markdown table of all options with their values and where these come from, in the order of the
-        groups of `--help`.
-        """
+        """Returns a Markdown table of all options, their values and where these come from, ordered as in `--help`."""
         values = {name: value for heading in self._by_heading().values() for name, value in heading.items()}
         rows = [(option, str(value), self.sources.get(option, "default")) for option, value in values.items()]
         return markdown.table(("option", "value", "from"), rows, padded=True)
@@ -184,9 +182,7 @@ def check_training(groups: dict, task) -> None:
 
 
 def check_positions(groups: dict, task) -> None:
-    """Raises `ValueError` if texts may be longer than the learned positions of a network that never writes longer
-    ones.
-    """
+    """Raises `ValueError` if texts may be longer than the learned positions of a network that writes no longer ones."""
     longest, number = groups["data"].max_length, getattr(groups["model"], "learned_positions", 0)
     if task.plain_text and 0 < number < longest:
         expected = f"`max_length` of at most the {number} learned positions"

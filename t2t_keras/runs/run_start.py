@@ -25,9 +25,7 @@ from t2t_keras.system.files import CONFIG, DATA, LOCK, SOURCE_SUBWORDS, SUBWORDS
 def _resolve(
     model_dir: pathlib.Path, run: SavedRun | None, given: dict, data_dir: str, sources: dict[str, str]
 ) -> tuple[Options, SavedRun | None]:
-    """Returns the options of `Start.open`, and the run whose weights a new run starts from. `run` is the one that gives
-    options.
-    """
+    """Returns the options of `Start.open`, and the run whose weights a new one starts from. `run` gives options."""
     parent_run, parent, child, of_parent = None, None, None, {}
     of_run = run.options if run else None
     is_trained = of_run is not None and checkpoint.kept(model_dir)
@@ -99,9 +97,7 @@ def _resolve(
 
 
 def _with_one_length(given: dict, sources: dict[str, str]) -> dict:
-    """Returns given options with `epochs` or `train_steps`, of which the command line overrides a flagfile's. Both in
-    one place are an error.
-    """
+    """Returns given options with one of `epochs` and `train_steps`; a command line overrides a flagfile in this."""
     names = ("train_steps", "epochs")
     lengths = [name for name in names if given.get(name)]
     if len(lengths) == 2:
@@ -114,9 +110,7 @@ def _with_one_length(given: dict, sources: dict[str, str]) -> dict:
 
 
 def _replaced(options: Options, given: dict) -> dict:
-    """Returns the groups of options with the given values. Raises `ValueError` for invalid ones, of any
-    architecture.
-    """
+    """Returns the groups of options with the given values. Raises `ValueError` for invalid ones."""
     chosen = {}
     for name, group in options.groups.items():
         own = {field.name: given[field.name] for field in dataclasses.fields(group) if field.name in given}
@@ -126,9 +120,7 @@ def _replaced(options: Options, given: dict) -> dict:
 
 
 def _subwords_of(parent: SavedRun, given: dict) -> dict:
-    """Returns the options with which a new run with text of its own has the sub-words of its parent, without those
-    given.
-    """
+    """Returns the options, except those given, with which a new run with its own text has its parent's sub-words."""
     if not ({"dataset", "train_source"} & given.keys() and given.get("parent_subwords", True)):
         return {}
     options = {"subwords_file": str(parent.folder / SUBWORDS)}
@@ -140,9 +132,7 @@ def _subwords_of(parent: SavedRun, given: dict) -> dict:
 
 
 def _open_parent(folder: pathlib.Path, which: str, optimizer: bool, architecture: str) -> SavedRun:
-    """Opens the run whose weights a new one starts from: its `parent` or, for a given architecture, its
-    `encoder_from`.
-    """
+    """Opens the run whose weights a new one starts from: its `parent` or, for an architecture, its `encoder_from`."""
     try:
         run = SavedRun.open(folder)
         options = run.options
@@ -197,9 +187,7 @@ def _with_encoder_of(parent: SavedRun, architecture: str) -> Options:
 
 
 def _check_start_of(run: SavedRun, given: dict) -> None:
-    """Raises `ValueError` if a run without a checkpoint is to start from other weights than before, wherever these are
-    now.
-    """
+    """Raises `ValueError` if a run without a checkpoint is to start from other weights than before, even if moved."""
     for name in given.keys() & STARTS:
         path, now = getattr(run.train, name), given[name]
         if path and now and pathlib.Path(path).resolve() != pathlib.Path(now).resolve():
@@ -215,9 +203,7 @@ def _check_start_of(run: SavedRun, given: dict) -> None:
 
 
 def _prepared(folder: pathlib.Path) -> dict:
-    """Returns the options that a data folder was prepared with, sizes of vocabularies included; none without
-    `corpus.json`.
-    """
+    """Returns the options, with sizes of vocabularies, that a folder was prepared with; none without `corpus.json`."""
     if not (folder / CORPUS).exists():
         return {}
     recorded = data_folder.recorded_options(folder)
@@ -232,9 +218,7 @@ def _prepared(folder: pathlib.Path) -> dict:
 
 
 def _taken(prepared: dict, given: dict) -> dict:
-    """Returns the options that a new run takes from its data folder: all, or those for any corpus if it names another
-    one.
-    """
+    """Returns the options that a new run takes from its data folder: all, or with another corpus those for any."""
     same_dataset = given.get("dataset") == prepared.get("dataset")  # Both may be of text files.
     found = {
         name: value
@@ -247,9 +231,7 @@ def _taken(prepared: dict, given: dict) -> dict:
 
 
 def _check_same(before, after, names: Collection[str], whose: str) -> None:
-    """Raises `ValueError` where options of a model with these names are not those of the run that its weights are
-    from.
-    """
+    """Raises `ValueError` where options of a model with these names are not those of the run that has its weights."""
     differ = [name for name, value in vars(before).items() if name in names and getattr(after, name) != value]
     if differ:
         expected, received = (
@@ -414,7 +396,5 @@ class Start:
 
 
 def _is_same(name: str, old, new) -> bool:
-    """Returns whether an option has the same value; runs that a run starts from also by another path, as through a
-    link.
-    """
+    """Returns whether an option has the same value. A run to start from may have another path, as through a link."""
     return old == new or (name in STARTS and bool(old and new) and os.path.realpath(old) == os.path.realpath(new))

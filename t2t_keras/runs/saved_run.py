@@ -232,9 +232,7 @@ class SavedRun:
     def check_data(
         self, subwords: pathlib.Path, records: pathlib.Path, source_subwords: pathlib.Path | None = None
     ) -> None:
-        """Checks that the files of the sub-words and the index of the training records of a data folder are those that
-        the run was trained on.
-        """
+        """Checks that the sub-words and the index of the training records are those that the run was trained on."""
         names = [SUBWORDS, *([SOURCE_SUBWORDS] if self.has_source_subwords else [])]
         advice = f"start a new run with `parent={self.folder}`, in another `model_dir`."
         if [describe(path) for path in (subwords, source_subwords) if path] != [

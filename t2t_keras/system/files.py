@@ -39,8 +39,8 @@ class WriteError(OSError):
 
 @contextlib.contextmanager
 def writing(folder: pathlib.Path, name: pathlib.Path | None = None) -> Iterator[None]:
-    """Turns the errors of the system at a full or read-only disk into a readable `OSError` that names the folder, or
-    `name` in place of it.
+    """Turns the system's errors at a full or read-only disk into a readable `OSError`, which names `name` or the
+    folder.
     """
     try:
         yield
@@ -146,9 +146,7 @@ def check_no_links(*paths: pathlib.Path) -> None:
 
 
 def check_folder(path: pathlib.Path, name: str) -> None:
-    """Checks that a path is a folder, or can become one; `name` is the option that gives it, for the message of the
-    `NotADirectoryError`.
-    """
+    """Checks that a path is, or can become, a folder, else raises `NotADirectoryError`; `name` is the option for it."""
     nearest = next(part for part in (path, *path.parents) if os.path.lexists(part))
     if not nearest.is_dir():
         what = "which" if nearest == path else f"but {nearest}"
@@ -178,9 +176,7 @@ def describe(path: pathlib.Path) -> dict:
 
 
 def read_json(path: pathlib.Path, max_bytes: int = MAX_JSON) -> dict:
-    """Reads a JSON object from a file of at most `max_bytes`; a larger file, or one that is no object, is a
-    `ValueError`.
-    """
+    """Reads a JSON object from a file. More than `max_bytes`, or anything but an object, is a `ValueError`."""
     check_ends(path)
     with path.open("rb") as file:
         content = file.read(max_bytes + 1)

@@ -52,9 +52,7 @@ def halve_micro_batches(strategy, batch: dict) -> dict:
 
 
 def _ones(strategy, shapes: dict[str, tuple[int, ...]]) -> dict:
-    """Returns a batch of ones, in the host's memory as those of `devices.distribute`, with these shapes on every
-    device.
-    """
+    """Returns a batch of ones of these shapes on every device, in the host's memory as from `devices.distribute`."""
     with tf.device("CPU:0"):
         share = {name: tf.ones(shape, tf.int32) for name, shape in shapes.items()}
     if strategy.num_replicas_in_sync == 1:
@@ -137,9 +135,7 @@ class SplittingTrainStep:
                 )
 
     def _largest(self, batch: dict) -> tuple[int, ...]:
-        """Returns (rows, length of each counted column) of the costliest micro-batch; one of several rows if there is
-        any.
-        """
+        """Returns (rows, length of each counted column) of the costliest micro-batch, if possible of several rows."""
         replicas = zip(*map(self._strategy.experimental_local_results, batch.values()), strict=True)
         micro_batches = (columns for replica in replicas for columns in zip(*map(tf.unstack, replica), strict=True))
         trimmed = [batching.trimmed(dict(zip(batch, columns, strict=True))) for columns in micro_batches]

@@ -33,9 +33,7 @@ CHIEF_EXIT_SECONDS = 3.0
 
 
 def _cluster() -> dict[str, list[str]]:
-    """Returns the addresses of the training tasks in TF_CONFIG by job, "chief" or "worker"; empty if TF_CONFIG is not
-    set.
-    """
+    """Returns the addresses of the training tasks in TF_CONFIG by job, "chief" or "worker"; empty without TF_CONFIG."""
     text = os.environ.get("TF_CONFIG", "{}")
     try:
         cluster = json.loads(text).get("cluster", {})
@@ -173,9 +171,7 @@ def _sum_over_workers(strategy, value, chief_only: bool):
 
 
 def fastest_dtype(strategy) -> str:
-    """Returns bfloat16 if the chief's machine multiplies matrices in it at least 1.5 times as fast as in float32, else
-    float32.
-    """
+    """Returns bfloat16 if the chief's machine multiplies matrices in it 1.5 times as fast or more, else float32."""
     seconds = {}
     for dtype in ("float32", "bfloat16"):
         matrix, times = tf.cast(tf.random.normal([2048, 2048]), dtype), []

@@ -65,9 +65,7 @@ def write(model_dir: pathlib.Path, pieces: list[str]) -> None:
 
 
 def read(model_dir: pathlib.Path, pieces: Collection[str]) -> list[str]:
-    """Reads what `write` has written. `pieces` are all sub-words; a file that has others, or is cut off, is an
-    error.
-    """
+    """Reads what `write` has written. `pieces` are all sub-words; a file that has others, or is cut off, is refused."""
     path = model_dir / EMBEDDINGS
     if not path.is_file():
         raise FileNotFoundError(

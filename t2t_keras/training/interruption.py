@@ -23,9 +23,7 @@ class OtherWorkerError(Exception):
 
 
 class _Discarded(BaseException):
-    """Raised by the signal handler inside `unless_stopped`. A `BaseException`, so that no `except Exception` catches
-    it.
-    """
+    """Raised by the signal handler inside `unless_stopped`. A `BaseException`, which no `except Exception` catches."""
 
 
 class Interruption:

@@ -264,9 +264,7 @@ class Trainer:
         return self.state.step, self.state.validated_step
 
     def _is_every(self, steps: int, after: int = 0) -> bool:
-        """Whether the current step, or the one `after` so many more updates, is a multiple of `steps`, or the last
-        one.
-        """
+        """Whether the current step, or the one `after` so many more updates, is a multiple of `steps`, or the last."""
         step = self.state.step + after
         return bool(steps) and step % steps == 0 or step == self.config.train_steps
 
@@ -306,9 +304,7 @@ class Trainer:
         )
 
     def _unless_stopped(self, work: Callable):
-        """Returns `work()`, or `None` if a signal stops it. Several workers always finish it, because they wait for one
-        another.
-        """
+        """Returns `work()`, or `None` if a signal stops it. Several workers, which wait for one another, finish it."""
         return work() if devices.several_workers(self.strategy) else self.interruption.unless_stopped(work)
 
     def _remove_replaced(self) -> None:
@@ -409,8 +405,8 @@ class Trainer:
         return _Update(batch, tuple(map(int, position)), int(damaged), started, self.thread.submit(update))
 
     def _finish_update(self, update: _Update) -> tuple[dict, tf.Tensor | None]:
-        """Counts an update when it is made. Returns its metrics and, if `histogram_steps` is set, the gradient norm of
-        each weight.
+        """Counts a finished update. Returns its metrics and, with `histogram_steps`, the gradient norm of each
+        weight.
         """
         scale = self.state.loss_scale[0]
         try:
@@ -431,7 +427,7 @@ class Trainer:
         return metrics, norms
 
     def _report_skipped(self, batch: dict, scale: float) -> None:
-        """Warns that an update was skipped; after `max_skipped` in a row, saves the last good state and raises
+        """Warns of a skipped update; after `max_skipped` in a row, saves the last good state, raises
         `NotFiniteError`.
         """
         step, in_a_row = self.state.step, self.state.skipped_in_a_row

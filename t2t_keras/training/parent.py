@@ -58,9 +58,7 @@ def warn_of_text(parent: SavedRun, data: DataConfig, learned_positions: int) -> 
 def _start_with_other_subwords(
     parent: SavedRun, checkpoint: str, model: SequenceModel, tokenizer: Subwords, before: Subwords
 ) -> tuple[str, Left]:
-    """Starts a model whose sub-words are not those of its parent, `before`. Returns a description, and what does not
-    match.
-    """
+    """Starts a model whose sub-words are not its parent's, `before`. Returns a description, and what does not match."""
     trained = make(registry.architecture(parent.architecture), parent.model)
     description, _ = checkpoints.load(parent.folder, checkpoint, trained)
     variables = checkpoints.model_variables(model)

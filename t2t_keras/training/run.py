@@ -52,9 +52,7 @@ def _policy(dtype: str) -> str:
 def _validation(
     strategy, model, tokenizer, folder: pathlib.Path, options: run_options.Options
 ) -> Callable[[int], dict]:
-    """Returns a function step → the metrics of the task on the validation set, and on the chief what else the task
-    shows.
-    """
+    """Returns a function step → the metrics of the task on the validation set; on the chief, also what it shows."""
     config, task = options.train, options.task
     budget = max(config.micro_batch_tokens, *shards.counted(shards.read_info(folder / "valid")))
     reading = {"batch_tokens": budget, "seed": 0, "epochs": 1, "damaged_records": config.damaged_records}
@@ -171,9 +169,7 @@ def _make_model(strategy, options: run_options.Options) -> tuple:
 
 
 def _start_embeddings(strategy, model_dir: pathlib.Path, model, tokenizer, config: TrainConfig):
-    """Starts embeddings of a new run from word vectors. Returns the rows to hold, also of a resumed run; `None` if
-    there are none.
-    """
+    """Starts a new run's embeddings from word vectors. Returns the rows to hold, also of a resumed run, or `None`."""
     if checkpoint.kept(model_dir):
         started = embeddings.read(model_dir, tokenizer.pieces) if config.freeze_embeddings else []
     else:

@@ -83,9 +83,7 @@ class TrainState:
         return cls(**state, **uncounted)
 
     def set_dtype(self, dtype: str) -> None:
-        """Sets the compute dtype. A new run, and a run that changes its dtype, starts with the initial loss scale of
-        that dtype.
-        """
+        """Sets the compute dtype. A new run, or one that changes its dtype, starts with that dtype's loss scale."""
         if self.step == 0 or self.dtype != dtype:
             self.dtype, self.loss_scale = dtype, FLOAT16_START if dtype == "float16" else LossScale()
 

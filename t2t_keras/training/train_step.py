@@ -37,9 +37,7 @@ class LossScale(NamedTuple):
     finite_updates: float = 0.0
 
     def after(self, finite) -> "LossScale":
-        """Returns the scale of the next update, as tensors; `finite`, [] boolean, says whether loss and gradient of
-        this update were.
-        """
+        """Returns the scale of the next update, as tensors. `finite`, [] boolean, is that of this update's metrics."""
         grown = self.finite_updates + 1 >= 2000
         return LossScale(
             tf.where(finite, tf.where(grown, self.scale * 2, self.scale), self.scale / 2),
