@@ -187,7 +187,9 @@ def _with_encoder_of(parent: SavedRun, architecture: str) -> Options:
 
 
 def _check_start_of(run: SavedRun, given: dict) -> None:
-    """Raises `ValueError` if a run without a checkpoint is to start from other weights than before, even if moved."""
+    """Raises `ValueError` if a run without a checkpoint is to start from other weights than before, wherever these are
+    now.
+    """
     for name in given.keys() & STARTS:
         path, now = getattr(run.train, name), given[name]
         if path and now and pathlib.Path(path).resolve() != pathlib.Path(now).resolve():
@@ -231,7 +233,9 @@ def _taken(prepared: dict, given: dict) -> dict:
 
 
 def _check_same(before, after, names: Collection[str], whose: str) -> None:
-    """Raises `ValueError` where options of a model with these names are not those of the run that has its weights."""
+    """Raises `ValueError` where options of a model with these names are not those of the run that its weights are
+    from.
+    """
     differ = [name for name, value in vars(before).items() if name in names and getattr(after, name) != value]
     if differ:
         expected, received = (

@@ -52,7 +52,7 @@ def _policy(dtype: str) -> str:
 def _validation(
     strategy, model, tokenizer, folder: pathlib.Path, options: run_options.Options
 ) -> Callable[[int], dict]:
-    """Returns a function step → the metrics of the task on the validation set; on the chief, also what it shows."""
+    """Returns a function step → the task's metrics on the validation set; on the chief also what else it shows."""
     config, task = options.train, options.task
     budget = max(config.micro_batch_tokens, *shards.counted(shards.read_info(folder / "valid")))
     reading = {"batch_tokens": budget, "seed": 0, "epochs": 1, "damaged_records": config.damaged_records}

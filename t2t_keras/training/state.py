@@ -83,7 +83,7 @@ class TrainState:
         return cls(**state, **uncounted)
 
     def set_dtype(self, dtype: str) -> None:
-        """Sets the compute dtype. A new run, or one that changes its dtype, starts with that dtype's loss scale."""
+        """Sets the compute dtype. A new run, or one that changes it, starts with the dtype's initial loss scale."""
         if self.step == 0 or self.dtype != dtype:
             self.dtype, self.loss_scale = dtype, FLOAT16_START if dtype == "float16" else LossScale()
 
