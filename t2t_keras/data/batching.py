@@ -312,8 +312,8 @@ def grouped(dataset: tf.data.Dataset, buckets: int) -> tf.data.Dataset:
 
 
 def _used(ids, axis: int):
-    """Returns the number of rows (axis -1) or columns (axis -2) with tokens, which come first. [..., B, S] → [...]
-    int32
+    """Returns the number of rows (axis -1) or columns (axis -2) with tokens, which come first: [...] int32 of [..., B,
+    S].
     """
     return tf.math.count_nonzero(tf.reduce_any(ids != PAD, axis=axis), axis=-1, dtype=tf.int32)
 
@@ -329,7 +329,7 @@ def _rows(columns: dict):
 
 
 def trimmed(columns: dict) -> dict:
-    """Removes the empty rows and columns at the end of a micro-batch, columns [B, S] int32; keeps one of each."""
+    """Removes the empty rows and columns at the end of a micro-batch, each column [B, S] int32; one of each stays."""
     with tf.device("CPU:0"):  # Where the ids are. A GPU would wait for each bound that it computes.
         rows = tf.maximum(_rows(columns), 1)
         return {name: ids[:rows, : tf.maximum(_used(ids, -2), 1)] for name, ids in columns.items()}

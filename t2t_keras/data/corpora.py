@@ -227,7 +227,7 @@ def _count(path: pathlib.Path, utf8: bool) -> int:
 
 
 def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target")) -> None:
-    """Checks what is quickly found out about a corpus with the `sides` of a pair, if it is text files; see
+    """Checks what is quickly found out about a corpus of text files, not a dataset, with these sides; see
     `check_texts`.
     """
     if not data.dataset:
@@ -457,7 +457,7 @@ def tfds_pairs(data: DataConfig, split: str, report: Report) -> Iterator[Pair]:
 
 
 def _names(data: DataConfig, split: str, sides: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the text files of a split, for each side as the option has them. None are a `ValueError`."""
+    """Returns the text files of a split, for each side as the option has them. Without any, raises `ValueError`."""
     names = tuple(getattr(data, f"{split}_{side}") for side in sides)
     if not all(names):
         options = " and ".join(f"`{split}_{side}`" for side in sides)

@@ -137,7 +137,7 @@ def _names(number: int) -> list[str]:
 
 
 def draw(seed: int, number: int, first: int = 0) -> Iterator[int]:
-    """Yields the shard, below `number`, of each pair of a corpus from index `first` on; only seed and index decide."""
+    """Yields the shard of each pair of a corpus, one of `number`, from index `first` on. Only seed and index decide."""
     generator = np.random.Generator(np.random.PCG64(seed).advance(first))
     while True:
         yield from (generator.random(8192) * number).astype(int).tolist()
@@ -193,9 +193,7 @@ def describe(folder: pathlib.Path, shards: dict[str, dict], vocab_size: int, col
 
 
 def read_info(folder: pathlib.Path) -> dict:
-    """Reads the content of `info.json`, as `write` returned it. `FileNotFoundError`: writing the shards did not
-    finish.
-    """
+    """Reads the content of `info.json`, as `write` returned it. Without the file, raises `FileNotFoundError`."""
     path = folder / INFO
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. Remove {folder.parent} and prepare again.")
@@ -226,9 +224,7 @@ def counted(info: dict, total: str = "longest") -> list[int]:
 
 
 def read_records(folder: pathlib.Path) -> np.ndarray:
-    """Reads `records.tsv`: [records, columns] int64, sorted by shard and offset; missing or damaged, it is a
-    ValueError.
-    """
+    """Reads `records.tsv`: [records, columns] int64, sorted by shard and offset. A missing file is a `ValueError`."""
     path, info = folder / RECORDS, read_info(folder)
     try:
         header, *lines = path.read_text(encoding="utf-8").splitlines()
@@ -343,7 +339,7 @@ def read(folder: pathlib.Path, chosen, damaged_records: str = "stop") -> dict:
 
 @contextlib.contextmanager
 def plain_errors():
-    """Turns the error at a damaged record, with its names of TensorFlow's nodes, into a ValueError with the message
+    """Turns the error at a damaged record, with names of TensorFlow's nodes, into a `ValueError` of its message
     only.
     """
     try:

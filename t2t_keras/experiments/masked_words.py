@@ -25,8 +25,7 @@ ROWS = 32  # Texts at once.
 
 
 def counts(parts: Iterable[list[np.ndarray]], vocab_size: int) -> tuple[int, np.ndarray]:
-    """Counts sub-words and pairs of them in `parts`, lists of texts, the ids of each, of which one list at a time is in
-    memory.
+    """Counts sub-words and pairs of them. `parts` are lists of texts, each its ids; one list at a time is in memory.
 
     Returns the most frequent sub-word; and the one that comes most often after each, [V], or the most frequent one
     where there is none. Of several, the first in the vocabulary.

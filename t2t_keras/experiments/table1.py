@@ -240,9 +240,9 @@ def reach(layer: Layer, settings: Settings) -> float:
 
 
 def path_length(name: str, settings: Settings, length: int, dilated: bool = False) -> int:
-    """Returns the maximum path length between two positions: how many layers of a name in `LAYERS`, or steps of a
-    recurrent layer, join the first and last of `length`. With `dilated`, the convolutions of a stack have dilation 1,
-    k, k², …; otherwise all layers of a stack are the same.
+    """Returns the maximum path length between two of `length` positions: how many layers, `name` in `LAYERS`, or steps
+    of a recurrent layer join the first and last. With `dilated`, the convolutions of a stack have dilation 1, k, k², …;
+    otherwise all layers of a stack are the same.
     """
     layer = LAYERS[name]
     if name == "recurrent":
@@ -284,11 +284,11 @@ def medians(results: dict, name: str) -> dict:
 
 
 def measure(settings: Settings, lengths: list[int], rounds: int, file: pathlib.Path | None = None) -> dict:
-    """Measures the time and memory of the layers at some lengths, with a number of rounds of each time, except what a
-    file has already; it keeps the measurements, as JSON. `None` keeps none.
+    """Measures the time and memory of the layers at some `lengths`, with `rounds` measurements of each time. `file`
+    keeps the measurements, as JSON: what it has is not measured again. `None` keeps none.
 
     Returns the measurements: settings, machine, seconds, memory, sequential and paths; the last four by the names in
-    `LAYERS`. If the file has other settings or another machine, or is damaged, that is a ValueError.
+    `LAYERS`. It is an error if the file has other settings or another machine, or is damaged.
     """
     results = read_results(settings, file)
 

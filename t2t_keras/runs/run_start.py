@@ -97,7 +97,7 @@ def _resolve(
 
 
 def _with_one_length(given: dict, sources: dict[str, str]) -> dict:
-    """Returns given options with one of `epochs` and `train_steps`; a command line overrides a flagfile in this."""
+    """Returns given options with one of `epochs` and `train_steps`: the command line's, if a flagfile has the other."""
     names = ("train_steps", "epochs")
     lengths = [name for name in names if given.get(name)]
     if len(lengths) == 2:

@@ -69,7 +69,8 @@ def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf
     """Makes a strategy over all GPUs of this machine or, without a GPU, over virtual CPU devices.
 
     If TF_CONFIG names more than one worker, the strategy spans all workers. Call it before TensorFlow is first used if
-    there are several workers or several virtual CPU devices; later it raises `ValueError`.
+    there are several workers or several virtual CPU devices. Raises `ValueError` if it is too late to make these, or if
+    TF_CONFIG is invalid.
 
     With `config`, and without a GPU, it sets the number of threads of an operation, see `threads_of_an_operation`,
     unless TensorFlow has been used or you have set it.
@@ -262,7 +263,7 @@ def exit_worker(code: int) -> None:
 
 
 def distribute(strategy, dataset: tf.data.Dataset, micro_batch_tokens: int, buckets: int = 1, shared: bool = True):
-    """Distributes updates, each of `buckets` of the `batching.batches`, over the replicas of a strategy; see
+    """Distributes updates of `buckets` batches each, from `batching.batches`, over the replicas of a strategy; see
     `batching.split`. With `shared`, every process reads all updates and takes the shares of its own replicas; without,
     it reads a part of each update, as from a data service.
 

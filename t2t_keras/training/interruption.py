@@ -27,8 +27,8 @@ class _Discarded(BaseException):
 
 
 class Interruption:
-    """Turns the first signal into a request to stop, as a context manager, and so the time limit: `max_hours` after
-    `started`, which is of `time.monotonic`; 0 is no limit. A second signal ends the process at once.
+    """Turns the first signal, or a time limit, into a request to stop, as a context manager. A second signal ends the
+    process at once. The limit `max_hours`, 0 for none, counts from `started`, a time of `time.monotonic`.
 
     Python runs signal handlers in its main thread, between two byte codes. A call of TensorFlow can block the main
     thread for long or for good, so another thread waits for the second signal through `signal.set_wakeup_fd`.

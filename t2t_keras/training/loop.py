@@ -405,8 +405,8 @@ class Trainer:
         return _Update(batch, tuple(map(int, position)), int(damaged), started, self.thread.submit(update))
 
     def _finish_update(self, update: _Update) -> tuple[dict, tf.Tensor | None]:
-        """Counts a finished update. Returns its metrics and, with `histogram_steps`, the gradient norm of each
-        weight.
+        """Counts an update when it is made. Returns its metrics and, if `histogram_steps` is set, the gradient norm of
+        each weight.
         """
         scale = self.state.loss_scale[0]
         try:
@@ -427,7 +427,7 @@ class Trainer:
         return metrics, norms
 
     def _report_skipped(self, batch: dict, scale: float) -> None:
-        """Warns of a skipped update; after `max_skipped` in a row, saves the last good state, raises
+        """Warns that an update was skipped; after `max_skipped` in a row, saves the last good state and raises
         `NotFiniteError`.
         """
         step, in_a_row = self.state.step, self.state.skipped_in_a_row

@@ -134,7 +134,7 @@ class Adam(keras.optimizers.Adam):
         return moving_averages(self) if self.use_ema else {}
 
     def update_average(self, variable) -> None:
-        """Updates the moving average of a weight after `update_step`. The first update of a run sets it to the
+        """Updates the moving average of a weight after `update_step`. The first update of a run makes it equal to the
         weight.
         """
         weight, average = _local(variable), moving_average(self, variable).value
@@ -151,7 +151,7 @@ def _local(variable):
 
 
 def adam(schedule, ema_decay: float = 0.0) -> Adam:
-    """Returns Adam with the paper's β1, β2 and ε (section 5.3). `ema_decay`, of the weights' average, is 0 for none."""
+    """Returns Adam with the paper's β1, β2 and ε (section 5.3). With an `ema_decay` of 0, no average is kept."""
     return Adam(
         schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, use_ema=ema_decay > 0, ema_momentum=ema_decay, name="adam"
     )
