@@ -44,8 +44,8 @@ def _cut(x, block, around: int = 0):
 
 
 def _neighborhoods(x, block, reach):
-    """Returns each block of x [B, H, S, K] with its R neighbors on both sides, zeros beyond the ends: [B, H, N, C,
-    K].
+    """Returns each block of x [B, H, S, K] with its R neighbors on both sides: [B, H, N, C, K]. Beyond the ends there
+    are zeros.
     """
     blocks = _cut(x, block, around=1)
     before, after = blocks[:, :, :-2, block - reach :], blocks[:, :, 2:, :reach]

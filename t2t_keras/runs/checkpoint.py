@@ -347,8 +347,8 @@ def load(model_dir: pathlib.Path, which: str, model) -> tuple[str, dict]:
 
 
 def start(model_dir: pathlib.Path, which: str, model, names: Names = str) -> tuple[str, Left]:
-    """Starts a model from the weights of a run whose names match, without the run's optimizer and state; raises the
-    errors of `load`, and `MismatchError` if no name matches.
+    """Starts a model from the weights of a run whose names match, without the run's optimizer and state. Raises the
+    errors of `load`, and `MismatchError` if no name matches or a weight has another shape.
 
     Args:
         names: name of a weight of the model, as `model_variables` gives it → its name in the checkpoint, or `None` to

@@ -25,7 +25,9 @@ from t2t_keras.system.files import CONFIG, DATA, LOCK, SOURCE_SUBWORDS, SUBWORDS
 def _resolve(
     model_dir: pathlib.Path, run: SavedRun | None, given: dict, data_dir: str, sources: dict[str, str]
 ) -> tuple[Options, SavedRun | None]:
-    """Returns the options of `Start.open`, and the run whose weights a new one starts from. `run` gives options."""
+    """Returns the options of `Start.open`, and the run whose weights a new run starts from. `run` is the one that gives
+    options.
+    """
     parent_run, parent, child, of_parent = None, None, None, {}
     of_run = run.options if run else None
     is_trained = of_run is not None and checkpoint.kept(model_dir)
@@ -220,7 +222,9 @@ def _prepared(folder: pathlib.Path) -> dict:
 
 
 def _taken(prepared: dict, given: dict) -> dict:
-    """Returns the options that a new run takes from its data folder: all, or with another corpus those for any."""
+    """Returns the options that a new run takes from its data folder: all, or those for any corpus if it names another
+    one.
+    """
     same_dataset = given.get("dataset") == prepared.get("dataset")  # Both may be of text files.
     found = {
         name: value

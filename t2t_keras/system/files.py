@@ -39,8 +39,8 @@ class WriteError(OSError):
 
 @contextlib.contextmanager
 def writing(folder: pathlib.Path, name: pathlib.Path | None = None) -> Iterator[None]:
-    """Turns the system's errors at a full or read-only disk into a readable `OSError`, which names `name` or the
-    folder.
+    """Turns the errors of the system at a full or read-only disk into a readable `OSError` that names the folder, or
+    `name` in place of it.
     """
     try:
         yield
