@@ -13,7 +13,7 @@ import programs
 import pytest
 
 from t2t_keras import config
-from t2t_keras.cli import flags, training
+from t2t_keras.cli import flags, messages, training
 from t2t_keras.data import corpora
 from t2t_keras.runs import run_options
 from t2t_keras.runs.run_start import Start
@@ -466,6 +466,11 @@ def test_a_path_that_is_not_there_is_not_taken_for_a_config_of_that_name(tmp_pat
     result = program(f"--flagfile={tmp_path / CONFIGS[0].name}")
     assert result.returncode == 1
     assert str(tmp_path / CONFIGS[0].name) in result.stderr and "Traceback" not in result.stderr
+
+
+def test_a_message_that_advises_a_flagfile_has_its_dashes():
+    """Story: "see `flagfile=small`" stood on the screen."""
+    assert messages.name_flags("See `flagfile=small`, not `nothing=3`.") == "See --flagfile=small, not `nothing=3`."
 
 
 def test_other_arguments_that_name_a_config_stay_what_they_are(tmp_path):

@@ -29,6 +29,7 @@ def name_flags(text: str) -> str:
     def flag(found: re.Match) -> str:
         option = found["quoted"] or found["assigned"]
         value = found["value"] or "=" * bool(found["assigned"])
-        return f"--{option}{value}" if option in flags.FLAGS else found[0]
+        # absl parses --flagfile before the others, and does not list it.
+        return f"--{option}{value}" if option in (*flags.FLAGS, "flagfile") else found[0]
 
     return re.sub(r"`(?P<quoted>\w+)(?P<value>=[^`]*)?`|(?<![\w\-/.,='])(?P<assigned>\w+)=", flag, printable(text))
