@@ -664,12 +664,13 @@ def test_the_program_warns_of_a_line_that_was_cut(servers, scheme, flags):
 
 
 def test_the_program_writes_the_n_best_of_lines_of_json(servers):
-    stdin = b'{"text": "one"}\n{"text": "two", "constraints": ["x"]}\n'
+    stdin = b'{"text": "one", "id": [7]}\n{"text": "two", "constraints": ["x"]}\n'
     for flags, shown in (((), lambda values: values[0]), (("--n_best=2",), lambda values: values)):
         result = program(f"--server={servers['http']}", "--jsonl", *flags, stdin=stdin)
         found = [json.loads(line) for line in result.stdout.splitlines()]
         assert [each["text"] for each in found] == [shown(["ONE", "one"]), shown(["TWO", "two"])]
         assert [each["constraints_met"] for each in found] == [shown([True] * 2), shown([False] * 2)]
+        assert [each.get("id") for each in found] == [[7], None]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

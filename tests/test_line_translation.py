@@ -9,6 +9,7 @@ import re
 import types
 import zlib
 
+import numpy as np
 import pytest
 import stand_in
 import tensorflow as tf
@@ -100,6 +101,7 @@ def test_options_that_fit_together_are_accepted(runs):
         ({"n_best": 2}, "`n_best=2` has no effect on `sample`."),
         ({"jsonl": True, "terms": "x"}, "`jsonl` and `terms` has no effect on `sample`."),
         ({"mbr": "bleu"}, "`mbr` must be chrf, or empty. Received: 'bleu'."),
+        ({"alignment": True}, "`alignment` cannot be combined with `sample`."),
     ],
     ids=str,
 )
@@ -308,6 +310,65 @@ def test_a_tag_of_the_run_is_no_text_to_keep(runs, monkeypatch):
         f"Line 6: expected at most 32 phrases of at most 32 sub-words. Left out: {long}",
     ]
     assert seen == [(b"<1> a <3>", b"<3>"), (f"<2> a {long}".encode(), b"<2>")]
+
+
+@pytest.mark.parametrize("n_best", [0, 2])
+def test_lines_are_written_with_their_alignments_and_other_keys(runs, monkeypatch, n_best):
+    """Shorter lines go to the model first, whatever keys are beside them."""
+    asked = LineTranslation(of_run(runs[0]), n_best=n_best, alignment=True)
+
+    class Model:
+        languages, limits, config = (), types.SimpleNamespace(batch_size=64), types.SimpleNamespace(max_input=7)
+
+        n_best, fits, seen = None, None, []
+
+        def translate_with_options(self, text, alignment, **options):
+            assert alignment.numpy().all()
+            self.seen.append(text.numpy().tolist())
+            rows, sources = (
+                len(text),
+                [[*(f"▁{word}" for word in line.decode().split()), "</s>"] for line in self.seen[-1]],
+            )
+            weights = np.tile(np.arange(1.0, 5.0), (rows, 4, 4, 1)) * (np.array(text) != b"")[:, None, None, None]
+            pieces = tf.constant(
+                [[["▁a", "</s>", "", ""], ["▁b", "▁c", "</s>", ""], ["▁a", "</s>", "", ""], [""] * 4]] * rows
+            )
+            return {
+                "text": tf.constant([["a", "b c", "a", ""]] * rows), "pieces": pieces,
+                "alignment": tf.constant(weights),
+                "source_pieces": tf.constant([[*source, *[""] * (4 - len(source))] for source in sources]),
+                "score": tf.constant([[-1.0, -2.0, -3.0, 0.0]] * rows), "error": tf.constant([b""] * rows),
+                "constraints_met": tf.fill([rows, 4], True), "truncated": tf.fill([rows], False),
+            }  # fmt: skip
+
+    monkeypatch.setattr(loaded, "load", lambda model: Model())
+
+    def written(asked: LineTranslation, lines: list[str]) -> tuple[str, list[str]]:
+        translator, warnings = asked.load(asked.read_terms()), []
+        found = translator.results(lines, warnings.append)
+        return b"".join(translator.written(number, result) for number, result in enumerate(found, 1)).decode(), warnings
+
+    text, warnings = written(asked, ["x y z", "x y", "x\u3000y"])
+    assert text.splitlines() == (
+        [*("1\t-1.0000\ta\t2-0", "1\t-2.0000\tb c\t2-0 2-1", "2\t-1.0000\ta\t1-0", "2\t-2.0000\tb c\t1-0 1-1")]
+        + ["3\t-1.0000\ta\t", "3\t-2.0000\tb c\t"]
+        if n_best
+        else ["a\t2-0", "a\t1-0", "a\t"]
+    )
+    assert warnings[1:] == ["Line 3: no alignment. It needs at most 256 sub-words, which have the words of the text."]
+    lines = [{"text": "x y z", "id": 5, "list": [1, 2, 3]}, {"score": "old", "text": "x", "long": "x" * 1000}]
+    text, warnings = written(dataclasses.replace(asked, jsonl=True), map(json.dumps, lines))
+    assert Model.seen[-1] == [b"x", b"x y z"]
+    assert not warnings and [json.loads(line) for line in text.splitlines()] == [
+        lines[0]
+        | {"text": ["a", "b c"], "score": [-1.0, -2.0], "constraints_met": [True] * 2, "alignment": ["2-0", "2-0 2-1"]}
+        if n_best
+        else lines[0] | {"text": "a", "score": -1.0, "constraints_met": True, "alignment": "2-0"},
+        lines[1]
+        | {"text": ["a", "b c"], "score": [-1.0, -2.0], "constraints_met": [True] * 2, "alignment": ["0-0", "0-0 0-1"]}
+        if n_best
+        else lines[1] | {"text": "a", "score": -1.0, "constraints_met": True, "alignment": "0-0"},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Requests in JSON lines and files of terms: what they mean, and what is said of those that mean nothing."""
 
+import collections
 import dataclasses
 import json
 
@@ -13,6 +14,7 @@ from t2t_keras.text.phrases import (
     Terms,
     holds,
     joined,
+    note_others,
     read_requests,
     untagged,
     with_phrases,
@@ -55,6 +57,16 @@ def test_a_request_is_what_its_line_says():
     assert Request.from_json(json.dumps(dataclasses.asdict(request))) == request
 
 
+def test_other_keys_of_a_line_are_kept_for_its_output():
+    """Near matches of known keys are typing errors; those of outputs, as of an earlier translation, are not."""
+    others = {"id": [7, {"ü": None}], "context": "x", "text_id": 1, "constraints_met": True, "score": -0.5, "test": 2.5}
+    [request] = read_requests([json.dumps({"avoid": ["c"], **others, "text": "a"})])
+    assert request == Request("a", avoid=["c"], others=others)
+    noted = collections.deque()
+    assert list(note_others([request, Request("b")], noted)) == [Request("a", avoid=["c"]), Request("b")]
+    assert list(noted) == [others, {}]
+
+
 @pytest.mark.parametrize(("line", "message"), [
     ("a",
      "Expected a JSON object with text, constraints, avoid, ordered in each line. Received: line 3, which is "
@@ -63,8 +75,10 @@ def test_a_request_is_what_its_line_says():
     ("", "line 3, which is not JSON: ''"),
     ('["a"]', r"""Received: line 3, '\["a"\]'."""),
     ('{"constraints": []}', "Received: line 3, "),
-    ('{"text": "a", "constrain": []}', "Received: line 3, "),
-    ('{"text": "a", "terms": []}', "Received: line 3, "),
+    ('{"text": "a", "constrain": []}', "^Line 3: expected the key constraints. Received: 'constrain'.$"),
+    ('{"text": "a", "Avoid": []}', "^Line 3: expected the key avoid. Received: 'Avoid'.$"),
+    ('{"text": "a", "id": "\\ud800"}', "^Line 3: Expected characters of Unicode"),
+    ('{"text": "a", "terms": []}', "^Line 3: expected the key constraints. Received: 'terms'.$"),
     ('{"text": 3}', "^Line 3: text: expected a sentence. Received: 3.$"),
     ('{"text": "a", "ordered": 1}', "^Line 3: ordered: expected true or false. Received: 1.$"),
     ('{"text": "a", "constraints": "b"}', "^Line 3: constraints: expected a list of phrases. Received: 'b'.$"),

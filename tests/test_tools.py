@@ -290,6 +290,12 @@ def test_json_lines_and_terms_are_answered_line_by_line(trained, translated, tmp
     assert (
         f"Line 3: expected at most 32 phrases of at most 32 sub-words. Left out: {{{'x' * 40}}}" in kept.stderr.decode()
     )
+    aligned = tool("translate", *flags, "--alignment", stdin=b"two hundred and seven\none\n\n")
+    rows = [line.split("\t") for line in aligned.stdout.decode().split("\n")]
+    assert [row[0] for row in rows[:2]] == [first["text"], one["text"]] and rows[2:] == [["", ""], [""]]
+    links = [[tuple(map(int, link.split("-"))) for link in row[1].split()] for row in rows[:2]]
+    assert [[target for _, target in row] for row in links] == [list(range(len(row[0].split()))) for row in rows[:2]]
+    assert all(source < 4 for source, _ in links[0]) and all(source == 0 for source, _ in links[1])
     many = tool("translate", *flags, "--n_best=2", stdin=b"two hundred and seven\none\n\n")
     rows = [line.split("\t") for line in many.stdout.decode().splitlines()]
     assert [row[0] for row in rows] == ["1", "1", "2", "2", "3"]
@@ -1377,6 +1383,8 @@ def test_a_wrong_option_is_reported_in_one_line_and_at_once(tmp_path, name, flag
             "--terms needs one group of beams. Received: --diverse_groups=2.",
         ),
         (["--sample", "--keep_patterns=tags"], "--keep_patterns has no effect with --sample."),
+        (["--sample", "--alignment"], "--alignment has no effect with --sample."),
+        (["--alignment", "--mbr=chrf"], "--alignment cannot be combined with --mbr=chrf."),
         (
             ["--keep_patterns=tag"],
             "--keep_patterns: expected names among braces, printf, tags, urls, emails, and regular expressions",
@@ -1568,14 +1576,15 @@ CALLS = {
         "module('beam', translate_files=lambda asked, *given, **options: told(fields(asked), *given, "
         "**options))",
         [
-            *OF_MODEL, "--batch_size=7", "--n_best=2", "--terms={0}/terms.tsv", "--keep_patterns=tags", "--jsonl"
+            *OF_MODEL, "--batch_size=7", "--n_best=2", "--terms={0}/terms.tsv", "--keep_patterns=tags", "--jsonl",
+            "--alignment",
         ] + ["--beam_runner=FlinkRunner", "--beam_options=--a --b", "--input=gs://in/*", "--output=gs://out"],
         [
             [
                 {"model": LOADED, "n_best": 2, "sample": None, "mbr": "", "rerank_with": "", "rerank_weight": 1.0}
                 | {
                     "rerank_direction": "forward", "jsonl": True, "terms": "{0}/terms.tsv", "keep_patterns": "tags",
-                    "batch_size": 7
+                    "alignment": True, "batch_size": 7
                 },
                 *("gs://in/*", "gs://out", {"runner": "FlinkRunner", "options": "--a --b"}),
             ]
@@ -1591,7 +1600,7 @@ CALLS = {
         ],
         [
             [
-                {"model": {"model_dir": ["{0}"], "checkpoint": "average", "dtype": "float32", "int8": False, **ALONE}, "n_best": 0} | {"sample": {"draws": 3, "seed": 4, "temperature": 1.0, "top_k": 0, "top_p": 1.0}, "mbr": "chrf", "rerank_with": ""} | {"rerank_weight": 1.0, "rerank_direction": "forward", "jsonl": False, "terms": "", "keep_patterns": "", "batch_size": 0},  # noqa: E501
+                {"model": {"model_dir": ["{0}"], "checkpoint": "average", "dtype": "float32", "int8": False, **ALONE}, "n_best": 0} | {"sample": {"draws": 3, "seed": 4, "temperature": 1.0, "top_k": 0, "top_p": 1.0}, "mbr": "chrf", "rerank_with": ""} | {"rerank_weight": 1.0, "rerank_direction": "forward", "jsonl": False, "terms": "", "keep_patterns": "", "alignment": False, "batch_size": 0},  # noqa: E501
                 *("a", "b", {"runner": "DirectRunner", "options": ""}),
             ]
         ],
@@ -1652,7 +1661,14 @@ CALLS = {
         "client.translate_lines = lambda predict, lines, search, **sizes: (told(dataclasses.asdict(line), search) or "
         "{'text': ['é'], 'score': [-1.5], 'constraints_met': [True], 'truncated': False} for line in lines)",
         ["--jsonl", "--terms={0}/terms.tsv", "--keep_patterns=/n./"],
-        [[{"text": "one", "constraints": ["x", "eins", "￭ne"], "avoid": [], "ordered": False}, None, {}]],
+        [
+            [
+                {"text": "one", "constraints": ["x", "￭ne"], "avoid": [], "ordered": False}
+                | {"terms": [["one", "eins", []]], "others": {}},
+                None,
+                {},
+            ]
+        ],
     ),
     "train": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps], is_chief=lambda "

@@ -8,7 +8,11 @@ import tensorflow as tf
 from t2t_keras.config import DecodeConfig, ModelConfig
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.reporting.attention import MAX_ALIGNED, word_alignment
+from t2t_keras.serving import signatures
+from t2t_keras.serving.protocol import options_for
+from t2t_keras.serving.requests import pharaoh, translate_requests
 from t2t_keras.serving.signatures import Signatures
+from t2t_keras.text.phrases import Request
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +49,78 @@ def test_weights_of_words_are_those_of_their_sub_words(translator):
             for of_target in words_of(written)
         ]
         np.testing.assert_allclose(word_alignment(translator, source, target), expected, atol=1e-5)
+        assert pharaoh(source, target, [*read, "</s>"], written, weights) == links(expected)
+
+
+def links(expected) -> str:
+    return " ".join(f"{best}-{word}" for word, best in enumerate(np.argmax(expected, axis=1)))
+
+
+@pytest.mark.medium
+def test_requests_have_the_links_of_their_own_translations(translator):
+    requests, service = [Request(line) for line in stand_in.sentences(20)], Signatures(translator)
+    found = translate_requests(service, requests, 2, alignment=True)
+    inputs = options_for(requests, n_best=2, alignment=True)
+    outputs = service.translate_with_options(**{name: tf.constant(values) for name, values in inputs.items()})
+    names, expected = ("text", "source_pieces", "pieces", "alignment"), []
+    for request, *row in zip(requests, *(outputs[name].numpy() for name in names), strict=True):
+        texts, read, written, weights = row
+        read = [piece.decode() for piece in read if piece]
+        for rank, text in enumerate(texts):
+            pieces = [piece.decode() for piece in written[rank] if piece]
+            expected.append(pharaoh(request.text, text.decode(), read, pieces, weights[rank]))
+    assert [text.decode() for text in found["alignment"].numpy().ravel()] == expected and len(set(expected)) > 5
+    best = translate_requests(service, requests, alignment=True)["alignment"]
+    assert [text.decode() for text in best.numpy()] == expected[::2]
+    assert "alignment" not in translate_requests(service, requests)
+
+
+WEIGHTS = np.array([
+    [0.1, 0.3, 0.2, 0.2, 0.2],
+    [0.0, 0.1, 0.0, 0.0, 0.9],
+    [0.2, 0.2, 0.3, 0.1, 0.2],
+    [0.0, 0.0, 0.0, 0.0, 1.0],
+])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "source_pieces", "pieces", "first", "expected"),
+    [
+        # Word 0 of the source is the first two sub-words: .4 of the first row against .2 and .2, and so on.
+        ("ab c d", "x yz", ["▁a", "b", "▁c", "▁d", "</s>"], ["▁x", "▁y", "z", "</s>"], 0, "0-0 0-1"),
+        ("a bc d", "x yz", ["▁a", "▁b", "c", "▁d", "</s>"], ["▁x", "▁y", "z", "</s>"], 0, "1-0 1-1"),
+        ("a b c d", "xy z", ["▁a", "▁b", "▁c", "▁d", "</s>"], ["▁x", "y", "▁z", "</s>"], 0, "1-0 2-1"),
+        # A search that was stopped writes no end token. A ▁ alone belongs to the word after it.
+        ("a b c", "x y", ["▁a", "▁", "b", "▁c", "</s>"], ["▁x", "▁y"], 0, "1-0 1-1"),
+        # The first sub-word of each side is that of its language: the links are those of row 2.
+        ("a b c", "x", [">>eng<<", "▁a", "▁b", "▁c", "</s>"], [">>deu<<", "▁x", "</s>"], 1, "0-0"),
+        # A byte can be a space.
+        ("a b", "x", ["▁a", "<0x20>", "b", "</s>"], ["▁x", "</s>"], 0, "1-0"),
+        # Other words than those of the text: normalization, placeholders with spaces, a cut source.
+        ("a\xa0b", "x", ["▁a", "▁b", "</s>"], ["▁x", "</s>"], 0, ""),
+        ("a b", "x y", ["▁a", "▁b", "</s>"], ["｟1｠", "</s>"], 0, ""),
+        ("a b c", "x", ["▁a", "▁b", "</s>"], ["▁x", "</s>"], 0, ""),
+        ("", "", ["</s>"], ["</s>"], 0, ""),
+        ("a", "", [], [], 0, ""),
+    ],
+)
+def test_pharaoh_s_links_of_a_table(source, target, source_pieces, pieces, first, expected):
+    assert pharaoh(source, target, source_pieces, pieces, WEIGHTS, first) == expected
+
+
+def test_a_model_that_does_not_align_is_refused_and_a_long_source_has_no_alignment(translator, monkeypatch):
+    monkeypatch.setattr(signatures, "MAX_ALIGNED", 60)
+    line = stand_in.sentences(1)[0]
+    requests = [Request(line), Request(" ".join([line] * 8)), Request("")]
+    service = Signatures(translator)
+    first, long, blank = translate_requests(service, requests, alignment=True)["alignment"].numpy()
+    assert first and long == blank == b""
+    with pytest.raises(ValueError, match="avoid: expected at most 32 phrases|avoid: expected phrases of at most 32"):
+        translate_requests(service, [Request(line, avoid=["x y " * 40])], alignment=True)
+    config = ModelConfig(stand_in.VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=4, d_ff=4, num_heads=1)
+    copier = Signatures(Translator(stand_in.Copier(config), translator.tokenizer, DecodeConfig()))
+    with pytest.raises(ValueError, match="The architecture of this model does not align. Leave out `alignment`."):
+        translate_requests(copier, requests, alignment=True)
 
 
 def test_what_cannot_be_aligned_has_none(translator):

@@ -5,6 +5,7 @@ python tools/client.py --server=http://localhost:8501 --n_best=2 < text.en
 python tools/client.py --sample --draws=5 --seed=2 < text.en
 """
 
+import collections
 import dataclasses
 import sys
 
@@ -83,10 +84,11 @@ def translate() -> None:
         if at_keyboard
         else {"batch_size": _BATCH_SIZE.value, "parallel": _PARALLEL.value}
     )
-    texts = lines.read_lines(sys.stdin.buffer)
+    texts, others = lines.read_lines(sys.stdin.buffer), collections.deque()
     with_phrases = " and ".join(f"--{flag.name}" for flag in (_JSONL, _TERMS, _KEEP_PATTERNS) if flag.value)
     if with_phrases:
         requests = phrases.read_requests(texts) if _JSONL.value else map(phrases.Request, texts)
+        requests = phrases.note_others(requests, others)
         texts = phrases.with_phrases(requests, terms, kept, warn)
     results = client.translate_lines(predict, texts, search, **sizes)
     numbered = sample.draws > 1 if sample else _N_BEST.value is not None
@@ -101,7 +103,7 @@ def translate() -> None:
         if _JSONL.value:
             if not _N_BEST.value:
                 result = {name: values[0] for name, values in result.items() if name != "truncated"}
-            written = f"{shown(output.json_line(number, result).rstrip())}\n"
+            written = f"{shown(output.json_line(number, others.popleft() | result).rstrip())}\n"
         else:
             result["text"] = [shown(lines.one_line(text)) for text in result["text"]]
             many = len(result["text"])

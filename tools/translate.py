@@ -48,7 +48,7 @@ _JSONL = flags.DEFINE_boolean(
     False,
     "Read a JSON object from each line: text, and optionally constraints and avoid, lists of phrases that the "
     "translation must and must not contain, and ordered, whether it must contain them in their order. Write text, "
-    "score and constraints_met; lists with --n_best.",
+    "score and constraints_met, lists with --n_best, and all other keys of the line.",
 )
 _TERMS = flags.DEFINE_string(
     "terms",
@@ -62,11 +62,17 @@ _KEEP_PATTERNS = flags.DEFINE_string(
     f"What the translation must copy from the source: names among {', '.join(patterns.NAMED)}, and regular expressions "
     "between slashes, separated by commas.",
 )
+_ALIGNMENT = flags.DEFINE_boolean(
+    "alignment",
+    False,
+    "Write the alignment of the words after each translation and a tab, in Pharaoh's format: 0-0 2-1 aligns word 0 of "
+    "the source with word 0 of the translation, and word 2 with word 1. With --jsonl, it is the key alignment.",
+)
 beam.define("translate files")
 options.define_trained_model()
 options.define_choice()
 options.define_sampling(
-    "n_best", "beam_size", "alpha", "diverse_groups", "diversity", "jsonl", "terms", "keep_patterns"
+    "n_best", "beam_size", "alpha", "diverse_groups", "diversity", "jsonl", "terms", "keep_patterns", "alignment"
 )
 options.excludes("beam_runner", "flush")
 
@@ -78,7 +84,7 @@ def _asked() -> LineTranslation:
         model,
         sample=options.sampling(),
         **options.choice(),
-        **{flag.name: flag.value for flag in (_N_BEST, _JSONL, _TERMS, _KEEP_PATTERNS, _BATCH_SIZE)},
+        **{flag.name: flag.value for flag in (_N_BEST, _JSONL, _TERMS, _KEEP_PATTERNS, _ALIGNMENT, _BATCH_SIZE)},
     )
 
 

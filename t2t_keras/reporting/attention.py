@@ -20,7 +20,7 @@ from t2t_keras.model.ensemble import Ensemble
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.system.compat import replaced_calls
 from t2t_keras.text.lines import is_blank, one_line
-from t2t_keras.text.subwords import Subwords
+from t2t_keras.text.subwords import Subwords, word_numbers
 
 KINDS = ("encoder", "decoder", "cross")
 MAX_PIECES = 256  # Of a sentence: weights and pictures grow with the square.
@@ -242,7 +242,10 @@ def word_alignment(translator: Translator, source: str, target: str) -> np.ndarr
     ids = [side.cut(tf.constant([text]), MAX_ALIGNED, phrases)[0] for side, text in zip(tokenizers, texts, strict=True)]
     # Without the sub-words of the language and of the end.
     inner = [slice(int(bool(side.languages)), -1) for side in tokenizers]
-    words = [_words(side, row[0, of_text]) for side, row, of_text in zip(tokenizers, ids, inner, strict=True)]
+    words = [
+        word_numbers([side.spelling[index] for index in row[0, of_text].numpy()])
+        for side, row, of_text in zip(tokenizers, ids, inner, strict=True)
+    ]
     counts = [len(list(filter(None, text.split(" ")))) for text in texts]
     if not all(counts) or [row.max(initial=-1) + 1 for row in words] != counts:
         return None
@@ -251,10 +254,3 @@ def word_alignment(translator: Translator, source: str, target: str) -> np.ndarr
         weights = np.array(translator.model.align(shift_right(ids[1].to_tensor()), memory))[0, inner[1], inner[0]]
     of_source, of_target = (np.eye(count, dtype="float32")[row] for count, row in zip(counts, words, strict=True))
     return (of_target / of_target.sum(axis=0)).T @ weights @ of_source
-
-
-def _words(tokenizer: Subwords, ids) -> np.ndarray:
-    """Returns the number of the word that each sub-word belongs to, from 0. [T] int32 → [T] int."""
-    spelled = [tokenizer.spelling[index] for index in ids.numpy()]
-    # A space begins the word after it.
-    return np.array([b"".join(spelled[: index + 1]).lstrip(b" ").count(b" ") for index in range(len(spelled))], int)

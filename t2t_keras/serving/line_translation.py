@@ -1,5 +1,6 @@
 """Translates lines of text with the options of `translate.py`, which workers of Apache Beam share."""
 
+import collections
 import dataclasses
 import functools
 import json
@@ -33,6 +34,7 @@ class LineTranslation:
         jsonl: whether lines are JSON objects.
         terms: file of terms, or empty.
         keep_patterns: see `patterns.parse`.
+        alignment: whether to align the words; see `requests.pharaoh`.
         batch_size: number of sentences translated at once; 0 chooses it by the cores or the GPU.
 
     Raises:
@@ -50,6 +52,7 @@ class LineTranslation:
     jsonl: bool = False
     terms: str = ""
     keep_patterns: str = ""
+    alignment: bool = False
     batch_size: int = 0
 
     def __post_init__(self):
@@ -64,6 +67,8 @@ class LineTranslation:
             )
         if self.sample and (self.n_best or with_phrases):
             raise ValueError(f"{with_phrases or f'`n_best={self.n_best}`'} has no effect on `sample`. Leave out one.")
+        if self.alignment and (reordered or self.sample):
+            raise ValueError(f"`alignment` cannot be combined with {reordered or '`sample`'}.")
         if self.mbr not in ("", "chrf"):
             raise ValueError(f"`mbr` must be chrf, or empty. Received: {self.mbr!r}.")
         if with_phrases and search.diverse_groups > 1:
@@ -211,17 +216,25 @@ class LineTranslator:
         asked, function = self.asked, self._translated
         if not asked.jsonl:
             texts = _with_tags_checked(texts, asked.model.tags, warn, first)
-        if asked.with_phrases:
+        others: collections.deque = collections.deque()
+        batch_size = asked.batch_size or self.model.limits.batch_size
+        if asked.with_phrases or asked.alignment:
             requests = phrases.read_requests(texts, first) if asked.jsonl else map(phrases.Request, texts)
+            requests = phrases.note_others(requests, others)
             requests = phrases.with_phrases(
                 requests, self.terms, self.patterns, warn, self.model.fits, asked.model.tags, first
             )
             texts = (json.dumps(dataclasses.asdict(request)) for request in requests)
             function = self._translated_requests
+        if asked.alignment:
+            from t2t_keras.serving.signatures import MAX_ALIGNED, MAX_ALIGNMENTS
+
+            most = MAX_ALIGNMENTS // (asked.model.search.beam_size * 2 * MAX_ALIGNED * MAX_ALIGNED)
+            batch_size = max(min(batch_size, most), 1)
         results = translate_lines(
             function,
             texts,
-            batch_size=asked.batch_size or self.model.limits.batch_size,
+            batch_size=batch_size,
             read_ahead=read_ahead,
             first=first - 1 if asked.sample else None,
         )
@@ -236,7 +249,15 @@ class LineTranslator:
             met = result.get("constraints_met", True)
             if not asked.jsonl and not (met if isinstance(met, bool) else all(met)):
                 warn(f"Line {number}: a translation lacks a phrase ({asked.with_phrases}).")
-            yield output.merged(result) if asked.n_best else result
+            if asked.alignment:
+                result["alignment"] = aligned = _decoded(result["alignment"])
+                if output.best(result) and not (aligned if isinstance(aligned, str) else aligned[0]):
+                    warn(
+                        f"Line {number}: no alignment. It needs at most {MAX_ALIGNED} sub-words, which have the words "
+                        "of the text."
+                    )
+            result = output.merged(result) if asked.n_best else result
+            yield others.popleft() | result if others else result
 
     def best(self, texts: Iterable[str], warn: Callable[[str], None]) -> list[str]:
         """Returns the best translation of each line; `warn` is that of `results`."""
@@ -255,7 +276,7 @@ class LineTranslator:
         from t2t_keras.serving.requests import translate_requests
 
         requests = [phrases.Request.from_json(line) for line in text.numpy()]
-        return translate_requests(self.model, requests, self.asked.n_best)
+        return translate_requests(self.model, requests, self.asked.n_best, self.asked.alignment)
 
     def written(self, number: int, result: dict) -> bytes:
         """Returns the lines to write for the result of line `number`."""
@@ -275,6 +296,10 @@ def _with_tags_checked(texts: Iterable[str], tags: list[str], warn: Callable[[st
                 "was trained on."
             )
         yield text
+
+
+def _decoded(texts: bytes | list[bytes]) -> str | list[str]:
+    return texts.decode() if isinstance(texts, bytes) else [text.decode() for text in texts]
 
 
 def _hashes(text):

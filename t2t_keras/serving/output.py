@@ -19,14 +19,17 @@ def merged(result: dict) -> dict:
 
 
 def text_line(number: int, result: dict) -> str:
-    """The best translation alone."""
-    return f"{best(result)}\n"
+    """The best translation, and after a tab its alignment, if it has one."""
+    return "\t".join([best(result), *([result["alignment"]] if "alignment" in result else [])]) + "\n"
 
 
 def numbered_lines(number: int, result: dict, most: int) -> str:
-    """The first translations in a line each: the number of the source line, the score and the text, with tabs."""
-    rows = list(zip(result["text"], result["score"], strict=True))[:most]
-    return "".join(f"{number}\t{score:.4f}\t{text}\n" for text, score in rows)
+    """The first translations in a line each: the number of the source line, the score, the text, and its alignment, if
+    it has one, with tabs.
+    """
+    last = [result["alignment"]] if "alignment" in result else []
+    rows = list(zip(result["score"], result["text"], *last, strict=True))[:most]
+    return "".join("\t".join([f"{number}", f"{score:.4f}", *texts]) + "\n" for score, *texts in rows)
 
 
 def json_line(number: int, result: dict) -> str:

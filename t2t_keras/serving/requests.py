@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from t2t_keras.config import SampleConfig
 from t2t_keras.decoding.sampling import seed_of_line
 from t2t_keras.serving.protocol import OPTIONS, SAMPLES, options_for
 from t2t_keras.text.phrases import Request
+from t2t_keras.text.subwords import spelled, word_numbers
 
 
 def option_inputs(text, **options) -> dict:
@@ -62,24 +64,94 @@ def sampler(signatures, config: SampleConfig) -> Callable:
     return sample
 
 
-def translate_requests(signatures, requests: Sequence[Request], n_best: int = 0) -> dict:
+def translate_requests(signatures, requests: Sequence[Request], n_best: int = 0, alignment: bool = False) -> dict:
     """Translates sentences with phrases of their own.
 
     Args:
-        signatures: object with `translate_with_options`.
+        signatures: object with `translate_with_options` and `languages`.
         requests: the sentences, B.
         n_best: number of translations of each; 0 for the best alone, without an axis for them.
+        alignment: whether to align the words.
 
     Returns:
         `text`, `score` and `constraints_met`, each [B, n_best] or [B], and `truncated`, as `translate_with_options`
-        returns them.
+        returns them. With `alignment`, also that as `pharaoh` writes it; empty where the source is too long for one.
 
     Raises:
-        ValueError: a sentence has an error, such as a phrase with too many sub-words.
+        ValueError: a sentence has an error, such as a phrase with too many sub-words; or the model cannot align.
     """
-    inputs = options_for(requests, n_best=n_best or 1)
-    outputs = signatures.translate_with_options(**{name: tf.constant(values) for name, values in inputs.items()})
+    inputs = options_for(requests, n_best=n_best or 1, alignment=alignment)
+
+    def translated() -> dict:
+        return signatures.translate_with_options(**{name: tf.constant(values) for name, values in inputs.items()})
+
+    outputs = translated()
+    too_long = [error.startswith(b"alignment: ") for error in outputs["error"].numpy()]
+    if any(too_long):
+        inputs["alignment"] = [not each for each in too_long]
+        outputs = translated()
     check(outputs, inputs["text"])
     names = ("text", "score", "constraints_met")
+    if alignment:
+        outputs = outputs | {"alignment": _alignments(outputs, inputs["text"], bool(signatures.languages))}
+        names = (*names, "alignment")
     chosen = {name: outputs[name][:, :n_best] if n_best else outputs[name][:, 0] for name in names}
     return chosen | {"truncated": outputs["truncated"]}
+
+
+def _alignments(outputs: dict, sources: Sequence[str], has_languages: bool) -> tf.Tensor:
+    """Returns the alignments in the outputs of `translate_with_options` as `pharaoh` writes them: [B, W] string.
+
+    Args:
+        outputs: those for B sentences.
+        sources: the sentences.
+        has_languages: whether the sub-words of each side begin with that of its language.
+    """
+    texts, pieces, source_pieces, weights = (
+        outputs[name].numpy() for name in ("text", "pieces", "source_pieces", "alignment")
+    )
+    if pieces.size and (pieces != b"").any() and not weights.any():
+        raise ValueError("The architecture of this model does not align. Leave out `alignment`.")
+    rows = [
+        [
+            pharaoh(source, text.decode(), *map(_decoded, (source_pieces[row], pieces[row, beam])), weights[row, beam],
+                    int(has_languages))
+            for beam, text in enumerate(texts[row])
+        ]
+        for row, source in enumerate(sources)
+    ]  # fmt: skip
+    return tf.constant(rows, tf.string, shape=texts.shape)
+
+
+def _decoded(pieces: np.ndarray) -> list[str]:
+    return [piece.decode() for piece in pieces if piece]
+
+
+def pharaoh(
+    source: str, target: str, source_pieces: Sequence[str], pieces: Sequence[str], weights: np.ndarray, first: int = 0
+) -> str:
+    """Aligns the words of a sentence and its translation, which spaces separate, in Pharaoh's format.
+
+    Args:
+        source, target: the texts.
+        source_pieces, pieces: their sub-words, with end tokens.
+        weights: [T, S] float32, the attention of each sub-word of the translation to those of the source, padded.
+        first: number of sub-words before those of the text, as that of the language.
+
+    Returns:
+        A link such as "3-2" for each word of the translation: 3 is the number, from 0, of the word of the source that
+        it attends to most, as the mean over its sub-words of the sum over those of the source's word. Empty if the
+        sub-words have other words than the texts, as after a normalization.
+    """
+    of_source, of_target = (
+        word_numbers(spelled(side[first:])[: len(side) - first - (side[-1:] == ["</s>"])])
+        for side in (list(source_pieces), list(pieces))
+    )
+    counts = [len(list(filter(None, text.split(" ")))) for text in (source, target)]
+    if not all(counts) or [words.max(initial=-1) + 1 for words in (of_source, of_target)] != counts:
+        return ""
+    rows = weights[first : first + len(of_target), first : first + len(of_source)]
+    by_source_word = np.stack([rows[:, of_source == word].sum(axis=1) for word in range(counts[0])], axis=1)
+    # The mean over the sub-words of a word has the same maximum as their sum.
+    best = [by_source_word[of_target == word].sum(axis=0).argmax() for word in range(counts[1])]
+    return " ".join(f"{number}-{word}" for word, number in enumerate(best))

@@ -1,6 +1,8 @@
 """Phrases that translations must or must not contain: as one string, as JSON lines, and from a file of terms."""
 
+import collections
 import dataclasses
+import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +16,8 @@ SEPARATOR = "\t"
 JOINER = "￭"  # Begins a phrase that must follow the text before it without a space, as in OpenNMT's Tokenizer.
 MAX_PHRASES = 32  # Of a sentence.
 MAX_SUBWORDS = 32  # Of a phrase.
+# Keys of output lines. An input line may have them, as the output of another translation does.
+OUTPUTS = ("score", "constraints_met", "alignment")
 
 
 def joined(phrases: Sequence[str], name: str) -> str:
@@ -77,6 +81,7 @@ class Request:
         avoid: phrases that it must not contain.
         ordered: whether the constraints must appear in their order.
         terms: those of a terminology that are in the sentence, one for each place.
+        others: other keys of a JSON line, which its output keeps.
 
     Raises:
         ValueError: a field has another type, or a phrase is invalid.
@@ -87,6 +92,7 @@ class Request:
     avoid: Sequence[str] = ()
     ordered: bool = False
     terms: Sequence[Term] = ()
+    others: Mapping = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         for name, kind, expected in (("text", str, "a sentence"), ("ordered", bool, "true or false")):
@@ -126,7 +132,7 @@ def with_capital(phrase: str) -> list[str]:
 
 def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
     """Yields the request of each JSON line: {"text": …, "constraints": […], "avoid": […], "ordered": …}. Only "text" is
-    required.
+    required. Other keys are for the output, except for near matches of these, which are typing errors.
 
     Args:
         texts: the lines.
@@ -135,7 +141,7 @@ def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
     Raises:
         ValueError: a line is invalid; the message has its number.
     """
-    names = [field.name for field in dataclasses.fields(Request) if field.name != "terms"]
+    names = ["text", "constraints", "avoid", "ordered"]
     expected = f"Expected a JSON object with {', '.join(names)} in each line."
     for number, line in enumerate(texts, first):
         try:
@@ -144,14 +150,27 @@ def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
             raise ValueError(
                 f"{expected} Received: line {number:,}, which is not JSON: {line[:80]!r} ({error})."
             ) from error
-        if not isinstance(fields, dict) or "text" not in fields or set(fields) - set(names):
+        if not isinstance(fields, dict) or "text" not in fields:
             raise ValueError(f"{expected} Received: line {number:,}, {line[:80]!r}.")
+        others = {name: fields.pop(name) for name in list(fields) if name not in names}
+        for name in others.keys() - set(OUTPUTS):
+            near = names[1:2] if name == "terms" else difflib.get_close_matches(name.lower(), names, 1, 0.8)
+            if near:
+                raise ValueError(f"Line {number:,}: expected the key {near[0]}. Received: {name!r:.80}.")
         if isinstance(fields["text"], str):  # A line end is a space, as between lines.
             fields["text"] = " ".join(fields["text"].split("\n"))
         try:
-            yield Request(**fields)
-        except ValueError as error:
+            check_unicode(json.dumps(others, ensure_ascii=False))
+            yield Request(**fields, others=others)
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"Line {number:,}: {error}") from error
+
+
+def note_others(requests: Iterable[Request], others: collections.deque) -> Iterator[Request]:
+    """Yields requests without their `others`, which it appends to a queue for the outputs that come later."""
+    for request in requests:
+        others.append(request.others)
+        yield dataclasses.replace(request, others={})
 
 
 def _check_term(term: str, translation: str, forms: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ Text and ids are converted in the graph, so training and exported models use the
 import abc
 import functools
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -69,8 +69,7 @@ class Subwords(tf.Module, abc.ABC):
     @functools.cached_property
     def spelling(self) -> tuple[bytes, ...]:
         """The bytes that each sub-word spells: V, with a space in place of ▁."""
-        spelled = dict.fromkeys(self.pieces[: EOS + 1], b"") | {name: bytes([byte]) for byte, name in enumerate(BYTES)}
-        return tuple(spelled.get(piece, piece.replace("▁", " ").encode()) for piece in self.pieces)
+        return spelled(self.pieces)
 
     @functools.cached_property
     def word_parts(self) -> tuple[np.ndarray, np.ndarray]:
@@ -186,6 +185,23 @@ class Subwords(tf.Module, abc.ABC):
 def _without_blanks(text):
     """Replaces blank sentences by empty ones: [B] string → [B] string."""
     return tf.where(tf.strings.regex_full_match(text, BLANK), "", text)
+
+
+def spelled(pieces: Iterable[str]) -> tuple[bytes, ...]:
+    """Returns the bytes that sub-words spell, with a space in place of ▁; special symbols spell none."""
+    special = dict.fromkeys(("<pad>", "<unk>", "<s>", "</s>"), b"")
+    known = special | {name: bytes([byte]) for byte, name in enumerate(BYTES)}
+    return tuple(known.get(piece, piece.replace("▁", " ").encode()) for piece in pieces)
+
+
+def word_numbers(spelling: Sequence[bytes]) -> np.ndarray:
+    """Returns the number of the word that each sub-word of a sentence belongs to, from 0: [T] int.
+
+    Args:
+        spelling: what each sub-word spells, without the symbols of a language and of the end.
+    """
+    # A space begins the word after it.
+    return np.array([b"".join(spelling[: index + 1]).lstrip(b" ").count(b" ") for index in range(len(spelling))], int)
 
 
 def draw_sample(lines: Iterable[bytes], number: int, seed: int) -> list[str]:
