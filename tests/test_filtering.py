@@ -70,6 +70,8 @@ PAIRS = [
     (("aaaaaaaaдд", "bbbbbbbbbb"), {"source_script": "Latin"}, ""),  # Exactly 0.8.
     (("aaaaaaaддд", "bbbbbbbbbb"), {"source_script": "Latin"}, "script"),
     (("123 !!!", "abc def"), {"source_script": "Latin", "min_letters": 0.0}, ""),  # No letter of another script.
+    (("пʼять, зʼїв", "five, ate it"), {"source_script": "Cyrillic", "min_script": 1.0}, ""),  # U+02BC is a letter.
+    (("ʼʼʼ", "abc"), {"source_script": "Cyrillic", "max_length_ratio": 0.0}, ""),
     (("The Straße, 2 km.", "THE STRASSE 3 KM"), {}, "copy"),
     (("The Straße, 2 km.", "THE STRASSE 3 KM"), {"keep_copies": True}, ""),
     (GOOD, {"source_language": "en", "target_language": "de"}, ""),

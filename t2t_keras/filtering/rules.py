@@ -26,7 +26,6 @@ class _Characters(dict):
 
 
 _WORDS = _Characters(lambda character: unicodedata.category(character)[0] in "LM", " ")
-_LETTERS = _Characters(lambda character: unicodedata.category(character)[0] == "L")
 
 
 def normalized(text: str) -> str:
@@ -43,6 +42,12 @@ def script(character: str) -> str:
     """Returns the script of a letter by the first word of its name in Unicode, such as LATIN or HAN."""
     name = unicodedata.name(unicodedata.normalize("NFKC", character)[0], "").replace("-", " ").partition(" ")[0]
     return _SCRIPTS.get(name, name)
+
+
+# Letters that belong to one script. Others, such as the apostrophe of Ukrainian (U+02BC), are used with several.
+_OF_SCRIPTS = _Characters(
+    lambda character: unicodedata.category(character)[0] == "L" and script(character) != "MODIFIER"
+)
 
 
 def _scripts(option: str, names: str) -> set[str]:
@@ -120,7 +125,7 @@ class Rules:
         if share < config.min_letters:
             return "letters", share
         for side, table in zip(pair, self._scripts, strict=True):
-            letters = side.translate(_LETTERS)
+            letters = side.translate(_OF_SCRIPTS)
             if (
                 table is not None
                 and letters
