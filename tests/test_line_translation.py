@@ -235,6 +235,29 @@ def test_samples_have_no_length_penalty_and_count_alike(runs, monkeypatch, sampl
     assert seen == [{"weight": 0.25, "alpha": alpha, "direction": "forward"}, weighted]
 
 
+def test_a_line_that_is_not_reranked_is_named(runs, monkeypatch):
+    def found(text):
+        rows = [len(text), 2]
+        return {
+            "text": tf.fill(rows, "a"), "score": tf.fill(rows, -1.0), "truncated": tf.fill(rows[:1], False),
+            "unranked": text == "x y",
+        }  # fmt: skip
+
+    translator = types.SimpleNamespace(
+        config=types.SimpleNamespace(alpha=0.5), limits=types.SimpleNamespace(batch_size=64), n_best=found
+    )
+    monkeypatch.setattr(loaded, "load", lambda model: translator)
+    monkeypatch.setattr(TrainedModel, "load", lambda model: "another model")
+    monkeypatch.setattr(reranking, "reranked", lambda n_best, other, **options: n_best)
+    answers, warnings = results(LineTranslation(of_run(runs[0]), rerank_with=str(runs[1])), ["<1> x", "x y"])
+    assert [list(answer) for answer in answers] == [["text", "score", "truncated"]] * 2
+    [warning] = [warning for warning in warnings if "tag" not in warning]
+    assert warning == (
+        f"Line 2: not reranked. It or a translation is longer than `max_input` of `rerank_with={runs[1]}`, "
+        f"{LineTranslation(of_run(runs[1])).model.search.max_input:,} sub-words."
+    )
+
+
 def test_an_export_is_asked_for_no_more_translations_than_are_written(export):
     found, _ = results(LineTranslation(export.model), ["aB"])
     assert found == [{"text": "AB", "score": pytest.approx(-0.8), "truncated": False}]

@@ -5,7 +5,7 @@ import pytest
 import stand_in
 import tensorflow as tf
 
-from t2t_keras.config import EOS, DecodeConfig
+from t2t_keras.config import DecodeConfig
 from t2t_keras.decoding import reranking
 from t2t_keras.decoding.reranking import reranked
 from t2t_keras.decoding.translator import Translator, translate_lines
@@ -23,7 +23,7 @@ def translator() -> Translator:
 @pytest.fixture(scope="module")
 def other() -> Translator:
     """Another model, with other sub-words."""
-    return stand_in.translator(DecodeConfig(beam_size=1, max_input=90, extra_length=9), kind="wordpiece")
+    return stand_in.translator(DecodeConfig(beam_size=1, max_input=300, extra_length=9), kind="wordpiece")
 
 
 def listed(n_best, lines: list[str]) -> list[list[tuple[str, float]]]:
@@ -93,16 +93,31 @@ def test_empty_places_of_a_list_stay_last(other):
     assert found == [("three", 0.0), ("two", -0.5), ("one", -1.0), ("", -2.0), ("", 0.0)]
 
 
-def test_long_sentences_are_cut_to_the_lengths_of_the_other_model(other):
-    """At `max_input` sub-words, and a translation at as many more as it may have, with the end token."""
-    short = Translator(other.model, other.tokenizer, DecodeConfig(max_input=6, extra_length=3))
-    source, target = " ".join(LINES[:2]), " ".join(LINES[2:4])
-    fixed = lambda text: {"text": tf.constant([[target]]), "score": tf.constant([[-1.0]])}  # noqa: E731
-    [[(text, found)]] = listed(reranked(fixed, short, weight=1.0, alpha=0.0), [source])
-    ids = [other.tokenizer.tokenize([side])[0, :-1].numpy().tolist() for side in (source, target)]
-    assert text == target and min(map(len, ids)) > 9
-    cut = [tf.ragged.constant([[*own[:most], EOS]], tf.int32) for own, most in zip(ids, (5, 8), strict=True)]
-    assert found == pytest.approx(-1 + float(tf.reduce_sum(other.log_probs(*cut))), rel=1e-4)
+def test_a_list_that_the_other_model_cannot_read_whole_stays_as_it_is(translator):
+    """Story: the score was that of the beginning, so that the longest translations came first."""
+    short = stand_in.translator(DecodeConfig(beam_size=1, max_input=12, extra_length=20), kind="wordpiece")
+    lines = [*LINES, "1", "12"]
+    before = translator.n_best(tf.constant(lines))
+    found = reranked(translator.n_best, short, weight=0.7, alpha=0.9)(tf.constant(lines))
+    lengths = lambda texts, side: side.tokenize(texts).row_lengths().numpy()  # noqa: E731  With end tokens.
+    sources = lengths(tf.constant(lines), short.source_tokenizer)
+    targets = lengths(tf.reshape(before["text"], [-1]), short.tokenizer).reshape(-1, 4)
+    expected = np.array([bool(line.strip()) for line in lines]) & ((sources > 12) | (targets > 32).any(axis=1))
+    assert found["unranked"].numpy().tolist() == expected.tolist() and 0 < expected.sum() < len(lines) - 2
+    for row in np.flatnonzero(expected):
+        assert all(
+            found[name][row].numpy().tolist() == before[name][row].numpy().tolist() for name in ("text", "score")
+        )
+    # One too long translation is enough, and the order is the first one, whatever the scores are.
+    texts = [["one", "two", "three " * 30, "six"], ["one", "two", "three", ""]]
+    scores = [[-1.0, -0.5, -2.0, -0.25], [-1.0, -0.5, -2.0, 0.0]]
+    fixed = lambda text: {"text": tf.constant(texts), "score": tf.constant(scores)}  # noqa: E731
+    first, second = listed(reranked(fixed, short, weight=0.0, alpha=0.9), ["1", "2"])
+    assert first == list(zip(texts[0], scores[0], strict=True))
+    assert second == [("two", -0.5), ("one", -1.0), ("three", -2.0), ("", 0.0)]
+    for limit, cut in ((len(short.tokenizer.tokenize(["six seven"])[0]), False), (3, True)):
+        exact = Translator(short.model, short.tokenizer, DecodeConfig(max_input=limit, extra_length=0))
+        assert reranked(fixed, exact, weight=1.0, alpha=0.9)(tf.constant(["six seven"] * 2))["unranked"][1] == cut
 
 
 def test_other_arguments_and_results_of_a_list_are_passed_on(other):

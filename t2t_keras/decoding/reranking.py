@@ -33,7 +33,8 @@ def reranked(
         direction: one of `DIRECTIONS`: "forward"; "right_to_left", for a model of targets with their words in reverse
             order; "backward", for one from the target language to the source language.
 
-    Empty places of a list stay last, with score 0.
+    Empty places of a list stay last, with score 0. A list keeps its order and its scores where the other model cannot
+    read the source or a translation whole; "unranked" [B] boolean says so.
     """
     pair_of = DIRECTIONS[direction]
 
@@ -41,10 +42,10 @@ def reranked(
     def scores_of(source, target):
         longest = other.config.max_input
         kept = other.tokenizer.kept(source)
-        sources, _ = other.source_tokenizer.cut(source, longest, kept)
-        targets, _ = other.tokenizer.cut(target, longest + other.config.extra_length, kept)
+        sources, source_cut = other.source_tokenizer.cut(source, longest, kept)
+        targets, target_cut = other.tokenizer.cut(target, longest + other.config.extra_length, kept)
         log_probs = tf.reduce_sum(other.log_probs(sources, targets), axis=1)
-        return log_probs / length_penalty(targets.row_lengths(), alpha)
+        return log_probs / length_penalty(targets.row_lengths(), alpha), source_cut | target_cut
 
     def rerank(text, *arguments):
         result = n_best(text, *arguments)
@@ -54,15 +55,20 @@ def reranked(
             pair_of(*(side.decode("utf-8", "replace") for side in pair))
             for pair in zip(sources, texts.ravel(), strict=True)
         ]
-        other_scores = scores_of(*map(tf.constant, zip(*pairs, strict=True))).numpy().reshape(scores.shape)
+        other_scores, cut = (
+            values.numpy().reshape(scores.shape) for values in scores_of(*map(tf.constant, zip(*pairs, strict=True)))
+        )
         empty = (scores == 0) & (texts == b"")  # A place without a translation, or a blank source.
         totals = np.where(empty, -np.inf, scores + weight * other_scores)
         order = np.argsort(-totals, axis=1, kind="stable")
+        unranked = np.any(cut & ~empty, axis=1)  # The score of a beginning is that of a shorter translation.
+        totals[unranked], order[unranked] = scores[unranked], np.arange(scores.shape[1])
         totals = np.take_along_axis(totals, order, axis=1)
         return {
             **result,
             "text": tf.gather(result["text"], order, batch_dims=1),
             "score": tf.constant(np.where(np.isfinite(totals), totals, 0).astype("float32")),
+            "unranked": tf.constant(unranked),
         }
 
     return rerank

@@ -246,6 +246,11 @@ class LineTranslator:
             if result["truncated"]:
                 longest = f"`max_input`={self.model.config.max_input:,} sub-words, end token included"
                 warn(f"Line {number}: longer than {longest}. Only the beginning is translated.")
+            if result.pop("unranked", False):
+                warn(
+                    f"Line {number}: not reranked. It or a translation is longer than `max_input` of "
+                    f"`rerank_with={asked.rerank_with}`, {asked.other.search.max_input:,} sub-words."
+                )
             met = result.get("constraints_met", True)
             if not asked.jsonl and not (met if isinstance(met, bool) else all(met)):
                 warn(f"Line {number}: a translation lacks a phrase ({asked.with_phrases}).")
