@@ -3,6 +3,7 @@
 import collections
 import io
 import itertools
+import math
 import random
 import sys
 import threading
@@ -14,13 +15,14 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from t2t_keras.config import EOS, TrainConfig
+from t2t_keras.config import EOS, DataConfig, TrainConfig
 from t2t_keras.data import batching, shards
 from t2t_keras.runs.registry import task
 from t2t_keras.runs.run_start import Start
 from t2t_keras.text import vocabulary
 from t2t_keras.text.bpe_dropout import BpeDropout
 from t2t_keras.text.byte_pairs import BytePairs, learn
+from t2t_keras.training import device_memory, loop
 
 LINES = [
     b"the cats see the dogs",
@@ -38,36 +40,33 @@ def subwords() -> BytePairs:
     return BytePairs(learn(LINES * 9, 300, **LEARN))
 
 
+def merged_anew(subwords: BytePairs, ids) -> list[list[int]]:
+    """The sub-words that merges make of the characters of whole sentences, if none is skipped."""
+    merges, values, rows = BpeDropout(subwords, 0.5, 99)._merges, ids.values.numpy(), ids.value_rowids().numpy()
+    never = np.full(len(rows), 10**6)
+    found, rows = merges._merged_anew(values, merges._counts[values], rows, never, 0.5, np.random.default_rng(1))
+    return [found[rows == row].tolist() for row in range(ids.nrows())]
+
+
 def seed_of(*numbers):
     return tf.constant(numbers, tf.int64)
 
 
 def test_the_text_and_the_end_stay_and_the_sub_words_differ(subwords):
     ids = subwords.tokenize(tf.constant(LINES))
-    found = BpeDropout(subwords, 0.3)(ids, seed_of(1, 2))
+    found = BpeDropout(subwords, 0.3, 99)(ids, seed_of(1, 2))
     assert found.dtype == tf.int32 and (found[:, -1:].values.numpy() == EOS).all()
     assert subwords.detokenize(found).numpy().tolist() == subwords.detokenize(ids).numpy().tolist()
     same = [one == other for one, other in zip(found.to_list(), ids.to_list(), strict=True)]
     assert 0 < sum(same) < len(LINES) / 2
 
 
-def test_no_sentence_becomes_longer_than_the_longest(subwords):
-    ids = subwords.tokenize(tf.constant([b"the cats see the dogs"] * 50 + [b"dogs"] * 50))
-    lengths = BpeDropout(subwords, 0.9)(ids, seed_of(1, 2)).row_lengths().numpy()
-    longest = int(ids.bounding_shape()[1])
-    assert lengths.max() == longest
-    assert (lengths[:50] == longest).all()  # They keep their sub-words.
-    assert (lengths[50:] > int(ids[50].shape[0])).any()
-
-
-def test_a_sentence_may_become_as_long_as_the_longest_and_no_longer():
-    """By hand: where every merge is skipped, "ab" has three characters and its end, and longer ones keep their
-    sub-words.
-    """
+@pytest.mark.parametrize(("most", "expected"), [(3, [2, 3]), (4, [4, 3]), (6, [4, 3]), (7, [4, 7]), (99, [4, 7])])
+def test_a_sentence_that_would_become_longer_than_allowed_keeps_its_sub_words(most, expected):
+    """By hand: where every merge is skipped, "ab" has three characters and its end."""
     subwords = BytePairs(learn([b"ab"] * 99, 4 + 256 + 3 + 2, **LEARN))
-    for text, expected in (([b"ab", b"ab ab ab"], [4, 4]), ([b"ab", b"ab ab"], [2, 3])):
-        found = BpeDropout(subwords, 1.0)(subwords.tokenize(tf.constant(text)), seed_of(1, 2))
-        assert found.row_lengths().numpy().tolist() == expected
+    found = BpeDropout(subwords, 1.0, most)(subwords.tokenize(tf.constant([b"ab", b"ab ab"])), seed_of(1, 2))
+    assert found.row_lengths().numpy().tolist() == expected
 
 
 def test_pieces_may_have_several_words():
@@ -80,25 +79,30 @@ def test_pieces_may_have_several_words():
         eos_id=3, minloglevel=2,
     )  # fmt: skip
     subwords = BytePairs(written.getvalue())
-    # The last is longer than the others could become.
-    ids = subwords.tokenize(tf.constant([*lines, "the is king", "é" * 50]))
+    ids = subwords.tokenize(tf.constant([*lines, "the is king"]))
     assert any("▁" in subwords.pieces[index][1:] for index in ids.values.numpy())
-    assert BpeDropout(subwords, 0.0)(ids, seed_of(1, 2)).to_list() == ids.to_list()
+    assert BpeDropout(subwords, 0.0, 99)(ids, seed_of(1, 2)).to_list() == merged_anew(subwords, ids) == ids.to_list()
 
 
 def test_a_merge_is_skipped_at_the_rate():
     """The word ▁ab has two merges."""
     subwords = BytePairs(learn([b"ab"] * 99, 4 + 256 + 3 + 2, **LEARN))
     number, rate = 20_000, 0.25
-    text = tf.constant([b"ab"] * number + [b"ab " * 9])  # The last is long enough for all.
-    ids = subwords.tokenize(text)
+    ids = subwords.tokenize(tf.constant([b"ab"] * number))
     assert ids[0].shape[0] == 2
-    found = BpeDropout(subwords, rate)(ids, seed_of(3, 4))[:number].row_lengths().numpy()
+    found = BpeDropout(subwords, rate, 99)(ids, seed_of(3, 4)).row_lengths().numpy()
     # Whole; with the second merge skipped; and with the first one, without which there is no second.
     shares = [(found == length).mean() for length in (2, 3, 4)]
     expected = [(1 - rate) ** 2, (1 - rate) * rate, rate]
     for share, wanted in zip(shares, expected, strict=True):
         assert share == pytest.approx(wanted, abs=5 * (wanted * (1 - wanted) / number) ** 0.5)
+
+
+def ranks_of(subwords: BytePairs) -> dict[str, float]:
+    processor = sentencepiece.SentencePieceProcessor(model_proto=subwords.model)
+    first = EOS + 1 + 256
+    pieces = enumerate(subwords.pieces[first:], first)
+    return {piece: -processor.get_score(index) for index, piece in pieces if len(piece) > 1}
 
 
 def outcomes(word: tuple, ranks: dict, rate: float) -> dict[tuple, float]:
@@ -116,13 +120,9 @@ def outcomes(word: tuple, ranks: dict, rate: float) -> dict[tuple, float]:
 
 def test_divisions_are_as_frequent_as_the_algorithm_of_the_paper_says():
     subwords = BytePairs(learn([b"abab bab abba", b"ab ba abab"] * 50, 4 + 256 + 3 + 6, **LEARN))
-    processor = sentencepiece.SentencePieceProcessor(model_proto=subwords.model)
-    ranks = {
-        piece: -processor.get_score(index) for index, piece in enumerate(subwords.pieces[260:], 260) if len(piece) > 1
-    }
-    number, rate = 20_000, 0.4
-    ids = subwords.tokenize(tf.constant([b"abab"] * number + [b"ab " * 20]))
-    found = BpeDropout(subwords, rate)(ids, seed_of(8, 9))[:number].to_list()
+    ranks, number, rate = ranks_of(subwords), 20_000, 0.4
+    ids = subwords.tokenize(tf.constant([b"abab"] * number))
+    found = BpeDropout(subwords, rate, 99)(ids, seed_of(8, 9)).to_list()
     counts = collections.Counter(tuple(subwords.pieces[index] for index in row[:-1]) for row in found)
     expected = outcomes(tuple("▁abab"), ranks, rate)
     assert len(ranks) == 6 and len(expected) == 8 and sum(expected.values()) == pytest.approx(1)
@@ -131,6 +131,23 @@ def test_divisions_are_as_frequent_as_the_algorithm_of_the_paper_says():
         assert counts[division] / number == pytest.approx(
             probability, abs=5 * (probability * (1 - probability) / number) ** 0.5
         )
+
+
+def test_sentences_of_equal_length_are_divided_too(subwords):
+    """Story: none could become longer than the longest of the part, so 2,000 of the same length kept their
+    sub-words.
+    """
+    number, rate = 2000, 0.1
+    ids = subwords.tokenize(tf.constant([b"the cats see the dogs"] * number))
+    found = BpeDropout(subwords, rate, 99)(ids, seed_of(1, 2)).to_list()
+    same = np.mean([one == other for one, other in zip(found, ids.to_list(), strict=True)])
+    words: list[list[str]] = []
+    for piece in (subwords.pieces[index] for index in ids[0, :-1].numpy()):
+        words += [[]] if piece.startswith("▁") else []
+        words[-1].append(piece)
+    ranks = ranks_of(subwords)
+    expected = math.prod(outcomes(tuple("".join(word)), ranks, rate)[tuple(word)] for word in words)
+    assert len(words) == 5 and same == pytest.approx(expected, abs=5 * (expected * (1 - expected) / number) ** 0.5)
 
 
 def test_without_skipped_merges_sub_words_are_those_of_sentencepiece():
@@ -145,9 +162,11 @@ def test_without_skipped_merges_sub_words_are_those_of_sentencepiece():
         text = [line.replace(" ", separator).encode() for line in lines]
         subwords = BytePairs(learn(text, 330, **LEARN))
         ids = subwords.tokenize(tf.constant(text))
-        assert BpeDropout(subwords, 0.0)(ids, seed_of(1, 2)).to_list() == ids.to_list()
         assert (
-            BpeDropout(subwords, 1.0)(ids[:-2], seed_of(1, 2)).row_lengths().numpy().max()
+            BpeDropout(subwords, 0.0, 99)(ids, seed_of(1, 2)).to_list() == merged_anew(subwords, ids) == ids.to_list()
+        )
+        assert (
+            BpeDropout(subwords, 1.0, 99)(ids[:-2], seed_of(1, 2)).row_lengths().numpy().max()
             > ids.row_lengths().numpy()[:-2].min()
         )
 
@@ -161,19 +180,19 @@ def test_every_process_draws_the_same(subwords):
         "from t2t_keras.text import bpe_dropout, byte_pairs\n"
         "subwords = byte_pairs.BytePairs(sys.stdin.buffer.read())\n"
         "ids = subwords.tokenize(tf.constant([b'the cats see the dogs'] * 40 + [b'a ' * 30]))\n"
-        "print(bpe_dropout.BpeDropout(subwords, 0.3)(ids, tf.constant([3, 4], tf.int64)).to_list())"
+        "print(bpe_dropout.BpeDropout(subwords, 0.3, 99)(ids, tf.constant([3, 4], tf.int64)).to_list())"
     )
     found = [
         programs.run([sys.executable, "-c", code], input=subwords.model, capture_output=True, check=True).stdout
         for _ in range(2)
     ]
     ids = subwords.tokenize(tf.constant([b"the cats see the dogs"] * 40 + [b"a " * 30]))
-    assert found == [f"{BpeDropout(subwords, 0.3)(ids, seed_of(3, 4)).to_list()}\n".encode()] * 2
+    assert found == [f"{BpeDropout(subwords, 0.3, 99)(ids, seed_of(3, 4)).to_list()}\n".encode()] * 2
     assert len(set(found[0].split(b"], "))) > 5
 
 
 def test_the_seed_decides_whatever_else_draws(subwords):
-    ids, dropout = subwords.tokenize(tf.constant(LINES * 20)), BpeDropout(subwords, 0.3)
+    ids, dropout = subwords.tokenize(tf.constant(LINES * 20)), BpeDropout(subwords, 0.3, 99)
     expected = dropout(ids, seed_of(5, 6)).to_list()
     assert dropout(ids, seed_of(5, 6)).to_list() == expected
     for other in (seed_of(5, 7), seed_of(6, 6), seed_of(6, 5)):
@@ -182,7 +201,7 @@ def test_the_seed_decides_whatever_else_draws(subwords):
 
     def draw(number: int) -> None:
         while not stop.is_set():
-            found.append(BpeDropout(subwords, 0.3)(ids, seed_of(5, 6 + number % 2)).to_list() == expected)
+            found.append(BpeDropout(subwords, 0.3, 99)(ids, seed_of(5, 6 + number % 2)).to_list() == expected)
             if number == 0 and len(found) > 20:
                 stop.set()
 
@@ -193,11 +212,11 @@ def test_the_seed_decides_whatever_else_draws(subwords):
 
 def test_a_rate_of_nearly_0_changes_nothing(subwords):
     ids = subwords.tokenize(tf.constant(LINES))
-    assert BpeDropout(subwords, 1e-9)(ids, seed_of(1, 2)).to_list() == ids.to_list()
+    assert BpeDropout(subwords, 1e-9, 99)(ids, seed_of(1, 2)).to_list() == ids.to_list()
 
 
 def test_no_sentences_become_none(subwords):
-    assert BpeDropout(subwords, 0.3)(subwords.tokenize(tf.constant(LINES))[:0], seed_of(1, 2)).to_list() == []
+    assert BpeDropout(subwords, 0.3, 99)(subwords.tokenize(tf.constant(LINES))[:0], seed_of(1, 2)).to_list() == []
 
 
 def test_placeholders_and_tags_stay_whole():
@@ -212,7 +231,7 @@ def test_placeholders_and_tags_stay_whole():
     ] * 9
     kept = model.kept(tf.constant(lines))
     ids = model.tokenize(tf.constant(lines), kept=kept)
-    found = BpeDropout(model, 0.5)(ids, seed_of(1, 2))
+    found = BpeDropout(model, 0.5, 99)(ids, seed_of(1, 2))
     assert found.to_list() != ids.to_list()
     assert model.detokenize(found, kept).numpy().tolist() == lines
     special = [index for index, piece in enumerate(model.pieces) if piece.startswith("｟") or piece == "▁<2de>"]
@@ -224,9 +243,9 @@ def test_placeholders_and_tags_stay_whole():
 def test_word_pieces_have_no_merges(subwords):
     pieces = vocabulary.learn("wordpiece", LINES * 20, 290, **LEARN)
     with pytest.raises(ValueError, match="`bpe_dropout` needs byte-pair encoding.*Received: WordPieces"):
-        BpeDropout(vocabulary.load(pieces), 0.1)
+        BpeDropout(vocabulary.load(pieces), 0.1, 99)
     with pytest.raises(ValueError, match="Received: Words"):
-        BpeDropout(vocabulary.load(vocabulary.learn("word", LINES * 20, 265, **LEARN)), 0.1)
+        BpeDropout(vocabulary.load(vocabulary.learn("word", LINES * 20, 265, **LEARN)), 0.1, 99)
 
 
 def test_a_unigram_model_has_no_merges():
@@ -240,11 +259,13 @@ def test_a_unigram_model_has_no_merges():
     with pytest.raises(
         ValueError, match="`bpe_dropout` needs byte-pair encoding.*Received: a SentencePiece model without merges"
     ):
-        BpeDropout(vocabulary.load(model), 0.1)
+        BpeDropout(vocabulary.load(model), 0.1, 99)
 
 
 def renewal_of(tokenizer, rate: float, training: bool = True):
-    options = types.SimpleNamespace(train=TrainConfig(bpe_dropout=rate))
+    options = types.SimpleNamespace(
+        train=TrainConfig(bpe_dropout=rate, batch_tokens=400, buckets_per_update=4), data=DataConfig(max_length=99)
+    )
     return task("translation").renewal(tokenizer, options, training)
 
 
@@ -293,6 +314,26 @@ def test_every_epoch_has_other_sub_words_and_a_later_start_the_same(subwords, tm
     start = batching.Position(*map(int, batches[2]["position"]))
     again = next(batching.batches(tmp_path, start=start, **reading).as_numpy_iterator())
     np.testing.assert_array_equal(again["target"], batches[3]["target"])
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(0.0, [7, 6]), (0.3, [99, 99])])
+def test_memory_is_planned_for_the_length_that_sentences_may_grow_to(subwords, tmp_path, monkeypatch, rate, expected):
+    seen, row = [], np.full(7, 5, np.int32)
+    shards.write(tmp_path, [(row, row[:6])], count=1, vocab_size=300, seed=1, columns={"source": True, "target": True})
+    monkeypatch.setattr(
+        device_memory, "run_largest_micro_batches", lambda strategy, step, info, *given, **options: seen.append(info)
+    )
+    renewal = renewal_of(subwords, rate)
+    loop._run_largest(tf.distribute.get_strategy(), None, task("translation"), TrainConfig(), tmp_path, renewal)
+    assert shards.counted(seen[0]) == expected
+
+
+def test_the_most_that_sentences_grow_to_fits_into_the_batches_of_an_update(subwords):
+    options = types.SimpleNamespace(
+        train=TrainConfig(bpe_dropout=0.3, batch_tokens=400, buckets_per_update=8), data=DataConfig(max_length=99)
+    )
+    renewal = task("translation").renewal(subwords, options, True)
+    assert (renewal.most, renewal_of(subwords, 0.3).most) == (50, 99)
 
 
 def test_options_that_do_not_fit_are_refused_early(tmp_path):

@@ -60,11 +60,13 @@ class Renewal(NamedTuple):
             records in it.
         longest: length of the first column → about the largest lengths of those that are neither counted nor as long,
             by name. Memory is planned with them.
+        most: length that counted columns may grow to; 0 if they do not grow.
     """
 
     columns: tuple[str, ...]
     change: Callable
     longest: Callable[[int], dict[str, int]] = lambda length: {}
+    most: int = 0
 
 
 LOSS = Metric(

@@ -51,12 +51,14 @@ class Translation(Task):
         from t2t_keras.text.bpe_dropout import BpeDropout  # Here, because a task imports no TensorFlow.
 
         sides = {"source": tokenizer.source, "target": tokenizer}
-        divide = {name: BpeDropout(subwords, options.train.bpe_dropout) for name, subwords in sides.items()}
+        # The longest that fit into the batches of an update.
+        most = min(options.data.max_length, options.train.batch_tokens // options.train.buckets_per_update)
+        divide = {name: BpeDropout(subwords, options.train.bpe_dropout, most) for name, subwords in sides.items()}
 
         def change(records: dict, seed) -> dict:
             return {name: divide[name](ids, seed + index) for index, (name, ids) in enumerate(records.items())}
 
-        return Renewal(tuple(sides), change)
+        return Renewal(tuple(sides), change, most=most)
 
     def loss(self, model, batch: dict, *, label_smoothing: float, training: bool) -> dict:
         """See `Task.loss`: the negative log likelihood, and the smoothed cross entropy of section 5.4."""

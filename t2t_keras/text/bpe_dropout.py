@@ -2,7 +2,7 @@
 at random.
 
 SentencePiece can sample, too, but one seed gives other sub-words in each process. So all words of a batch are merged in
-NumPy.
+NumPy, except for those in which chance skips no merge: they keep their sub-words.
 """
 
 import numpy as np
@@ -13,7 +13,8 @@ from t2t_keras.config import PAD
 from t2t_keras.text.byte_pairs import BytePairs
 from t2t_keras.text.sentencepiece_model import UNDERSCORE
 
-_NEVER = np.iinfo(np.int64).max  # The rank of a pair that is not merged.
+_NEVER = np.iinfo(np.int32).max  # The rank of a pair that is not merged.
+_NO_PAIR = np.iinfo(np.int64).max
 
 
 class BpeDropout:
@@ -22,24 +23,25 @@ class BpeDropout:
     Args:
         subwords: the sub-words, of which byte-pair encoding alone has merges to skip.
         rate: probability of skipping a merge.
+        max_length: a sentence that would become longer keeps its sub-words; EOS counts.
 
     Raises:
         ValueError: the sub-words are of another kind.
     """
 
-    def __init__(self, subwords: BytePairs, rate: float):
+    def __init__(self, subwords: BytePairs, rate: float, max_length: int):
         byte_pairs = type(subwords) is BytePairs  # Its subclass, a vocabulary of words, has no merges.
         if not (byte_pairs and _are_ranks(subwords)):
             unigram = "a SentencePiece model without merges, such as a unigram model"
             received = unigram if byte_pairs else type(subwords).__name__
             raise ValueError(f"`bpe_dropout` needs byte-pair encoding (`subwords=bpe`). Received: {received}.")
-        self.rate, self._merges = rate, _Merges(subwords)
+        self.rate, self.max_length, self._merges = rate, max_length, _Merges(subwords)
 
     def __call__(self, ids: tf.RaggedTensor, seed) -> tf.RaggedTensor:
-        """Divides sentences anew. One that would become longer than the longest keeps its sub-words: no batch grows.
+        """Divides sentences anew.
 
         Args:
-            ids: [B, (length)] int32, ragged, each ending in EOS.
+            ids: [B, (length)] int32, ragged, each ending in EOS, as the sub-words divide the text.
             seed: [2] int64. The same seed gives the same sub-words, in any process.
 
         Returns:
@@ -54,7 +56,7 @@ class BpeDropout:
         draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed.view(np.uint64).tolist())))
         rows = np.repeat(np.arange(len(lengths)), lengths)
         drawn, drawn_rows = self._merges.drawn(values, rows, self.rate, draw)
-        fits = np.bincount(drawn_rows, minlength=len(lengths)) <= lengths.max(initial=0)
+        fits = np.bincount(drawn_rows, minlength=len(lengths)) <= self.max_length
         drawn, drawn_rows, values, rows = (
             *(array[fits[drawn_rows]] for array in (drawn, drawn_rows)),
             *(array[~fits[rows]] for array in (values, rows)),
@@ -104,9 +106,10 @@ class _Merges:
         for rank, piece in enumerate(normal):
             for cut in range(1, len(piece)):
                 if piece[:cut] in normal and piece[cut:] in normal:
-                    merges[normal[piece[:cut]] * self._size + normal[piece[cut:]]] = rank, normal[piece]
-        self._pairs = np.array([*sorted(merges), _NEVER])
-        self._ranks, self._merged = np.array([*(merges[pair] for pair in sorted(merges)), (_NEVER, _NEVER)]).T
+                    merges[normal[piece[:cut]] * self._size + normal[piece[cut:]]] = rank
+        self._pairs = np.array([*sorted(merges), _NO_PAIR])
+        self._ranks = np.array([*(merges[pair] for pair in sorted(merges)), _NEVER], np.int32)
+        self._merged = np.array(list(normal.values()))  # By rank.
 
     def drawn(
         self, values: np.ndarray, rows: np.ndarray, rate: float, draw: np.random.Generator
@@ -122,43 +125,105 @@ class _Merges:
         Returns:
             As `values` and `rows`, for the same text.
         """
+        if not rate or not len(values):
+            return values, rows
         counts = self._counts[values]
+        first = self._begins_word[values] | (np.diff(rows, prepend=-1) > 0)
+        words, starts = np.cumsum(first) - 1, np.flatnonzero(first)
+        merges = np.add.reduceat(counts - 1, starts)  # Each leaves one symbol less.
+        until_skipped = draw.geometric(rate, len(starts)) - 1
+        changed = until_skipped < merges
+        anew = changed[words]
+        symbols, words_of_symbols = self._merged_anew(
+            values[anew], counts[anew], words[anew], until_skipped, rate, draw
+        )
+        words_of_all = np.concatenate([words[~anew], words_of_symbols])
+        order = np.argsort(words_of_all, kind="stable")
+        return np.concatenate([values[~anew], symbols])[order], rows[starts][words_of_all[order]]
+
+    def _merged_anew(
+        self,
+        values: np.ndarray,
+        counts: np.ndarray,
+        words: np.ndarray,
+        until_skipped: np.ndarray,
+        rate: float,
+        draw: np.random.Generator,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Divides words anew in which a merge is skipped.
+
+        Args:
+            values: ids of their sub-words, [N].
+            counts: the number of characters of each, [N].
+            words: the number of the word of each, ascending, [N].
+            until_skipped: for each number of a word, the merges before the first skipped one.
+            rate: probability of skipping a merge.
+            draw: draws random numbers.
+
+        Returns:
+            As `values` and `words`, for the same text.
+        """
         offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        symbols, rows = self._characters[np.repeat(self._starts[values], counts) + offsets], np.repeat(rows, counts)
-        first = np.flatnonzero(self._begins_word[symbols] | (np.diff(rows, prepend=-1) > 0))
+        symbols, words = self._characters[np.repeat(self._starts[values], counts) + offsets], np.repeat(words, counts)
+        first = np.flatnonzero(np.diff(words, prepend=-1))
         lengths = np.diff(first, append=len(symbols))
         groups = np.ceil(np.log2(lengths))  # Words of similar lengths are merged together.
-        for group in np.unique(groups[lengths > 1]):
+        for group in np.unique(groups):
             chosen = groups == group
             columns = np.arange(lengths[chosen].max())
             places, within = first[chosen][:, None] + columns, columns < lengths[chosen][:, None]
-            words = np.full(places.shape, PAD)
-            words[within] = symbols[places[within]]
-            symbols[places[within]] = self._merge(words, rate, draw)[within]
+            padded = np.full(places.shape, PAD)
+            padded[within] = symbols[places[within]]
+            self._merge(padded, until_skipped[words[first[chosen]]], rate, draw)
+            symbols[places[within]] = padded[within]
         real = symbols != PAD
-        return symbols[real], rows[real]
+        return symbols[real], words[real]
 
-    def _merge(self, words: np.ndarray, rate: float, draw: np.random.Generator) -> np.ndarray:
+    def _rank(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Returns the ranks of pairs, `_NEVER` for those that do not merge."""
+        pairs = left * self._size + right
+        places = np.searchsorted(self._pairs, pairs)
+        return np.where(self._pairs[places] == pairs, self._ranks[places], _NEVER)
+
+    def _merge(self, words: np.ndarray, until_skipped: np.ndarray, rate: float, draw: np.random.Generator) -> None:
         """Merges as algorithm 1 of the paper: again and again, the best of the possible merges that are not skipped.
 
-        Args:
-            words: ids of characters, with PAD after the end, [words, length > 1].
+        Chance skips each possible merge with the same probability. The number of skipped ones that are better than the
+        first of the others is therefore distributed geometrically.
 
-        Returns:
-            Ids of sub-words, with PAD after the end, [words, length].
+        Args:
+            words: ids of characters, with PAD after the end, [words, length > 1]; become ids of sub-words.
+            until_skipped: the merges of each word before the first time that chance skips one, [words].
+            rate: probability of skipping a merge.
+            draw: draws random numbers.
         """
-        left = np.arange(len(words))  # Words that may have further merges.
-        columns = np.arange(words.shape[1] - 1)
-        while len(left):
-            current = words[left]
-            pairs = current[:, :-1] * self._size + current[:, 1:]
-            places = np.searchsorted(self._pairs, pairs)
-            possible = (self._pairs[places] == pairs) & (draw.random(pairs.shape) >= rate)
-            ranks = np.where(possible, self._ranks[places], _NEVER)
+        left, current, ranks = np.arange(len(words)), words.copy(), self._rank(words[:, :-1], words[:, 1:])
+        for step in range(words.shape[1] - 1):
+            row = np.arange(len(left))
+            skipped = np.where(until_skipped[left] > step, 0, until_skipped[left] == step)
+            drawing = until_skipped[left] <= step
+            more = draw.geometric(1 - rate, np.count_nonzero(drawing)) - 1 if rate < 1 else _NEVER // 2
+            skipped[drawing] += more
             best = ranks.argmin(axis=1)
-            merges = ranks[np.arange(len(left)), best] < _NEVER
-            left, current, best, places = left[merges], current[merges], best[merges], places[merges]
-            current[np.arange(len(left)), best] = self._merged[places[np.arange(len(left)), best]]
-            words[left, :-1] = np.take_along_axis(current, columns + (columns > best[:, None]), axis=1)
-            words[left, -1] = PAD
-        return words
+            some = np.flatnonzero(skipped)
+            place = np.minimum(skipped[some], ranks.shape[1] - 1)
+            best[some] = np.argsort(ranks[some], axis=1, kind="stable")[np.arange(len(some)), place]
+            merges = (ranks[row, best] < _NEVER) & (skipped < ranks.shape[1])
+            words[left[~merges], : current.shape[1]] = current[~merges]
+            words[left[~merges], current.shape[1] :] = PAD
+            left, current, ranks, best = left[merges], current[merges], ranks[merges], best[merges]
+            if not len(left):
+                return
+            row = np.arange(len(left))
+            current[row, best] = self._merged[ranks[row, best]]
+            current, ranks = (
+                np.where(np.arange(array.shape[1] - 1) > (best + kept)[:, None], array[:, 1:], array[:, :-1])
+                for array, kept in ((current, 0), (ranks, -1))
+            )
+            for other in (best - 1, best):  # The pairs that the merged piece has become part of.
+                inside = np.flatnonzero((other >= 0) & (other < ranks.shape[1]))
+                ranks[inside, other[inside]] = self._rank(
+                    current[inside, other[inside]], current[inside, other[inside] + 1]
+                )
+        words[left, : current.shape[1]] = current
+        words[left, current.shape[1] :] = PAD

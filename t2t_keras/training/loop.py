@@ -97,10 +97,11 @@ def _run_largest(
     renewal: Renewal | None,
     **options,
 ) -> None:
-    info, longest = (
-        shards.read_info(folder) | {"columns": task.counted},
-        {"longest": renewal.longest} if renewal else {},
-    )
+    info, longest = shards.read_info(folder) | {"columns": task.counted}, {}
+    if renewal:
+        longest = {"longest": renewal.longest}
+        names = [f"{column}_longest" for column, counts in task.counted.items() if counts]
+        info |= {name: max(info.get(name, 0), renewal.most) for name in names if renewal.most}
     device_memory.run_largest_micro_batches(
         strategy, train_step, info, *_per_process(strategy, config), **longest, **options
     )
