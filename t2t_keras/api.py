@@ -23,7 +23,7 @@ from t2t_keras.system.files import CONFIG
 from t2t_keras.system.log import logger
 from t2t_keras.system.native_messages import without_noise
 from t2t_keras.text import piece_file
-from t2t_keras.text.phrases import SEPARATOR, Kept, Request, Terms, check_unicode, with_phrases
+from t2t_keras.text.phrases import SEPARATOR, Kept, Request, Terms, check_unicode, with_phrases, with_tags_checked
 from t2t_keras.text.placeholders import find_all
 
 Text = str | Sequence[str]
@@ -63,7 +63,10 @@ class TextTranslator:
             TypeError: `text` is neither a string nor a sequence of strings.
             ValueError: a sentence has half of a surrogate pair, or the model has no such language.
         """
-        texts, [prefix] = self._in_language(_listed(text), source_language), self._in_language([""], target_language)
+        texts, [prefix] = (
+            self._in_language(self._sources(text), source_language),
+            self._in_language([""], target_language),
+        )
 
         def into_language(lines) -> dict:
             found = checked(self._model.translate_with_options(**option_inputs(lines, prefix=prefix)), lines)
@@ -74,6 +77,10 @@ class TextTranslator:
         _warn_of_truncated([result["truncated"] for result in results], 0)
         found = [result["text"] for result in results]
         return found[0] if isinstance(text, str) else found
+
+    def _sources(self, text: Text) -> list[str]:
+        """Returns sentences as a list of lines; see `_listed`. Warns of those without a tag that the model knows."""
+        return list(with_tags_checked(_listed(text), self._tags, logger.warning, unit="Sentence"))
 
     def _in_language(self, texts: list[str], language: str) -> list[str]:
         """Begins sentences with the tag of a language, if one is given; those that begin with a tag keep theirs."""
@@ -130,7 +137,7 @@ class TextTranslator:
             TypeError: `text` is neither a string nor a sequence of strings, or an option has another type.
             ValueError: an option is invalid, or a sentence is too long.
         """
-        texts, found = _listed(text), []
+        texts, found = self._sources(text), []
         number = None if isinstance(text, str) else len(texts)
         rows = zip(texts, _phrases(number, constraints, "constraints"), _phrases(number, avoid, "avoid"), strict=True)
         kept = Kept(keep_patterns, find_all)
@@ -197,7 +204,12 @@ class TextTranslator:
             ValueError: an option is invalid.
         """
         check_names(options, [field.name for field in dataclasses.fields(SampleConfig)])
-        texts, config, size, found = _listed(text), SampleConfig(**options), _size(batch_size, self._batch_size), []
+        texts, config, size, found = (
+            self._sources(text),
+            SampleConfig(**options),
+            _size(batch_size, self._batch_size),
+            [],
+        )
         own = list(seeds) or [sampling.seed_of_line(config.seed, number) for number in range(len(texts))]
         if len(own) != len(texts):
             raise ValueError(
@@ -236,7 +248,7 @@ class TextTranslator:
             ValueError: the numbers of sentences differ, or the model has no such language.
         """
         sources, targets = (
-            self._in_language(_listed(source), source_language),
+            self._in_language(self._sources(source), source_language),
             self._in_language(_listed(target), target_language),
         )
         if isinstance(source, str) != isinstance(target, str) or len(sources) != len(targets):

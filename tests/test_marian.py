@@ -17,6 +17,7 @@ import transformers_models as models
 import t2t_keras
 from t2t_keras.config import BOS, EOS, PAD, UNK
 from t2t_keras.decoding import loading
+from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.interop import huggingface_folder, marian_config, marian_vocabulary, marian_weights
 from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
@@ -447,12 +448,14 @@ def test_a_model_of_several_languages_tells_at_import_which_tags_a_line_may_begi
     folder = shutil.copytree(opus, tmp_path / "model")
     t2t_keras.import_marian(folder, tmp_path / "two")
     assert any("one of 2 tags, >>de<<, >>en US<<." in message for message in messages)
+    assert TrainedModel.open(tmp_path / "two").tags == [">>de<<", ">>en US<<"]
     pieces = json.loads((folder / "vocab.json").read_text())
     one_tag = {piece.replace(">>en US<<", "en US"): index for piece, index in pieces.items()}
     (folder / "vocab.json").write_text(json.dumps(one_tag))
     messages.clear()
     t2t_keras.import_marian(folder, tmp_path / "one")
     assert not [message for message in messages if "several languages" in message]
+    assert TrainedModel.open(tmp_path / "one").tags == [""]
 
 
 @pytest.mark.parametrize("value", ["true", 1, None])

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -18,6 +19,7 @@ from t2t_keras.text.phrases import (
     read_requests,
     untagged,
     with_phrases,
+    with_tags_checked,
 )
 
 
@@ -285,3 +287,42 @@ def test_a_tag_at_the_beginning_is_no_text(text, expected):
 def test_a_line_that_is_no_term_is_reported_with_its_number(line, message):
     with pytest.raises(ValueError, match=message.replace("|", r"\|")):
         Terms.read(["boat\tBoot", line], "terms.tsv")
+
+
+@pytest.mark.parametrize(
+    ("tags", "lines", "expected"),
+    [
+        (["<a>", "<b>"], ["<b> x", "", " ", "<c> y", "z"], [7]),
+        (["<a>"], ["<a> x", "<a>"], [5]),
+        (["<a>", ""], ["x"], []),  # Some text of the training had none.
+        ([""], ["x"], []),
+        ([], ["x"], []),
+    ],
+)
+def test_the_first_line_without_a_tag_is_warned_of_if_the_model_knows_no_others(tags, lines, expected):
+    """Story: a model of several target languages mixed them, and nothing said that the text had no tags."""
+    warnings: list[str] = []
+    assert list(with_tags_checked(iter(lines), tags, warnings.append, 4)) == lines
+    said = f"expected a tag at the beginning, {' or '.join(tags)}, as in the text that the model was trained on."
+    assert warnings == [f"Line {number}: {said}" for number in expected]
+
+
+MARIAN = [f">>{language}<<" for language in ("deu", "fra", "nld", "ita", "spa", "por")]
+
+
+def test_a_tag_that_the_model_does_not_know_is_named_once_with_those_near_it():
+    """Story: >>ger<< and lines without a tag were translated with <unk>, and nothing was said."""
+    lines = [">>deu<<One", ">>ger<< two", " ", ">>fra<< x", "three", ">>ger<< four", ">>xx<< 5", "six"]
+    requests, warnings = [Request(line) for line in lines], []
+    assert list(with_tags_checked(requests, MARIAN, warnings.append, 4, lambda each: each.text, "Sentence")) == requests
+    assert [warning.partition(":")[0] for warning in warnings] == ["Sentence 5", "Sentence 8", "Sentence 10"]
+    trained = "one of 6, as in the text that the model was trained on."
+    assert re.search(rf"beginning, (>>...<< or )*>>deu<<( or >>...<<)*, {trained} Received: >>ger<<.$", warnings[0])
+    assert warnings[1].endswith(f">>deu<< or >>fra<< or >>nld<< or >>ita<< or >>spa<<, {trained}")
+    assert warnings[2].endswith("Received: >>xx<<.")
+    few = []
+    list(with_tags_checked([">>ger<< two"], MARIAN[:2], few.append))
+    assert few == [
+        "Line 1: expected a tag at the beginning, >>deu<< or >>fra<<, as in the text that the model was trained on. "
+        "Received: >>ger<<."
+    ]

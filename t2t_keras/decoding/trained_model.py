@@ -108,8 +108,16 @@ class TrainedModel:
 
     @property
     def tags(self) -> list[str]:
-        """The tags that source lines may begin with."""
-        return self.runs[0].tags
+        """The tags that source lines may begin with: those of `source_tag`, or of a Marian model of several
+        languages.
+        """
+        run = self.runs[0]
+        *_, source = run.subwords()
+        if run.data.source_tag or not source.startswith(piece_file.HEAD):
+            return run.data.tags
+        pieces = piece_file.unpack(source)
+        tags = sorted(filter(piece_file.TAG.fullmatch, pieces.pieces))
+        return tags if pieces.language is None and len(tags) > 1 else run.data.tags
 
     @property
     def languages(self) -> dict[str, str]:

@@ -142,7 +142,7 @@ def card(
     """Returns the card of an export named `name`. `weights` says which weights of the run these are, `state` is that of
     their newest checkpoint, and `scores` are of test sets; for `data` see `corpus`.
     """
-    spoken, tags, options = languages(data), sorted(set(filter(None, run.tags))), run.options
+    spoken, tags, options = languages(data), sorted(set(filter(None, run.data.tags))), run.options
     origin, command, base = _origin(run, state)
     return _CARD.format(
         languages="".join(f"{line}\n" for line in ["language:", *(f'- "{code}"' for code in spoken)] if spoken),

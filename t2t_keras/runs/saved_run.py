@@ -175,11 +175,6 @@ class SavedRun:
         """The options of the text."""
         return self._group("data")
 
-    @property
-    def tags(self) -> list[str]:
-        """The tags that source lines may begin with."""
-        return self.data.tags
-
     @functools.cached_property
     def options(self) -> Options:
         """All options, with the data folder and where they come from."""

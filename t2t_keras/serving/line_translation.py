@@ -15,7 +15,6 @@ from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import output
 from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.text import phrases
-from t2t_keras.text.lines import is_blank
 
 READ_AHEAD = 4096  # Lines that are sorted by length together.
 
@@ -215,12 +214,14 @@ class LineTranslator:
 
         asked, function = self.asked, self._translated
         if not asked.jsonl:
-            texts = _with_tags_checked(texts, asked.model.tags, warn, first)
+            texts = phrases.with_tags_checked(texts, asked.model.tags, warn, first)
         others: collections.deque = collections.deque()
         batch_size = asked.batch_size or self.model.limits.batch_size
         if asked.with_phrases or asked.alignment:
             requests = phrases.read_requests(texts, first) if asked.jsonl else map(phrases.Request, texts)
             requests = phrases.note_others(requests, others)
+            if asked.jsonl:
+                requests = phrases.with_tags_checked(requests, asked.model.tags, warn, first, lambda each: each.text)
             requests = phrases.with_phrases(
                 requests, self.terms, self.patterns, warn, self.model.fits, asked.model.tags, first
             )
@@ -286,21 +287,6 @@ class LineTranslator:
     def written(self, number: int, result: dict) -> bytes:
         """Returns the lines to write for the result of line `number`."""
         return self.asked.write(number, result).encode()
-
-
-def _with_tags_checked(texts: Iterable[str], tags: list[str], warn: Callable[[str], None], first: int) -> Iterator[str]:
-    """Yields lines, and warns of the first one without a tag, if all sentences that the model was trained on had one of
-    `tags`.
-    """
-    begins, warned = tuple(f"{tag} " for tag in tags), not tags or not all(tags)
-    for number, text in enumerate(texts, first):
-        if not warned and not is_blank(text) and not text.startswith(begins):
-            warned = True
-            warn(
-                f"Line {number}: expected a tag at the beginning, {' or '.join(tags)}, as in the text that the model "
-                "was trained on."
-            )
-        yield text
 
 
 def _decoded(texts: bytes | list[bytes]) -> str | list[str]:

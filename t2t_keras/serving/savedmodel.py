@@ -204,8 +204,8 @@ def export_run(export_dir: pathlib.Path, model: TrainedModel) -> pathlib.Path:
     """
     translator, states = load_with_states(model)
     runs = [_described_run(run, model.checkpoint, state) for run, state in zip(model.runs, states, strict=True)]
-    about, data = {"runs": runs} if len(runs) > 1 else runs[0], model.runs[0].data
-    return export(translator, export_dir, about | ({"tags": data.tags} if data.source_tag else {}))
+    about = {"runs": runs} if len(runs) > 1 else runs[0]
+    return export(translator, export_dir, about | ({"tags": model.tags} if any(model.tags) else {}))
 
 
 def _described_run(run: SavedRun, checkpoint: str, state: dict) -> dict:

@@ -16,6 +16,8 @@ SEPARATOR = "\t"
 JOINER = "￭"  # Begins a phrase that must follow the text before it without a space, as in OpenNMT's Tokenizer.
 MAX_PHRASES = 32  # Of a sentence.
 MAX_SUBWORDS = 32  # Of a phrase.
+MAX_TAGS = 5  # In a message.
+_TAG = ">>[^<>]+<<"  # Of a language, in an imported model.
 # Keys of output lines. An input line may have them, as the output of another translation does.
 OUTPUTS = ("score", "constraints_met", "alignment")
 
@@ -253,7 +255,42 @@ def untagged(text: str, tags: Sequence[str]) -> str:
     for tag in tags:
         if tag and text.startswith(f"{tag} "):
             return text.removeprefix(tag)
-    return re.sub(r"\A>>[^<>]+<<", "", text)
+    return re.sub(rf"\A{_TAG}", "", text)
+
+
+def with_tags_checked(
+    sentences: Iterable,
+    tags: Sequence[str],
+    warn: Callable[[str], None],
+    first: int = 1,
+    text_of: Callable = str,
+    unit: str = "Line",
+) -> Iterator:
+    """Yields sentences, and warns of the first one without a tag, and of each tag that the model does not know.
+
+    Args:
+        sentences: the sentences.
+        tags: those that a sentence may begin with. If one is empty, or there are none, every sentence is right.
+        warn: takes the messages.
+        first: the number of the first sentence.
+        text_of: returns the text of a sentence.
+        unit: what a sentence is called.
+    """
+    # A space follows a tag of the user's, not a sub-word such as >>deu<< of an imported model.
+    begins, told = tuple(tag if re.fullmatch(_TAG, tag) else f"{tag} " for tag in tags), set()
+    for number, sentence in enumerate(sentences, first):
+        text = text_of(sentence)
+        if tags and all(tags) and not is_blank(text) and not text.startswith(begins):
+            received = match[0] if (match := re.match(_TAG, text)) else ""
+            if received not in told:
+                told.add(received)
+                near = difflib.get_close_matches(received, tags, MAX_TAGS, 0.4) if len(tags) > MAX_TAGS else tags
+                among = f", one of {len(tags)}" if len(tags) > MAX_TAGS else ""
+                warn(
+                    f"{unit} {number}: expected a tag at the beginning, {' or '.join(near or tags[:MAX_TAGS])}{among}, "
+                    f"as in the text that the model was trained on.{f' Received: {received}.' if received else ''}"
+                )
+        yield sentence
 
 
 def with_phrases(
