@@ -435,7 +435,7 @@ def test_a_whole_number_that_no_machine_has_room_for_is_refused_in_every_field()
     [
         (
             ModelConfig,
-            {"vocab_size": 2**24, "encoder_layers": 1000, "decoder_layers": 1000, "d_model": 2**16, "d_ff": 2**20},
+            {"vocab_size": 2**24, "encoder_layers": 200, "decoder_layers": 200, "d_model": 2**16, "d_ff": 2**20},
         ),
         (
             ModelConfig,
@@ -448,7 +448,7 @@ def test_a_whole_number_that_no_machine_has_room_for_is_refused_in_every_field()
                 "source_vocab_size": 2**24,
                 "d_model": 2**16,
                 "d_embedding": 2**16,
-                "encoder_layers": 1000,
+                "encoder_layers": 200,
             },
         ),
         (DecodeConfig, {"beam_size": 2**12, "extra_length": 2**16, "max_input": 2**16}),

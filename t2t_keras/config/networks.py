@@ -19,6 +19,10 @@ _TIE_LOGITS = (
 )
 
 
+# Of a stack. However narrow it is, the model of more would be built for minutes.
+MOST_LAYERS = 200
+
+
 def _size(default: int, text: str, maximum: int = 2**16, **facts):
     """Returns an option that is a positive number."""
     return option(default, text, minimum=1, maximum=maximum, **facts)
@@ -72,8 +76,8 @@ class ModelConfig:
     # fmt: off
     vocab_size: int = _vocabulary(
         37000, "Size of the sub-word vocabulary shared by source and target (section 5.1).", first=True, encoder=True)
-    encoder_layers: int = _size(6, "Number of encoder layers, N (section 3.1).", 1000, first=True, encoder=True)
-    decoder_layers: int = _size(6, "Number of decoder layers, N (section 3.1).", 1000)
+    encoder_layers: int = _size(6, "Number of encoder layers, N (section 3.1).", MOST_LAYERS, first=True, encoder=True)
+    decoder_layers: int = _size(6, "Number of decoder layers, N (section 3.1).", MOST_LAYERS)
     d_model: int = _size(512, "Width of every layer's output (section 3.1).", first=True, inherited=True, encoder=True)
     d_ff: int = _size(
         2048, "Inner width of the feed-forward networks (section 3.3).", 2**20, inherited=True, encoder=True)
@@ -198,7 +202,7 @@ class RnnConfig:
         first=True, inherited=True)
     d_embedding: int = option(
         0, "Width of the embeddings and of the output layer; 0: --d_model.", minimum=0, maximum=2**16)
-    encoder_layers: int = _size(1, "Number of bidirectional layers of the encoder.", 1000, first=True)
+    encoder_layers: int = _size(1, "Number of bidirectional layers of the encoder.", MOST_LAYERS, first=True)
     cell: str = option(
         "gru", "Recurrent cell: gru (Cho et al. 2014) or lstm (Hochreiter and Schmidhuber 1997).", choices=CELLS)
     attention: str = option(
@@ -252,7 +256,7 @@ class _PairEncoderConfig:
 
     # fmt: off
     vocab_size: int = _vocabulary(30000, "Number of sub-words.", first=True)
-    encoder_layers: int = _size(12, "Number of encoder layers, L.", 1000, first=True)
+    encoder_layers: int = _size(12, "Number of encoder layers, L.", MOST_LAYERS, first=True)
     d_model: int = _size(768, "Width of every layer's output, H.", first=True, inherited=True)
     d_ff: int = _size(3072, "Inner width of the feed-forward networks, 4 H.", 2**20, inherited=True)
     num_heads: int = _size(12, "Number of attention heads, A; each has the width H / A.", 2**12, inherited=True)
