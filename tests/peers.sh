@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs PyTorch, JAX, transformers, KerasHub, JoeyNMT, locust and mbrs with the package into .venv-peers, then runs the tests that compare with them, slow
+# Installs PyTorch, JAX, transformers, KerasHub, JoeyNMT, locust, mbrs and Argos Translate with the package into .venv-peers, then runs the tests that compare with them, slow
 # ones too.
 # Arguments go to pytest. PyPI's PyTorch brings several GB of CUDA; without: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 set -euo pipefail
@@ -12,5 +12,7 @@ python=${PYTHON:-python3}
 "$root/.venv-peers/bin/python" -m pip install --quiet --disable-pip-version-check locust >&2
 # Of mbrs, its chrF alone is used.
 "$root/.venv-peers/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps mbrs fastchrf >&2
+# Argos Translate's own requirements find sentences, for which the test has stand-ins.
+"$root/.venv-peers/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps argostranslate >&2
 cd "$root"
-exec .venv-peers/bin/python -m pytest -m "slow or not slow" tests/test_benchmarks.py tests/test_bench_train.py tests/test_import_peers.py tests/test_mbrs.py tests/test_saved_models.py "$@"
+exec .venv-peers/bin/python -m pytest -m "slow or not slow" tests/test_benchmarks.py tests/test_bench_train.py tests/test_import_peers.py tests/test_argos_format.py tests/test_mbrs.py tests/test_saved_models.py "$@"

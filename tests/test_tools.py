@@ -1154,6 +1154,9 @@ def test_an_export_translates_as_the_program_does(trained, tmp_path, weights, ve
         (["--format=ctranslate2", "--int8"], "--quantization"),
         (["--format=ctranslate2", "--dtype=bfloat16"], "--quantization"),
         (["--quantization=int8"], "--format=ctranslate2"),
+        (["--format=argos", "--int8"], "--quantization"),
+        (["--format=argos", "--from_code=en", "--to_code=de"], "Expected --from_name to be the name of a language"),
+        (["--to_name=German"], "--format=argos"),
         (["--format=huggingface", "--dtype=bfloat16"], "--dtype and --int8 do not apply"),
         (["--scores=x"], "--format=huggingface"),
         (["--export_dir=gs://bucket/x"], "local folder"),
@@ -1627,6 +1630,23 @@ CALLS = {
         [
             ["load", {"model_dir": ["{0}"], "checkpoint": "2", "dtype": "float32", "int8": False, **ALONE}],
             ["write", True, "{0}/out", "int8_float32", {}],
+        ],
+    ),
+    "export   ": (
+        "module('serving.argos_format', metadata=lambda run, *given: told('metadata', run.folder, *given) or "
+        "dict(from_name='A', from_code='a', to_name='B', to_code='b'), write=lambda found, *others: "
+        "told('write', found is model, *others))",
+        [
+            "--model_dir={0}", "--format=argos", "--quantization=int8", "--from_name=A", "--from_code=aa",
+            "--to_name=B", "--to_code=bb", "--export_dir={0}/out"
+        ],
+        [
+            ["metadata", "{0}", "A", "B", "aa", "bb", {}],
+            ["load", {"model_dir": ["{0}"], "checkpoint": "average", "dtype": "float32", "int8": False, **ALONE}],
+            [
+                "write", True, "{0}/out", {"from_name": "A", "from_code": "a", "to_name": "B", "to_code": "b"},
+                "int8", {}
+            ],
         ],
     ),
     "export  ": (

@@ -226,6 +226,26 @@ def specification(model, pieces: list[str], rows: int, source_pieces: list[str] 
     return spec
 
 
+def specification_of(translator, rows: int, quantization: str = ""):
+    """Builds the specification of a translator's model, ready to be saved; see `specification` and `write`."""
+    if not all(type(side) is BytePairs for side in (translator.tokenizer, translator.source_tokenizer)):
+        raise ValueError(
+            "The format of CTranslate2 needs a model with byte-pair encoding. Received: a model with other sub-words."
+        )
+    if translator.tokenizer.pattern:
+        raise ValueError(
+            "The format of CTranslate2 needs sub-words without placeholders. Received: a model with `keep_patterns`."
+        )
+    pieces, source_pieces = (list(side.pieces) for side in (translator.tokenizer, translator.source_tokenizer))
+    spec = specification(translator.model, pieces, rows, source_pieces)
+    try:
+        spec.validate()
+        spec.optimize(quantization=quantization or None)
+    except RuntimeError as error:  # CTranslate2 needs PyTorch to write bfloat16.
+        raise ValueError(f"CTranslate2 cannot write weights in {quantization}: {error}.") from error
+    return spec
+
+
 def write(translator, folder: str | pathlib.Path, quantization: str = "") -> None:
     """Writes the model and sub-words of a translator for `ctranslate2.Translator(folder)`, and a README with an
     example.
@@ -241,29 +261,16 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
             or have placeholders.
         FileExistsError: the folder is not empty.
     """
-    if not all(type(side) is BytePairs for side in (translator.tokenizer, translator.source_tokenizer)):
-        raise ValueError(
-            "The format of CTranslate2 needs a model with byte-pair encoding. Received: a model with other sub-words."
-        )
-    if translator.tokenizer.pattern:
-        raise ValueError(
-            "The format of CTranslate2 needs sub-words without placeholders. Received: a model with `keep_patterns`."
-        )
     folder, config = pathlib.Path(folder).resolve(), translator.config
     positions = config.max_input + config.extra_length
-    pieces, source_pieces = (list(side.pieces) for side in (translator.tokenizer, translator.source_tokenizer))
-    spec = specification(translator.model, pieces, positions, source_pieces)
     check_new(folder, "export_dir")
+    spec = specification_of(translator, positions, quantization)
     if config.diverse_groups > 1:
         logger.warning("Options of the search without a counterpart are ignored: diverse_groups.")
-    try:
-        spec.validate()
-        spec.optimize(quantization=quantization or None)
-    except RuntimeError as error:  # CTranslate2 needs PyTorch to write bfloat16.
-        raise ValueError(f"CTranslate2 cannot write weights in {quantization}: {error}.") from error
     near = {"typical": _TYPICAL, "length_penalty": config.alpha * _TYPICAL / (_TYPICAL + 5)}
     files = dict(zip((SUBWORDS, SOURCE_SUBWORDS), translator.tokenizer.models, strict=False))
-    vocabularies = ["shared"] if source_pieces == pieces else ["source", "target"]
+    shared = translator.source_tokenizer.pieces == translator.tokenizer.pieces
+    vocabularies = ["shared"] if shared else ["source", "target"]
     names = {
         "vocabularies": " and ".join(f"`{name}_vocabulary.json`" for name in vocabularies),
         "files": " and ".join(f"`{name}`" for name in files),
