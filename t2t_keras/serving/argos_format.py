@@ -76,7 +76,7 @@ def _check(run: SavedRun) -> None:
         (run.architecture == TRANSFORMER, "a Transformer", f"architecture={run.architecture}"),
         (data.subwords == "bpe", "byte-pair encoding", f"subwords={data.subwords}"),
         (len(set(run.subwords())) == 1, "sub-words that both languages share", "sub-words of the source alone"),
-        (not any(run.tags), "no tags in the source", f"source_tag={data.source_tag}"),
+        (not any(data.tags), "no tags in the source", f"source_tag={data.source_tag}"),
         (not data.keep_patterns, "no placeholders", f"keep_patterns={data.keep_patterns}"),
     ):
         if not holds:
