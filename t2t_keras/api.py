@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -18,12 +18,12 @@ from t2t_keras.runs.run_start import Start
 from t2t_keras.serving import loaded as loaded_models
 from t2t_keras.serving import saved_export
 from t2t_keras.serving.protocol import OWN_ALPHA, Translation, merged
-from t2t_keras.serving.requests import check, checked, option_inputs, sample_inputs
+from t2t_keras.serving.requests import check, checked, option_inputs, sample_inputs, translate_with_terms
 from t2t_keras.system.files import CONFIG
 from t2t_keras.system.log import logger
 from t2t_keras.system.native_messages import without_noise
 from t2t_keras.text import piece_file
-from t2t_keras.text.phrases import SEPARATOR, Kept, Request, Terms, check_unicode, with_phrases, with_tags_checked
+from t2t_keras.text.phrases import Kept, Request, Terms, check_unicode, read_terms, with_phrases, with_tags_checked
 from t2t_keras.text.placeholders import find_all
 
 Text = str | Sequence[str]
@@ -109,6 +109,7 @@ class TextTranslator:
         avoid: Phrases = (),
         ordered: bool = False,
         keep_patterns: str = "",
+        terms: Mapping[str, str | Sequence[str]] | str | os.PathLike = "",
         source_language: str = "",
         target_language: str = "",
         batch_size: int = 0,
@@ -127,6 +128,8 @@ class TextTranslator:
             ordered: whether the constraints must appear in their order.
             keep_patterns: what the translations must copy from their source, see `patterns.parse`: further constraints.
                 A run leaves out what is too long for a constraint, and warns.
+            terms: the translation of each term, which must appear where the term is in the source and replaces what the
+                model would write, or a list of the translation and forbidden forms; or a file of terms.
             source_language, target_language: as in `translate`.
             batch_size: number of sentences translated at once; 0 is 32.
 
@@ -137,52 +140,30 @@ class TextTranslator:
             TypeError: `text` is neither a string nor a sequence of strings, or an option has another type.
             ValueError: an option is invalid, or a sentence is too long.
         """
-        texts, found = self._sources(text), []
+        if not isinstance(ordered, bool | np.bool_):
+            raise TypeError(f"`ordered` must be true or false. Received: ordered={ordered!r:.80}.")
+        texts, found, ordered = self._sources(text), [], bool(ordered)
         number = None if isinstance(text, str) else len(texts)
         rows = zip(texts, _phrases(number, constraints, "constraints"), _phrases(number, avoid, "avoid"), strict=True)
-        kept = Kept(keep_patterns, find_all)
-        requests = (Request(*row) for row in rows)
-        fits = lambda phrase, line: self._model.fits(phrase, line)  # noqa: E731
-        requests = list(with_phrases(requests, Terms({}), kept, logger.warning, fits, self._tags))
-        own = {
-            name: [SEPARATOR.join(getattr(request, name)) for request in requests] for name in ("constraints", "avoid")
-        }
+        kept, fits = Kept(keep_patterns, find_all), lambda phrase, line: self._model.fits(phrase, line)
+        requests = (Request(*row, ordered) for row in rows)
+        requests = list(with_phrases(requests, _terms(terms), kept, logger.warning, fits, self._tags))
         if not isinstance(n, int | np.integer) or isinstance(n, bool):
             raise TypeError(f"`n` must be an int. Received: n={n!r}.")
         if not isinstance(prefix, str):
             raise TypeError(f"`prefix` must be one text for all sentences. Received: prefix={prefix!r:.80}.")
-        if not isinstance(ordered, bool | np.bool_):
-            raise TypeError(f"`ordered` must be true or false. Received: ordered={ordered!r:.80}.")
         n, [prefix] = int(n), _listed(prefix)  # The signature takes no int64.
         if alpha is not None and alpha < 0:  # The signature takes -1 for the model's.
             raise ValueError(f"Expected `alpha` of 0 to {MAX_ALPHA:g}, or None for the model's. Received: {alpha}.")
         texts, [prefix] = self._in_language(texts, source_language), self._in_language([prefix], target_language)
         alpha = OWN_ALPHA if alpha is None else float(alpha)
-        size = _size(batch_size, 32)
+        requests = [dataclasses.replace(request, text=line) for request, line in zip(requests, texts, strict=True)]
+        size, options = _size(batch_size, 32), {"alpha": alpha, "prefix": prefix}
         for first in range(0, len(texts), size):
-            chosen = slice(first, first + size)
-            phrases = {name: tf.constant(values[chosen]) for name, values in own.items()}
-            found += self._n_best(
-                texts[chosen], n, alignment, {"alpha": alpha, "prefix": prefix, "ordered": ordered}, phrases
-            )
+            chosen = requests[first : first + size]
+            found += map(merged, translate_with_terms(self._model, chosen, n, alignment=alignment, **options))
             _warn_of_truncated([each[0].truncated for each in found[first:]], first)
         return found[0] if isinstance(text, str) else found
-
-    def _n_best(
-        self, texts: list[str], n: int, alignment: bool, options: dict, phrases: dict
-    ) -> list[list[Translation]]:
-        inputs = option_inputs(tf.constant(texts), **options, **phrases, n_best=n, alignment=alignment)
-        outputs, rows = _checked(self._model.translate_with_options(**inputs), texts), len(texts)
-
-        def translation(row: int, beam: int) -> Translation:
-            pieces, source_pieces = _decoded(outputs["pieces"][row, beam]), _decoded(outputs["source_pieces"][row])
-            weights = outputs["alignment"][row, beam, : len(pieces), : len(source_pieces)] if alignment else None
-            text, score = outputs["text"][row, beam].decode(errors="replace"), float(outputs["score"][row, beam])
-            met, truncated = bool(outputs["constraints_met"][row, beam]), bool(outputs["truncated"][row])
-            return Translation(text, score, pieces, source_pieces, weights, met, truncated)
-
-        lists = ([translation(row, beam) for beam in range(n)] for row in range(rows))
-        return [merged(row) for row in lists]
 
     def sample(
         self, text: Text, *, seeds: Sequence[int] = (), batch_size: int = 0, **options
@@ -280,6 +261,18 @@ def _phrases(number: int | None, phrases: Phrases, name: str) -> list[Sequence[s
     return rows
 
 
+def _terms(terms: Mapping[str, str | Sequence[str]] | str | os.PathLike) -> Terms:
+    """Returns the terms of a mapping or of a file."""
+    if isinstance(terms, str | os.PathLike):
+        return read_terms(os.fspath(terms))
+    entries = {term: [entry] if isinstance(entry, str) else list(entry) for term, entry in terms.items()}
+    if wrong := [term for term, entry in entries.items() if not entry]:
+        raise ValueError(f"terms: expected a translation for each term. Received: none for {wrong[0]!r:.80}.")
+    return Terms(
+        {term: entry[0] for term, entry in entries.items()}, {term: entry[1:] for term, entry in entries.items()}
+    )
+
+
 def _listed(text: Text) -> list[str]:
     """Returns a sentence or a sequence of sentences as a list of lines.
 
@@ -315,11 +308,6 @@ def _warn_of_truncated(truncated: Sequence[bool], first: int) -> None:
             f"Sentence {', '.join(numbers)}: truncated to the longest that the model reads (`max_input`, "
             "`extra_length`)."
         )
-
-
-def _decoded(pieces) -> tuple[str, ...]:
-    """Decodes sub-words, [T] bytes padded with empty ones."""
-    return tuple(piece.decode(errors="replace") for piece in pieces if piece)
 
 
 def load(

@@ -436,8 +436,8 @@ FAULTS = {
         ("the rows and cores of the search cannot be chosen",
          "limits_here(config.search_rows, config.search_cores)", "limits_here()",
          "test_translator.py::test_long_translations_of_short_sources_are_searched_a_few_at_a_time"),
-        ("the search divides no batch", "fewer,\n            cores=self.limits.cores",
-         "fewer,\n            cores=1",
+        ("the search divides no batch", "(fewer * shared),\n            cores=self.limits.cores",
+         "(fewer * shared),\n            cores=1",
          "test_translator.py::test_long_translations_of_short_sources_are_searched_a_few_at_a_time"),
         ("the search has all lengths of sources", "SOURCE_MULTIPLE = 4", "SOURCE_MULTIPLE = 1",
          "test_translator.py::test_the_search_has_few_lengths_of_sources"),
@@ -542,6 +542,12 @@ FAULTS = {
         ("a phrase begins with the language", "words = tokenizer.words(phrases.values, MAX_SUBWORDS + 1, kept)",
          "words = tokenizer.tokenize(phrases.values, MAX_SUBWORDS + 2, kept)[:, :-1]",
          "test_m2m.py::test_a_prefix_and_phrases_come_after_the_language"),
+    ),
+    "t2t_keras/serving/terms.py": (
+        ("a word that is also elsewhere is forbidden in place of a term", "<= found[text]", ">= 0",
+         "test_terms.py::test_words_in_place_of_a_term_are_forbidden"),
+        ("the sub-words of a term make its translation doubtful", "start < last and end > first", "False",
+         "test_terms.py::test_the_least_likely_sub_word_outside_of_terms_by_hand"),
     ),
     "t2t_keras/text/phrases.py": (
         ("terms are found inside of words", 'f"{boundary}(?:{longest_first}){boundary}"', "longest_first",

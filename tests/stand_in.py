@@ -226,7 +226,8 @@ class StandIn(tf.Module):
     def score(self, source, target):
         length = tf.strings.length(target)
         each = -tf.cast(tf.sequence_mask(length), tf.float32)
-        return {"log_prob": tf.reduce_sum(each, axis=1), "token_log_probs": each, "length": length}
+        pieces = tf.strings.bytes_split(target).to_tensor("")
+        return {"log_prob": tf.reduce_sum(each, axis=1), "token_log_probs": each, "length": length, "pieces": pieces}
 
 
 def write(export_dir: pathlib.Path, version: int = 1) -> pathlib.Path:

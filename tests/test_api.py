@@ -280,6 +280,45 @@ def test_a_tag_is_no_text_to_keep_and_a_prefix_is_one_line():
             stand_in.n_best(["a", "b"], **{"n": 2, **wrong})
 
 
+def test_terms_of_a_mapping_and_of_a_file_replace_what_is_aligned_with_them(tmp_path):
+    """The best translation of "a man" is "un homme", which is aligned with it; the second search forbids the word."""
+    calls = []
+
+    def translate_with_options(text, alignment, constraints, avoid, **options):
+        calls.append([values.numpy().tolist() for values in (text, alignment, constraints, avoid)])
+        written = tf.where(constraints == "", "un homme", "un monsieur")[:, None]
+        weights = tf.constant([[[[0.6, 0.1, 0.3], [0.1, 0.8, 0.1], [0.0, 0.0, 1.0]]]])
+        return {
+            "text": written, "score": tf.zeros(written.shape), "error": tf.fill(tf.shape(text), ""),
+            "truncated": tf.fill(tf.shape(text), False), "constraints_met": tf.fill(written.shape, True),
+            "source_pieces": tf.tile([["▁a", "▁man", "</s>"]], [len(text), 1]),
+            "pieces": tf.tile([[["▁un", "▁homme", "</s>"]]], [len(text), 1, 1]),
+            "alignment": tf.tile(weights, [len(text), 1, 1, 1]),
+        }  # fmt: skip
+
+    def score(source, target):
+        return {"pieces": tf.fill([len(target), 1], "</s>"), "token_log_probs": tf.fill([len(target), 1], -1.0)}
+
+    config = types.SimpleNamespace(beam_size=1)
+    model = types.SimpleNamespace(translate_with_options=translate_with_options, score=score, config=config, fits=None)
+    translator = api.TextTranslator(model)
+    (tmp_path / "terms.tsv").write_text("man\tmonsieur\tgars\n")
+    for terms in ({"man": ["monsieur", "gars"]}, str(tmp_path / "terms.tsv"), tmp_path / "terms.tsv"):
+        calls.clear()
+        found = translator.n_best(["a man", "two"], n=1, terms=terms)
+        assert [[each.text for each in row] for row in found] == [["un monsieur"], ["un homme"]]
+        forms = b"gars\tGars\thomme\tHomme"
+        assert calls == [
+            [[b"a man"], [True], [b""], [b""]],
+            [[b"a man", b"two"], [False] * 2, [b"monsieur", b""], [forms, b""]],
+        ]
+    [best] = translator.n_best("a man", n=1, terms={"man": "monsieur"}, alignment=True)
+    assert best.pieces == ("▁un", "▁homme", "</s>") and best.alignment.shape == (3, 3)
+    for terms in ({"man": []}, {"man": " "}):
+        with pytest.raises(ValueError, match="terms: expected "):
+            translator.n_best("a", n=1, terms=terms)
+
+
 def test_sentences_of_each_batch_have_their_own_phrases():
     seen = []
 

@@ -20,6 +20,7 @@ from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.runs import checkpoint, export_folder
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import line_translation, loaded, output, requests
+from t2t_keras.serving import terms as serving_terms
 from t2t_keras.serving.line_translation import LineTranslation
 from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.system import files
@@ -300,7 +301,8 @@ def test_a_translation_that_lacks_a_phrase_is_reported_with_its_line(export, tmp
     assert warnings == [
         f"Line {number}: a translation lacks a phrase (`terms` and `keep_patterns`)." for number in lacking
     ]
-    assert export.seen[0]["constraints"] == [b"", b"z1", b"x1\tdeux"]  # By their lengths.
+    assert export.seen[0]["constraints"] == [b"x1"]  # What the line with a term is without it.
+    assert export.seen[1]["constraints"] == [b"", b"z1", b"x1\tdeux"]  # By their lengths.
     found, warnings = results(
         dataclasses.replace(asked, jsonl=True), ['{"text": "z1"}', '{"text": "z1", "ordered": true}']
     )
@@ -308,6 +310,22 @@ def test_a_translation_that_lacks_a_phrase_is_reported_with_its_line(export, tmp
     assert [each["constraints_met"] for each in found] == (
         [met[:n_best] for met in ([False] * 2, [True, False])] if n_best else [False, True]
     )
+
+
+def test_a_doubtful_translation_is_reported_with_its_line(export, tmp_path, monkeypatch):
+    """Where all translations with terms are; JSON says so itself, of all translations of a list."""
+    monkeypatch.setattr(serving_terms, "least_outside", lambda scored, phrases: -4.0 if phrases else 0.0)
+    (tmp_path / "terms").write_text("two\tdeux\nONE\tONE\n")
+    asked = LineTranslation(export.model, terms=str(tmp_path / "terms"))
+    found, warnings = results(asked, ["one", "two", "ONE"], first=5)
+    assert [warning for warning in warnings if "lacks" not in warning] == [
+        "Line 6: doubtful: beside its terms is a word that the model would not write."
+    ]
+    assert [each["doubtful"] for each in found] == [False, True, False]
+    found, warnings = results(dataclasses.replace(asked, n_best=2, jsonl=True), ['{"text": "two"}'])
+    assert (found[0]["doubtful"], warnings) == ([True, True], []) and "doubtful" in output.json_line(1, found[0])
+    found, _ = results(LineTranslation(export.model, jsonl=True), ['{"text": "two"}'])
+    assert "doubtful" not in found[0]
 
 
 def test_a_tag_of_the_run_is_no_text_to_keep(runs, monkeypatch):

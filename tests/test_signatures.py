@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from t2t_keras.config import BOS, EOS, DecodeConfig
 from t2t_keras.decoding import constraints as lexical
-from t2t_keras.decoding.translator import Translator
+from t2t_keras.decoding.translator import CONSTRAINED_BEAMS, Translator
 from t2t_keras.serving import protocol, signatures
 from t2t_keras.serving.requests import translate_requests
 from t2t_keras.serving.signatures import Signatures
@@ -361,6 +361,8 @@ def test_score_is_the_log_softmax_of_the_model(service):
         assert found["length"][row] == len(target)
         np.testing.assert_allclose(found["token_log_probs"][row, : len(target)], expected, atol=1e-4)
         assert not found["token_log_probs"][row, len(target) :].any()
+        pieces = [tokenizer.pieces[token].encode() for token in target]
+        assert found["pieces"][row].tolist() == pieces + [b""] * (found["pieces"].shape[1] - len(target))
         assert found["log_prob"][row] == pytest.approx(expected.sum(), abs=1e-4)
         most = max(most, len(target))
     assert found["token_log_probs"].shape == (40, most)
@@ -374,7 +376,9 @@ def test_no_sentences_give_nothing(service):
         "truncated": (0,),
     }
     scores = {name: value.shape for name, value in service.score(none, none).items()}
-    assert scores == {"log_prob": (0,), "token_log_probs": (0, 0), "length": (0,), "truncated": (0,)}
+    assert scores == {
+        "log_prob": (0,), "token_log_probs": (0, 0), "length": (0,), "pieces": (0, 0), "truncated": (0,)
+    }  # fmt: skip
     assert {name: value.shape for name, value in translated(service, []).items()} == {
         "text": (0, 3), "score": (0, 3), "constraints_met": (0, 3), "truncated": (0,), "error": (0,),
         "source_pieces": (0, 0), "pieces": (0, 3, 0), "alignment": (0, 3, 0, 0),
@@ -693,6 +697,24 @@ def test_each_request_has_its_own_phrases_and_its_own_order_of_them():
         True,
         False,
     ]
+
+
+def test_sentences_with_constraints_are_searched_with_more_beams_and_others_with_those_of_the_options():
+    """They give what a search of so many beams gives, and what a search without any constraints."""
+    lines = stand_in.sentences(9)
+    phrases = ["Euro", "", "zwei\tEuro", "", "", "der 5. Mai", "", "zwei", ""]
+    rows = [{"text": line, "n_best": 2, "constraints": own} for line, own in zip(lines, phrases, strict=True)]
+    searches = [dataclasses.replace(DECODE, beam_size=beams) for beams in (2, CONSTRAINED_BEAMS)]
+    narrow, wide = (Signatures(stand_in.translator(search)) for search in searches)
+    together, all_wide = translated(narrow, rows), translated(wide, rows)
+    plain = numpy(narrow.translator.n_best(strings(lines)))
+    differ = 0
+    for number, own in enumerate(phrases):
+        expected = all_wide if own else plain
+        assert together["text"][number].tolist() == expected["text"][number, :2].tolist()
+        np.testing.assert_allclose(together["score"][number], expected["score"][number, :2], atol=1e-4)
+        differ += own == "" and all_wide["text"][number, :2].tolist() != plain["text"][number].tolist()
+    assert differ and together["constraints_met"][np.array(phrases) != ""].all()
 
 
 def test_phrases_are_in_the_text_or_it_is_said_that_they_could_not_be(service):

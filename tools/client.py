@@ -62,10 +62,7 @@ def translate() -> None:
     from t2t_keras.serving import client, output
     from t2t_keras.text import lines
 
-    terms = phrases.Terms({})
-    if _TERMS.value:
-        with lines.opened(_TERMS.value) as file:
-            terms = phrases.Terms.read(lines.read_lines(file), _TERMS.value)
+    terms = phrases.read_terms(_TERMS.value)
     given = {flag.name: flag.value for flag in (_N_BEST, _ALPHA, _MAX_LENGTH, _PREFIX) if flag.value is not None}
     if sample:
         search = client.Samples(**dataclasses.asdict(sample), max_length=_MAX_LENGTH.value or 0)
@@ -93,11 +90,16 @@ def translate() -> None:
     results = client.translate_lines(predict, texts, search, **sizes)
     numbered = sample.draws > 1 if sample else _N_BEST.value is not None
     hidden = True if at_keyboard or sys.stdout.isatty() else None  # None: hidden unless stderr is a terminal.
+    number_doubtful, number = 0, 0
     for number, result in enumerate(tqdm.tqdm(results, unit=" lines", disable=hidden), 1):
         if result["truncated"]:
             warn(f"Line {number}: longer than the model's maximum input. Only the beginning is translated.")
         if with_phrases and not _JSONL.value and not result["constraints_met"][0]:
             warn(f"Line {number}: the translation lacks a phrase ({with_phrases}).")
+        if output.is_doubtful(result):
+            number_doubtful += 1
+            if not _JSONL.value:
+                warn(f"Line {number}: doubtful: beside its terms is a word that the model would not write.")
         if _N_BEST.value:
             result = output.merged(result)
         if _JSONL.value:
@@ -110,6 +112,8 @@ def translate() -> None:
             written = output.numbered_lines(number, result, many) if numbered else output.text_line(number, result)
         sys.stdout.buffer.write(written.encode())
         sys.stdout.buffer.flush()
+    if number_doubtful:
+        warn(f"{number_doubtful:,} of {number:,} translations are doubtful: their terms may not fit.")
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from absl import flags
 from t2t_keras.cli import beam, messages, program
 from t2t_keras.cli import flags as options
 from t2t_keras.config import patterns
+from t2t_keras.serving import output
 from t2t_keras.serving.line_translation import READ_AHEAD, LineTranslation
 
 _INPUT = flags.DEFINE_string(
@@ -123,9 +124,13 @@ def translate() -> None:
         read_ahead = 1 if at_keyboard or _FLUSH.value else READ_AHEAD
         results = translator.results(lines.read_lines(source), warn, read_ahead=read_ahead)
         hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
+        number_doubtful, number = 0, 0
         for number, result in enumerate(tqdm.tqdm(results, total=number_of_lines, unit=" lines", disable=hidden), 1):
+            number_doubtful += output.is_doubtful(result)
             target.write(translator.written(number, result))
             target.flush()
+        if number_doubtful:
+            warn(f"{number_doubtful:,} of {number:,} translations are doubtful: their terms may not fit.")
     program.exit_now()
 
 

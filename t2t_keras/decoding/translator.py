@@ -27,6 +27,8 @@ from t2t_keras.text.subwords import Subwords
 
 # With more, a sub-batch has fewer sentences, because the memory for one grows with the square of its beams.
 MANY_BEAMS = 32
+# Beams of a sentence with constraints, at least: the banks of `constraints` share them.
+CONSTRAINED_BEAMS = 8
 # The search pads sources to a multiple of this length, because oneDNN compiles kernels for each length.
 SOURCE_MULTIPLE = 4
 
@@ -52,6 +54,7 @@ class Translator(tf.Module):
         other_sources: sub-words of the further sources that an ensemble reads; see `model.ensemble.Ensemble`.
 
     Attributes:
+        constrained_beams: the number of beams of a sentence with constraints.
         limits: of sub-batches: those of this machine. They are fixed when a graph is traced.
         scope: makes the context that the model is called in outside the search.
         search_scope: makes the context that the search calls the model in.
@@ -75,6 +78,8 @@ class Translator(tf.Module):
             raise ValueError(
                 "Models that translate together must have the same placeholders (`keep_patterns`). These have not."
             )
+        searched = selector is None and config.diverse_groups == 1
+        self.constrained_beams = max(config.beam_size, CONSTRAINED_BEAMS) if searched else config.beam_size
         groups = DiverseBeams(config.diverse_groups, config.diversity, EOS) if config.diverse_groups > 1 else BEST
         self.selector = selector or (lambda inputs: groups)
         self.limits = limits_here(config.search_rows, config.search_cores)
@@ -168,8 +173,8 @@ class Translator(tf.Module):
                 [B, (P)] int32, sub-words that the translations must start with, by default the target's language, if it
                 has one; `constraints`, [B, C, L] int32, padded with PAD, phrases that they must contain, in this order
                 if `ordered`, [B] boolean, which goes with it; and `avoid`, [B, C] string, padded with "", phrases that
-                they must not contain as whole words. A translator with a selector of its own does not heed
-                `constraints`.
+                they must not contain as whole words. Sentences with constraints have `constrained_beams`. A translator
+                with a selector of its own does not heed `constraints`.
 
         Returns:
             Translations [B · W, (T)] int32, W consecutive rows for each sentence, best first; and their scores [B, W]
@@ -184,14 +189,35 @@ class Translator(tf.Module):
             **inputs,
         }
         beam_size = self.config.beam_size
-        fewer = max(beam_size // MANY_BEAMS, 1) ** 2
+        if "constraints" not in inputs or beam_size == self.constrained_beams:
+            return self._searched(rows, beam_size, self.search_scope)
+        # Rows without constraints are searched as if there were no others.
+        constrained = tf.reduce_any(inputs["constraints"] != PAD, axis=[1, 2])
+        parts = []
+        for chosen, beams, scope in (
+            (~constrained, beam_size, self.search_scope),
+            (constrained, self.constrained_beams, self.scope),  # See `scope`.
+        ):
+            own = {name: tf.gather(x, tf.where(chosen)[:, 0]) for name, x in rows.items()}
+            if beams == beam_size:
+                del own["constraints"], own["ordered"]
+            parts.append((tf.where(chosen)[:, 0], *self._searched(own, beams, scope)))
+        order, sequences, scores = (tf.concat(each, axis=0) for each in zip(*parts, strict=True))
+        where = tf.math.invert_permutation(tf.cast(order, tf.int32))
+        places = tf.reshape(where[:, None] * beam_size + tf.range(beam_size), [-1])
+        return tf.gather(sequences, places), tf.gather(scores, where)
+
+    def _searched(self, rows: dict, beams: int, scope: Callable):
+        """Searches rows with a number of beams. Returns what `search` does, of the best `beam_size` of each row."""
+        beam_size = self.config.beam_size
+        fewer, shared = max(beams // MANY_BEAMS, 1) ** 2, beams // beam_size
         ids, lengths, scores, order = in_sub_batches(
-            functools.partial(self._search, beam_size=beam_size, scope=self.search_scope),
+            functools.partial(self._search, beam_size=beams, scope=scope),
             rows,
             # Both need memory: a row may ask for a long translation of a short source.
-            tf.maximum(tf.cast(source.row_lengths(), tf.int32), max_length),
-            max_rows=max(self.limits.rows // fewer, 1),
-            max_tokens=self.limits.tokens // fewer,
+            tf.maximum(tf.cast(rows["source"].row_lengths(), tf.int32), rows["max_length"]),
+            max_rows=max(self.limits.rows // (fewer * shared), 1),
+            max_tokens=self.limits.tokens // (fewer * shared),
             cores=self.limits.cores,
             outputs=[
                 tf.TensorSpec([None], tf.int32),
@@ -310,7 +336,8 @@ class Translator(tf.Module):
             return sampling.sampled(inputs)
         selector = self.selector(inputs)
         if selector is BEST and "constraints" in inputs:
-            return Banks(inputs["constraints"], inputs["ordered"], inputs["max_length"], self.config.beam_size, EOS)
+            beams = self.constrained_beams
+            return Banks(inputs["constraints"], inputs["ordered"], inputs["max_length"], beams, EOS)
         return selector
 
     def _search(self, rows, *, beam_size: int, scope: Callable):
@@ -343,10 +370,10 @@ class Translator(tf.Module):
             scorers=[*self._known_scorers(inputs), *(make(inputs) for make in self.scorers)],
             selector=self._known_selector(inputs),
         )
-        written = tf.RaggedTensor.from_tensor(
-            tf.reshape(sequences, [number * beam_size, tf.shape(sequences)[2]]), padding=PAD
-        )
-        return written.values, written.row_lengths(), scores
+        best = min(beam_size, self.config.beam_size)  # `draw` has one beam.
+        sequences = tf.reshape(sequences[:, :best], [number * best, tf.shape(sequences)[2]])
+        written = tf.RaggedTensor.from_tensor(sequences, padding=PAD)
+        return written.values, written.row_lengths(), scores[:, :best]
 
 
 def translate_lines(

@@ -17,9 +17,10 @@ import threading
 import time
 import types
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from t2t_keras.serving.protocol import OWN_ALPHA, SAMPLES, Int64, options_for
+from t2t_keras.serving import terms
+from t2t_keras.serving.protocol import OWN_ALPHA, SAMPLES, Int64, options_for, translations
 from t2t_keras.system.log import logger
 from t2t_keras.text.phrases import Request
 
@@ -329,6 +330,41 @@ def retrying(predict: Predict, attempts: int, *, sleep: Callable[[float], None] 
     return patient
 
 
+def _check(lines: list[str | Request], errors: Iterable[str]) -> None:
+    """Raises `ServerError` if lines have errors."""
+    refused = [(line, error) for line, error in zip(lines, errors, strict=False) if error]
+    if refused:
+        line, error = refused[0]
+        line = line.text if isinstance(line, Request) else line
+        raise ServerError(
+            f"The server refused {len(refused)} of {len(lines)} lines, such as {line[:60]!r}: {error.strip()}"
+        )
+
+
+def _with_terms(predicted: Callable, lines: list[Request], options: Options) -> list[dict]:
+    """Translates requests as `translate_batch` does, with up to two requests to the server."""
+
+    def search(requests: list[Request], n_best: int, alignment: bool) -> list:
+        names = ("text", "score", "constraints_met", "error", "pieces", "source_pieces", "alignment")
+        signature, inputs = dataclasses.replace(options, n_best=n_best).request(0, requests)
+        outputs = predicted(signature, inputs | {"alignment": [alignment] * len(requests)}, names)
+        return translations(outputs, n_best, alignment)
+
+    def score(sources: Sequence[str], targets: Sequence[str]) -> list[tuple[Sequence[str], Sequence[float]]]:
+        names = ("token_log_probs", "pieces")
+        outputs = predicted("score", {"source": list(sources), "target": list(targets)}, names)
+        scored = zip(outputs["pieces"], outputs["token_log_probs"], strict=True)
+        return [([piece for piece in pieces if piece], values) for pieces, values in scored]
+
+    rows = terms.translate(search, score, lines, options.n_best)
+    _check(lines, [row if isinstance(row, str) else "" for row in rows])
+    names = ("text", "score", "constraints_met", "doubtful")
+    return [
+        {name: [getattr(each, name) for each in row] for name in names} | {"truncated": row[0].truncated}
+        for row in rows
+    ]
+
+
 def translate_batch(
     predict: Predict, lines: list[str | Request], options: Options | Samples | None = None, first: int = 0
 ) -> list[dict]:
@@ -361,18 +397,14 @@ def translate_batch(
     if options is None and not any(isinstance(line, Request) for line in lines):
         outputs = predicted("serving_default", {"text": lines}, names)
         found = {name: [[value] for value in outputs[name]] for name in names}
+    elif any(isinstance(line, Request) and line.terms for line in lines):
+        return _with_terms(predicted, lines, options or Options())
     else:
         options = options or Options()
         if any(isinstance(line, Request) for line in lines):
             names = (*names, "constraints_met")
         outputs = predicted(*options.request(first, lines), (*names, "error"))
-        refused = [(line, error) for line, error in zip(lines, outputs["error"], strict=False) if error]
-        if refused:
-            line, error = refused[0]
-            line = line.text if isinstance(line, Request) else line
-            raise ServerError(
-                f"The server refused {len(refused)} of {len(lines)} lines, such as {line[:60]!r}: {error.strip()}"
-            )
+        _check(lines, outputs["error"])
         found = {name: [row[: options.number] for row in outputs[name]] for name in names}
     # `serving_default` of an older export does not have it.
     found["truncated"] = outputs.get("truncated", [False] * len(lines))

@@ -147,12 +147,7 @@ class LineTranslation:
 
     def read_terms(self) -> phrases.Terms:
         """Reads the file of terms, if there is one. Raises `OSError` or `ValueError` if it cannot be used."""
-        from t2t_keras.text import lines
-
-        if not self.terms:
-            return phrases.Terms({})
-        with lines.opened(self.terms) as file:
-            return phrases.Terms.read(lines.read_lines(file), self.terms)
+        return phrases.read_terms(self.terms)
 
     def load(self, terms: phrases.Terms, by_text: bool = False) -> "LineTranslator":
         """Loads the model; see `LineTranslator`. `terms` are those of `read_terms`, which a worker may not be able to
@@ -255,6 +250,10 @@ class LineTranslator:
             met = result.get("constraints_met", True)
             if not asked.jsonl and not (met if isinstance(met, bool) else all(met)):
                 warn(f"Line {number}: a translation lacks a phrase ({asked.with_phrases}).")
+            if not asked.terms:
+                result.pop("doubtful", None)
+            elif not asked.jsonl and output.is_doubtful(result):
+                warn(f"Line {number}: doubtful: beside its terms is a word that the model would not write.")
             if asked.alignment:
                 result["alignment"] = aligned = _decoded(result["alignment"])
                 if output.best(result) and not (aligned if isinstance(aligned, str) else aligned[0]):

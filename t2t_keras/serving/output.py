@@ -8,6 +8,12 @@ def best(result: dict) -> str:
     return result["text"] if isinstance(result["text"], str) else result["text"][0]
 
 
+def is_doubtful(result: dict) -> bool:
+    """Returns whether the best translation of a line is doubtful; see `serving.terms`."""
+    doubtful = result.get("doubtful", False)
+    return doubtful if isinstance(doubtful, bool) else doubtful[0]
+
+
 def merged(result: dict) -> dict:
     """Returns an n-best list without translations whose text is that of a better one, in other sub-words."""
     texts = result["text"]

@@ -1,7 +1,7 @@
 """What goes to the signatures of an export, and what comes back, without TensorFlow."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -59,6 +59,8 @@ class Translation:
             sum to 1, or are 0 if the architecture does not align; `None` unless requested.
         constraints_met: whether the translation contains all its constraints.
         truncated: whether only the beginning of the source was translated; see `max_input` of `DecodeConfig`.
+        doubtful: whether a word beside its terms is much less likely than all of the translation without terms; see
+            `serving.terms`.
     """
 
     text: str
@@ -68,11 +70,50 @@ class Translation:
     alignment: np.ndarray | None = None
     constraints_met: bool = True
     truncated: bool = False
+    doubtful: bool = False
 
     def as_json(self) -> dict:
         """Returns the fields as values of JSON."""
         alignment = None if self.alignment is None else self.alignment.tolist()
         return {**vars(self), "alignment": alignment}
+
+
+def translations(outputs: Mapping, n_best: int, alignment: bool) -> list[list[Translation] | str]:
+    """Returns the translations of each sentence, or its error.
+
+    Args:
+        outputs: of `translate_with_options`, as arrays or lists; texts as str or bytes.
+        n_best: number of translations of each.
+        alignment: whether they have alignments.
+    """
+
+    def pieces(values) -> tuple[str, ...]:
+        return tuple(_text(piece) for piece in values if piece)
+
+    def translation(row: int, beam: int) -> Translation:
+        fields = {}
+        if alignment:
+            fields["pieces"] = pieces(outputs["pieces"][row][beam])
+            fields["source_pieces"] = pieces(outputs["source_pieces"][row])
+            weights = np.asarray(outputs["alignment"][row][beam], np.float32)
+            fields["alignment"] = weights[: len(fields["pieces"]), : len(fields["source_pieces"])]
+        return Translation(
+            _text(outputs["text"][row][beam]),
+            float(outputs["score"][row][beam]),
+            constraints_met=bool(outputs["constraints_met"][row][beam]),
+            # An older export does not have it.
+            truncated=bool(outputs["truncated"][row]) if "truncated" in outputs else False,
+            **fields,
+        )
+
+    return [
+        _text(error) if error else [translation(row, beam) for beam in range(n_best)]
+        for row, error in enumerate(outputs["error"])
+    ]
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode(errors="replace")
 
 
 def merged(translations: Sequence[Translation]) -> list[Translation]:

@@ -7,7 +7,9 @@ import tensorflow as tf
 
 from t2t_keras.config import SampleConfig
 from t2t_keras.decoding.sampling import seed_of_line
-from t2t_keras.serving.protocol import OPTIONS, SAMPLES, options_for
+from t2t_keras.serving import terms
+from t2t_keras.serving.protocol import OPTIONS, SAMPLES, Translation, options_for, translations
+from t2t_keras.text import piece_file
 from t2t_keras.text.phrases import Request
 from t2t_keras.text.subwords import spelled, word_numbers
 
@@ -34,11 +36,17 @@ def sample_inputs(text, seed, config: SampleConfig) -> dict:
     return {"text": text, "seed": seed, **{name: tf.fill(tf.shape(text), value) for name, value in values.items()}}
 
 
+def refused(error: str | bytes, text: str) -> ValueError:
+    """Returns the exception for the error of a sentence."""
+    error = error.decode() if isinstance(error, bytes) else error
+    return ValueError(f"{error.strip()} The sentence is: {text[:80]!r}.")
+
+
 def check(outputs: dict, texts: Iterable[str]) -> None:
     """Raises `ValueError` with the first error in the outputs for some sentences."""
     for text, error in zip(texts, outputs["error"].numpy(), strict=True):
         if error:
-            raise ValueError(f"{error.decode().strip()} The sentence is: {text[:80]!r}.")
+            raise refused(error, text)
 
 
 def checked(outputs: dict, text) -> dict:
@@ -64,6 +72,56 @@ def sampler(signatures, config: SampleConfig) -> Callable:
     return sample
 
 
+def translate_with_terms(
+    model, requests: Sequence[Request], n_best: int = 1, *, alignment: bool = False, lenient: bool = False, **options
+) -> list[list[Translation]]:
+    """Translates sentences with phrases and terms of their own.
+
+    Args:
+        model: object with `translate_with_options` and `config`.
+        requests: the sentences.
+        n_best: number of translations of each.
+        alignment: whether to return alignments.
+        lenient: whether a sentence that is too long for an alignment has none, in place of an error.
+        options: values of `OPTIONS` for all sentences.
+
+    Returns:
+        The translations of each sentence, best first.
+
+    Raises:
+        ValueError: a sentence has an error, such as a phrase with too many sub-words.
+    """
+
+    def search(requests: Sequence[Request], n_best: int, alignment: bool) -> list[list[Translation] | str]:
+        inputs = options_for(requests, **options, n_best=n_best, alignment=alignment)
+
+        def translated() -> dict:
+            return model.translate_with_options(**{name: tf.constant(values) for name, values in inputs.items()})
+
+        outputs = translated()
+        too_long = [error.startswith(b"alignment: ") for error in outputs["error"].numpy()]
+        if lenient and any(too_long):
+            inputs["alignment"] = [not each for each in too_long]
+            outputs = translated()
+        return translations({name: values.numpy() for name, values in outputs.items()}, n_best, alignment)
+
+    # The language of the translations, where it is not the model's.
+    tag = piece_file.TAG.match(options.get("prefix", ""))
+
+    def score(sources: Sequence[str], targets: Sequence[str]) -> list[tuple[Sequence[str], Sequence[float]]]:
+        targets = [f"{tag[0] if tag else ''}{target}" for target in targets]
+        outputs = model.score(source=tf.constant(sources), target=tf.constant(targets))
+        scored = zip(outputs["pieces"].numpy(), outputs["token_log_probs"].numpy(), strict=True)
+        return [([piece.decode(errors="replace") for piece in pieces if piece], values) for pieces, values in scored]
+
+    beam_size = model.config.beam_size if any(request.terms for request in requests) else 1
+    found = terms.translate(search, score, requests, n_best, alignment=alignment, beam_size=beam_size)
+    for request, row in zip(requests, found, strict=True):
+        if isinstance(row, str):
+            raise refused(row, request.text)
+    return found
+
+
 def translate_requests(signatures, requests: Sequence[Request], n_best: int = 0, alignment: bool = False) -> dict:
     """Translates sentences with phrases of their own.
 
@@ -74,57 +132,28 @@ def translate_requests(signatures, requests: Sequence[Request], n_best: int = 0,
         alignment: whether to align the words.
 
     Returns:
-        `text`, `score` and `constraints_met`, each [B, n_best] or [B], and `truncated`, as `translate_with_options`
-        returns them. With `alignment`, also that as `pharaoh` writes it; empty where the source is too long for one.
+        `text`, `score`, `constraints_met` and `doubtful`, each [B, n_best] or [B], and `truncated`. With `alignment`,
+        also that as `pharaoh` writes it; empty where the source is too long for one.
 
     Raises:
         ValueError: a sentence has an error, such as a phrase with too many sub-words; or the model cannot align.
     """
-    inputs = options_for(requests, n_best=n_best or 1, alignment=alignment)
-
-    def translated() -> dict:
-        return signatures.translate_with_options(**{name: tf.constant(values) for name, values in inputs.items()})
-
-    outputs = translated()
-    too_long = [error.startswith(b"alignment: ") for error in outputs["error"].numpy()]
-    if any(too_long):
-        inputs["alignment"] = [not each for each in too_long]
-        outputs = translated()
-    check(outputs, inputs["text"])
-    names = ("text", "score", "constraints_met")
+    rows = translate_with_terms(signatures, requests, n_best or 1, alignment=alignment, lenient=True)
+    names = ("text", "score", "constraints_met", "doubtful")
+    outputs = {name: [[getattr(each, name) for each in row] for row in rows] for name in names}
     if alignment:
-        outputs = outputs | {"alignment": _alignments(outputs, inputs["text"], bool(signatures.languages))}
-        names = (*names, "alignment")
-    chosen = {name: outputs[name][:, :n_best] if n_best else outputs[name][:, 0] for name in names}
-    return chosen | {"truncated": outputs["truncated"]}
-
-
-def _alignments(outputs: dict, sources: Sequence[str], has_languages: bool) -> tf.Tensor:
-    """Returns the alignments in the outputs of `translate_with_options` as `pharaoh` writes them: [B, W] string.
-
-    Args:
-        outputs: those for B sentences.
-        sources: the sentences.
-        has_languages: whether the sub-words of each side begin with that of its language.
-    """
-    texts, pieces, source_pieces, weights = (
-        outputs[name].numpy() for name in ("text", "pieces", "source_pieces", "alignment")
-    )
-    if pieces.size and (pieces != b"").any() and not weights.any():
-        raise ValueError("The architecture of this model does not align. Leave out `alignment`.")
-    rows = [
-        [
-            pharaoh(source, text.decode(), *map(_decoded, (source_pieces[row], pieces[row, beam])), weights[row, beam],
-                    int(has_languages))
-            for beam, text in enumerate(texts[row])
+        found = [each for row in rows for each in row]
+        if any(each.pieces for each in found) and not any(np.any(each.alignment) for each in found):
+            raise ValueError("The architecture of this model does not align. Leave out `alignment`.")
+        first = int(bool(signatures.languages))
+        outputs["alignment"] = [
+            [pharaoh(request.text, each.text, each.source_pieces, each.pieces, each.alignment, first) for each in row]
+            for request, row in zip(requests, rows, strict=True)
         ]
-        for row, source in enumerate(sources)
-    ]  # fmt: skip
-    return tf.constant(rows, tf.string, shape=texts.shape)
-
-
-def _decoded(pieces: np.ndarray) -> list[str]:
-    return [piece.decode() for piece in pieces if piece]
+    if not n_best:
+        outputs = {name: [row[0] for row in values] for name, values in outputs.items()}
+    outputs["truncated"] = [row[0].truncated for row in rows]
+    return {name: tf.constant(values) for name, values in outputs.items()}
 
 
 def pharaoh(

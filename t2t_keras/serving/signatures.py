@@ -372,6 +372,7 @@ class Signatures(tf.Module):
             log_prob: [B] float32, log P(target | source), including the end token.
             token_log_probs: [B, T] float32, log P of each sub-word; zeros after the end token.
             length: [B] int32, number of sub-words of the target, including the end token.
+            pieces: [B, T] string, the sub-words of the target, with the end token.
             truncated: [B] boolean, whether the source was cut to `max_input` or the target to `max_input` +
             `extra_length` sub-words.
 
@@ -388,5 +389,6 @@ class Signatures(tf.Module):
             "log_prob": tf.reduce_sum(log_probs, axis=1),
             "token_log_probs": log_probs.to_tensor(),
             "length": tf.cast(targets.row_lengths(), tf.int32),
+            "pieces": tf.gather(tf.constant(self.translator.tokenizer.pieces), targets).to_tensor(""),
             "truncated": source_cut | target_cut,
         }

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from t2t_keras.config import patterns
-from t2t_keras.text.lines import is_blank, single_spaced
+from t2t_keras.text.lines import is_blank, opened, read_lines, single_spaced
 from t2t_keras.text.scripts import in_word, word_characters
 
 SEPARATOR = "\t"
@@ -248,6 +248,14 @@ class Terms:
         """Returns the terms in a sentence, one for each place."""
         matches = self._pattern.finditer(text) if self._pattern else ()
         return [Term(each[0], self.translations[each[0]], tuple(self.forbidden.get(each[0], ()))) for each in matches]
+
+
+def read_terms(path: str) -> Terms:
+    """Reads a file of terms; "" has none. Raises `OSError` or `ValueError` if it cannot be used."""
+    if not path:
+        return Terms({})
+    with opened(path) as file:
+        return Terms.read(read_lines(file), path)
 
 
 def untagged(text: str, tags: Sequence[str]) -> str:

@@ -1,0 +1,224 @@
+"""Terms that replace: what a model would write for a term by itself is forbidden where its translation must appear.
+
+A search without the terms finds these words by the alignment. If it has all terms by itself, its translation stands.
+Otherwise the words outside of the terms are compared with it: where one is much less likely, a translation is doubtful.
+
+Letters: T sub-words of a translation.
+"""
+
+import collections
+import dataclasses
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+
+from t2t_keras.serving.protocol import Translation
+from t2t_keras.text.phrases import MAX_PHRASES, MAX_SUBWORDS, Request, holds, places
+from t2t_keras.text.scripts import in_word
+
+# The least share of its attention that a word has on a term that it is a translation of. In translations of Multi30k it
+# is 0.4 to 1 for nouns, and 0.3 for the articles beside them.
+ALIGNED = 0.4
+# Sentences to align at once: `translate_with_options` has a limit of sentences times beams.
+MAX_ALIGNED_BEAMS = 1024
+
+# How much log P the least likely sub-word outside of the terms may lose. Of 96 translations of Multi30k, 8 lost more,
+# up to 8.5, and all of these were wrong. The mean of the sub-words tells less: one wrong word is among good ones.
+DOUBTFUL = 3.0
+
+# Sources and targets → the sub-words of each target with its end token, [T], and log P of each, [T].
+Score = Callable[[Sequence[str], Sequence[str]], list[tuple[Sequence[str], Sequence[float]]]]
+# (requests, number of translations, whether to align) → the translations of each, or an error.
+Search = Callable[[Sequence[Request], int, bool], list[list[Translation] | str]]
+
+
+def translate(
+    search: Search,
+    score: Score,
+    requests: Sequence[Request],
+    n_best: int,
+    *,
+    alignment: bool = False,
+    beam_size: int = 32,
+) -> list[list[Translation] | str]:
+    """Translates sentences with terms. Sentences without terms are searched once.
+
+    Args:
+        search: translates with phrases.
+        score: scores given translations.
+        requests: the sentences.
+        n_best: number of translations of each.
+        alignment: whether to return alignments.
+        beam_size: W of the search.
+
+    Returns:
+        The translations of each sentence, or its error.
+    """
+    requests, found, at_once = list(requests), [], max(MAX_ALIGNED_BEAMS // beam_size, 1)
+    with_terms = [place for place, request in enumerate(requests) if request.terms]
+    for first in range(0, len(with_terms), at_once):
+        plain = [dataclasses.replace(requests[place], terms=()) for place in with_terms[first : first + at_once]]
+        found += search(plain, 1, True)
+    standing: dict[int, list[Translation]] = {}
+    compared: dict[int, str] = {}  # Translations without the terms.
+    for place, row in zip(with_terms, found, strict=True):
+        if isinstance(row, str):  # Such as a sentence that is too long for an alignment.
+            continue
+        request, [best] = requests[place], row
+        if n_best == 1 and is_as_asked(best, request):
+            nothing = {"pieces": (), "source_pieces": (), "alignment": None}
+            standing[place] = [best if alignment else dataclasses.replace(best, **nothing)]
+        else:
+            requests[place] = with_replaced_words(request, best)
+            compared[place] = best.text
+    others = iter(())
+    if searched := [request for place, request in enumerate(requests) if place not in standing]:
+        others = iter(search(searched, n_best, alignment))
+    rows = [standing[place] if place in standing else next(others) for place in range(len(requests))]
+    compared = {place: text for place, text in compared.items() if not isinstance(rows[place], str)}
+    return _with_doubts(score, rows, requests, compared) if compared else rows
+
+
+def _with_doubts(score: Score, rows: list, requests: Sequence[Request], plain: dict[int, str]) -> list:
+    """Marks what is doubtful.
+
+    Args:
+        score: scores given translations.
+        rows: the translations of each sentence.
+        requests: the sentences.
+        plain: by place, the translation without terms of those that are compared with it.
+    """
+    texts = [(requests[place].text, [], text) for place, text in plain.items()]
+    texts += [(requests[place].text, requests[place].required, each.text) for place in plain for each in rows[place]]
+    sources, phrases, targets = zip(*texts, strict=True)
+    least = map(least_outside, score(sources, targets), phrases)
+    expected = {place: next(least) for place in plain}
+    doubts = {
+        place: [dataclasses.replace(each, doubtful=expected[place] - next(least) > DOUBTFUL) for each in rows[place]]
+        for place in plain
+    }
+    return [doubts.get(place, row) for place, row in enumerate(rows)]
+
+
+def least_outside(scored: tuple[Sequence[str], Sequence[float]], phrases: Sequence[str]) -> float:
+    """Returns the least log P of the sub-words that are not in phrases, and of the end token."""
+    pieces, log_probs = scored
+    text, ends = _spelled(pieces[:-1])
+    inside = [(start, start + len(phrase)) for start, phrase in _apart(text, phrases)]
+    outside = [
+        log_prob
+        for (start, end), log_prob in zip(ends, log_probs, strict=False)
+        if not any(start < last and end > first for first, last in inside)
+    ]
+    return float(min([*outside, log_probs[len(pieces) - 1]]))
+
+
+def is_as_asked(translation: Translation, request: Request) -> bool:
+    """Returns whether a translation that was found without the terms has all of them, and nothing forbidden."""
+    text, wanted = translation.text, collections.Counter(term.translation for term in request.terms)
+    written = collections.Counter(phrase for _, phrase in _apart(text, wanted))
+    return (
+        translation.constraints_met
+        and not request.ordered
+        and wanted <= written
+        and not any(holds(text, form) for form in request.excluded)
+    )
+
+
+def with_replaced_words(request: Request, plain: Translation) -> Request:
+    """Adds to the forbidden forms of the terms what a translation without them has in their place.
+
+    Words that it also has elsewhere are not forbidden.
+
+    Args:
+        request: the sentence.
+        plain: its translation without terms, with an alignment.
+    """
+    if plain.alignment is None or not plain.pieces:
+        return request
+    source, source_ends = _spelled(plain.source_pieces[:-1])
+    target, ends = _spelled(plain.pieces[:-1])
+    words = _words(target, ends)
+    runs: dict[str, list[str]] = {term.source: [] for term in request.terms}  # What stands for each term.
+    for start, term in _apart(source, runs):
+        of_term = [
+            place
+            for place, (begin, end) in enumerate(source_ends)
+            if begin < start + len(term) and end > start and source[begin:end].strip()
+        ]
+        if not of_term:
+            continue
+        shares = plain.alignment[:, of_term].sum(axis=1)
+        strongest = [plain.alignment[first:last].sum(axis=0).argmax() in of_term for first, last in words]
+        run: list[int] = []  # Where the words that stand for the term begin and end.
+        for (first, last), aligned in zip([*words, (0, 0)], [*strongest, False], strict=True):
+            begin, end = (ends[first][0], ends[last - 1][1]) if last else (0, 0)
+            if aligned and shares[first:last].mean() >= ALIGNED:
+                run = [run[0] if run else begin, end]
+            elif run and (not last or _stripped(target[begin:end])):  # Hyphens, for example, are passed.
+                runs[term].append(target[slice(*run)])
+                run = []
+    found = collections.Counter(text for texts in runs.values() for text in map(_stripped, texts))
+    required = [phrase.casefold() for phrase in request.required]
+    for place, term in enumerate(request.terms):
+        forms = list(term.forbidden)
+        for text in dict.fromkeys(map(_stripped, runs[term.source])):
+            if not text or len(text.encode()) >= MAX_SUBWORDS:
+                continue
+            if any(holds(phrase, text.casefold()) for phrase in required):
+                continue
+            if sum(1 for _ in places(target, text)) <= found[text]:
+                at_start = target.strip().startswith(text)
+                forms.append(text[:1].lower() + text[1:] if at_start else text)
+        terms = [*request.terms[:place], term._replace(forbidden=tuple(forms)), *request.terms[place + 1 :]]
+        longer = dataclasses.replace(request, terms=terms)
+        if len(longer.excluded) <= MAX_PHRASES:
+            request = longer
+    return request
+
+
+def _apart(text: str, phrases: Iterable[str]) -> list[tuple[int, str]]:
+    """Returns where phrases are in a text as whole words, and which: of those that overlap the first and longest."""
+    found, end = [], 0
+    starts = [(start, -len(phrase), phrase) for phrase in phrases for start in places(text, phrase)]
+    for start, _, phrase in sorted(starts):
+        if start >= end:
+            found.append((start, phrase))
+            end = start + len(phrase)
+    return found
+
+
+def _spelled(pieces: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
+    """Returns the text of sub-words, with spaces for ▁, and where each begins and ends in it.
+
+    The bytes of a character, such as <0xC3>, are one after the other; the last has the character.
+    """
+    text, ends, unfinished = "", [], b""
+    for piece in pieces:
+        start, byte = len(text), re.fullmatch("<0x([0-9A-F]{2})>", piece)
+        unfinished += bytes.fromhex(byte[1]) if byte else piece.replace("▁", " ").encode()
+        try:
+            text, unfinished = text + unfinished.decode(), b""
+        except UnicodeDecodeError:
+            if not byte:
+                text, unfinished = text + unfinished.decode(errors="replace"), b""
+        ends.append((start, len(text)))
+    return text, ends
+
+
+def _words(text: str, ends: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Returns the first sub-word of each word, and the one after its last. Between words, a word may end or begin."""
+    words: list[tuple[int, int]] = []
+    for place, (start, _) in enumerate(ends):
+        begun = place > 0 and start == ends[place - 1][0]  # The sub-word before is a byte of the same character.
+        if begun or place > 0 and in_word(text[start - 1 : start]) and in_word(text[start : start + 1]):
+            words[-1] = (words[-1][0], place + 1)
+        else:
+            words.append((place, place + 1))
+    return words
+
+
+def _stripped(text: str) -> str:
+    """Returns a text without what is no letter, mark or digit at its ends."""
+    inside = [place for place, character in enumerate(text) if unicodedata.category(character)[0] in "LMN"]
+    return text[inside[0] : inside[-1] + 1] if inside else ""
