@@ -271,7 +271,7 @@ def test_json_lines_and_terms_are_answered_line_by_line(trained, translated, tmp
     result = tool("translate", *flags, "--jsonl", stdin=source)
     assert result.returncode == 0, result.stderr.decode()
     first, one, third, blank, long, _ = answers = [json.loads(line) for line in result.stdout.decode().splitlines()]
-    assert all(list(answer) == ["text", "score", "constraints_met"] for answer in answers)
+    assert all(list(answer) == ["text", "score", "constraints_met", "doubtful"] for answer in answers)
     assert (
         "deux" in first["text"]
         and "sept" in first["text"]
@@ -281,7 +281,8 @@ def test_json_lines_and_terms_are_answered_line_by_line(trained, translated, tmp
     assert (
         third["text"].index("x y") < third["text"].rindex("a") and "deux" in third["text"] and "sept" in third["text"]
     )
-    assert blank == {"text": "", "score": 0.0, "constraints_met": False} and one["constraints_met"] and one["score"] < 0
+    assert blank == {"text": "", "score": 0.0, "constraints_met": False, "doubtful": False}
+    assert one["constraints_met"] and one["score"] < 0
     assert long["constraints_met"] is False  # 28 sub-words have no room in 12 more than the source has.
     keeping = ["--keep_patterns=braces,tags", f"--model_dir={trained[0]}", "--extra_length=24"]
     kept = tool("translate", *keeping, stdin=f"<b>one</b> two {{0}}\none\none {{{'x' * 40}}}\n".encode())
