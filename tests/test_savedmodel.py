@@ -86,11 +86,11 @@ def test_an_export_names_the_best_validation_of_its_run(monkeypatch, tmp_path, s
     monkeypatch.setattr(
         savedmodel, "load_with_states", lambda _: (None, [{"best": -1.5, "best_step": step, "step": 9}])
     )
-    data = {"train_source": "a,b", "train_target": "a,b", "source_tag": "<a>,<b>"} if step else {}
-    run = SavedRun(tmp_path, {"model": {}, "train": {"best_metric": "loss"}, "data": data})
+    run = SavedRun(tmp_path, {"model": {}, "train": {"best_metric": "loss"}, "data": {}})
     monkeypatch.setattr(savedmodel, "export", lambda translator, folder, about: about)
-    found = savedmodel.export_run(tmp_path, types.SimpleNamespace(runs=(run,), checkpoint="best"))
-    tags = {"tags": ["<a>", "<b>"]} if step else {}
+    read = ["<a>", "<b>"] if step else [""]
+    found = savedmodel.export_run(tmp_path, types.SimpleNamespace(runs=(run,), checkpoint="best", tags=read))
+    tags = {"tags": read} if step else {}
     assert (
         found == {"architecture": "transformer", "checkpoint": "best", "update": 9, "best_validation": expected} | tags
     )

@@ -33,7 +33,8 @@ class FrozenWeights(keras.StatelessScope):
     needs its own scope.
 
     Args:
-        values: for the id of each Keras variable, a NumPy array or a function that returns a tensor; see `values_of`.
+        values: for the id of each Keras variable, an array, a tensor of an outer graph, or a function that returns a
+            tensor; see `values_of`.
     """
 
     def __init__(self, values: dict):

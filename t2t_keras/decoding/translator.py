@@ -196,7 +196,7 @@ class Translator(tf.Module):
         parts = []
         for chosen, beams, scope in (
             (~constrained, beam_size, self.search_scope),
-            (constrained, self.constrained_beams, self.scope),  # See `scope`.
+            (constrained, self.constrained_beams, self._read_once()),
         ):
             own = {name: tf.gather(x, tf.where(chosen)[:, 0]) for name, x in rows.items()}
             if beams == beam_size:
@@ -206,6 +206,15 @@ class Translator(tf.Module):
         where = tf.math.invert_permutation(tf.cast(order, tf.int32))
         places = tf.reshape(where[:, None] * beam_size + tf.range(beam_size), [-1])
         return tf.gather(sequences, places), tf.gather(scores, where)
+
+    def _read_once(self) -> Callable:
+        """Returns a maker of scopes with the weights of `scope`, which are read here: loops that read variables would
+        wait for each other.
+        """
+        if self.int8:
+            return self.scope
+        values = {id(variable): tf.convert_to_tensor(variable.value) for variable in self.model.variables}
+        return lambda: FrozenWeights(values)
 
     def _searched(self, rows: dict, beams: int, scope: Callable):
         """Searches rows with a number of beams. Returns what `search` does, of the best `beam_size` of each row."""
