@@ -623,7 +623,7 @@ def test_the_program_needs_no_tensorflow(run, tmp_path):
     [
         (["--dtype=bfloat16"], "--dtype and --int8 do not apply to --format=huggingface. Received: --dtype=bfloat16"),
         (["--int8"], "--int8=True"),
-        (["--quantization=int8"], "--quantization has no effect without --format=ctranslate2."),
+        (["--quantization=int8"], "--quantization has no effect without --format=ctranslate2 or --format=argos."),
         (
             ["--format=savedmodel", "--scores=x"],
             "--scores has no effect without --format=huggingface. Received: --scores=['x'].",
