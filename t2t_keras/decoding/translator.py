@@ -213,7 +213,7 @@ class Translator(tf.Module):
         """
         if self.int8:
             return self.scope
-        values = {id(variable): tf.convert_to_tensor(variable.value) for variable in self.model.variables}
+        values = {id(weight): tf.convert_to_tensor(weight.value) for weight in self.model.weights}
         return lambda: FrozenWeights(values)
 
     def _searched(self, rows: dict, beams: int, scope: Callable):
