@@ -4,6 +4,7 @@ It is opened and checked without TensorFlow, can be pickled, and describes itsel
 """
 
 import dataclasses
+import functools
 import os
 import pathlib
 from collections.abc import Sequence
@@ -106,7 +107,7 @@ class TrainedModel:
         """The folders of the runs."""
         return [run.folder for run in self.runs]
 
-    @property
+    @functools.cached_property
     def tags(self) -> list[str]:
         """The tags that source lines may begin with: those of `source_tag`, or of a Marian model of several
         languages.

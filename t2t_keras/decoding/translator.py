@@ -203,9 +203,7 @@ class Translator(tf.Module):
                 del own["constraints"], own["ordered"]
             parts.append((tf.where(chosen)[:, 0], *self._searched(own, beams, scope)))
         order, sequences, scores = (tf.concat(each, axis=0) for each in zip(*parts, strict=True))
-        where = tf.math.invert_permutation(tf.cast(order, tf.int32))
-        places = tf.reshape(where[:, None] * beam_size + tf.range(beam_size), [-1])
-        return tf.gather(sequences, places), tf.gather(scores, where)
+        return _in_order(tf.cast(order, tf.int32), sequences, scores)
 
     def _read_once(self) -> Callable:
         """Returns a maker of scopes with the weights of `scope`, which are read here: loops that read variables would
@@ -234,10 +232,7 @@ class Translator(tf.Module):
                 tf.TensorSpec([None, beam_size], tf.float32),
             ],
         )
-        where = tf.math.invert_permutation(order)
-        sequences = tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
-        places = tf.reshape(where[:, None] * beam_size + tf.range(beam_size), [-1])
-        return tf.gather(sequences, places), tf.gather(scores, where)
+        return _in_order(order, tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False), scores)
 
     def log_probs(self, source: tf.RaggedTensor, target: tf.RaggedTensor) -> tf.RaggedTensor:
         """Computes log P of each sub-word of given translations.
@@ -383,6 +378,15 @@ class Translator(tf.Module):
         sequences = tf.reshape(sequences[:, :best], [number * best, tf.shape(sequences)[2]])
         written = tf.RaggedTensor.from_tensor(sequences, padding=PAD)
         return written.values, written.row_lengths(), scores[:, :best]
+
+
+def _in_order(order, sequences: tf.RaggedTensor, scores):
+    """Sorts translations, W consecutive rows for each sentence, and their scores [B, W] by the number of the sentence,
+    `order` [B] int32.
+    """
+    where, beam_size = tf.math.invert_permutation(order), scores.shape[1]
+    places = tf.reshape(where[:, None] * beam_size + tf.range(beam_size), [-1])
+    return tf.gather(sequences, places), tf.gather(scores, where)
 
 
 def translate_lines(

@@ -18,8 +18,6 @@ MAX_PHRASES = 32  # Of a sentence.
 MAX_SUBWORDS = 32  # Of a phrase.
 MAX_TAGS = 5  # In a message.
 _TAG = ">>[^<>]+<<"  # Of a language, in an imported model.
-# Keys of output lines. An input line may have them, as the output of another translation does.
-OUTPUTS = ("score", "constraints_met", "alignment")
 
 
 def joined(phrases: Sequence[str], name: str) -> str:
@@ -155,7 +153,7 @@ def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
         if not isinstance(fields, dict) or "text" not in fields:
             raise ValueError(f"{expected} Received: line {number:,}, {line[:80]!r}.")
         others = {name: fields.pop(name) for name in list(fields) if name not in names}
-        for name in others.keys() - set(OUTPUTS):
+        for name in others.keys() - {"constraints_met"}:  # The output of another translation has it.
             near = names[1:2] if name == "terms" else difflib.get_close_matches(name.lower(), names, 1, 0.8)
             if near:
                 raise ValueError(f"Line {number:,}: expected the key {near[0]}. Received: {name!r:.80}.")
