@@ -33,7 +33,7 @@ from toy import (
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
 from t2t_keras.runs import checkpoint, registry
-from t2t_keras.runs.task import SUMS
+from t2t_keras.runs.task import SUMS, Renewal
 from t2t_keras.training import device_memory, devices, interruption, loop
 from t2t_keras.training.interruption import StoppedError
 from t2t_keras.training.state import TrainState
@@ -574,11 +574,19 @@ def test_the_workers_of_a_data_service_share_the_job_of_the_chief_and_keep_their
 
 
 def test_the_largest_micro_batches_have_the_lengths_of_the_renewal(folder, monkeypatch):
-    found = []
-    monkeypatch.setattr(device_memory, "run_largest_micro_batches", lambda *_, **options: found.append(options))
-    for renewal in (None, types.SimpleNamespace(longest="of the renewal")):
+    lengths, found = [], []
+
+    def run_largest(strategy, train_step, info, *_, **options):
+        lengths.append((info["source_longest"], info["target_longest"]))
+        found.append(options)
+
+    monkeypatch.setattr(device_memory, "run_largest_micro_batches", run_largest)
+    (source, target), longest = (shards.read_info(folder)[f"{side}_longest"] for side in ("source", "target")), len
+    for renewal in (None, Renewal((), len, longest), Renewal((), len, longest, most=3), Renewal((), len, most=90)):
         loop._run_largest(strategy_of(1), None, toy.TASK, TRAIN, folder, renewal, every_range=True)
-    assert found == [{"every_range": True}, {"every_range": True, "longest": "of the renewal"}]
+    assert 3 < min(source, target) and max(source, target) < 90
+    assert lengths == 3 * [(source, target)] + [(90, 90)]
+    assert found[:3] == [{"every_range": True}] + 2 * [{"every_range": True, "longest": longest}]
 
 
 @pytest.fixture
