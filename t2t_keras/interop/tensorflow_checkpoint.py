@@ -1,0 +1,199 @@
+"""Reads a TensorFlow checkpoint that a stranger wrote. No path leaves its folder, no link is followed, and sizes are
+checked before an array is read.
+
+A checkpoint `P` is `P.index` and its shards, `P.data-00000-of-00002` and so on. The file `checkpoint` names the newest
+one of a folder. In a SavedModel it is `variables/variables`.
+"""
+
+import math
+import os
+import pathlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from t2t_keras.interop.huggingface_folder import Folder
+from t2t_keras.interop.marian_weights import Weight
+
+STATE = "checkpoint"
+GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # How the names of variables end in an object-based checkpoint.
+# Other lists of the variables of a layer, in a SavedModel of Keras.
+_OF_KERAS = {"variables", "trainable_variables", "non_trainable_variables", "keras_api"}
+_NEWEST = re.compile(r'^\s*model_checkpoint_path:\s*"(.*)"\s*$', re.MULTILINE)
+_SHARD = re.compile(r"\.data-(\d{5})-of-(\d{5})")
+
+
+class Checkpoint(Mapping):
+    """The arrays of a checkpoint by name; each is read when it is asked for.
+
+    Args:
+        path: the checkpoint without an ending, as `find` returns it.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: the checkpoint is damaged, or its arrays are larger than its files.
+    """
+
+    def __init__(self, path: pathlib.Path):
+        self.path = path
+        folder = Folder(path.parent)
+        folder.require(f"{path.name}.index")
+        shards = [_SHARD.fullmatch(name.removeprefix(path.name)) for name in os.listdir(path.parent)]
+        number = max((int(shard[2]) for shard in shards if shard), default=1)
+        names = [f"{path.name}.data-{index:05d}-of-{number:05d}" for index in range(min(number, len(shards) + 1))]
+        size = sum(folder.require(name).stat().st_size for name in names)
+        self._reader = self._checked(lambda: _open(path))
+        self._shapes = {name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()}
+        types = self._reader.get_variable_to_dtype_map()
+        # An element of a text takes at least a byte.
+        needed = sum(max(types[name].size or 1, 1) * math.prod(shape) for name, shape in self._shapes.items())
+        if needed > size:
+            raise ValueError(
+                f"Expected a checkpoint whose files hold its arrays. Received: {path}, with {needed:,} bytes of arrays "
+                f"in {size:,} bytes."
+            )
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._shapes:
+            raise KeyError(name)
+        return self._checked(lambda: self._reader.get_tensor(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of an array without reading it."""
+        return self._shapes[name]
+
+    def _checked(self, read: Callable):
+        try:
+            return read()
+        except Exception as error:  # TensorFlow has errors of many kinds.
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(f"{self.path} is damaged, or not a checkpoint of TensorFlow ({reason}).") from error
+
+    def names_below(self, *children: str) -> dict[str, str]:
+        """Returns the names of the variables of some children of an object-based checkpoint's root, by the path of
+        their attributes, such as decoder/layers/0/ffn; a SavedModel numbers its variables. Of several paths of a
+        variable, the first that is found counts, child by child.
+        """
+        from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+        if GRAPH not in self._shapes:
+            return {}
+        nodes = self._checked(
+            lambda: trackable_object_graph_pb2.TrackableObjectGraph.FromString(self._reader.get_tensor(GRAPH)).nodes
+        )
+        paths, seen = {}, {0}
+        edges = {child.local_name: child.node_id for child in nodes[0].children} if nodes else {}
+        waiting = [(name, edges[name]) for name in reversed(children) if name in edges]
+        while waiting:
+            path, index = waiting.pop()
+            if index in seen or not 0 <= index < len(nodes):
+                continue
+            seen.add(index)
+            for attribute in nodes[index].attributes:
+                paths[path] = attribute.checkpoint_key
+            waiting += [
+                (f"{path}/{child.local_name}", child.node_id)
+                for child in reversed(nodes[index].children)
+                if child.local_name not in _OF_KERAS
+            ]
+        return {path: name for path, name in paths.items() if name in self._shapes}
+
+
+def _open(path: pathlib.Path):
+    import tensorflow as tf
+
+    return tf.train.load_checkpoint(str(path))
+
+
+def find(folder: str | os.PathLike, name: str = "") -> pathlib.Path:
+    """Finds a checkpoint and returns its path without an ending.
+
+    Args:
+        folder: the folder of a run or of a SavedModel.
+        name: the checkpoint, such as ckpt-1000, its number, or a folder in this one that has it; empty for the newest.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: the file `checkpoint` names one of another folder, or several ones have no such file.
+    """
+    path = pathlib.Path(folder).expanduser()
+    if name and (path / name).is_dir():
+        path, name = path / name, ""
+    if not path.is_dir():
+        raise FileNotFoundError(f"Expected a folder with a checkpoint of TensorFlow. Received: {path}, which is none.")
+    if name and not name.isdecimal():
+        return path / name.removesuffix(".index")
+    if (path / "variables" / "variables.index").is_file() and not name:
+        return path / "variables" / "variables"
+    if not name and Folder(path).find(STATE):
+        newest = _NEWEST.search(Folder(path).content(STATE).decode(errors="replace"))
+        named = pathlib.Path(newest[1] if newest else "")
+        if not named.name or named.parent not in (pathlib.Path(), path.absolute()) or named.name == "..":
+            raise ValueError(
+                f"Expected {path / STATE} to name a checkpoint of its folder. Received: {str(named)!r:.100}. Give the "
+                "name as `checkpoint`."
+            )
+        return path / named.name
+    ending = f"-{name}.index" if name else ".index"
+    found = sorted(each for each in os.listdir(path) if each.endswith(ending))
+    if not found:
+        raise FileNotFoundError(f"Expected a checkpoint of TensorFlow, *{ending}, in {path}. There is none.")
+    if len(found) > 1:
+        raise ValueError(
+            f"Expected one checkpoint in {path}. Received: {', '.join(found):.200}. Choose a `checkpoint`."
+        )
+    return path / found[0].removesuffix(".index")
+
+
+def read(folder: str | os.PathLike, name: str = "") -> Checkpoint:
+    """Opens a checkpoint; see `find` and `Checkpoint`."""
+    return Checkpoint(find(folder, name))
+
+
+class Weights:
+    """Takes the arrays of a checkpoint as weights: names and shapes are checked at once, values when they are written.
+
+    Args:
+        checkpoint: the checkpoint.
+        names: the names of its arrays by the names that the methods take.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, names: Mapping[str, str]):
+        self._checkpoint, self._names, self._unused = checkpoint, names, set(names)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of an array, which must be there."""
+        if name not in self._names:
+            raise ValueError(f"Expected the weight {name} in {self._checkpoint.path}. It is missing.")
+        return self._checkpoint.shape(self._names[name])
+
+    def take(self, path: str, name: str, shape: tuple[int, ...], change: Callable = np.asarray) -> Weight:
+        """Returns the weight `path`: an array of this shape, which `change` converts."""
+        if (received := self.shape(name)) != shape:
+            raise ValueError(
+                f"Expected {name} of shape {shape} in {self._checkpoint.path}, as other weights and the vocabularies "
+                f"have it. Received: {received}."
+            )
+        self._unused.discard(name)
+
+        def array() -> np.ndarray:
+            values = self._checkpoint[self._names[name]]
+            if values.dtype.kind not in "fV" or not np.isfinite(values).all():
+                raise ValueError(f"Expected finite numbers as weights. Received: {name} with others.")
+            return change(values.astype(np.float32, copy=False))
+
+        return Weight(path, array)
+
+    def check_all_taken(self, what: str) -> None:
+        """Raises `ValueError` if there are other arrays; `what` says whose weights were expected."""
+        if unused := sorted(self._unused):
+            more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
+            raise ValueError(f"Expected the weights of {what}. Received besides: {unused[0]:.150}{more}.")

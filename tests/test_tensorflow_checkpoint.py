@@ -1,0 +1,144 @@
+"""TensorFlow checkpoints of strangers: what is read is what was written, and folders that do not fit give one sentence."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_keras.interop import tensorflow_checkpoint
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A folder with two checkpoints of nested objects, and their arrays."""
+    folder = tmp_path_factory.mktemp("written")
+    layer = tf.Module()
+    layer.kernel, layer.list = tf.Variable([[1.0, 2.0], [3.0, 4.0]]), [tf.Variable([5.0]), tf.Variable([6.0, 7.0])]
+    root = tf.train.Checkpoint(model=layer, other=layer, step=tf.Variable(3, dtype=tf.int64))
+    manager = tf.train.CheckpointManager(root, str(folder), None)
+    for number in (10, 20):
+        layer.kernel.assign_add(tf.fill([2, 2], float(number)))
+        manager.save(number)
+    return folder
+
+
+@pytest.fixture
+def folder(written, tmp_path):
+    """A copy to break."""
+    return shutil.copytree(written, tmp_path / "copy")
+
+
+def name(path: str) -> str:
+    return path + tensorflow_checkpoint.VALUE
+
+
+@pytest.mark.parametrize(
+    ("chosen", "added"), [("", 30), ("ckpt-20", 30), ("20", 30), ("10", 10), ("ckpt-10.index", 10)]
+)
+def test_arrays_are_those_that_were_written(written, chosen, added):
+    checkpoint = tensorflow_checkpoint.read(written, chosen)
+    np.testing.assert_array_equal(checkpoint[name("model/kernel")], np.array([[1, 2], [3, 4]]) + added)
+    assert checkpoint.shape(name("model/list/1")) == (2,) and checkpoint[name("step")] == 3
+    assert "nothing" not in checkpoint
+
+
+def test_a_checkpoint_is_found_in_a_folder_below_and_without_the_file_checkpoint(folder):
+    shutil.copytree(folder, folder / "avg")
+    assert tensorflow_checkpoint.find(folder, "avg") == folder / "avg/ckpt-20"
+    (folder / "checkpoint").unlink()
+    (folder / "ckpt-10.index").unlink()
+    assert tensorflow_checkpoint.find(folder) == folder / "ckpt-20"
+
+
+def test_names_follow_the_objects(written, tmp_path):
+    expected = {"model/kernel": name("model/kernel")} | {f"model/list/{i}": name(f"model/list/{i}") for i in (0, 1)}
+    assert tensorflow_checkpoint.read(written).names_below("model") == expected
+    assert tensorflow_checkpoint.read(written).names_below("other", "model").keys() == {
+        "other/kernel",
+        "other/list/0",
+        "other/list/1",
+    }
+    tf.raw_ops.SaveV2(  # As by tf.compat.v1.train.Saver: without objects.
+        prefix=str(tmp_path / "model.ckpt-7"), tensor_names=["a/b"], shape_and_slices=[""], tensors=[tf.ones([2])]
+    )
+    assert tensorflow_checkpoint.read(tmp_path, "7")["a/b"].tolist() == [1, 1]
+    assert tensorflow_checkpoint.read(tmp_path).names_below("a") == {}
+
+
+def state(folder, content: str) -> None:
+    (folder / "checkpoint").write_text(content)
+
+
+def cut(folder, file: str) -> None:
+    (folder / file).write_bytes((folder / file).read_bytes()[:-40])
+
+
+def flip(folder, file: str, place: int) -> None:
+    content = bytearray((folder / file).read_bytes())
+    content[place] ^= 255
+    (folder / file).write_bytes(content)
+
+
+def linked(folder, file: str) -> None:
+    (folder / file).rename(folder.parent / file)
+    (folder / file).symlink_to(folder.parent / file)
+
+
+DATA = "ckpt-20.data-00000-of-00001"
+NAMES = "name a checkpoint of its folder"
+BROKEN = {
+    "a path out of the folder": (lambda folder: state(folder, 'model_checkpoint_path: "../../etc/ckpt-1"'), NAMES),
+    "an absolute path": (lambda folder: state(folder, 'model_checkpoint_path: "/etc/ckpt-1"'), NAMES),
+    "the folder itself": (lambda folder: state(folder, 'model_checkpoint_path: ".."'), NAMES),
+    "no path": (lambda folder: state(folder, "model: 1"), NAMES),
+    "a missing checkpoint": (
+        lambda folder: state(folder, 'model_checkpoint_path: "ckpt-30"'),
+        "ckpt-30.index.*missing",
+    ),
+    "a missing shard": (lambda folder: (folder / DATA).unlink(), f"{DATA}.*missing"),
+    "one shard of two": (lambda folder: (folder / DATA).rename(folder / DATA.replace("1", "2")), "of-00002.*missing"),
+    "a cut shard": (lambda folder: cut(folder, DATA), "damaged|hold its arrays"),
+    "a cut index": (lambda folder: cut(folder, "ckpt-20.index"), "damaged"),
+    "another number": (lambda folder: flip(folder, DATA, 3), "damaged"),
+    "a linked shard": (lambda folder: linked(folder, DATA), "is a link"),
+    "a linked index": (lambda folder: linked(folder, "ckpt-20.index"), "is a link"),
+    "a linked file of the newest": (lambda folder: linked(folder, "checkpoint"), "is a link"),
+    "several": (lambda folder: (folder / "checkpoint").unlink(), "one checkpoint.*ckpt-10.index, ckpt-20.index"),
+    "nothing": (lambda folder: [(folder / file).unlink() for file in os.listdir(folder)], "no|none"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_folder_that_does_not_fit_gives_one_sentence(folder, kind):
+    break_it, message = BROKEN[kind]
+    break_it(folder)
+    with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
+        dict(tensorflow_checkpoint.read(folder))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_index_of_more_than_its_files_hold_is_refused_before_it_is_read(tmp_path):
+    tf.raw_ops.SaveV2(
+        prefix=str(tmp_path / "large"), tensor_names=["a"], shape_and_slices=[""], tensors=[tf.zeros([2**14])]
+    )
+    tf.raw_ops.SaveV2(
+        prefix=str(tmp_path / "small"), tensor_names=["a"], shape_and_slices=[""], tensors=[tf.zeros([9])]
+    )
+    shutil.copy(tmp_path / "small.data-00000-of-00001", tmp_path / "large.data-00000-of-00001")
+    with pytest.raises(ValueError, match="65,536 bytes of arrays in 36 bytes"):
+        tensorflow_checkpoint.read(tmp_path, "large")
+
+
+def test_weights_are_taken_once_and_checked(written):
+    checkpoint = tensorflow_checkpoint.read(written)
+    weights = tensorflow_checkpoint.Weights(checkpoint, checkpoint.names_below("model"))
+    taken = weights.take("ours", "model/kernel", (2, 2), np.transpose)
+    assert taken.path == "ours" and np.asarray(taken).tolist() == [[31, 33], [32, 34]]
+    with pytest.raises(ValueError, match=r"model/list/0 of shape \(2,\).*Received: \(1,\)"):
+        weights.take("ours", "model/list/0", (2,))
+    with pytest.raises(ValueError, match="model/none.*missing"):
+        weights.take("ours", "model/none", (2,))
+    with pytest.raises(ValueError, match="weights of a toy. Received besides: model/list/0 and 1 more"):
+        weights.check_all_taken("a toy")
