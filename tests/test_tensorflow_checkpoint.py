@@ -1,4 +1,4 @@
-"""TensorFlow checkpoints of strangers: what is read is what was written, and folders that do not fit give one sentence."""
+"""TensorFlow checkpoints of strangers: what was written is read, and folders that do not fit give one sentence."""
 
 import os
 import shutil
