@@ -416,48 +416,29 @@ def test_the_words_of_a_prediction_are_those_of_training(folder):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (
-            ["--predict", "--evaluate=x"],
-            "The program does one thing at a time. Received: --evaluate and --predict.",
-        ),
-        (["--predict", "--train_steps=5"], "--train_steps has no effect with --predict."),
-        (["--predict", "--dry_run", "--cpu_devices=2"], "--cpu_devices, --dry_run have no effect with --predict."),
-        (["--evaluate=valid.tsv", "--data_dir=x"], "--data_dir has no effect with --evaluate."),
-        (["--bag_of_words=x"], "--bag_of_words has no effect in training."),
-        (["--evaluate="], "--evaluate must be a path. Received: an empty text."),
-        (["--export_dir="], "--export_dir must be a path. Received: an empty text."),
-        (["--train_source=bad.tsv", "--valid_source=valid.tsv"], "bad.tsv, line 3 is not UTF-8"),
-        (["--train_source=valid.tsv", "--valid_source=bad.tsv"], "bad.tsv, line 3 is not UTF-8"),
-        (
-            ["--train_source=bad.tsv", "--valid_source=strange.tsv", "--skip_bad_lines"],
-            "The labels of --valid_source must be among those of --train_source: a, b.",
-        ),
-        (
-            ["--train_source=strange.tsv", "--valid_source=bad.tsv", "--skip_bad_lines"],
-            "The labels of --valid_source must be among those of --train_source: neither. Received: a, b.",
-        ),
-        (["--evaluate=valid.tsv", "--output=x"], "--output has no effect with --evaluate."),
-        (
-            ["--train_source=train.tsv", "--valid_source=strange.tsv"],
-            "The labels of --valid_source must be among those of --train_source: other, same. ",
-        ),
-        (
-            ["--train_source=train.tsv", "--valid_source=valid.tsv", "--labels=a,b"],
-            "--labels must be those of the training text: other,same.",
-        ),
-        (
-            ["--train_source=commas.tsv", "--valid_source=commas.tsv"],
-            "A label must not have a comma. Received: 'a,b'.",
-        ),
-        (
-            ["--train_source=train.txt", "--valid_source=valid.txt"],
-            "train.txt, line 1: Expected a label and one sentence or two",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("given", "expected"), [
+    (["--predict", "--evaluate=x"], "The program does one thing at a time. Received: --evaluate and --predict."),
+    (["--predict", "--train_steps=5"], "--train_steps has no effect with --predict."),
+    (["--predict", "--dry_run", "--cpu_devices=2"], "--cpu_devices, --dry_run have no effect with --predict."),
+    (["--evaluate=valid.tsv", "--data_dir=x"], "--data_dir has no effect with --evaluate."),
+    (["--bag_of_words=x"], "--bag_of_words has no effect in training."),
+    (["--evaluate="], "--evaluate must be a path. Received: an empty text."),
+    (["--export_dir="], "--export_dir must be a path. Received: an empty text."),
+    (["--train_source=bad.tsv", "--valid_source=valid.tsv"], "bad.tsv, line 3 is not UTF-8"),
+    (["--train_source=valid.tsv", "--valid_source=bad.tsv"], "bad.tsv, line 3 is not UTF-8"),
+    (["--train_source=bad.tsv", "--valid_source=strange.tsv", "--skip_bad_lines"],
+     "The labels of --valid_source must be among those of --train_source: a, b."),
+    (["--train_source=strange.tsv", "--valid_source=bad.tsv", "--skip_bad_lines"],
+     "The labels of --valid_source must be among those of --train_source: neither. Received: a, b."),
+    (["--evaluate=valid.tsv", "--output=x"], "--output has no effect with --evaluate."),
+    (["--train_source=train.tsv", "--valid_source=strange.tsv"],
+     "The labels of --valid_source must be among those of --train_source: other, same. "),
+    (["--train_source=train.tsv", "--valid_source=valid.tsv", "--labels=a,b"],
+     "--labels must be those of the training text: other,same."),
+    (["--train_source=commas.tsv", "--valid_source=commas.tsv"], "A label must not have a comma. Received: 'a,b'."),
+    (["--train_source=train.txt", "--valid_source=valid.txt"],
+     "train.txt, line 1: Expected a label and one sentence or two"),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused_at_once(folder, given, expected):
     (folder / "strange.tsv").write_text("neither\ta\n")
     (folder / "commas.tsv").write_text("a,b\tx\nc\ty\n")

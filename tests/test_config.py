@@ -285,65 +285,50 @@ def test_text_files_and_a_dataset_together_are_refused_with_both():
         DataConfig(dataset="builtin", valid_source="a.en", valid_target="a.de")
 
 
-@pytest.mark.parametrize(
-    ("group", "options"),
-    [
-        (ModelConfig, {"vocab_size": 5, "dropout": 0.0, "d_model": 2, "num_heads": 3, "d_k": 1}),
-        (TrainConfig, {"best_metric": "loss", "valid_sentences": 0}),
-        (TrainConfig, {"checkpoint_steps": 0}),
-        (TrainConfig, {"cooldown_steps": 10, "train_steps": 10}),
-        (TrainConfig, {"checkpoint_minutes": 0.0}),
-        (TrainConfig, {"label_smoothing": 0.0, "dtype": "bfloat16"}),
-        (DecodeConfig, {"beam_size": 1, "alpha": 0.0, "extra_length": 0}),
-        (TrainConfig, {"profile_steps": "1,1", "seed": 0, "dtype": "float16", "damaged_records": "skip"}),
-        (
-            TrainConfig,
-            {
-                name: 1
-                for name in ("train_steps", "warmup_steps", "batch_tokens", "buckets_per_update", "micro_batch_tokens")
-            },
-        ),
-        (TrainConfig, {name: 1 for name in ("keep_checkpoints", "valid_steps", "log_steps", "max_skipped")}),
-        (TrainConfig, {"deterministic": True}),
-        (TrainConfig, {"embeddings": "vectors.txt", "freeze_embeddings": 1, "ema_decay": 0.0}),
-        (TrainConfig, {"data_service": "grpc://localhost:5050"}),
-        (DecodeConfig, {"max_input": 2, "alpha": 10.0}),
-        (DecodeConfig, {"diverse_groups": 6, "beam_size": 6, "diversity": 0.0, "no_repeat_ngram": 1}),
-        (SampleConfig, {"draws": 1000, "seed": 0, "temperature": 0.01, "top_k": 1, "top_p": 1e-9}),
-        (SampleConfig, {"temperature": 100.0, "top_p": 1.0}),
-        (
-            FilterConfig,
-            {"max_characters": 0, "max_length_ratio": 0.0, "min_letters": 1.0, "min_script": 1.0, "min_language": 1.0},
-        ),
-        (
-            FilterConfig,
-            {"max_length_ratio": 1.01, "min_letters": 0.0, "duplicates": "none", "near_duplicates": "source"},
-        ),
-        (DataConfig, {"dataset": "builtin"}),
-        (DataConfig, {"dataset": "builtin", "source_language": "en", "target_language": "de"}),
-        (DataConfig, {"max_length": 2, "vocab_sample": 101, "builtin_pairs": 1, "character_coverage": 1.0}),
-        (DataConfig, {"max_length": 2**15 - 1, "character_coverage": 1e-6}),
-        (DataConfig, {"subwords": "bpe", "normalization": "nfkc_cf"}),
-        (DataConfig, {"subwords": "wordpiece", "normalization": "identity"}),
-        *((DataConfig, {"normalization": name}) for name in ("nmt_nfkc", "nfkc", "nmt_nfkc_cf")),
-        *((ModelConfig, {name: 1}) for name in ("encoder_layers", "decoder_layers", "d_ff", "num_heads", "d_k", "d_v")),
-        (RnnConfig, {"vocab_size": 5, "d_model": 1, "d_embedding": 1, "encoder_layers": 1, "source_vocab_size": 5}),
-        *(
-            (RnnConfig, {"cell": cell, "attention": name})
-            for cell, name in (("gru", "scaled"), ("lstm", "unscaled"), ("gru", "additive"))
-        ),
-        *((RnnConfig, {name: 0.0}) for name in ("embedding_dropout", "context_dropout", "output_dropout")),
-        (
-            BertConfig,
-            {"vocab_size": 5, "encoder_layers": 1, "d_model": 2, "d_ff": 1, "num_heads": 2, "learned_positions": 0},
-        ),
-        (BertConfig, {"mask_rate": 0.99, "whole_words": True}),
-        (ClassifierConfig, {"labels": "0,1"}),
-        (TrainConfig, {"encoder_from": "a", "parent_checkpoint": "best", "parent_subwords": False}),
-        (DataConfig, {"dataset": "wmt14_translate/de-en", "source_language": "en", "target_language": "de"}),
-        (DataConfig, {"train_source": "a.en", "train_target": "a.de", "valid_source": "b.en", "valid_target": "b.de"}),
-    ],
-)
+@pytest.mark.parametrize(("group", "options"), [
+    (ModelConfig, {"vocab_size": 5, "dropout": 0.0, "d_model": 2, "num_heads": 3, "d_k": 1}),
+    (TrainConfig, {"best_metric": "loss", "valid_sentences": 0}),
+    (TrainConfig, {"checkpoint_steps": 0}),
+    (TrainConfig, {"cooldown_steps": 10, "train_steps": 10}),
+    (TrainConfig, {"checkpoint_minutes": 0.0}),
+    (TrainConfig, {"label_smoothing": 0.0, "dtype": "bfloat16"}),
+    (DecodeConfig, {"beam_size": 1, "alpha": 0.0, "extra_length": 0}),
+    (TrainConfig, {"profile_steps": "1,1", "seed": 0, "dtype": "float16", "damaged_records": "skip"}),
+    (TrainConfig,
+     {name: 1 for name in ("train_steps", "warmup_steps", "batch_tokens", "buckets_per_update", "micro_batch_tokens")}),
+    (TrainConfig, {name: 1 for name in ("keep_checkpoints", "valid_steps", "log_steps", "max_skipped")}),
+    (TrainConfig, {"deterministic": True}),
+    (TrainConfig, {"embeddings": "vectors.txt", "freeze_embeddings": 1, "ema_decay": 0.0}),
+    (TrainConfig, {"data_service": "grpc://localhost:5050"}),
+    (DecodeConfig, {"max_input": 2, "alpha": 10.0}),
+    (DecodeConfig, {"diverse_groups": 6, "beam_size": 6, "diversity": 0.0, "no_repeat_ngram": 1}),
+    (SampleConfig, {"draws": 1000, "seed": 0, "temperature": 0.01, "top_k": 1, "top_p": 1e-9}),
+    (SampleConfig, {"temperature": 100.0, "top_p": 1.0}),
+    (FilterConfig,
+     {"max_characters": 0, "max_length_ratio": 0.0, "min_letters": 1.0, "min_script": 1.0, "min_language": 1.0}),
+    (FilterConfig, {"max_length_ratio": 1.01, "min_letters": 0.0, "duplicates": "none", "near_duplicates": "source"}),
+    (DataConfig, {"dataset": "builtin"}),
+    (DataConfig, {"dataset": "builtin", "source_language": "en", "target_language": "de"}),
+    (DataConfig, {"max_length": 2, "vocab_sample": 101, "builtin_pairs": 1, "character_coverage": 1.0}),
+    (DataConfig, {"max_length": 2**15 - 1, "character_coverage": 1e-6}),
+    (DataConfig, {"subwords": "bpe", "normalization": "nfkc_cf"}),
+    (DataConfig, {"subwords": "wordpiece", "normalization": "identity"}),
+    *((DataConfig, {"normalization": name}) for name in ("nmt_nfkc", "nfkc", "nmt_nfkc_cf")),
+    *((ModelConfig, {name: 1}) for name in ("encoder_layers", "decoder_layers", "d_ff", "num_heads", "d_k", "d_v")),
+    (RnnConfig, {"vocab_size": 5, "d_model": 1, "d_embedding": 1, "encoder_layers": 1, "source_vocab_size": 5}),
+    *(
+        (RnnConfig, {"cell": cell, "attention": name})
+        for cell, name in (("gru", "scaled"), ("lstm", "unscaled"), ("gru", "additive"))
+    ),
+    *((RnnConfig, {name: 0.0}) for name in ("embedding_dropout", "context_dropout", "output_dropout")),
+    (BertConfig,
+     {"vocab_size": 5, "encoder_layers": 1, "d_model": 2, "d_ff": 1, "num_heads": 2, "learned_positions": 0}),
+    (BertConfig, {"mask_rate": 0.99, "whole_words": True}),
+    (ClassifierConfig, {"labels": "0,1"}),
+    (TrainConfig, {"encoder_from": "a", "parent_checkpoint": "best", "parent_subwords": False}),
+    (DataConfig, {"dataset": "wmt14_translate/de-en", "source_language": "en", "target_language": "de"}),
+    (DataConfig, {"train_source": "a.en", "train_target": "a.de", "valid_source": "b.en", "valid_target": "b.de"}),
+])  # fmt: skip
 def test_options_at_the_edge_of_what_is_valid_are_accepted(group, options):
     made = group(**options)
     assert {name: getattr(made, name) for name in options} == options
@@ -430,31 +415,15 @@ def test_a_whole_number_that_no_machine_has_room_for_is_refused_in_every_field()
             ModelConfig(**{name: 10**8})
 
 
-@pytest.mark.parametrize(
-    ("group", "limits"),
-    [
-        (
-            ModelConfig,
-            {"vocab_size": 2**24, "encoder_layers": 200, "decoder_layers": 200, "d_model": 2**16, "d_ff": 2**20},
-        ),
-        (
-            ModelConfig,
-            {"num_heads": 2**12, "d_k": 2**16, "d_v": 2**16, "learned_positions": 2**20, "attention_window": 2**16},
-        ),
-        (
-            RnnConfig,
-            {
-                "vocab_size": 2**24,
-                "source_vocab_size": 2**24,
-                "d_model": 2**16,
-                "d_embedding": 2**16,
-                "encoder_layers": 200,
-            },
-        ),
-        (DecodeConfig, {"beam_size": 2**12, "extra_length": 2**16, "max_input": 2**16}),
-        (TrainConfig, {"train_steps": 2**31 - 1}),
-    ],
-)
+@pytest.mark.parametrize(("group", "limits"), [
+    (ModelConfig, {"vocab_size": 2**24, "encoder_layers": 200, "decoder_layers": 200, "d_model": 2**16, "d_ff": 2**20}),
+    (ModelConfig,
+     {"num_heads": 2**12, "d_k": 2**16, "d_v": 2**16, "learned_positions": 2**20, "attention_window": 2**16}),
+    (RnnConfig,
+     {"vocab_size": 2**24, "source_vocab_size": 2**24, "d_model": 2**16, "d_embedding": 2**16, "encoder_layers": 200}),
+    (DecodeConfig, {"beam_size": 2**12, "extra_length": 2**16, "max_input": 2**16}),
+    (TrainConfig, {"train_steps": 2**31 - 1}),
+])  # fmt: skip
 def test_the_largest_value_of_an_option_is_accepted_and_the_next_is_not(group, limits):
     group(**limits)
     for name, limit in limits.items():

@@ -518,25 +518,14 @@ def test_the_program_compares_runs_and_flags_may_follow_them(model_dir, tmp_path
     assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        ((), 2, "Give the folder of a training run, or several. See --help."),
-        (("nowhere",), 1, "nowhere is not a model folder: it has no config.json"),
-        (("runs",), 1, "runs is not a model folder: it has no config.json"),
-        (("runs/mine", "empty"), 1, "empty/logs has no points yet"),
-        (
-            ("runs/mine", "--output=x.pdf"),
-            1,
-            "--output must end in .png. Received: --output=x.pdf.",
-        ),
-        (
-            ("runs/mine", "--output=no/x.png"),
-            1,
-            "--output must lie in a folder that exists. Received: --output=no/x.png.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "code", "message"), [
+    ((), 2, "Give the folder of a training run, or several. See --help."),
+    (("nowhere",), 1, "nowhere is not a model folder: it has no config.json"),
+    (("runs",), 1, "runs is not a model folder: it has no config.json"),
+    (("runs/mine", "empty"), 1, "empty/logs has no points yet"),
+    (("runs/mine", "--output=x.pdf"), 1, "--output must end in .png. Received: --output=x.pdf."),
+    (("runs/mine", "--output=no/x.png"), 1, "--output must lie in a folder that exists. Received: --output=no/x.png."),
+])  # fmt: skip
 def test_the_program_says_what_is_wrong_in_a_sentence(model_dir, tmp_path, arguments, code, message):
     (tmp_path / "empty").mkdir()
     shutil.copy(model_dir / "config.json", tmp_path / "empty")

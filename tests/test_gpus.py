@@ -114,20 +114,14 @@ def test_devices_that_are_in_use_stay_as_they_are(machine, monkeypatch):
     share_gpus()
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "tf32", "expected"),
-    [
-        ((), True, []),
-        (((7, 5),), True, []),  # Turing has no TF32.
-        ((None,), True, []),
-        (
-            ((8, 0), (8, 0)),
-            True,
-            ["A product in float32 on the GPU rounds factors to TF32; tf32=false keeps float32, slower."],
-        ),
-        (((7, 5), (9, 0)), False, ["A product in float32 on the GPU keeps factors in float32; tf32=true is faster."]),
-    ],
-)
+@pytest.mark.parametrize(("capabilities", "tf32", "expected"), [
+    ((), True, []),
+    (((7, 5),), True, []),  # Turing has no TF32.
+    ((None,), True, []),
+    (((8, 0), (8, 0)), True,
+     ["A product in float32 on the GPU rounds factors to TF32; tf32=false keeps float32, slower."]),
+    (((7, 5), (9, 0)), False, ["A product in float32 on the GPU keeps factors in float32; tf32=true is faster."]),
+])  # fmt: skip
 def test_what_float32_means_is_chosen_and_logged_on_a_gpu_with_tf32(machine, messages, capabilities, tf32, expected):
     asked = machine(*capabilities)
     choose_float32(tf32)

@@ -134,19 +134,11 @@ def test_paths_that_hold_elsewhere_begin_at_the_root(export, runs, monkeypatch):
     assert (found.model, found.rerank_with) == (of_run(*runs), str(runs[1]))
 
 
-@pytest.mark.parametrize(
-    ("given", "error", "message"),
-    [
-        (
-            {"diversity": 2.0},
-            ValueError,
-            "`diversity` has no effect without `diverse_groups`. Received: diversity=2.0.",
-        ),
-        ({"ensemble_mean": "logs"}, ValueError, "`ensemble_mean` needs several runs. Received: one, "),
-        ({"beam": 3}, TypeError, "Unknown option beam. Did you mean beam_size"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("given", "error", "message"), [
+    ({"diversity": 2.0}, ValueError, "`diversity` has no effect without `diverse_groups`. Received: diversity=2.0."),
+    ({"ensemble_mean": "logs"}, ValueError, "`ensemble_mean` needs several runs. Received: one, "),
+    ({"beam": 3}, TypeError, "Unknown option beam. Did you mean beam_size"),
+], ids=str)  # fmt: skip
 def test_options_of_a_loaded_run_that_it_does_not_use_are_refused(runs, given, error, message):
     with pytest.raises(error, match=re.escape(message)):
         of_run(runs[0], **given)

@@ -300,18 +300,12 @@ def test_a_phrase_that_the_model_cannot_spell_is_not_met(usual):
     assert (missing.constraints_met, there.constraints_met) == (False, True)
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [
-        (
-            "import_huggingface",
-            ("--source_language=eng",),
-            "'eng' is none of the 5 languages of the model. Did you mean eng_Latn",
-        ),
-        ("import_huggingface", ("--native_positions",), "--native_positions is for Marian models."),
-        ("translate", ("--target_language=deu",), "--target_language: 'deu' is none of the 5 languages"),
-    ],
-)
+@pytest.mark.parametrize(("name", "arguments", "message"), [
+    ("import_huggingface", ("--source_language=eng",),
+     "'eng' is none of the 5 languages of the model. Did you mean eng_Latn"),
+    ("import_huggingface", ("--native_positions",), "--native_positions is for Marian models."),
+    ("translate", ("--target_language=deu",), "--target_language: 'deu' is none of the 5 languages"),
+])  # fmt: skip
 def test_the_programs_refuse_other_languages_before_tensorflow(nllb, run, tmp_path, name, arguments, message):
     where = (f"--from={nllb}", f"--model_dir={tmp_path}/new") if name != "translate" else (f"--model_dir={run}",)
     command = [sys.executable, ROOT / "tools" / f"{name}.py", *where, *arguments]
@@ -321,42 +315,22 @@ def test_the_programs_refuse_other_languages_before_tensorflow(nllb, run, tmp_pa
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        (
-            {"special_tokens_map.json": {"additional_special_tokens": ["__aa__", {"content": "__bb__"}, "<x>"]}},
-            {"aa": 9, "bb": 10},
-        ),
-        ({"tokenizer_config.json": {"additional_special_tokens": ["__aa__", "__bb__"]}}, {"aa": 9, "bb": 10}),
-        ({"tokenizer_config.json": {"extra_special_tokens": ["<x>", "eng_Latn", "__bb__"]}}, {"eng_Latn": 9, "bb": 10}),
-        (
-            {
-                "tokenizer_config.json": {"extra_special_tokens": ["__aa__", 3]},
-                "added_tokens.json": {"__aa__": 4, "<y>": 7},
-            },
-            {"aa": 4},
-        ),
-        (
-            {
-                "tokenizer_config.json": {
-                    "added_tokens_decoder": {"5": {"content": "__aa__"}, "6": "__bb__", "7": {"content": "<x>"}}
-                },
-                "tokenizer.json": {"added_tokens": [{"id": 8, "content": "__cc__"}]},
-            },
-            {"aa": 5, "bb": 6, "cc": 8},
-        ),
-        (
-            {"tokenizer_config.json": {"extra_special_tokens": {"a": "__aa__"}}, "added_tokens.json": {"__bb__": 4}},
-            {"bb": 4},
-        ),
-        ({"vocab.json": {"</s>": 0}, "added_tokens.json": {"<x>": 3, "__bb__": 4}}, {"bb": 4}),
-        (
-            {"vocab.json": {"</s>": 0}, "tokenizer_config.json": {"language_codes": "wmt21"}},
-            dict(zip("en ha is ja cs ru zh de".split(), range(9, 17), strict=True)),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("files", "expected"), [
+    ({"special_tokens_map.json": {"additional_special_tokens": ["__aa__", {"content": "__bb__"}, "<x>"]}},
+     {"aa": 9, "bb": 10}),
+    ({"tokenizer_config.json": {"additional_special_tokens": ["__aa__", "__bb__"]}}, {"aa": 9, "bb": 10}),
+    ({"tokenizer_config.json": {"extra_special_tokens": ["<x>", "eng_Latn", "__bb__"]}}, {"eng_Latn": 9, "bb": 10}),
+    ({"tokenizer_config.json": {"extra_special_tokens": ["__aa__", 3]}, "added_tokens.json": {"__aa__": 4, "<y>": 7}},
+     {"aa": 4}),
+    ({"tokenizer_config.json": {"added_tokens_decoder": {"5": {"content": "__aa__"}, "6": "__bb__",
+                                                         "7": {"content": "<x>"}}},
+      "tokenizer.json": {"added_tokens": [{"id": 8, "content": "__cc__"}]}}, {"aa": 5, "bb": 6, "cc": 8}),
+    ({"tokenizer_config.json": {"extra_special_tokens": {"a": "__aa__"}}, "added_tokens.json": {"__bb__": 4}},
+     {"bb": 4}),
+    ({"vocab.json": {"</s>": 0}, "added_tokens.json": {"<x>": 3, "__bb__": 4}}, {"bb": 4}),
+    ({"vocab.json": {"</s>": 0}, "tokenizer_config.json": {"language_codes": "wmt21"}},
+     dict(zip("en ha is ja cs ru zh de".split(), range(9, 17), strict=True))),
+])  # fmt: skip
 def test_the_ids_of_languages_are_those_of_the_files_or_follow_the_pieces(tmp_path, files, expected):
     """In whatever files the versions of transformers have written them."""
     for name, values in files.items():

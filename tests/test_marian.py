@@ -112,50 +112,29 @@ def test_with_two_lists_the_start_token_is_one_of_the_target_alone(tmp_path):
     assert np.array_equal(source[BOS], source[PAD]) and not np.array_equal(target[BOS], target[PAD])
 
 
-@pytest.mark.parametrize(
-    ("search", "expected", "left"),
-    [
-        ({}, {"beam_size": 1, "alpha": 1.25, "no_repeat_ngram": 0}, ""),
-        (
-            {"num_beams": 6, "length_penalty": 0.8, "no_repeat_ngram_size": 3},
-            {"beam_size": 6, "alpha": 1.0, "no_repeat_ngram": 3},
-            "",
-        ),
-        ({"bad_words_ids": [[5], [6, 7]], "do_sample": True}, {"beam_size": 1}, "do_sample, bad_words_ids"),
-        ({"forced_eos_token_id": 3, "min_length": 4}, {}, "min_length, forced_eos_token_id"),
-        ({"length_penalty": -1}, {"alpha": 0.0}, "length_penalty"),
-        ({"length_penalty": 1 / 3, "forced_bos_token_id": 5}, {"alpha": 0.4167}, "forced_bos_token_id"),
-        ({"bad_words_ids": [[5], 7, [True], [-1], [10**6]]}, {}, "bad_words_ids"),
-        (
-            {"guidance_scale": 1.5, "stop_strings": ["."], "force_words_ids": [[5]]},
-            {"beam_size": 1},
-            "guidance_scale, stop_strings, force_words_ids",
-        ),
-        ({"guidance_scale": 1, "stop_strings": None, "force_words_ids": []}, {}, ""),
-        ({"eos_token_id": [0, 3], "pad_token_id": 7, "decoder_start_token_id": None}, {}, "pad_token_id, eos_token_id"),
-        ({"bad_words_ids": [[5], [0]]}, {}, ""),  # Nor does `generate` forbid the end token.
-        ({"encoder_repetition_penalty": 1.2, "max_new_tokens": 9}, {}, "encoder_repetition_penalty, max_new_tokens"),
-        ({"penalty_alpha": 0.6, "forced_decoder_ids": [[1, 5]]}, {}, "forced_decoder_ids, penalty_alpha"),
-        (
-            {"of_tomorrow": 2, "max_time": 1.5, "dola_layers": None, "temperature": 0.7, "use_cache": True},
-            {},
-            "max_time, of_tomorrow",
-        ),
-        ({"renormalize_logits": True, "no_repeat_ngram_size": 2}, {"no_repeat_ngram": 2}, "renormalize_logits"),
-        ({"renormalize_logits": False, "no_repeat_ngram_size": 2}, {"no_repeat_ngram": 2}, ""),
-        (
-            {
-                "min_length": 0,
-                "do_sample": False,
-                "repetition_penalty": 1.0,
-                "renormalize_logits": True,
-                "forced_eos_token_id": 0,
-            },
-            {},
-            "",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("search", "expected", "left"), [
+    ({}, {"beam_size": 1, "alpha": 1.25, "no_repeat_ngram": 0}, ""),
+    ({"num_beams": 6, "length_penalty": 0.8, "no_repeat_ngram_size": 3},
+     {"beam_size": 6, "alpha": 1.0, "no_repeat_ngram": 3}, ""),
+    ({"bad_words_ids": [[5], [6, 7]], "do_sample": True}, {"beam_size": 1}, "do_sample, bad_words_ids"),
+    ({"forced_eos_token_id": 3, "min_length": 4}, {}, "min_length, forced_eos_token_id"),
+    ({"length_penalty": -1}, {"alpha": 0.0}, "length_penalty"),
+    ({"length_penalty": 1 / 3, "forced_bos_token_id": 5}, {"alpha": 0.4167}, "forced_bos_token_id"),
+    ({"bad_words_ids": [[5], 7, [True], [-1], [10**6]]}, {}, "bad_words_ids"),
+    ({"guidance_scale": 1.5, "stop_strings": ["."], "force_words_ids": [[5]]}, {"beam_size": 1},
+     "guidance_scale, stop_strings, force_words_ids"),
+    ({"guidance_scale": 1, "stop_strings": None, "force_words_ids": []}, {}, ""),
+    ({"eos_token_id": [0, 3], "pad_token_id": 7, "decoder_start_token_id": None}, {}, "pad_token_id, eos_token_id"),
+    ({"bad_words_ids": [[5], [0]]}, {}, ""),  # Nor does `generate` forbid the end token.
+    ({"encoder_repetition_penalty": 1.2, "max_new_tokens": 9}, {}, "encoder_repetition_penalty, max_new_tokens"),
+    ({"penalty_alpha": 0.6, "forced_decoder_ids": [[1, 5]]}, {}, "forced_decoder_ids, penalty_alpha"),
+    ({"of_tomorrow": 2, "max_time": 1.5, "dola_layers": None, "temperature": 0.7, "use_cache": True}, {},
+     "max_time, of_tomorrow"),
+    ({"renormalize_logits": True, "no_repeat_ngram_size": 2}, {"no_repeat_ngram": 2}, "renormalize_logits"),
+    ({"renormalize_logits": False, "no_repeat_ngram_size": 2}, {"no_repeat_ngram": 2}, ""),
+    ({"min_length": 0, "do_sample": False, "repetition_penalty": 1.0, "renormalize_logits": True,
+      "forced_eos_token_id": 0}, {}, ""),
+])  # fmt: skip
 def test_options_of_the_search_are_taken_over_or_reported(opus, tmp_path, search, expected, left):
     folder = shutil.copytree(opus, tmp_path / "model")
     (folder / "generation_config.json").write_text(json.dumps(search))

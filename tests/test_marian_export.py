@@ -30,14 +30,9 @@ from t2t_keras.text import piece_file, vocabulary
 ROOT = pathlib.Path(__file__).parent.parent
 STEP_0 = "checkpoints/step-000000000.npz"
 FILES = {
-    "README.md",
-    "config.json",
-    "generation_config.json",
-    "model.safetensors",
-    "source.spm",
-    "target.spm",
+    "README.md", "config.json", "generation_config.json", "model.safetensors", "source.spm", "target.spm",
     "tokenizer_config.json",
-}
+}  # fmt: skip
 SAME = ("vocab.json", "target_vocab.json", "source.spm", "target.spm")
 
 
@@ -442,23 +437,17 @@ def test_the_card_names_the_tags_of_sentences(tmp_path):
     assert "A sentence begins with its tag: `<2de>`, `<2fr>`." in card and "--source_tag='<2fr>,<2de>,<2fr>'" in card
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        ({"dataset": "builtin"}, ("en", "de")),
-        ({"train_source": "a/x.en.gz,b/y.en@2", "train_target": "a/x.fr.gz,b/y.fr@2"}, ("en", "fr")),
-        ({"train_source": "x.en,y.de", "train_target": "x.de,y.en"}, ()),
-        ({"train_source": "x.src", "train_target": "x.tgt"}, ()),
-        ({"train_source": "x.src.gz", "train_target": "x.de"}, ()),
-        ({"train_source": "x.en", "train_target": "y.en"}, ()),
-        ({"train_source": "x.en", "train_target": "x.de", "source_language": "fr"}, ()),
-        (
-            {"train_source": "x.en", "train_target": "x.de", "source_language": "de", "target_language": "fr"},
-            ("de", "fr"),
-        ),
-        ({}, ()),
-    ],
-)
+@pytest.mark.parametrize(("data", "expected"), [
+    ({"dataset": "builtin"}, ("en", "de")),
+    ({"train_source": "a/x.en.gz,b/y.en@2", "train_target": "a/x.fr.gz,b/y.fr@2"}, ("en", "fr")),
+    ({"train_source": "x.en,y.de", "train_target": "x.de,y.en"}, ()),
+    ({"train_source": "x.src", "train_target": "x.tgt"}, ()),
+    ({"train_source": "x.src.gz", "train_target": "x.de"}, ()),
+    ({"train_source": "x.en", "train_target": "y.en"}, ()),
+    ({"train_source": "x.en", "train_target": "x.de", "source_language": "fr"}, ()),
+    ({"train_source": "x.en", "train_target": "x.de", "source_language": "de", "target_language": "fr"}, ("de", "fr")),
+    ({}, ()),
+])  # fmt: skip
 def test_languages_are_those_of_the_options_or_of_the_names(data, expected):
     assert model_card.languages(DataConfig(**data)) == expected
 

@@ -13,15 +13,9 @@ from t2t_keras.decoding import minimum_bayes_risk
 from t2t_keras.decoding.minimum_bayes_risk import by_mbr, mbr
 
 SENTENCES = [
+    "The cat sat on the mat.", "The cat sat on a mat.", "A cat is sitting on mats!", "cat", "", "  ", "猫",
     "The cat sat on the mat.",
-    "The cat sat on a mat.",
-    "A cat is sitting on mats!",
-    "cat",
-    "",
-    "  ",
-    "猫",
-    "The cat sat on the mat.",
-]
+]  # fmt: skip
 
 
 def variants(number: int) -> list[str]:

@@ -400,36 +400,23 @@ def test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_i
     assert json.loads((child / "config.json").read_text())["parent"] == expected
 
 
-@pytest.mark.parametrize(
-    ("given", "error", "expected"),
-    [
-        ({"parent": "nowhere"}, FileNotFoundError, "nowhere is not a model folder"),
-        ({"architecture": "gru"}, ValueError, "Expected architecture=transformer, that of the run in"),
-        ({"vocab_size": 400}, ValueError, "Expected vocab_size=340, that of"),
-        ({"subwords": "wordpiece"}, ValueError, "Expected subwords=bpe, that of"),
-        ({"d_ff": 32}, ValueError, "Expected d_ff=16, of the model in"),
-        ({"num_heads": 4, "d_k": 2, "d_v": 2}, ValueError, "Expected num_heads=2, d_k=4, d_v=4, of the model in"),
-        (
-            {"activation": "gelu", "norm": "pre"},
-            ValueError,
-            "Received: activation=gelu, norm=pre. Leave out what differs.",
-        ),
-        ({"subwords_file": ""}, ValueError, "Prepare the data with `subwords_file="),
-        ({"parent_checkpoint": "3"}, FileNotFoundError, "No checkpoint for `parent_checkpoint=3` in"),
-        (
-            {"parent_checkpoint": "newest"},
-            ValueError,
-            "one of average, best, latest, ema, or the number of an update. Received: newest",
-        ),
-        (
-            {"freeze": "embedding,heads"},
-            ValueError,
-            "`freeze`: embedding, encoder, decoder, or names of their layers. Received: heads.",
-        ),
-        ({"freeze": "embedding,encoder,decoder"}, ValueError, "Expected a part of the model to train: one of"),
-        ({"subwords_file": "nowhere.model"}, FileNotFoundError, "No such file of sub-words: 'nowhere.model'."),
-    ],
-)
+@pytest.mark.parametrize(("given", "error", "expected"), [
+    ({"parent": "nowhere"}, FileNotFoundError, "nowhere is not a model folder"),
+    ({"architecture": "gru"}, ValueError, "Expected architecture=transformer, that of the run in"),
+    ({"vocab_size": 400}, ValueError, "Expected vocab_size=340, that of"),
+    ({"subwords": "wordpiece"}, ValueError, "Expected subwords=bpe, that of"),
+    ({"d_ff": 32}, ValueError, "Expected d_ff=16, of the model in"),
+    ({"num_heads": 4, "d_k": 2, "d_v": 2}, ValueError, "Expected num_heads=2, d_k=4, d_v=4, of the model in"),
+    ({"activation": "gelu", "norm": "pre"}, ValueError, "Received: activation=gelu, norm=pre. Leave out what differs."),
+    ({"subwords_file": ""}, ValueError, "Prepare the data with `subwords_file="),
+    ({"parent_checkpoint": "3"}, FileNotFoundError, "No checkpoint for `parent_checkpoint=3` in"),
+    ({"parent_checkpoint": "newest"}, ValueError,
+     "one of average, best, latest, ema, or the number of an update. Received: newest"),
+    ({"freeze": "embedding,heads"}, ValueError,
+     "`freeze`: embedding, encoder, decoder, or names of their layers. Received: heads."),
+    ({"freeze": "embedding,encoder,decoder"}, ValueError, "Expected a part of the model to train: one of"),
+    ({"subwords_file": "nowhere.model"}, FileNotFoundError, "No such file of sub-words: 'nowhere.model'."),
+])  # fmt: skip
 def test_what_does_not_fit_the_parent_is_refused(folder, tmp_path, given, error, expected):
     with pytest.raises(error, match=re.escape(expected)):
         trained(tmp_path / "child", **({"parent": str(folder / "parent")} | CHILD | given))

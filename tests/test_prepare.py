@@ -752,15 +752,9 @@ def test_a_folder_that_was_killed_half_way_is_made_again(data, folder, tmp_path,
 # A full disk.
 
 FILES = (
-    prepare.SUBWORDS,
-    "train/00000-of-00001.tfrecord",
-    "train/records.tsv",
-    "train/info.json",
-    "valid/00000-of-00001.tfrecord",
-    "valid.source.txt",
-    "valid.target.txt",
-    prepare.CORPUS,
-)
+    prepare.SUBWORDS, "train/00000-of-00001.tfrecord", "train/records.tsv", "train/info.json",
+    "valid/00000-of-00001.tfrecord", "valid.source.txt", "valid.target.txt", prepare.CORPUS,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -56,36 +56,29 @@ FILES = {"train_source": "a", "train_target": "b", "valid_source": "c", "valid_t
 BERT = {"architecture": "bert"}
 
 
-@pytest.mark.parametrize(
-    ("given", "unused", "reason"),
-    [
-        (FILES, {"builtin_pairs": 5}, "without `dataset=builtin`"),
-        (FILES, {"train_split": "a"}, "without `dataset`"),
-        ({"dataset": "builtin"}, {"valid_split": "a"}, "with `dataset=builtin`"),
-        (FILES, {"source_language": "en", "target_language": "de"}, "without `dataset` or `subwords_file`"),
-        ({"dataset": "builtin"}, {"skip_bad_lines": True}, "with `dataset`"),
-        (FILES, {"valid_pairs": 5}, "with `valid_source`"),
-        ({"dataset": "builtin"}, {"valid_pairs": 5}, "with `dataset`"),
-        (FILES | {"subwords_file": "x"}, {"vocab_sample": 500}, "with `subwords_file`"),
-        (FILES | {"subwords_file": "x"}, {"normalization": "nfkc", "character_coverage": 1.0}, "with `subwords_file`"),
-        (
-            FILES | {"subwords_file": "x", "source_subwords_file": "y", "source_vocab_size": 99},
-            {"vocab_sample": 500},
-            "with `subwords_file`",
-        ),
-        (BERT, {"beam_size": 2}, "in the task pretraining"),
-        (BERT, {"max_input": 7, "valid_sentences": 3, "attention_images": 2}, "in the task pretraining"),
-        ({"architecture": "classifier"}, {"alpha": 1.0}, "in the task classification"),
-        ({}, {"diversity": 2.0}, "without `diverse_groups`"),
-        ({"valid_sentences": 0, "best_metric": "loss"}, {"attention_images": 2}, "without `valid_sentences`"),
-        ({"learning_rate": 0.1}, {"learning_rate_factor": 2.0}, "with `learning_rate`"),
-        ({}, {"parent_checkpoint": "best", "parent_subwords": False}, "without `parent` or `encoder_from`"),
-        ({}, {"parent_optimizer": True}, "without `parent` or `encoder_from`"),
-        ({}, {"freeze_embeddings": 5}, "without `embeddings`"),
-        ({"train_steps": 40}, {"profile_steps": "41,60"}, "after the last update"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("given", "unused", "reason"), [
+    (FILES, {"builtin_pairs": 5}, "without `dataset=builtin`"),
+    (FILES, {"train_split": "a"}, "without `dataset`"),
+    ({"dataset": "builtin"}, {"valid_split": "a"}, "with `dataset=builtin`"),
+    (FILES, {"source_language": "en", "target_language": "de"}, "without `dataset` or `subwords_file`"),
+    ({"dataset": "builtin"}, {"skip_bad_lines": True}, "with `dataset`"),
+    (FILES, {"valid_pairs": 5}, "with `valid_source`"),
+    ({"dataset": "builtin"}, {"valid_pairs": 5}, "with `dataset`"),
+    (FILES | {"subwords_file": "x"}, {"vocab_sample": 500}, "with `subwords_file`"),
+    (FILES | {"subwords_file": "x"}, {"normalization": "nfkc", "character_coverage": 1.0}, "with `subwords_file`"),
+    (FILES | {"subwords_file": "x", "source_subwords_file": "y", "source_vocab_size": 99}, {"vocab_sample": 500},
+     "with `subwords_file`"),
+    (BERT, {"beam_size": 2}, "in the task pretraining"),
+    (BERT, {"max_input": 7, "valid_sentences": 3, "attention_images": 2}, "in the task pretraining"),
+    ({"architecture": "classifier"}, {"alpha": 1.0}, "in the task classification"),
+    ({}, {"diversity": 2.0}, "without `diverse_groups`"),
+    ({"valid_sentences": 0, "best_metric": "loss"}, {"attention_images": 2}, "without `valid_sentences`"),
+    ({"learning_rate": 0.1}, {"learning_rate_factor": 2.0}, "with `learning_rate`"),
+    ({}, {"parent_checkpoint": "best", "parent_subwords": False}, "without `parent` or `encoder_from`"),
+    ({}, {"parent_optimizer": True}, "without `parent` or `encoder_from`"),
+    ({}, {"freeze_embeddings": 5}, "without `embeddings`"),
+    ({"train_steps": 40}, {"profile_steps": "41,60"}, "after the last update"),
+], ids=str)  # fmt: skip
 def test_an_option_that_has_no_effect_is_refused_where_it_is_given(tmp_path, given, unused, reason):
     """But not what a flagfile says, which may be for several kinds of runs, nor what the run has already."""
     names, received = (f"`{name}`" for name in unused), ", ".join(f"{name}={value!r}" for name, value in unused.items())
@@ -526,20 +519,14 @@ def test_the_folder_of_a_run_is_none_for_data(tmp_path):
     assert refused(run).startswith(received)
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({"best_metric": "chrf"}, "Expected `best_metric` to be one of bleu, loss. Received: best_metric=chrf."),
-        (
-            {"train_source": "a.en"},
-            "Expected `train_source` and `train_target`, or none, for the task translation. Received: "
-            "train_source=a.en.",
-        ),
-        ({"valid_source": "a.en"}, "Expected `valid_source` and `valid_target`, or none, for the task translation."),
-        ({"architecture": "cnn"}, "Received: architecture=cnn."),
-        ({"units": 3}, "Expected options of architecture=transformer. Received: units=3, which no architecture has."),
-    ],
-)
+@pytest.mark.parametrize(("given", "expected"), [
+    ({"best_metric": "chrf"}, "Expected `best_metric` to be one of bleu, loss. Received: best_metric=chrf."),
+    ({"train_source": "a.en"},
+     "Expected `train_source` and `train_target`, or none, for the task translation. Received: train_source=a.en."),
+    ({"valid_source": "a.en"}, "Expected `valid_source` and `valid_target`, or none, for the task translation."),
+    ({"architecture": "cnn"}, "Received: architecture=cnn."),
+    ({"units": 3}, "Expected options of architecture=transformer. Received: units=3, which no architecture has."),
+])  # fmt: skip
 def test_what_does_not_fit_the_architecture_or_its_task_is_refused(tmp_path, given, expected):
     with pytest.raises(ValueError, match=re.escape(expected)):
         Start.open(tmp_path / "new", given)

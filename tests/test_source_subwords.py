@@ -108,26 +108,13 @@ def test_a_folder_prepared_with_other_sizes_is_refused(data, tmp_path, options, 
         prepared(data, folder, **options)
 
 
-@pytest.mark.parametrize(
-    ("option", "sizes", "told"),
-    [
-        (
-            "source_subwords_file",
-            SIZES,
-            "Expected source_vocab_size=310, that of .*given.model. Received: source_vocab_size=320",
-        ),
-        (
-            "source_subwords_file",
-            {"source_vocab_size": 0, "vocab_size": 320},
-            "Expected vocab_size=310, .* Received: vocab_size=320",
-        ),
-        (
-            "subwords_file",
-            {"vocab_size": 320},
-            "Expected vocab_size=310, that of .*given.model. Received: vocab_size=320",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("option", "sizes", "told"), [
+    ("source_subwords_file", SIZES,
+     "Expected source_vocab_size=310, that of .*given.model. Received: source_vocab_size=320"),
+    ("source_subwords_file", {"source_vocab_size": 0, "vocab_size": 320},
+     "Expected vocab_size=310, .* Received: vocab_size=320"),
+    ("subwords_file", {"vocab_size": 320}, "Expected vocab_size=310, that of .*given.model. Received: vocab_size=320"),
+])  # fmt: skip
 def test_a_given_file_of_another_size_is_refused_by_the_option_of_its_side(data, tmp_path, option, sizes, told):
     (tmp_path / "given.model").write_bytes(learned(1, 310))
     with pytest.raises(ValueError, match=told):
@@ -262,12 +249,9 @@ def test_a_loaded_run_reads_and_writes_with_its_two_vocabularies(folder):
 
 DECODE = DecodeConfig(beam_size=2, max_input=24, extra_length=4)
 LINES = [
-    "two hundred and seven",
-    "",
-    "one",
-    "😀 ½",
+    "two hundred and seven", "", "one", "😀 ½",
     "the twenty-first of may nineteen ninety-nine and one million and one euros",
-]
+]  # fmt: skip
 SOURCE_SIZE = 300
 
 

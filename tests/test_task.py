@@ -245,18 +245,12 @@ def test_an_encoder_has_the_names_of_weights_that_it_has_in_the_translator(tmp_p
     np.testing.assert_array_equal(encoder(ids), translator.encoder(ids))
 
 
-@pytest.mark.parametrize(
-    ("name", "of_batch", "on_disk"),
-    [
-        ("translation", {"source": "counted text", "target": "counted text"}, None),
-        ("classification", {"tokens": "counted text", "label": ""}, {"tokens": "counted text", "name": ""}),
-        (
-            "pretraining",
-            {"tokens": "counted text", "masked": "", "target": "text", "following": ""},
-            {"tokens": "counted text", "lengths": "", "document": ""},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "of_batch", "on_disk"), [
+    ("translation", {"source": "counted text", "target": "counted text"}, None),
+    ("classification", {"tokens": "counted text", "label": ""}, {"tokens": "counted text", "name": ""}),
+    ("pretraining", {"tokens": "counted text", "masked": "", "target": "text", "following": ""},
+     {"tokens": "counted text", "lengths": "", "document": ""}),
+])  # fmt: skip
 def test_of_the_columns_of_a_task_those_that_the_network_reads_count_and_ids_of_sub_words_are_text(
     name, of_batch, on_disk
 ):
@@ -267,18 +261,12 @@ def test_of_the_columns_of_a_task_those_that_the_network_reads_count_and_ids_of_
         } == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "training", "validation"),
-    [
-        (
-            "translation",
-            {"loss": 1.5, "perplexity": math.exp(1.5), "smoothed_loss": 2.0},
-            {"loss": 1.5, "perplexity": math.exp(1.5)},
-        ),
-        ("classification", {"loss": 1.5, "accuracy": 0.5}, {"loss": 1.5, "accuracy": 0.5}),
-        ("pretraining", *[{"loss": 1.5, "masked_accuracy": 0.5, "next_loss": 0.75, "next_accuracy": 0.25}] * 2),
-    ],
-)
+@pytest.mark.parametrize(("name", "training", "validation"), [
+    ("translation", {"loss": 1.5, "perplexity": math.exp(1.5), "smoothed_loss": 2.0},
+     {"loss": 1.5, "perplexity": math.exp(1.5)}),
+    ("classification", {"loss": 1.5, "accuracy": 0.5}, {"loss": 1.5, "accuracy": 0.5}),
+    ("pretraining", *[{"loss": 1.5, "masked_accuracy": 0.5, "next_loss": 0.75, "next_accuracy": 0.25}] * 2),
+])  # fmt: skip
 def test_what_a_task_measures_is_a_mean_and_has_a_curve(name, training, validation):
     """BLEU, which is a curve of validation too, is measured apart."""
     task = registry.task(name)
