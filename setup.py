@@ -8,8 +8,8 @@ import setuptools
 ROOT = pathlib.Path(__file__).parent
 PROGRAMS = (
     "train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart",
-    "attention", "compare", "curves", "demo", "filter", "parse", "pretrain", "classify", "table1", "table3", "grid",
-    "attention_functions", "import_huggingface", "import_marian"
+    "attention", "compare", "curves", "filter", "parse", "pretrain", "classify", "table1", "table3", "grid",
+    "attention_functions", "import_huggingface", "import_marian", "serve"
 )  # fmt: skip
 
 setuptools.setup(
@@ -41,7 +41,7 @@ setuptools.setup(
         "tensorflow-serving-api>=2.21,<2.22",  # The format of warm-up requests.
         "tensorflow-text>=2.21.1,<2.22",  # 2.21.0 cannot be imported.
         "tqdm>=4",
-        "werkzeug>=3",  # The demo page; TensorBoard needs it too.
+        "werkzeug>=3",  # The server; TensorBoard needs it too.
     ],
     extras_require={
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],

@@ -1,6 +1,6 @@
 """Measures a model server under load: latencies and throughput with several requests at the same time, by locust.
 
-python benchmarks/serving.py --export_dir=exports/x --source=test.en               # servers of the tests, and the demo
+python benchmarks/serving.py --export_dir=exports/x --source=test.en               # servers of the tests, and serve.py
 python benchmarks/serving.py --server=grpc://localhost:8500 --source=test.en       # a server that runs already
 
 Each user sends a sentence, waits for its translation, and sends the next one. To install locust: pip install -e
@@ -16,7 +16,6 @@ import re
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator
 
 from absl import flags
@@ -30,7 +29,7 @@ from t2t_keras.system import machine
 from t2t_keras.text import lines
 
 _EXPORT_DIR = flags.DEFINE_string(
-    "export_dir", "", "Export to serve by the server of the tests, with and without batching, and by the demo."
+    "export_dir", "", "Export to serve by the server of the tests, with and without batching, and by serve.py."
 )
 _SERVER = flags.DEFINE_list(
     "server", [], "Servers that run already, as grpc://host:port or http://host:port, in place of --export_dir."
@@ -54,14 +53,14 @@ def to_server(address: str) -> Send:
     return lambda line: client.translate_batch(predict, [line])
 
 
-def to_demo(address: str) -> Send:
-    """Requests as those of a page of the demo, all of one person."""
+def to_api(address: str) -> Send:
+    """Requests as those of LibreTranslate's front ends."""
     import requests
 
-    session, page, numbers = requests.Session(), uuid.uuid4().hex, itertools.count(1)
+    session = requests.Session()
 
     def send(line: str) -> None:
-        body = {"text": line, "prefix": "", "page": page, "number": next(numbers)}
+        body = {"q": line, "source": "en", "target": "de"}
         session.post(f"{address}/translate", json=body, timeout=60).raise_for_status()
 
     return send
@@ -98,10 +97,11 @@ def served(export_dir: str) -> Iterator[tuple[str, str, Callable[[], Send]]]:
         with started([str(ROOT / "tests/loopback_server.py"), export_dir, *more], "{.*}") as addresses:
             for scheme, address in json.loads(addresses).items():
                 yield name, {"grpc": "gRPC", "http": "REST"}[scheme], lambda address=address: to_server(address)
-    with started(
-        [str(ROOT / "tools/demo.py"), f"--model_dir={export_dir}", "--port=0"], r"http://[\w.:]+", "stderr"
-    ) as address:
-        yield "demo", "HTTP", lambda: to_demo(address)
+    languages = ["--source_language=en", "--target_language=de"]
+    for name, more in (("serve.py, one at a time", ["--max_batch=1", "--max_wait_ms=0"]), ("serve.py", [])):
+        program = [str(ROOT / "tools/serve.py"), f"--model_dir={export_dir}", "--port=0", *languages, *more]
+        with started(program, r"http://[\w.:]+", "stderr") as address:
+            yield name, "HTTP", lambda address=address: to_api(address)
 
 
 def measure(

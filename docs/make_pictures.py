@@ -22,11 +22,11 @@ from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 
-import t2t_keras
 from t2t_keras.decoding.loading import load
 from t2t_keras.reporting import attention_pictures, curves, figures, pages
 from t2t_keras.reporting.attention import attention_of
-from t2t_keras.serving import demo
+from t2t_keras.serving import served_models, web_api, web_server
+from t2t_keras.serving.saved_export import open_model
 
 PICTURES = pathlib.Path(__file__).parent / "pictures"
 # From the palette of Okabe and Ito, which colour-blind people can tell apart.
@@ -59,11 +59,11 @@ def attention(run: pathlib.Path, sentence: str) -> None:
         browser.save_screenshot(str(PICTURES / "attention_page.png"))
 
 
-def demo_page(run: pathlib.Path, sentence: str) -> None:
-    """The demo page with a sentence typed and a word pointed at."""
-    translate = demo.from_translator(t2t_keras.load(run))
-    demo.warm_up(translate, 4)
-    server = demo.serve(demo.Demo(translate, title="English to German"))
+def server_page(run: pathlib.Path, sentence: str) -> None:
+    """The server's page with a sentence typed and a word pointed at."""
+    models = served_models.ServedModels([served_models.local("run", open_model([run]), "en", "de")])
+    models.load_first()
+    server = web_server.serve(web_api.WebApi(models, title="English to German"))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with chromium(940) as browser:
         browser.get(f"http://localhost:{server.port}/")
@@ -77,7 +77,7 @@ def demo_page(run: pathlib.Path, sentence: str) -> None:
             time.sleep(2)
         ActionChains(browser).move_to_element(browser.find_elements(By.CSS_SELECTOR, "#target .word")[2]).perform()
         time.sleep(0.5)
-        browser.save_screenshot(str(PICTURES / "demo.png"))
+        browser.save_screenshot(str(PICTURES / "server.png"))
     server.shutdown()
 
 
@@ -147,7 +147,7 @@ def main() -> None:
     curves.compare([curves_run], PICTURES / "curves.png")
     architecture().savefig(PICTURES / "architecture.png", dpi=110)
     attention(translation_run, sentence)
-    demo_page(translation_run, sentence)
+    server_page(translation_run, sentence)
 
 
 if __name__ == "__main__":

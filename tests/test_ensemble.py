@@ -478,7 +478,7 @@ def test_a_folder_with_a_comma_in_its_name_is_one_run(runs, tmp_path):
             ["--model_dir=", "--hypothesis=h", "--reference=r", "--ensemble_mean=logs"],
             "--ensemble_mean has no effect without --model_dir. Received: --ensemble_mean='logs'.",
         ),
-        ("demo", [f"--model_dir={RUN_1},nowhere"], "nowhere is not a model folder"),
+        ("serve", [f"--model_dir={RUN_1},nowhere"], "nowhere is not a model folder"),
     ],
 )  # fmt: skip
 def test_mistakes_are_reported_before_tensorflow_is_imported(program, flags, message):

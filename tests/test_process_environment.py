@@ -68,21 +68,22 @@ def test_programs_choose_before_tensorflow_is_imported(flag, expected):
 
 
 @pytest.mark.parametrize(("is_run", "onednn"), [(True, "0"), (False, "None")])
-def test_the_demo_chooses_too(tmp_path, is_run, onednn):
+def test_the_server_chooses_too(tmp_path, is_run, onednn):
     (tmp_path / "saved_model.pb").touch()  # An export.
     model_dir = RUN if is_run else tmp_path
+    languages = ["--source_language=en", "--target_language=de"]
     code = f"""if True:
         import os, sys, types
-        from tools import demo
+        from tools import serve
         def load(model):
             threads = os.environ["{process_environment.THREADS}"]
             sys.exit(threads + " " + str(os.environ.get("{process_environment.ONEDNN}")))
-        sys.modules["t2t_keras.api"] = types.SimpleNamespace(of_model=load)
-        demo.main()"""
+        sys.modules["t2t_keras.serving.loaded"] = types.SimpleNamespace(load=load)
+        serve.main()"""
     chosen = (process_environment.ONEDNN, process_environment.THREADS)
     environment = {name: value for name, value in os.environ.items() if name not in chosen}
     result = subprocess.run(
-        [sys.executable, "-c", code, f"--model_dir={model_dir}"],
+        [sys.executable, "-c", code, f"--model_dir={model_dir}", "--port=0", *languages],
         capture_output=True,
         text=True,
         cwd=ROOT,

@@ -21,7 +21,7 @@ def aligned(source: str, target: str, weights: dict[int, dict[int, float]], **fi
         for column, weight in of_row.items():
             alignment[row, column] = weight
     alignment[:, -1] = 1 - alignment[:, :-1].sum(axis=1)
-    text = terms._spelled(pieces[:-1])[0].strip()
+    text = terms.spelled(pieces[:-1])[0].strip()
     return Translation(text, -1.0, pieces, source_pieces, alignment, **fields)
 
 

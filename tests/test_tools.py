@@ -1418,8 +1418,8 @@ def test_what_cannot_be_translated_is_reported_before_the_model_is_loaded(tmp_pa
     [
         ("translate", "--n_best=-1"), ("translate", "--batch_size=-1"), ("translate", "--rerank_weight=-0.5"),
         ("train", "--cpu_devices=0"), ("evaluate", "--bootstrap_samples=-1"), ("evaluate", "--batch_size=-1"),
-        ("filter", "--processes=-1"), ("demo", "--port=-1"), ("parse", "--phrases=-1"), ("parse", "--batch_size=-1"),
-        ("prepare", "--processes=-1"), ("demo", "--n_best=-1"), ("grid", "--cpu_devices=0"),
+        ("filter", "--processes=-1"), ("serve", "--port=-1"), ("parse", "--phrases=-1"), ("parse", "--batch_size=-1"),
+        ("prepare", "--processes=-1"), ("serve", "--n_best=0"), ("grid", "--cpu_devices=0"),
         ("table3", "--cpu_devices=0"), ("table3", "--divide_widths=0.5"), ("data_service", "--port=0"),
         ("pretrain", "--draws=0"), ("client", "--n_best=0"), ("client", "--timeout=0"), ("client", "--attempts=0"),
         ("table1", "--rounds=0"), ("table1", "--kernel=2"),
@@ -1490,7 +1490,7 @@ def test_help_may_be_read_in_part():
     reader, writer = os.pipe()
     os.close(reader)
     result = programs.run(
-        [sys.executable, str(ROOT / "tools/demo.py"), "--help"], stdout=writer, stderr=subprocess.PIPE
+        [sys.executable, str(ROOT / "tools/serve.py"), "--help"], stdout=writer, stderr=subprocess.PIPE
     )
     os.close(writer)
     assert (result.returncode, result.stderr) == (141, b"")
@@ -1569,6 +1569,7 @@ OF_ENSEMBLE = [*OF_MODEL, "--model_dir={0},{0}/.", "--ensemble_weights=1,2.5", "
 ENSEMBLE = LOADED | {"model_dir": ["{0}", "{0}"], "ensemble_weights": [1.0, 2.5], "ensemble_mean": "logs"}
 BEAM = {"runner": "FlinkRunner", "options": "--a --b", "exchange": "gs://x"}
 # For a program: the modules, its flags, and the calls.
+PAIR = ["--source_language=en", "--target_language=de"]
 CALLS = {
     "translate": (
         "translator.translate_lines = lambda translate, lines, **options: told('lines', list(lines), **options) or []",
@@ -1843,49 +1844,56 @@ CALLS = {
         )
     },
     **{
-        f"demo{' ' * number}": (
-            "module('api', of_model=lambda model: told('load', *model.folders) or 'model')\n"
+        f"serve{' ' * number}": (
+            "from t2t_keras.serving import served_models\n"
+            "served_models.ServedModels.load_first = lambda self: told('load')\n"
             "server = SimpleNamespace(port=5, serve_forever=lambda: told('for ever'))\n"
-            "module('serving.demo', LOOPBACK=('localhost', '127.0.0.1'),  from_translator=lambda loaded: lambda "
-            "*given: told(loaded, *given), warm_up=lambda translate, n_best: told('warm', n_best), Demo=lambda "
-            "translate, **options: told('demo', **options), serve=lambda demo, *where: told('serve', *where) or "
-            "server)",
-            [f"--model_dir={folders}", "--n_best=3", "--host=0.0.0.0", "--port=81"],
+            "module('serving.web_api', LOOPBACK=('localhost', '[::1]'), WebApi=lambda models, identify, metrics, "
+            "**options: told([[model.name, list(model.beginnings)] for model in models.models], **options))\n"
+            "module('serving.web_server', serve=lambda application, *where: told(*where[:2]) or server)",
+            [*folders, *flags],
             [
-                ["load", *loaded, {}],
-                ["model", "a", "", 3, {}],
-                ["demo", {"title": title, "n_best": 3, "hosts": []}],
-                ["serve", "0.0.0.0", 81, {}],
-                ["warm", 3, {}],
+                [models, {"title": ", ".join(name for name, _ in models), "split": True, "timeout": 60.0} | options],
+                [host, port, {}],
+                ["load", {}],
                 ["for ever", {}],
             ],
         )
-        for number, (folders, loaded, title) in enumerate(
-            (("{0}", ["{0}"], "{0.name}"), ("{0},{0}/.", ["{0}", "{0}"], "{0.name} + {0.name}"))
+        for number, (folders, models, flags, host, port, options) in enumerate(
+            (
+                (
+                    ["--model_dir={0}"], [["{0.name}", [["en", "de"]]]],
+                    [*PAIR, "--n_best=3", "--host=0.0.0.0", "--port=81", "--api_key=k", "--origins=http://a,http://b"],
+                    "0.0.0.0", 81,
+                    {"n_best": 3, "hosts": [], "api_key": "k", "origins": ["http://a", "http://b"]},
+                ),
+                (
+                    ["--model_dir={0},{0}/."], [["{0.name} + {0.name}", [["en", "de"]]]],
+                    [*PAIR, "--host=[::1]", "--nosplit_sentences", "--timeout=3"], "::1", 8000,
+                    {
+                        "n_best": 4, "hosts": ["localhost", "[::1]"], "api_key": "", "origins": [], "split": False,
+                        "timeout": 3.0,
+                    },
+                ),
+                (
+                    ["--model_dir={0}", "--model_dir={0}"],
+                    [["{0.name}", [["en", "fr"]]], ["{0.name}", [["en", "it"]]]],
+                    ["--source_language=en", "--target_language=fr,it"], "localhost", 8000,
+                    {"n_best": 4, "hosts": ["localhost", "[::1]"], "api_key": "", "origins": []},
+                ),
+            )
         )
     },
-    "demo   ": (
-        "module('api', of_model=lambda model: 'model')\n"
-        "module('serving.demo', LOOPBACK=('localhost', '[::1]'), from_translator=lambda loaded: lambda *given: None,"
-        " warm_up=lambda *given: None, Demo=lambda translate, title, n_best, hosts: told(hosts),"
-        " serve=lambda demo, *where: told(*where) or SimpleNamespace(port=5, serve_forever=lambda: None))",
-        ["--model_dir={0}", "--host=[::1]"],
-        [[["localhost", "[::1]"], {}], ["::1", 8000, {}]],
-    ),
-    "demo  ": (
+    "serve   ": (
         "from t2t_keras.serving import client\n"
-        "client.connect = lambda model: [model.server, model.name]\n"
-        "server = SimpleNamespace(port=5, serve_forever=lambda: None)\n"
-        "module('serving.demo', LOOPBACK=('localhost', '127.0.0.1'),  from_server=lambda predict: lambda *given: "
-        "told(*predict, *given), warm_up=lambda translate, n_best: told('warm', n_best), Demo=lambda translate, "
-        "**options: told('demo', **options), serve=lambda demo, *where: told('serve', *where) or server)",
-        ["--server=http://user:secret@h:1", "--model_name=m"],
-        [
-            ["http://user:secret@h:1", "m", "a", "", 4, {}],
-            ["demo", {"title": "m at http://***@h:1", "n_best": 4, "hosts": ["localhost", "127.0.0.1"]}],
-            ["serve", "localhost", 8000, {}],
-            ["warm", 4, {}],
-        ],
+        "client.connect = lambda model: [model.server, model.name, model.timeout]\n"
+        "module('serving.web_api', LOOPBACK=('localhost', '[::1]'), WebApi=lambda models, title, **options: "
+        "told(title, *models.models[0].load()) or SimpleNamespace())\n"
+        "from t2t_keras.serving import served_models\n"
+        "served_models.ServedModels.load_first = lambda self: None\n"
+        "module('serving.web_server', serve=lambda *where: SimpleNamespace(port=5, serve_forever=lambda: None))",
+        ["--server=http://user:secret@h:1", "--model_name=m", "--source_language=en", "--target_language=de"],
+        [["m at http://***@h:1", "http://user:secret@h:1", "m", 60.0, {}]],
     ),
     **{
         name: (

@@ -17,10 +17,10 @@ import threading
 import time
 import types
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from t2t_keras.serving import terms
-from t2t_keras.serving.protocol import OWN_ALPHA, SAMPLES, Int64, options_for, translations
+from t2t_keras.serving.protocol import OWN_ALPHA, SAMPLES, Int64, options_for
 from t2t_keras.system.log import logger
 from t2t_keras.text.phrases import Request
 
@@ -344,19 +344,17 @@ def _check(lines: list[str | Request], errors: Iterable[str]) -> None:
 def _with_terms(predicted: Callable, lines: list[Request], options: Options) -> list[dict]:
     """Translates requests as `translate_batch` does, with up to two requests to the server."""
 
-    def search(requests: list[Request], n_best: int, alignment: bool) -> list:
-        names = ("text", "score", "constraints_met", "error", "pieces", "source_pieces", "alignment")
-        signature, inputs = dataclasses.replace(options, n_best=n_best).request(0, requests)
-        outputs = predicted(signature, inputs | {"alignment": [alignment] * len(requests)}, names)
-        return translations(outputs, n_best, alignment)
+    names = {
+        "translate_with_options": (
+            "text", "score", "constraints_met", "error", "pieces", "source_pieces", "alignment"
+        ),
+        "score": ("token_log_probs", "pieces"),
+    }  # fmt: skip
 
-    def score(sources: Sequence[str], targets: Sequence[str]) -> list[tuple[Sequence[str], Sequence[float]]]:
-        names = ("token_log_probs", "pieces")
-        outputs = predicted("score", {"source": list(sources), "target": list(targets)}, names)
-        scored = zip(outputs["pieces"], outputs["token_log_probs"], strict=True)
-        return [([piece for piece in pieces if piece], values) for pieces, values in scored]
+    def predict(signature: str, inputs: dict[str, list]) -> dict[str, list]:
+        return predicted(signature, inputs, names[signature])
 
-    rows = terms.translate(search, score, lines, options.n_best)
+    rows = terms.predicted(predict, lines, **vars(options) | {"alpha": float(options.alpha)})
     _check(lines, [row if isinstance(row, str) else "" for row in rows])
     names = ("text", "score", "constraints_met", "doubtful")
     return [

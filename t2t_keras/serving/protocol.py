@@ -88,7 +88,7 @@ def translations(outputs: Mapping, n_best: int, alignment: bool) -> list[list[Tr
     """
 
     def pieces(values) -> tuple[str, ...]:
-        return tuple(_text(piece) for piece in values if piece)
+        return tuple(as_text(piece) for piece in values if piece)
 
     def translation(row: int, beam: int) -> Translation:
         fields = {}
@@ -98,7 +98,7 @@ def translations(outputs: Mapping, n_best: int, alignment: bool) -> list[list[Tr
             weights = np.asarray(outputs["alignment"][row][beam], np.float32)
             fields["alignment"] = weights[: len(fields["pieces"]), : len(fields["source_pieces"])]
         return Translation(
-            _text(outputs["text"][row][beam]),
+            as_text(outputs["text"][row][beam]),
             float(outputs["score"][row][beam]),
             constraints_met=bool(outputs["constraints_met"][row][beam]),
             # An older export does not have it.
@@ -107,12 +107,13 @@ def translations(outputs: Mapping, n_best: int, alignment: bool) -> list[list[Tr
         )
 
     return [
-        _text(error) if error else [translation(row, beam) for beam in range(n_best)]
+        as_text(error) if error else [translation(row, beam) for beam in range(n_best)]
         for row, error in enumerate(outputs["error"])
     ]
 
 
-def _text(value: str | bytes) -> str:
+def as_text(value: str | bytes) -> str:
+    """Returns a text of an output, which may be in bytes."""
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 

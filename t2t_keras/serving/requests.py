@@ -8,8 +8,8 @@ import tensorflow as tf
 from t2t_keras.config import SampleConfig
 from t2t_keras.decoding.sampling import seed_of_line
 from t2t_keras.serving import terms
-from t2t_keras.serving.protocol import OPTIONS, SAMPLES, Translation, options_for, translations
-from t2t_keras.text import piece_file
+from t2t_keras.serving.client import Predict
+from t2t_keras.serving.protocol import OPTIONS, SAMPLES, Translation
 from t2t_keras.text.phrases import Request
 from t2t_keras.text.subwords import spelled, word_numbers
 
@@ -72,6 +72,16 @@ def sampler(signatures, config: SampleConfig) -> Callable:
     return sample
 
 
+def predictor(model) -> Predict:
+    """Returns a function that calls the signatures of a model in this process as `client.connect` those of a server."""
+
+    def predict(signature: str, inputs: dict[str, list]) -> dict:
+        outputs = getattr(model, signature)(**{name: tf.constant(values) for name, values in inputs.items()})
+        return {name: values.numpy() for name, values in outputs.items()}
+
+    return predict
+
+
 def translate_with_terms(
     model, requests: Sequence[Request], n_best: int = 1, *, alignment: bool = False, lenient: bool = False, **options
 ) -> list[list[Translation]]:
@@ -91,31 +101,9 @@ def translate_with_terms(
     Raises:
         ValueError: a sentence has an error, such as a phrase with too many sub-words.
     """
-
-    def search(requests: Sequence[Request], n_best: int, alignment: bool) -> list[list[Translation] | str]:
-        inputs = options_for(requests, **options, n_best=n_best, alignment=alignment)
-
-        def translated() -> dict:
-            return model.translate_with_options(**{name: tf.constant(values) for name, values in inputs.items()})
-
-        outputs = translated()
-        too_long = [error.startswith(b"alignment: ") for error in outputs["error"].numpy()]
-        if lenient and any(too_long):
-            inputs["alignment"] = [not each for each in too_long]
-            outputs = translated()
-        return translations({name: values.numpy() for name, values in outputs.items()}, n_best, alignment)
-
-    # The language of the translations, where it is not the model's.
-    tag = piece_file.TAG.match(options.get("prefix", ""))
-
-    def score(sources: Sequence[str], targets: Sequence[str]) -> list[tuple[Sequence[str], Sequence[float]]]:
-        targets = [f"{tag[0] if tag else ''}{target}" for target in targets]
-        outputs = model.score(source=tf.constant(sources), target=tf.constant(targets))
-        scored = zip(outputs["pieces"].numpy(), outputs["token_log_probs"].numpy(), strict=True)
-        return [([piece.decode(errors="replace") for piece in pieces if piece], values) for pieces, values in scored]
-
     beam_size = model.config.beam_size if any(request.terms for request in requests) else 1
-    found = terms.translate(search, score, requests, n_best, alignment=alignment, beam_size=beam_size)
+    options |= {"alignment": alignment, "lenient": lenient, "beam_size": beam_size}
+    found = terms.predicted(predictor(model), requests, n_best, **options)
     for request, row in zip(requests, found, strict=True):
         if isinstance(row, str):
             raise refused(row, request.text)

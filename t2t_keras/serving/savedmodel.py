@@ -27,6 +27,7 @@ from t2t_keras.decoding.loading import load_with_states
 from t2t_keras.decoding.sub_batches import limits_of_server
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.decoding.translator import Translator
+from t2t_keras.interop import model_card
 from t2t_keras.model.ensemble import Ensemble
 from t2t_keras.model.protocols import EncoderDecoder
 from t2t_keras.runs import export_folder, run_options
@@ -205,7 +206,9 @@ def export_run(export_dir: pathlib.Path, model: TrainedModel) -> pathlib.Path:
     translator, states = load_with_states(model)
     runs = [_described_run(run, model.checkpoint, state) for run, state in zip(model.runs, states, strict=True)]
     about = {"runs": runs} if len(runs) > 1 else runs[0]
-    return export(translator, export_dir, about | ({"tags": model.tags} if any(model.tags) else {}))
+    pair = model_card.languages(model_card.corpus(model.runs[0])) if not translator.tokenizer.languages else ()
+    facts = {"tags": model.tags if any(model.tags) else [], "pair": list(pair)}
+    return export(translator, export_dir, about | {name: values for name, values in facts.items() if values})
 
 
 def _described_run(run: SavedRun, checkpoint: str, state: dict) -> dict:

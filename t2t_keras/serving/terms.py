@@ -10,9 +10,10 @@ import collections
 import dataclasses
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from t2t_keras.serving.protocol import Translation
+from t2t_keras.serving.protocol import Translation, as_text, options_for, translations
+from t2t_keras.text import piece_file
 from t2t_keras.text.phrases import MAX_PHRASES, MAX_SUBWORDS, Request, holds, places
 from t2t_keras.text.scripts import in_word
 
@@ -26,6 +27,8 @@ MAX_ALIGNED_BEAMS = 1024
 # up to 8.5, and all of these were wrong. The mean of the sub-words tells less: one wrong word is among good ones.
 DOUBTFUL = 3.0
 
+# How an error begins about a sentence that is too long for an alignment, but not for a translation.
+NOT_ALIGNED = "alignment: "
 # Sources and targets → the sub-words of each target with its end token, [T], and log P of each, [T].
 Score = Callable[[Sequence[str], Sequence[str]], list[tuple[Sequence[str], Sequence[float]]]]
 # (requests, number of translations, whether to align) → the translations of each, or an error.
@@ -79,6 +82,48 @@ def translate(
     return _with_doubts(score, rows, requests, compared) if compared else rows
 
 
+def predicted(
+    predict: Callable[[str, dict[str, list]], Mapping],
+    requests: Sequence[Request],
+    n_best: int = 1,
+    *,
+    alignment: bool = False,
+    lenient: bool = False,
+    beam_size: int = 32,
+    **options,
+) -> list[list[Translation] | str]:
+    """Translates sentences by the signatures of a model; see `translate`.
+
+    Args:
+        predict: takes the name of a signature and its inputs; returns its outputs, as arrays or lists.
+        requests: the sentences.
+        n_best: number of translations of each.
+        alignment: whether to return alignments.
+        lenient: whether a sentence that is too long for an alignment has none, in place of an error.
+        beam_size: W of the search.
+        options: values of `protocol.OPTIONS` for all sentences.
+    """
+    # The language of the translations, where it is not the model's.
+    tag = piece_file.TAG.match(options.get("prefix", ""))
+
+    def search(requests: Sequence[Request], n_best: int, alignment: bool) -> list[list[Translation] | str]:
+        inputs = options_for(requests, **options, n_best=n_best, alignment=alignment)
+        found = translations(predict("translate_with_options", inputs), n_best, alignment)
+        too_long = [isinstance(row, str) and row.startswith(NOT_ALIGNED) for row in found]
+        if lenient and any(too_long):
+            again = iter(search([requests[place] for place, cut in enumerate(too_long) if cut], n_best, False))
+            found = [next(again) if cut else row for row, cut in zip(found, too_long, strict=True)]
+        return found
+
+    def score(sources: Sequence[str], targets: Sequence[str]) -> list[tuple[Sequence[str], Sequence[float]]]:
+        targets = [f"{tag[0] if tag else ''}{target}" for target in targets]
+        outputs = predict("score", {"source": list(sources), "target": targets})
+        scored = zip(outputs["pieces"], outputs["token_log_probs"], strict=True)
+        return [([as_text(piece) for piece in pieces if piece], values) for pieces, values in scored]
+
+    return translate(search, score, requests, n_best, alignment=alignment, beam_size=beam_size)
+
+
 def _with_doubts(score: Score, rows: list, requests: Sequence[Request], plain: dict[int, str]) -> list:
     """Marks what is doubtful.
 
@@ -103,7 +148,7 @@ def _with_doubts(score: Score, rows: list, requests: Sequence[Request], plain: d
 def least_outside(scored: tuple[Sequence[str], Sequence[float]], phrases: Sequence[str]) -> float:
     """Returns the least log P of the sub-words that are not in phrases, and of the end token."""
     pieces, log_probs = scored
-    text, ends = _spelled(pieces[:-1])
+    text, ends = spelled(pieces[:-1])
     inside = [(start, start + len(phrase)) for start, phrase in _apart(text, phrases)]
     outside = [
         log_prob
@@ -136,9 +181,9 @@ def with_replaced_words(request: Request, plain: Translation) -> Request:
     """
     if plain.alignment is None or not plain.pieces:
         return request
-    source, source_ends = _spelled(plain.source_pieces[:-1])
-    target, ends = _spelled(plain.pieces[:-1])
-    words = _words(target, ends)
+    source, source_ends = spelled(plain.source_pieces[:-1])
+    target, ends = spelled(plain.pieces[:-1])
+    words = words_of(target, ends)
     runs: dict[str, list[str]] = {term.source: [] for term in request.terms}  # What stands for each term.
     for start, term in _apart(source, runs):
         of_term = [
@@ -188,7 +233,7 @@ def _apart(text: str, phrases: Iterable[str]) -> list[tuple[int, str]]:
     return found
 
 
-def _spelled(pieces: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
+def spelled(pieces: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
     """Returns the text of sub-words, with spaces for ▁, and where each begins and ends in it.
 
     The bytes of a character, such as <0xC3>, are one after the other; the last has the character.
@@ -206,7 +251,7 @@ def _spelled(pieces: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
     return text, ends
 
 
-def _words(text: str, ends: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def words_of(text: str, ends: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Returns the first sub-word of each word, and the one after its last. Between words, a word may end or begin."""
     words: list[tuple[int, int]] = []
     for place, (start, _) in enumerate(ends):

@@ -1,0 +1,252 @@
+"""The models of a server by the languages that they translate between. They are loaded when a request needs them."""
+
+import contextlib
+import dataclasses
+import functools
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+
+from t2t_keras.decoding.trained_model import TrainedModel
+from t2t_keras.interop import model_card
+from t2t_keras.serving import terms
+from t2t_keras.serving.batching import Batcher, BusyError
+from t2t_keras.serving.client import Predict
+from t2t_keras.serving.protocol import Translation, options_for
+from t2t_keras.serving.saved_export import SavedExport
+from t2t_keras.system import machine
+from t2t_keras.system.native_messages import without_noise
+from t2t_keras.text import piece_file
+from t2t_keras.text.phrases import JOINER, MAX_SUBWORDS, Kept, Request, Terms, with_phrases
+
+Pair = tuple[str, str]  # The codes of the source's and of the target's language.
+WARM_UP_WORDS = (1, 20)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ServedModel:
+    """A model that is not loaded yet.
+
+    Args:
+        name: what people call it.
+        beginnings: by pair, with what its sources and its translations begin, such as the tags of the languages.
+        load: loads it.
+        workers: number of batches that it translates at the same time.
+    """
+
+    name: str
+    beginnings: dict[Pair, tuple[str, str]]
+    load: Callable[[], Predict]
+    workers: int = 1
+
+
+def local(name: str, model: TrainedModel | SavedExport, source: str = "", target: str = "") -> ServedModel:
+    """Returns a model of this machine. Does not import TensorFlow.
+
+    Args:
+        name: what people call it.
+        model: the model.
+        source, target: the codes of its languages; empty for those that it knows.
+
+    Raises:
+        ValueError: it does not know its languages, or does not have them.
+    """
+
+    def load() -> Predict:
+        with without_noise():
+            from t2t_keras.serving.loaded import load
+            from t2t_keras.serving.requests import predictor
+
+            return predictor(load(model))
+
+    # A run divides a batch among the cores; an export does not.
+    workers = machine.cores() if isinstance(model, SavedExport) else 1
+    return ServedModel(name, _beginnings(name, model, source, target), load, workers)
+
+
+def _beginnings(name: str, model: TrainedModel | SavedExport, source: str, target: str) -> dict[Pair, tuple[str, str]]:
+    languages, tags, known = codes(model), [tag for tag in model.tags if tag], known_pair(model) or ("", "")
+    source, target = source or known[0], target or known[1]
+    for language in filter(None, (source, target) if languages else ()):
+        piece_file.check_language(language, languages)
+    if languages:
+        pairs = [(one, other) for one in languages for other in languages if one != other]
+        pairs = [pair for pair in pairs if source in ("", pair[0]) and target in ("", pair[1])]
+        return {pair: (piece_file.tag_of(pair[0]), piece_file.tag_of(pair[1])) for pair in pairs}
+    by_target = {re.sub(r"^2|[^\w-]", "", re.sub(r"[<>]", "", tag)): f"{tag} " for tag in tags} or {target: ""}
+    if not source or "" in by_target:
+        received = f"source_language={source or 'unknown'}, target_language={target or 'unknown'}"
+        raise ValueError(
+            f"`source_language` and `target_language` must be codes, such as en and de, of the languages of {name}, "
+            f"which does not name them itself. Received: {received}."
+        )
+    return {(source, code): (tag, "") for code, tag in by_target.items() if not tags or target in ("", code)}
+
+
+def codes(model: TrainedModel | SavedExport) -> Sequence[str]:
+    """Returns the codes of the languages of a multilingual model."""
+    if isinstance(model, SavedExport):
+        return model.description.get("languages", [])
+    content = model.runs[0].subwords()[0]
+    return piece_file.unpack(content).languages if content.startswith(piece_file.HEAD) else ()
+
+
+def known_pair(model: TrainedModel | SavedExport) -> Pair | None:
+    """Returns the languages of a model that is not multilingual, if its data or its export name them."""
+    if isinstance(model, SavedExport):
+        return tuple(model.description["pair"]) if "pair" in model.description else None
+    return None if codes(model) else model_card.languages(model_card.corpus(model.runs[0])) or None
+
+
+def remote(name: str, predict: Predict, source: str, target: str) -> ServedModel:
+    """Returns a model of a model server; `predict` is what `client.connect` returned."""
+    return ServedModel(name, {(source, target): ("", "")}, lambda: predict, workers=4)
+
+
+class ServedModels:
+    """The models of a server, of which some are loaded: those that were needed last.
+
+    Args:
+        models: the models. Of those for the same pair, the first translates.
+        max_loaded: how many may be loaded at the same time.
+        batching: options of `Batcher`.
+    """
+
+    def __init__(self, models: Sequence[ServedModel], max_loaded: int = 1, **batching):
+        self.models, self._max_loaded, self._batching = list(models), max_loaded, batching
+        self._model = {pair: model for model in reversed(self.models) for pair in model.beginnings}
+        # The least recently needed first; `None` while it is loaded.
+        self._loaded: OrderedDict[ServedModel, tuple[Batcher, int] | None] = OrderedDict()
+        self._users = dict.fromkeys(self.models, 0)
+        self._leaving: set[ServedModel] = set()
+        self._changed = threading.Condition()
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """The pairs of languages, in the order of the models."""
+        return [pair for model in self.models for pair in model.beginnings if self._model[pair] is model]
+
+    @property
+    def waiting(self) -> int:
+        """The number of sentences that wait."""
+        return sum(len(each[0]) for each in list(self._loaded.values()) if each)
+
+    @property
+    def loaded(self) -> int:
+        """The number of models in memory."""
+        return len(self._loaded)
+
+    def load_first(self) -> None:
+        """Loads the first model."""
+        with self._used(self.models[0], float("inf")):
+            pass
+
+    def translate(
+        self,
+        pair: Pair,
+        requests: Sequence[Request],
+        n_best: int,
+        deadline: float,
+        *,
+        glossary: Terms | None = None,
+        prefix: str = "",
+        alignment: bool = False,
+    ) -> list[list[Translation]]:
+        """Translates sentences.
+
+        Args:
+            pair: one of `pairs`.
+            requests: the sentences.
+            n_best: number of translations of each; there are fewer if the model has fewer beams.
+            deadline: when to give up, as `time.monotonic` counts.
+            glossary: terms to translate as they say.
+            prefix: text that every translation begins with.
+            alignment: whether to align; a sentence that is too long for that has no alignment.
+
+        Raises:
+            ValueError: a sentence or an option is refused.
+            BusyError: too many sentences wait, or the deadline is over.
+        """
+        model = self._model[pair]
+        begin, tag = model.beginnings[pair]
+        with self._used(model, deadline) as (batcher, beam_size):
+            predict = functools.partial(batcher, deadline=deadline)
+
+            def fits(phrase: str, text: str) -> bool:
+                inputs = {"source": [text], "target": [phrase.removeprefix(JOINER)]}
+                return predict("score", inputs)["length"][0] <= MAX_SUBWORDS + 1 + bool(tag)
+
+            if glossary:
+                requests = list(with_phrases(requests, glossary, Kept(""), _refuse, fits))
+            requests = [dataclasses.replace(request, text=begin + request.text) for request in requests]
+            n_best, options = min(n_best, beam_size), {"alignment": alignment, "lenient": True}
+            rows = terms.predicted(predict, requests, n_best, beam_size=beam_size, prefix=tag + prefix, **options)
+        for row in rows:
+            if isinstance(row, str):
+                raise ValueError(row.strip())
+        return rows
+
+    @contextlib.contextmanager
+    def _used(self, model: ServedModel, deadline: float) -> Iterator[tuple[Batcher, int]]:
+        """Keeps a model in memory inside a `with` block, loading it if need be."""
+        loaded = self._take(model, deadline)
+        try:
+            if not loaded:
+                loaded = self._load(model)
+            yield loaded
+        finally:
+            with self._changed:
+                self._users[model] -= 1
+                self._changed.notify_all()
+
+    def _take(self, model: ServedModel, deadline: float) -> tuple[Batcher, int] | None:
+        """Waits until a model can be used, and counts one more user. Returns `None` if the caller is to load it."""
+        with self._changed:
+            while True:
+                if self._loaded.get(model) and model not in self._leaving:
+                    self._loaded.move_to_end(model)
+                    break
+                if model not in self._loaded and len(self._loaded) < self._max_loaded:
+                    self._loaded[model] = None
+                    break
+                if model not in self._loaded and not self._leaving:
+                    # No new request uses it, so that it gets free.
+                    self._leaving.update([other for other, each in self._loaded.items() if each][:1])
+                for other in [other for other in self._leaving if not self._users[other]]:
+                    self._leaving.remove(other)
+                    self._loaded.pop(other)[0].close()
+                    self._changed.notify_all()
+                    break
+                else:
+                    seconds = deadline - time.monotonic()
+                    if seconds <= 0:
+                        raise BusyError("The model could not be loaded in time, because others are in use. Try again.")
+                    self._changed.wait(min(seconds, threading.TIMEOUT_MAX))
+            self._users[model] += 1
+            return self._loaded[model]
+
+    def _load(self, model: ServedModel) -> tuple[Batcher, int]:
+        """Loads a model and translates a short and a long sentence, so that no person waits for graphs and kernels."""
+        loaded = None
+        try:
+            predict = model.load()
+            for words in WARM_UP_WORDS:
+                begin, tag = next(iter(model.beginnings.values()))
+                request = Request(begin + " ".join(["a"] * words))
+                outputs = predict("translate_with_options", options_for([request], prefix=tag, alignment=True))
+            batcher = Batcher(predict, model.workers, **self._batching)
+            loaded = batcher, len(outputs["text"][0])
+            return loaded
+        finally:
+            with self._changed:
+                if loaded:
+                    self._loaded[model] = loaded
+                else:
+                    del self._loaded[model]
+                self._changed.notify_all()
+
+
+def _refuse(message: str) -> None:
+    raise ValueError(message.partition(": ")[2])  # Without the number of a line.

@@ -1,0 +1,1051 @@
+"""The server: it answers the requests of the field's front ends with what the model gives, refuses others as promised,
+translates requests of many people together, and its page works in a browser.
+"""
+
+import contextlib
+import html
+import json
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import types
+
+import loopback_server
+import numpy as np
+import programs
+import pytest
+import stand_in
+from werkzeug.test import Client
+
+import t2t_keras
+from t2t_keras.serving import client, served_models, web_server
+from t2t_keras.serving.batching import Batcher, BusyError
+from t2t_keras.serving.markup import Document
+from t2t_keras.serving.metrics import Metrics
+from t2t_keras.serving.protocol import Translation
+from t2t_keras.serving.served_models import ServedModel, ServedModels
+from t2t_keras.serving.web_api import MAX_REQUEST, WebApi
+from t2t_keras.text.sentences import lines, sentences, whole
+
+ROOT = pathlib.Path(__file__).parent.parent
+SIXTY_WORDS = " ".join(f"word{number}" for number in range(60))
+BEAMS = 3
+
+
+class Backwards:
+    """A model that writes each word backwards, after the prefix; the last word of a worse translation ends in "!".
+
+    Word i of a translation attends to word i of the source. Constraints are appended.
+
+    Attributes:
+        batches: the texts of each call.
+    """
+
+    def __init__(self, refuse: str = "refuse", slow: float = 0.0):
+        self.batches, self.refuse, self.slow = [], refuse, slow
+
+    def translation(self, text: str, prefix: str = "", constraints: str = "") -> str:
+        forced = prefix.split()
+        words = [*forced, *(word[::-1] for word in text.split(" ")[len(forced) :])]
+        return " ".join([*words, *filter(None, constraints.split("\t"))])
+
+    def __call__(self, signature: str, inputs: dict) -> dict:
+        texts = inputs.get("text", inputs.get("source"))
+        self.batches.append(texts)
+        time.sleep(self.slow)
+        if signature == "score":
+            return {
+                "pieces": [["a"]] * len(texts), "token_log_probs": [[-1.0]] * len(texts),
+                "length": [len(each.split()) + 1 for each in inputs["target"]],
+            }  # fmt: skip
+        outputs = {name: [] for name in ("text", "score", "pieces", "source_pieces", "alignment", "error", "truncated")}
+        for text, prefix, constraints in zip(texts, inputs["prefix"], inputs["constraints"], strict=True):
+            best = self.translation(text, prefix, constraints)
+            outputs["text"].append([best + "!" * beam for beam in range(BEAMS)])
+            outputs["score"].append([-float(beam) for beam in range(BEAMS)])
+            outputs["pieces"].append(
+                [[f"▁{word}" for word in each.split(" ")] + ["</s>"] for each in outputs["text"][-1]]
+            )
+            outputs["source_pieces"].append([f"▁{word}" for word in text.split(" ")] + ["</s>"])
+            size = len(best.split(" ")) + 1, len(text.split(" ")) + 1
+            outputs["alignment"].append([np.eye(*size).tolist()] * BEAMS)
+            outputs["error"].append("This sentence is too long. " if text == self.refuse else "")
+            outputs["truncated"].append(text == "long")
+        met = [[text != "lacks"] * BEAMS for text in texts]
+        return outputs | {"constraints_met": met}
+
+
+def served(*names: str, load=None, **options) -> ServedModels:
+    """Models named by their pairs, such as en-de."""
+    loads = load or (lambda name: Backwards())
+    return ServedModels(
+        [ServedModel(name, {tuple(name.split("-")): ("", "")}, lambda name=name: loads(name)) for name in names],
+        **options,
+    )
+
+
+def application(model=None, **options) -> WebApi:
+    return WebApi(served("en-de", load=lambda name: model or Backwards()), **options)
+
+
+def identify(text: str, among) -> tuple[str, float]:
+    """French has an é."""
+    return ("fr" if "é" in text else "en"), 0.75
+
+
+@pytest.fixture
+def app():
+    return application()
+
+
+def ask(app, path="/translate", **request) -> tuple[int, dict]:
+    if "method" not in request and not {"json", "data"} & request.keys():
+        request["json"] = {"q": "one two", "source": "en", "target": "de"}
+    response = Client(app).open(path, **{"method": "POST", "base_url": "http://localhost:8000", **request})
+    return response.status_code, json.loads(response.text)
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def body(q="one two", **fields) -> dict:
+    return {"q": q, "source": "en", "target": "de", **fields}
+
+
+# The requests of front ends, as their documentation and their users show them.
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        # Weblate, Tolgee, Open WebUI: JSON.
+        ({"json": body("Hello world", api_key="")}, {"translatedText": "olleH dlrow"}),
+        # Subtitle Edit: JSON, with lines.
+        ({"json": body("- Hi.\n- Go now!", format="text")}, {"translatedText": "- .iH\n- oG !won"}),
+        # Mastodon: a list, HTML.
+        (
+            {"json": body(["<p>Hello <b>big</b> world</p>", "a &lt; b"], format="html")},
+            {"translatedText": ["<p>olleH <b>gib</b> dlrow</p>", "a &lt; b"]},
+        ),
+        # A form, by curl and scripts.
+        ({"data": body("one two", format="text")}, {"translatedText": "eno owt"}),
+        ({"data": body("one", alternatives="2")}, {"translatedText": "eno", "alternatives": ["eno!", "eno!!"]}),
+        (
+            {"json": body(["a", "bc"], alternatives=1)},
+            {"translatedText": ["a", "cb"], "alternatives": [["a!"], ["cb!"]]},
+        ),
+        # Regions and case of a platform's codes.
+        ({"json": body("one", source="en_US", target="DE")}, {"translatedText": "eno"}),
+        ({"json": body("")}, {"translatedText": ""}),
+        ({"json": body([])}, {"translatedText": []}),
+        ({"json": body(["", "\u200b \n", "x"])}, {"translatedText": ["", "\u200b \n", "x"]}),
+        ({"json": body(" Oh no.  Cd.\r\n\r\n e ")}, {"translatedText": " hO .on  .dC\r\n\r\n e "}),
+        (
+            {"json": body("one", source="auto")},
+            {"translatedText": "eno", "detectedLanguage": {"language": "en", "confidence": 0.0}},
+        ),
+        ({"json": body("5\xa0km  a")}, {"translatedText": "mk\xa05 a"}),
+        ({"json": body("one. Two", constraints=["x y"])}, {"translatedText": ".eno owT x y"}),
+        ({"json": body(["one", "two"], constraints=[["x"], []])}, {"translatedText": ["eno x", "owt"]}),
+        ({"data": body("one", constraints='["x"]')}, {"translatedText": "eno x"}),
+        ({"json": body("a dog", glossary=[["dog", "Hund"]])}, {"translatedText": "a god Hund"}),
+        ({"json": body("a dog", prefix="ein")}, {"translatedText": "ein god"}),
+        # OmegaT and Okapi: Apertium's API.
+        (
+            {"method": "GET", "query_string": {"langpair": "en|de", "q": "one two", "markUnknown": "no"}},
+            {"responseData": {"translatedText": "eno owt"}, "responseDetails": None, "responseStatus": 200},
+        ),
+        (
+            {"data": {"langpair": "en|de", "q": "<i>one</i>", "format": "html"}},
+            {"responseData": {"translatedText": "<i>eno</i>"}, "responseDetails": None, "responseStatus": 200},
+        ),
+    ],
+)  # fmt: skip
+def test_requests_of_front_ends_are_answered_with_what_the_model_gives(app, request_, expected):
+    assert ask(app, **request_) == (200, expected)
+
+
+def test_what_a_server_has_is_listed(app):
+    models = served("en-de", "de-fr", "en-fr")
+    languages = ask(WebApi(models), "/languages", method="GET")[1]
+    assert languages == [
+        {"code": "en", "name": "en", "targets": ["de", "fr"]},
+        {"code": "de", "name": "de", "targets": ["fr"]},
+        {"code": "fr", "name": "fr", "targets": []},
+    ]
+    pairs = [{"sourceLanguage": "en", "targetLanguage": "de"}]
+    assert ask(app, "/listPairs", method="GET")[1] == {
+        "responseData": pairs, "responseDetails": None, "responseStatus": 200
+    }  # fmt: skip
+    assert ask(app, "/health", method="GET") == (200, {"status": "ok"})
+    settings = ask(application(api_key="k", title="a title", n_best=2), "/frontend/settings", method="GET")[1]
+    assert settings.items() >= {"title": "a title", "n_best": 2, "keyRequired": True, "filesTranslation": False}.items()
+    assert settings["language"]["source"] == {"code": "en", "name": "en"}
+
+
+def test_languages_are_identified():
+    models = served("en-de", "fr-de")
+    app = WebApi(models, identify=identify)
+    assert ask(app, "/detect", data={"q": "été"}) == (200, [{"language": "fr", "confidence": 75.0}])
+    status, answer = ask(app, json=body(["one", "été"], source="auto"))
+    assert status == 200 and answer["translatedText"] == ["eno", "été"]
+    assert answer["detectedLanguage"] == [
+        {"language": "en", "confidence": 75.0},
+        {"language": "fr", "confidence": 75.0},
+    ]
+    for path in ("/detect", "/translate"):
+        status, answer = ask(WebApi(models), path, json=body(source="auto"))
+        assert status == 400 and "pip install 't2t_keras[filter]'" in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "request_", "status", "expected"),
+    [
+        ("/translate", {"json": {"q": "a", "target": "de"}}, 400, "`source`"),
+        ("/translate", {"json": {"q": "a", "source": "en"}}, 400, "`target`"),
+        ("/translate", {"json": {"source": "en", "target": "de"}}, 400, "`q`"),
+        ("/translate", {"json": body(3)}, 400, "`q`"),
+        ("/translate", {"json": body(["a", None])}, 400, "`q`"),
+        ("/translate", {"json": body(source="xx")}, 400, "one of en. Received: 'xx'"),
+        ("/translate", {"json": body(target="auto")}, 400, "one of de"),
+        ("/translate", {"json": body(format="rtf")}, 400, "text or html"),
+        ("/translate", {"json": body(alternatives=-1)}, 400, "`alternatives`"),
+        ("/translate", {"json": body(alternatives=True)}, 400, "`alternatives`"),
+        ("/translate", {"json": body(constraints="x")}, 400, "`constraints`"),
+        ("/translate", {"json": body(["a"], constraints=["x"])}, 400, "list of phrases"),
+        ("/translate", {"json": body(["a"], avoid=[["x"], ["y"]])}, 400, "each of 1 texts"),
+        ("/translate", {"json": body(constraints=["a\tb"])}, 400, "without tabs"),
+        ("/translate", {"json": body(constraints=["x"] * 33)}, 400, "at most 32 phrases"),
+        ("/translate", {"json": body(glossary=[["x"]])}, 400, "`glossary`"),
+        ("/translate", {"json": body(glossary=[["x", ""]])}, 400, "terms"),
+        ("/translate", {"json": body("w " * 40, glossary=[["w", "v " * 40]])}, 400, "at most 32"),
+        ("/translate", {"json": body("a \ud800")}, 400, "surrogate"),
+        ("/translate", {"json": body("refuse")}, 400, "This sentence is too long."),
+        ("/translate", {"json": body("<p>a</p><p>b</p>", format="html", constraints=["x"])}, 400, "one paragraph"),
+        ("/translate", {"json": []}, 400, "JSON object"),
+        ("/translate", {"data": "{", "content_type": "application/json"}, 400, "JSON object"),
+        ("/translate", {"data": "[" * 100_000, "content_type": "application/json"}, 400, "JSON object"),
+        ("/translate", {"data": '{"q": "a"}', "content_type": "text/plain"}, 415, "application/json"),
+        ("/translate", {"json": body("a" * 2_000_000)}, 413, "exceeds"),
+        ("/translate", {"data": body("a" * 2_000_000)}, 413, "exceeds"),
+        ("/translate", {"json": body("a\n" * 1100)}, 413, "at most 1,024 sentences"),
+        ("/translate", {"method": "GET", "query_string": {"q": "a"}}, 400, "`langpair`"),
+        ("/translate", {"method": "GET", "query_string": {"q": "a", "langpair": "en"}}, 400, "en|de"),
+        ("/translate", {"method": "GET", "query_string": {"q": "a", "langpair": "en|xx"}}, 400, "Received: 'xx'"),
+        ("/nothing", {}, 404, "There is no POST /nothing."),
+        ("/languages", {}, 404, "There is no POST /languages."),
+    ],
+)
+def test_requests_that_cannot_be_answered_say_why(app, path, request_, status, expected):
+    received, answer = ask(app, path, **request_)
+    assert received == status and expected in answer["error"]
+
+
+def test_a_refusal_of_apertium_s_api_has_its_shape(app):
+    _, answer = ask(app, method="GET", query_string={"q": "a", "langpair": "en|xx"})
+    assert answer["status"] == "error" and answer["code"] == 400 and answer["explanation"]
+
+
+def test_a_key_is_asked_for():
+    app = application(api_key="secrét")
+    for key, expected in (("secrét", 200), ("secret", 403), (3, 403), (None, 403)):
+        assert ask(app, json=body(api_key=key))[0] == expected
+    assert ask(app, data=body(api_key="secrét"))[0] == 200
+    assert ask(app, json=body())[0] == 403 and ask(app, "/detect", data={"q": "a"})[0] == 403
+    for key, expected in (("secrét", 200), ("", 403)):
+        address = {"langpair": "en|de", "q": "a", "key": key}
+        assert ask(app, method="GET", query_string=address)[0] == expected
+    assert ask(app, "/languages", method="GET")[0] == 200
+
+
+def test_details_are_those_of_each_translation_as_one_sentence(app):
+    status, answer = ask(app, json=body("One. Two", details=True, alternatives=1))
+    first, second = answer["translations"]
+    assert status == 200 and answer["translatedText"] == first["text"] == ".enO owT"
+    assert second["text"] == ".enO owT!" and (first["score"], second["score"]) == (0, -1)
+    assert first["pieces"] == ["▁.enO", "▁owT", "</s>"] and first["source_pieces"] == ["▁One.", "▁Two", "</s>"]
+    assert first["alignment"] == np.eye(3).tolist()
+
+
+def test_paths_are_for_the_page_s_host_and_origin_alone(app):
+    """A server for this machine; and one for others, which any name reaches."""
+    for path in ("/", "/languages", "/health", "/metrics", "/frontend/settings", "/listPairs"):
+        for host, expected in (
+            ("localhost:1", 200),
+            ("127.0.0.1:1", 200),
+            ("[::1]:1", 200),
+            ("localhost.evil.example", 403),
+        ):
+            assert Client(app).get(path, base_url=f"http://{host}").status_code == expected
+    for origin in ("http://evil.example", "http://localhost:8001", "null", "http://localhost"):
+        status, answer = ask(app, headers={"Origin": origin})
+        expected = f"Expected a request of the page at localhost:8000. Received one of {origin}."
+        assert (status, answer["error"]) == (403, expected)
+    assert ask(app, headers={"Origin": "http://["})[0] == 400
+    assert ask(app, headers={"Origin": "http://LOCALHOST:8000"})[0] == 200
+    assert ask(app, "/health", method="GET", headers={"Sec-Fetch-Site": "cross-site"})[0] == 403
+    assert (
+        Client(app).get("/", base_url="http://localhost", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 200
+    )
+    public = application(hosts=())
+    assert ask(public, base_url="http://192.168.1.5:8000")[0] == 200
+    assert ask(public, headers={"Origin": "https://demo.example"}, base_url="http://demo.example")[0] == 200
+    assert ask(public, headers={"Origin": "https://other.example"}, base_url="http://demo.example")[0] == 403
+
+
+def test_other_origins_may_be_allowed():
+    """Such as a browser extension, which asks before it sends JSON."""
+    for origins, origin, allowed in (
+        (["moz-extension://a1"], "moz-extension://a1", True), (["moz-extension://a1"], "moz-extension://b2", False),
+        (["*"], "http://any.example", True),
+    ):  # fmt: skip
+        app = application(origins=origins)
+        asked = Client(app).options("/translate", base_url="http://localhost", headers={"Origin": origin})
+        response = Client(app).post("/translate", json=body(), base_url="http://localhost", headers={"Origin": origin})
+        assert (asked.status_code, response.status_code) == ((204, 200) if allowed else (403, 403))
+        assert response.headers.get("Access-Control-Allow-Origin") == (origin if allowed else None)
+
+
+def test_the_page_may_load_nothing_from_elsewhere(app):
+    response = Client(app).get("/", base_url="http://localhost:1")
+    assert response.headers["Content-Security-Policy"].startswith("default-src 'none'")
+    assert "http" not in response.text.replace("http-equiv", "")  # No address of another host.
+
+
+def test_an_unexpected_failure_of_the_model_is_answered_as_json(messages):
+    class Broken(Backwards):
+        def __call__(self, signature, inputs):
+            if "break" in inputs["text"]:
+                raise KeyError("pieces")
+            return super().__call__(signature, inputs)
+
+    app = application(Broken())
+    assert ask(app, json=body("break"))[0] == 500 and len(messages) == 1
+    assert ask(app, json=body("one"))[0] == 200
+
+
+# Sentences and HTML.
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hello there. How are you? Fine!", ["Hello there.", "How are you?", "Fine!"]),
+        (
+            "Mr. Smith met the U.S. Army. It was 5 p.m. in 2010. Then",
+            ["Mr. Smith met the U.S. Army.", "It was 5 p.m. in 2010.", "Then"],
+        ),
+        ("a\n\n b. \r\nC", ["a", "b.", "C"]),
+        ("你好。再见！", ["你好。", "再见！"]),
+        ("Version 1.2 is out. see x.", ["Version 1.2 is out. see x."]),
+        ("Wait... “Now!” Go.", ["Wait...", "“Now!”", "Go."]),
+        (" \n ", []),
+    ],
+)  # fmt: skip
+def test_text_is_divided_into_sentences(text, expected):
+    assert [part for part, is_sentence in sentences(text) if is_sentence] == expected
+    assert "".join(part for part, _ in sentences(text)) == text
+    assert [part for part, is_sentence in lines(text) if is_sentence] == [
+        part.strip() for part in re.split("[\r\n]+", text) if part.strip()
+    ]
+    assert [part for part, is_sentence in whole(text) if is_sentence] == [text.strip()] * bool(text.strip())
+
+
+def reversed_translation(text: str, aligned: bool = True) -> Translation:
+    """The words in the opposite order."""
+    words = text.split(" ")
+    pieces = [(*(f"▁{word}" for word in order), "</s>") for order in (words, words[::-1])]
+    alignment = np.zeros([len(words) + 1] * 2, np.float32)
+    alignment[np.arange(len(words)), np.arange(len(words))[::-1]] = alignment[-1, -1] = 1
+    return Translation(" ".join(words[::-1]), 0.0, pieces[1], pieces[0], alignment if aligned else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('<p class="green">Hello!</p>', '<p class="green">Hello!</p>'),
+        ("a <b>bc</b> de &amp; f", "f &amp; de <b>bc</b> a"),
+        ("<p>a <i>b <b>c</b> d</i> e</p><p>f</p>", "<p>e <i>d <b>c</b> b</i> a</p><p>f</p>"),
+        ("a <b>b <i>c</b> d</i> e f", "a <b>b <i>c</b> d</i> f e"),  # Not nested: they divide the text.
+        ("x y<br>z <img src=a> u", "y x<br><img src=a> u z"),
+        ("<!-- c <b> --> hi <script>if (a<b) x</script> there", " <!-- c <b> --> hi <script>if (a<b) x</script> there"),
+        ("&lt;script&gt; x", "x &lt;script&gt;"),
+        ("1 < 2 > 0", "0 &gt; 2 &lt; 1"),
+        ("<p title='a > b'>q</p>", "<p title='a > b'>q</p>"),
+        ("<p>\n  one\n  two</p>", "<p> two one</p>"),
+        ("<b><i>a</i></b> c", "c <b><i>a</i></b>"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_tags_go_with_the_words_that_they_enclose(text, expected):
+    document = Document(text, is_html=True)
+    assert document.translated([reversed_translation(each) for each in document.sentences]) == expected
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_random_html_keeps_its_tags_each_once_and_well_nested(aligned):
+    """Parsed by another parser: the same tags, properly nested, and the text of the translations."""
+    import html.parser
+
+    draw = np.random.default_rng(3)
+
+    class Parser(html.parser.HTMLParser):
+        def __init__(self):
+            super().__init__()
+            self.tags, self.open, self.words = [], [], []
+
+        def handle_starttag(self, tag, attributes):
+            self.tags.append(tag)
+            if tag not in ("img", "br"):
+                self.open.append(tag)
+
+        def handle_endtag(self, tag):
+            assert self.open.pop() == tag
+
+        def handle_data(self, data):
+            self.words += data.split()
+
+    def node(depth: int) -> str:
+        number = draw.integers(4)
+        inner = " ".join(node(depth + 1) if depth < 3 and draw.random() < 0.4 else word() for _ in range(number))
+        kind = draw.choice(["b", "i", "a", "em", "p", "div"] if depth < 2 else ["b", "span", "u"])
+        return f"<{kind}>{inner}</{kind}>" if draw.random() < 0.8 else "<img>"
+
+    def word() -> str:
+        return draw.choice(["one", "two", "x&lt;y", "&amp;", "Straße"])
+
+    for _ in range(200):
+        text = " ".join(node(0) for _ in range(3))
+        document = Document(text, is_html=True)
+        before, after = Parser(), Parser()
+        before.feed(text)
+        after.feed(document.translated([reversed_translation(each, aligned) for each in document.sentences]))
+        assert sorted(after.tags) == sorted(before.tags) and not after.open
+        assert sorted("".join(after.words)) == sorted("".join(before.words))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<b>", "<b>x</b>", "<", "<!--", '<a "', "</b>x", "<script>", "<a b='", "A. B", ' "', "。", ". "],
+)
+def test_no_text_takes_much_longer_than_its_length(text):
+    text = text * (MAX_REQUEST // 4 // len(text))
+    started = time.monotonic()
+    document = Document(text, is_html=True)
+    document.translated([Translation(each, 0.0) for each in document.sentences])
+    assert time.monotonic() - started < 10
+
+
+# Batches.
+
+
+def test_requests_of_many_people_are_translated_together_and_each_gets_its_own():
+    model = Backwards(slow=0.05)
+    app, answers = application(model), {}
+    app._models.load_first()
+    model.batches.clear()
+
+    def send(number: int) -> None:
+        answers[number] = ask(app, json=body(f"person {number}", alternatives=number % 3))[1]
+
+    threads = [threading.Thread(target=send, args=[number]) for number in range(64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {number: answer["translatedText"] for number, answer in answers.items()} == {
+        number: f"nosrep {str(number)[::-1]}" for number in range(64)
+    }
+    assert all(len(answer.get("alternatives", [])) == number % 3 for number, answer in answers.items())
+    assert sorted(sum(model.batches, [])) == sorted(f"person {number}" for number in range(64))
+    assert len(model.batches) <= 16 and max(map(len, model.batches)) <= 32
+
+
+class Held(Backwards):
+    """A model that waits until it is let go."""
+
+    def __init__(self):
+        super().__init__()
+        self.go, self.running = threading.Event(), threading.Event()
+
+    def __call__(self, signature, inputs):
+        if "hold" in inputs["text"]:
+            self.running.set()
+            self.go.wait(20)
+        return super().__call__(signature, inputs)
+
+
+def rows(*texts: str) -> dict:
+    return {"text": list(texts), "prefix": [""] * len(texts), "constraints": [""] * len(texts)}
+
+
+def test_sentences_of_similar_lengths_are_batched_and_the_oldest_first():
+    model = Held()
+    batcher = Batcher(model, max_batch=2)
+    texts = ["hold", "a" * 500, "b", "c" * 400, "d"]
+    deadline = time.monotonic() + 20
+    threads = []
+    for number, text in enumerate(texts):
+        threads.append(threading.Thread(target=batcher, args=("translate_with_options", rows(text), deadline)))
+        threads[-1].start()
+        wait_until(lambda number=number: model.running.is_set() and len(batcher) == number)
+    model.go.set()
+    for thread in threads:
+        thread.join()
+    assert model.batches == [["hold"], ["a" * 500, "c" * 400], ["b", "d"]]
+
+
+def test_a_long_list_does_not_hold_up_single_sentences():
+    model = Held()
+    batcher = Batcher(model, max_batch=1)
+    deadline = time.monotonic() + 20
+    threads = []
+    for number, texts in enumerate((["hold"], [f"l{place}" for place in range(40)], ["single"])):
+        threads.append(threading.Thread(target=batcher, args=("translate_with_options", rows(*texts), deadline)))
+        threads[-1].start()
+        wait_until(lambda number=number: model.running.is_set() and len(batcher) == (0, 40, 41)[number])
+    model.go.set()
+    for thread in threads:
+        thread.join()
+    assert model.batches.index(["single"]) < 30 and model.batches[-1] == ["l39"]
+
+
+def test_a_full_queue_and_a_late_answer_are_refused_with_the_time_to_try_again():
+    model = Held()
+    app = WebApi(served("en-de", load=lambda name: model, max_queue=1, max_batch=1), timeout=1.0)
+    app._models.load_first()
+    statuses = {}
+
+    def send(text: str) -> None:
+        response = Client(app).post("/translate", json=body(text), base_url="http://localhost")
+        statuses[text] = response.status_code, response.headers.get("Retry-After")
+
+    threads = [threading.Thread(target=send, args=[text]) for text in ("hold", "waits")]
+    threads[0].start()
+    assert model.running.wait(10)
+    threads[1].start()
+    wait_until(lambda: app._models.waiting == 1)
+    started = time.monotonic()
+    send("refused")
+    assert statuses == {"refused": (503, "1")} and time.monotonic() - started < 0.5
+    for thread in threads:
+        thread.join()
+    assert statuses["hold"] == statuses["waits"] == (503, "1") and time.monotonic() - started < 5
+    assert app._models.waiting == 0, "no one waits for what was given up"
+    model.go.set()
+    wait_until(lambda: ask(app, json=body("next"))[0] == 200)
+    assert not any("waits" in batch for batch in model.batches)
+
+
+def test_a_sentence_that_breaks_its_batch_fails_alone():
+    class Fragile(Held):
+        def __call__(self, signature, inputs):
+            outputs = super().__call__(signature, inputs)
+            if "break" in inputs["text"]:
+                raise RuntimeError("out of memory")
+            return outputs
+
+    model, found = Fragile(), {}
+    batcher, deadline = Batcher(model), time.monotonic() + 20
+
+    def send(text: str) -> None:
+        try:
+            found[text] = batcher("translate_with_options", rows(text), deadline)["text"][0][0]
+        except RuntimeError as error:
+            found[text] = str(error)
+
+    threads = [threading.Thread(target=send, args=[text]) for text in ("hold", "one", "break", "two")]
+    for number, thread in enumerate(threads):
+        thread.start()
+        wait_until(lambda number=number: model.running.is_set() and len(batcher) == number)
+    model.go.set()
+    for thread in threads:
+        thread.join()
+    assert found == {"hold": "dloh", "one": "eno", "break": "out of memory", "two": "owt"}
+    assert sorted(model.batches[1]) == ["break", "one", "two"]
+
+
+def test_a_batcher_gives_what_its_model_gives_whatever_shares_a_batch():
+    batcher, model = Batcher(Backwards(), max_batch=3), Backwards()
+    inputs = rows(*(f"w{number} x" for number in range(10)))
+    assert batcher("translate_with_options", inputs, time.monotonic() + 20) == model("translate_with_options", inputs)
+    with pytest.raises(BusyError):
+        Batcher(Backwards(slow=0.5))("translate_with_options", inputs, time.monotonic() + 0.1)
+
+
+def test_metrics_are_those_that_were_counted(app):
+    """By hand, in the text format of Prometheus."""
+    for text in ("one", "two three"):
+        ask(app, json=body(text))
+    ask(app, json=body("a", source="xx"))
+    ask(app, "/../etc/passwd", method="GET")
+    shown = Client(app).get("/metrics", base_url="http://localhost")
+    assert shown.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    samples = [line for line in shown.text.splitlines() if not line.startswith("#")]
+    assert {
+        't2t_requests_total{path="/translate",status="200"} 2', 't2t_requests_total{path="/translate",status="400"} 1',
+        't2t_requests_total{path="other",status="404"} 1', "t2t_request_seconds_count 2",
+        't2t_request_seconds_bucket{le="+Inf"} 2', "t2t_refused_connections_total 0",
+    } <= set(samples)  # fmt: skip
+    metrics = Metrics({"t2t_waiting_sentences": lambda: 3})
+    for size in (1, 2, 3, 100):
+        metrics.observe("t2t_batch_sentences", size)
+    text = metrics.text()
+    buckets = [f'{{le="{bound}"}} {number}' for bound, number in
+               (("1", 1), ("2", 2), ("4", 3), ("8", 3), ("16", 3), ("32", 3), ("64", 3), ("+Inf", 4))]  # fmt: skip
+    assert "\n".join(f"t2t_batch_sentences_bucket{bucket}" for bucket in buckets) in text
+    assert "t2t_batch_sentences_sum 106\nt2t_batch_sentences_count 4\n" in text and "t2t_waiting_sentences 3\n" in text
+    assert text.count("# TYPE t2t_batch_sentences histogram\n") == 1
+
+
+# Several models.
+
+
+def test_models_are_loaded_when_asked_and_the_one_not_needed_for_longest_goes():
+    loads = []
+    models = served("en-de", "en-fr", "de-en", load=lambda name: loads.append(name) or Backwards(), max_loaded=2)
+    app = WebApi(models)
+    models.load_first()
+    for target in ("de", "fr", "de"):
+        assert ask(app, json=body(target=target))[0] == 200
+    assert loads == ["en-de", "en-fr"] and models.loaded == 2
+    ask(app, json=body(source="de", target="en"))  # In place of en-fr.
+    ask(app, json=body(target="de"))
+    assert loads == ["en-de", "en-fr", "de-en"] and models.loaded == 2
+    ask(app, json=body(target="fr"))
+    assert loads[3:] == ["en-fr"]
+    status, answer = ask(app, json=body(source="de", target="fr"))
+    assert status == 400 and "Received: de and fr." in answer["error"]
+
+
+def test_people_who_need_two_models_in_turn_all_get_answers_though_one_fits():
+    used, most = [], []
+
+    class Counted(Backwards):
+        def __call__(self, signature, inputs):
+            used.append(self)
+            most.append(len({id(each) for each in used}))
+            found = super().__call__(signature, inputs)
+            used.remove(self)
+            return found
+
+    models = served("en-de", "en-fr", load=lambda name: Counted(slow=0.01), max_loaded=1)
+    app, statuses = WebApi(models, timeout=60), []
+
+    def send(target: str) -> None:
+        for number in range(5):
+            statuses.append(ask(app, json=body(f"{target} {number}", target=target))[0])
+
+    threads = [threading.Thread(target=send, args=[target]) for target in ("de", "fr") * 4]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == [200] * 40 and max(most) == 1
+
+
+def test_a_model_that_cannot_be_loaded_is_tried_again(messages):
+    failures = [OSError("no such file"), None]
+
+    def load(name):
+        if error := failures.pop(0):
+            raise error
+        return Backwards()
+
+    app = WebApi(served("en-de", load=load))
+    assert ask(app)[0] == 500 and len(messages) == 1
+    assert ask(app)[0] == 200
+
+
+def test_the_languages_of_models_are_those_that_they_know_or_that_are_given():
+    def model(languages=(), tags=(), pair=None):
+        description = {"languages": list(languages)} | ({"pair": pair} if pair else {})
+        opened = served_models.SavedExport(pathlib.Path("x"))
+        opened.__dict__["description"] = description | {"tags": list(tags)}
+        return served_models.local("x", opened, *given).beginnings
+
+    given = ("", "")
+    assert model(pair=["en", "de"]) == {("en", "de"): ("", "")}
+    assert model(["a", "b", "c"])["a", "c"] == (">>a<<", ">>c<<") and len(model(["a", "b", "c"])) == 6
+    with pytest.raises(ValueError, match="codes, such as en and de"):
+        model()
+    given = ("en", "")
+    assert model(tags=["<2de>", ">>fra<<"]) == {("en", "de"): ("<2de> ", ""), ("en", "fra"): (">>fra<< ", "")}
+    given = ("b", "a")
+    assert model(["a", "b", "c"]) == {("b", "a"): (">>b<<", ">>a<<")}
+    assert model(pair=["en", "de"]) == {("b", "a"): ("", "")}
+    given = ("x", "a")
+    with pytest.raises(ValueError, match="x"):
+        model(["a", "b"])
+
+
+# The whole way.
+
+
+def test_a_model_server_gives_what_the_model_gives(tmp_path):
+    servable = loopback_server.Servable(stand_in.write(tmp_path))
+    with loopback_server.served(servable) as addresses:
+        for scheme in ("grpc", "http"):
+            predict = client.connect(client.Model(addresses[scheme], "translate"))
+            app = WebApi(ServedModels([served_models.remote("m", predict, "en", "de")]))
+            # It writes capitals, and has two beams.
+            expected = {"translatedText": "ONE TWO", "alternatives": ["one two"]}
+            assert ask(app, json=body("One two", alternatives=5)) == (200, expected)
+            assert ask(app, json=body("One", avoid=["x"])) == (400, {"error": "avoid: expected nothing."})
+
+
+@pytest.mark.medium
+def test_the_program_serves_a_run_as_python_translates_it(tmp_path):
+    """`tests/data/run_1`, by `tools/serve.py`, asked over HTTP; with glossary and constraints."""
+    import requests
+
+    command = [sys.executable, "tools/serve.py", "--model_dir=tests/data/run_1", "--port=0", "--api_key=k"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    translator = t2t_keras.load("tests/data/run_1")
+    with programs.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            address = next(line.split()[1] for line in process.stderr if line.startswith("Open "))
+
+            def send(**fields):
+                sent = {"source": "en", "target": "de", "api_key": "k", **fields}
+                return requests.post(f"{address}translate", json=sent, timeout=60).json()
+
+            [[best, *others], [with_term]] = (
+                translator.n_best("seven", 2), translator.n_best("one seven", 1, terms={"seven": ["acht", "neun"]})
+            )  # fmt: skip
+            found = send(q="seven", alternatives=9)
+            assert found == {"translatedText": best.text, "alternatives": [each.text for each in others]}
+            found = send(q=["one seven", "seven"], glossary=[["seven", "acht", "neun"]])["translatedText"]
+            assert found[0] == with_term.text and "acht" in found[1]
+            found = send(q="<p>one <b>seven</b></p>", format="html")["translatedText"]
+            plain = send(q="one seven")["translatedText"]
+            assert re.sub("<.*?>", "", found) == html.escape(plain, quote=False)
+            assert sorted(re.findall("<.*?>", found)) == ["</b>", "</p>", "<b>", "<p>"]
+            pair = {"langpair": "en|de", "q": "seven", "key": "k"}
+            shown = requests.get(f"{address}translate", params=pair, timeout=60).json()["responseData"]
+            assert shown["translatedText"] == best.text
+            large = requests.post(f"{address}translate", json={"q": "a" * 2_000_000}, timeout=30)
+            assert large.status_code == 413
+            assert requests.get(address, headers={"Host": "evil.example"}, timeout=30).status_code == 403
+            assert "t2t_batch_sentences_count" in requests.get(f"{address}metrics", timeout=30).text
+        finally:
+            process.terminate()
+
+
+def test_the_program_wants_a_run_or_a_server():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for arguments, message in (
+        ([], "Error: Expected exactly one of --model_dir and --server. Received: neither.\n"),
+        (
+            ["--server=grpc://h:1"],
+            "Error: --server needs --source_language and --target_language. Received: not both.\n",
+        ),
+    ):
+        result = programs.run(
+            [sys.executable, "tools/serve.py", *arguments], modules=programs.WITHOUT_TENSORFLOW, cwd=ROOT,
+            env=environment, capture_output=True, text=True,
+        )  # fmt: skip
+        assert (result.returncode, result.stderr) == (1, message)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    webdriver = pytest.importorskip("selenium.webdriver")
+    if not os.path.exists("/usr/bin/chromedriver"):
+        pytest.skip("chromium-driver is not installed")
+    options = webdriver.ChromeOptions()
+    for argument in ("--headless=new", "--no-sandbox", "--window-size=1000,900"):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def opened(browser):
+    """The page of two models in the browser; the requests that the first was asked for."""
+
+    class Model(Backwards):
+        def __call__(self, signature, inputs):
+            asked.append(tuple(inputs[name][0] for name in ("text", "prefix", "constraints", "avoid")))
+            return super().__call__(signature, inputs)
+
+    asked: list = []
+    models = served("en-de", "en-fr", load=lambda name: Model() if name == "en-de" else Backwards(), max_loaded=2)
+    models.load_first()
+    asked.clear()
+    server = web_server.serve(WebApi(models, title="a <b>model</b>", n_best=3))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    browser.get(f"http://localhost:{server.port}/")
+    wait_until(lambda: browser.find_elements("css selector", "#pair option"))
+    yield browser, asked
+    errors = [entry for entry in browser.get_log("browser") if "400" not in entry["message"]]
+    server.shutdown()
+    server.server_close()
+    assert errors == []
+
+
+def element(browser, selector: str):
+    return browser.find_element("css selector", selector)
+
+
+def words(browser, side: str) -> list[str]:
+    return browser.execute_script(
+        f"return [...document.querySelectorAll('#{side} .word')].map((word) => word.innerText)"
+    )
+
+
+def shades(browser, side: str) -> list[float]:
+    """How strongly each word is shaded, 0 to 1."""
+    script = f"return [...document.querySelectorAll('#{side} .word')].map((word) => word.style.background)"
+    found = (re.search(r"([\d.]+)\)$", shade) for shade in browser.execute_script(script))
+    return [float(shade[1]) if shade else 0.0 for shade in found]
+
+
+def test_typing_translates_after_a_pause_and_pointing_shows_the_alignment(opened):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    browser, asked = opened
+    assert element(browser, "#title").text == browser.title == "a <b>model</b>"
+    element(browser, "#text").send_keys("one two three")
+    wait_until(lambda: words(browser, "target") == ["eno", "owt", "eerht", "(end)"])
+    assert len(asked) <= 3 and asked[-1] == ("one two three", "", "", "")  # Not for every key.
+    assert words(browser, "source") == ["one", "two", "three", "(end)"]
+    ActionChains(browser).move_to_element(browser.find_elements("css selector", "#target .word")[1]).perform()
+    wait_until(lambda: shades(browser, "source") == [0, 1, 0, 0])
+    ActionChains(browser).move_to_element(browser.find_elements("css selector", "#source .word")[2]).perform()
+    wait_until(lambda: shades(browser, "target") == [0, 0, 1, 0] and shades(browser, "source") == [0, 0, 0, 0])
+    buttons = browser.find_elements("css selector", "#translations button")
+    assert [button.text.split("\n") for button in buttons] == [
+        ["0.000", "eno owt eerht"],
+        ["-1.000", "eno owt eerht!"],
+        ["-2.000", "eno owt eerht!!"],
+    ]
+    buttons[2].click()
+    pressed = [
+        button.get_attribute("aria-pressed") for button in browser.find_elements("css selector", "#translations button")
+    ]
+    assert pressed == ["false", "false", "true"] and words(browser, "target") == ["eno", "owt", "eerht!!", "(end)"]
+
+
+def test_a_translation_that_lacks_a_phrase_is_marked(opened):
+    browser, _ = opened
+    for text, lacks in (("lacks", True), ("fine", False)):
+        element(browser, "#text").clear()
+        element(browser, "#text").send_keys(text)
+        wait_until(lambda text=text: words(browser, "target")[:1] == [text[::-1]])
+        wait_until(lambda: " s" in element(browser, "#status").text)
+        assert ("There was no room for all phrases." in element(browser, "#status").text) == lacks
+        assert (element(browser, "#status").get_attribute("class") == "error") == lacks
+
+
+def test_a_sentence_that_is_cut_is_reported(opened):
+    browser, _ = opened
+    for text in ("long", "short"):
+        element(browser, "#text").clear()
+        element(browser, "#text").send_keys(text)
+        wait_until(lambda text=text: words(browser, "target")[:1] == [text[::-1]])
+        cut = text == "long"
+        wait_until(
+            lambda cut=cut: element(browser, "#status").text.endswith(
+                " s. Only the beginning of the sentence was translated." * cut
+            )
+        )
+        assert (element(browser, "#status").get_attribute("class") == "error") == cut
+
+
+def test_phrases_of_each_box_are_those_that_must_and_must_not_appear(opened):
+    browser, asked = opened
+    element(browser, "#text").send_keys("one")
+    element(browser, "#constraints").send_keys("x")
+    element(browser, "#avoid").send_keys("y")
+    wait_until(lambda: asked[-1:] == [("one", "", "x", "y")])
+
+
+def test_the_translation_can_be_made_to_begin_with_some_words(opened):
+    browser, _ = opened
+    element(browser, "#text").send_keys("one two")
+    element(browser, "#prefix").send_keys("eins")
+    wait_until(lambda: words(browser, "target") == ["eins", "owt", "(end)"])
+
+
+def test_whatever_is_typed_is_shown_as_text(opened):
+    browser, _ = opened
+    for typed in (
+        "<script>alert(1)</script> <img src=x onerror=alert(1)>",
+        "مرحبا بالعالم",
+        "😀 ½ straße",
+        SIXTY_WORDS,
+    ):
+        browser.execute_script(
+            "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))",
+            element(browser, "#text"),
+            typed,
+        )
+        wait_until(lambda typed=typed: words(browser, "source") == [*typed.split(), "(end)"])
+        assert len(words(browser, "target")) == len(typed.split()) + 1
+        assert browser.execute_script("return document.querySelectorAll('#result script, #result img').length") == 0
+        assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_an_error_is_shown_and_clearing_the_text_clears_the_page(opened):
+    browser, _ = opened
+    text = element(browser, "#text")
+    for _ in range(2):  # The translation of another sentence is not shown beside the error.
+        text.clear()
+        text.send_keys("refuse")
+        wait_until(lambda: element(browser, "#status").text == "This sentence is too long.")
+        assert not element(browser, "#result").is_displayed()
+        text.clear()
+        text.send_keys("fine")
+        wait_until(
+            lambda: words(browser, "target") == ["enif", "(end)"] and element(browser, "#status").text.endswith(" s")
+        )
+    text.clear()
+    browser.execute_script("arguments[0].dispatchEvent(new Event('input'))", text)
+    wait_until(lambda: not element(browser, "#result").is_displayed())
+
+
+def test_sub_words_and_bytes_are_joined_to_words_and_shown_alone_on_request(opened):
+    browser, _ = opened
+    alignment = [[0.1, 0.2, 0.3, 0.0, 0.0], [0.0, 0.2, 0.0, 0.0, 0.2], [0.0] * 5]
+    translation = {
+        "text": "ab 😀",
+        "score": -1,
+        "pieces": ["▁a", "b", "</s>"],
+        "source_pieces": ["▁", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>"],
+    }
+    browser.execute_script("translations = [arguments[0]]; chosen = 0; show()", {**translation, "alignment": alignment})
+    assert words(browser, "source") == ["😀"] and words(browser, "target") == ["ab", "(end)"]
+    browser.execute_script("document.querySelector('#target .word').focus()")
+    assert shades(browser, "source") == pytest.approx([0.5], abs=0.01)  # Of each sub-word: 0.6 and 0.4.
+    element(browser, "#subwords").click()
+    assert words(browser, "source") == ["▁", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>"] and words(browser, "target") == [
+        "▁a",
+        "b",
+        "</s>",
+    ]
+
+
+def test_a_person_chooses_the_languages(opened):
+    browser, asked = opened
+    options = [option.text for option in browser.find_elements("css selector", "#pair option")]
+    assert options == ["English → German", "English → French"]
+    browser.find_elements("css selector", "#pair option")[1].click()
+    element(browser, "#text").send_keys("one")
+    wait_until(lambda: words(browser, "target")[:1] == ["eno"])
+    assert asked == []
+
+
+def test_of_sentences_typed_while_an_answer_is_awaited_the_newest_alone_is_translated(opened):
+    """Story: with each pause between two keys the queue grew, and the last sentence waited for all before it."""
+    browser, asked = opened
+    browser.execute_script(
+        "for (const text of ['1', '2', '3', '4']) { document.getElementById('text').value = text; translate(); }"
+    )
+    wait_until(lambda: words(browser, "target")[:1] == ["4"])
+    assert [text for text, *_ in asked][-1] == "4" and len(asked) <= 2
+
+
+# Whoever reaches the port.
+
+
+refusals: list = []
+
+
+@pytest.fixture
+def connect(monkeypatch):
+    """A server for three connections and half a second, and a function that opens a connection to it."""
+    monkeypatch.setattr(web_server, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(web_server, "MAX_SECONDS", 0.5)
+    refusals.clear()
+    server = web_server.serve(application(n_best=1), refused=lambda: refusals.append(1))
+    threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+    with contextlib.ExitStack() as connections:
+        yield lambda: connections.enter_context(socket.create_connection(("localhost", server.port), timeout=10))
+        server.shutdown()
+        server.server_close()
+
+
+def answer(connection) -> bytes:
+    """All that arrives until the server closes the connection."""
+    with contextlib.suppress(ConnectionResetError):
+        return b"".join(iter(lambda: connection.recv(4096), b""))
+    return b""
+
+
+REQUEST = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def test_requests_that_do_not_arrive_are_few_and_end_soon(connect):
+    """Story: 900 half-sent requests were 900 threads, for ever."""
+    before = threading.active_count()
+    half = [connect() for _ in range(30)]
+    for connection in half:
+        connection.send(REQUEST[:20])
+    refused = [connection for connection in half[3:] if b"503" in answer(connection)]
+    assert len(refused) == len(refusals) == 27 and threading.active_count() <= before + 3
+    started = time.monotonic()
+    assert [answer(connection) for connection in half[:3]] == [b""] * 3
+    assert time.monotonic() - started < 5
+    wait_until(lambda: threading.active_count() <= before)
+    connection = connect()
+    connection.send(REQUEST)
+    assert b'{"status": "ok"}' in answer(connection)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n",
+    ],
+)
+def test_a_request_that_arrives_byte_by_byte_ends_too(connect, head):
+    connection, started = connect(), time.monotonic()
+    connection.send(head)
+    with contextlib.suppress(ConnectionError):
+        while time.monotonic() < started + 5:
+            connection.send(b" ")
+            time.sleep(0.05)
+    assert time.monotonic() < started + 4
+
+
+def test_the_parts_of_an_answer_have_as_long_as_a_whole_request(monkeypatch):
+    """A request must arrive in time as a whole; what is left of the time shrinks with each part."""
+    timeouts, now = [], iter([100.0, 103.0, 109.5, 120.0])
+    monkeypatch.setattr(web_server.time, "monotonic", lambda: next(now))
+    connection = types.SimpleNamespace(settimeout=timeouts.append, recv_into=lambda buffer: 1)
+    arriving = web_server._UntilDeadline(connection)
+    assert [arriving.readinto(bytearray(1)) for _ in range(3)] == [1, 1, 1]
+    assert timeouts == [7.0, 10.0, 0.5, 10.0, 0.001, 10.0]
+
+
+def test_a_large_body_is_refused_with_an_answer_that_arrives():
+    """Over a socket: the client still sends while the server has already answered."""
+    import requests
+
+    server = web_server.serve(application())
+    threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+    found = requests.post(f"http://localhost:{server.port}/translate", json=body("a" * 2_000_000), timeout=20)
+    server.shutdown()
+    server.server_close()
+    assert found.status_code == 413 and "error" in found.json()
+
+
+def test_a_taken_port_is_an_error_that_names_it(app):
+    server = web_server.serve(app)
+    try:
+        with pytest.raises(OSError, match=f"localhost:{server.port}. Give another `port`"):
+            web_server.serve(app, port=server.port)
+    finally:
+        server.server_close()
