@@ -298,15 +298,11 @@ asked = test_beam.AskedToDie(test_beam.MODEL)
 test_beam.beam.translate_files(asked, "{source}/*", "{source.parent}/out", options="{options}")
 """
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests", "DEAD": str(tmp_path / "dead")}
-    for code_of_exit, said in ((1, "Received: A worker ended before its work, as when memory is short."), (0, "")):
-        with (tmp_path / "said").open("wb") as file:
-            command = [sys.executable, "-c", code]
-            assert (
-                subprocess.run(command, env=environment, stdout=file, stderr=file, timeout=120).returncode
-                == code_of_exit
-            )
-        assert said in (tmp_path / "said").read_text()
-    assert {name: (source.parent / "out" / name).read_bytes() for name in EXPECTED} == EXPECTED
+    with (tmp_path / "said").open("wb") as file:
+        command = [sys.executable, "-c", code]
+        assert subprocess.run(command, env=environment, stdout=file, stderr=file, timeout=120).returncode == 1
+    assert "Received: A worker ended before its work, as when memory is short." in (tmp_path / "said").read_text()
+    assert translate(source) == EXPECTED
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
