@@ -38,10 +38,19 @@ class TextTranslator:
         batch_size: number of sentences to translate at once, unless a call says otherwise.
         languages: the codes of the languages, of a multilingual model.
         tags: with which a source may begin.
+        inline_terms: whether the model was trained on text with terms.
     """
 
-    def __init__(self, model, batch_size: int = 64, languages: Sequence[str] = (), tags: Sequence[str] = ()):
+    def __init__(
+        self,
+        model,
+        batch_size: int = 64,
+        languages: Sequence[str] = (),
+        tags: Sequence[str] = (),
+        inline_terms: bool = False,
+    ):
         self._model, self._batch_size, self._languages, self._tags = model, batch_size, languages, tags
+        self._inline_terms = inline_terms
 
     def translate(
         self, text: Text, batch_size: int = 0, *, source_language: str = "", target_language: str = ""
@@ -105,6 +114,7 @@ class TextTranslator:
         alpha: float | None = None,
         prefix: str = "",
         alignment: bool = False,
+        word_scores: bool = False,
         constraints: Phrases = (),
         avoid: Phrases = (),
         ordered: bool = False,
@@ -122,6 +132,7 @@ class TextTranslator:
             alpha: exponent of the length penalty, 0 to 10; `None` is the model's.
             prefix: text that every translation begins with.
             alignment: whether to return sub-words and alignments, of sentences of at most 256 sub-words.
+            word_scores: whether to return log P of each word and sub-word.
             constraints: phrases that each translation must contain; for a list of sentences, such a list for each. A
                 phrase that is given twice must appear twice. One that begins with ￭ follows other text without a space.
             avoid: likewise, phrases that it must not contain as whole words.
@@ -147,7 +158,10 @@ class TextTranslator:
         rows = zip(texts, _phrases(number, constraints, "constraints"), _phrases(number, avoid, "avoid"), strict=True)
         kept, fits = Kept(keep_patterns, find_all), lambda phrase, line: self._model.fits(phrase, line)
         requests = (Request(*row, ordered) for row in rows)
-        requests = list(with_phrases(requests, _terms(terms), kept, logger.warning, fits, self._tags))
+        requests = with_phrases(
+            requests, _terms(terms), kept, logger.warning, fits, self._tags, inline=self._inline_terms
+        )
+        requests = list(requests)
         if not isinstance(n, int | np.integer) or isinstance(n, bool):
             raise TypeError(f"`n` must be an int. Received: n={n!r}.")
         if not isinstance(prefix, str):
@@ -157,11 +171,16 @@ class TextTranslator:
             raise ValueError(f"Expected `alpha` of 0 to {MAX_ALPHA:g}, or None for the model's. Received: {alpha}.")
         texts, [prefix] = self._in_language(texts, source_language), self._in_language([prefix], target_language)
         alpha = OWN_ALPHA if alpha is None else float(alpha)
-        requests = [dataclasses.replace(request, text=line) for request, line in zip(requests, texts, strict=True)]
-        size, options = _size(batch_size, 32), {"alpha": alpha, "prefix": prefix}
+        annotated = self._in_language([request.annotated or request.text for request in requests], source_language)
+        requests = [
+            dataclasses.replace(request, text=line, annotated=request.annotated and with_terms)
+            for request, line, with_terms in zip(requests, texts, annotated, strict=True)
+        ]
+        size = _size(batch_size, 32)
+        options = {"alpha": alpha, "prefix": prefix, "alignment": alignment, "word_scores": word_scores}
         for first in range(0, len(texts), size):
             chosen = requests[first : first + size]
-            found += map(merged, translate_with_terms(self._model, chosen, n, alignment=alignment, **options))
+            found += map(merged, translate_with_terms(self._model, chosen, n, **options))
             _warn_of_truncated([each[0].truncated for each in found[first:]], first)
         return found[0] if isinstance(text, str) else found
 
@@ -339,7 +358,7 @@ def of_model(model: TrainedModel | saved_export.SavedExport) -> TextTranslator:
     """Loads an opened model."""
     with without_noise():
         loaded = loaded_models.load(model)
-    return TextTranslator(loaded, loaded.limits.batch_size, loaded.languages, model.tags)
+    return TextTranslator(loaded, loaded.limits.batch_size, loaded.languages, model.tags, model.inline_terms)
 
 
 @dataclasses.dataclass(frozen=True)

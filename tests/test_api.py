@@ -22,9 +22,13 @@ from logged import logged
 import t2t_keras
 from t2t_keras import api
 from t2t_keras.decoding import loading
+from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.runs import registry
 from t2t_keras.serving import loaded
+from t2t_keras.serving.line_translation import LineTranslation, LineTranslator
 from t2t_keras.serving.saved_export import SavedExport
+from t2t_keras.text.phrases import Terms
+from t2t_keras.text.spelling import spelled
 from t2t_keras.training import run as training_run
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -173,6 +177,33 @@ def test_the_n_best_are_best_first_and_have_their_sub_words(translator, run):
     assert [each.text for each in found[0]] == [each.text for each in translator.n_best(TEXTS[0], n=3)]
     best = found[0][0]
     assert found[1][0].text == "" and best.pieces == best.source_pieces == () and best.alignment is None
+
+
+def test_the_scores_of_words_add_up_to_that_of_the_sentence(run, translator):
+    texts = ["one hundred and two", "", "twenty-one"]
+    rows = translator.n_best(texts, n=2, word_scores=True)
+    plain = translator.n_best(texts, n=2)
+    assert [[each.text for each in row] for row in rows] == [[each.text for each in row] for row in plain]
+    for text, row in zip(texts, rows, strict=True):
+        for each in row:
+            assert " ".join(each.words) == each.text and len(each.words) == len(each.word_scores)
+            if text:
+                assert sum(each.piece_scores) == pytest.approx(translator.score(text, each.text), abs=1e-3)
+                assert sum(each.word_scores) + each.piece_scores[-1] == pytest.approx(sum(each.piece_scores), abs=1e-4)
+                assert b"".join(spelled(each.pieces)).decode().strip() == each.text
+                assert len(each.pieces) == len(each.piece_scores)
+    [blank] = {(each.words, each.pieces, each.piece_scores) for each in rows[1]}
+    assert blank == ((), (), ())
+    # As JSON lines, of the best alone and of a list.
+    lines = [json.dumps({"text": text, "id": number}) for number, text in enumerate(texts)]
+    for n_best in (0, 2):
+        asked = LineTranslation(TrainedModel.open([run.model_dir]), jsonl=True, n_best=n_best, word_scores=True)
+        results = list(LineTranslator(asked, Terms({}), translator._model).results(lines, pytest.fail))
+        for row, result in zip(rows, results, strict=True):
+            for name in ("words", "word_scores", "pieces", "piece_scores"):
+                expected = [list(getattr(each, name)) for each in row]
+                for found, values in zip(result[name] if n_best else [result[name]], expected, strict=False):
+                    assert found == (pytest.approx(values, abs=1e-4) if name.endswith("scores") else values)
 
 
 def test_an_alignment_has_a_row_for_each_sub_word_that_sums_to_one(translator):

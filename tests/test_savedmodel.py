@@ -89,8 +89,9 @@ def test_an_export_names_the_best_validation_of_its_run(monkeypatch, tmp_path, s
     run = SavedRun(tmp_path, {"model": {}, "train": {"best_metric": "loss"}, "data": {}})
     monkeypatch.setattr(savedmodel, "export", lambda translator, folder, about: about)
     read = ["<a>", "<b>"] if step else [""]
-    found = savedmodel.export_run(tmp_path, types.SimpleNamespace(runs=(run,), checkpoint="best", tags=read))
-    tags = {"tags": read} if step else {}
+    model = types.SimpleNamespace(runs=(run,), checkpoint="best", tags=read, inline_terms=bool(step))
+    found = savedmodel.export_run(tmp_path, model)
+    tags = {"tags": read, "inline_terms": True} if step else {}
     assert (
         found == {"architecture": "transformer", "checkpoint": "best", "update": 9, "best_validation": expected} | tags
     )

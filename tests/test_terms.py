@@ -8,6 +8,7 @@ import pytest
 from t2t_keras.serving import terms
 from t2t_keras.serving.protocol import Translation
 from t2t_keras.text.phrases import MAX_PHRASES, Request, Term
+from t2t_keras.text.spelling import text_and_ends
 
 
 def aligned(source: str, target: str, weights: dict[int, dict[int, float]], **fields) -> Translation:
@@ -21,7 +22,7 @@ def aligned(source: str, target: str, weights: dict[int, dict[int, float]], **fi
         for column, weight in of_row.items():
             alignment[row, column] = weight
     alignment[:, -1] = 1 - alignment[:, :-1].sum(axis=1)
-    text = terms.spelled(pieces[:-1])[0].strip()
+    text = text_and_ends(pieces[:-1])[0].strip()
     return Translation(text, -1.0, pieces, source_pieces, alignment, **fields)
 
 

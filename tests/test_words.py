@@ -7,7 +7,7 @@ import stand_in
 
 from t2t_keras.config import EOS, DecodeConfig
 from t2t_keras.serving import ctranslate2_format
-from t2t_keras.text import vocabulary
+from t2t_keras.text import spelling, vocabulary
 from t2t_keras.text.words import HEAD, Words, learn
 
 OPTIONS = {"sample": 1000, "seed": 1, "normalization": "identity", "character_coverage": 1.0}
@@ -72,3 +72,10 @@ def test_a_model_translates_with_them_and_the_format_of_ctranslate2_is_refused(t
         ValueError, match="needs a model with byte-pair encoding. Received: a model with other sub-words"
     ):
         ctranslate2_format.write(translator, tmp_path / "new")
+
+
+def test_a_word_has_the_sum_of_its_sub_words():
+    pieces = ["▁caf", "<0xC3>", "<0xA9>", "▁", "x", "▁▁y", "<0x20>", "<unk>", "z"]
+    log_probs = [-1.0, -2.0, -4.0, -8.0, -16.0, -32.0, -64.0, -128.0, -256.0]
+    assert spelling.by_word(pieces, log_probs) == (("café", "x", "y", "z"), (-7.0, -24.0, -32.0, -448.0))
+    assert spelling.by_word([], []) == ((), ())

@@ -35,11 +35,7 @@ _MAX_LENGTH = flags.DEFINE_integer(
 )
 _PREFIX = flags.DEFINE_string("prefix", None, "Text that each translation begins with.")
 _JSONL = flags.DEFINE_boolean("jsonl", False, "Read and write a JSON object in each line, as translate does.")
-_TERMS = flags.DEFINE_string(
-    "terms",
-    "",
-    "File of terms: a term, a tab and its translation in each line, and forbidden forms, as translate does.",
-)
+_TERMS = options.define_terms()
 _KEEP_PATTERNS = flags.DEFINE_string(
     "keep_patterns", "", "What the translation must copy from the source, as translate does."
 )

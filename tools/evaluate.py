@@ -42,6 +42,7 @@ _BOOTSTRAP_SAMPLES = flags.DEFINE_integer(
     "Number of bootstrap samples for the 95% confidence intervals of BLEU and chrF; 0: none.",
     lower_bound=0,
 )
+_TERMS = options.define_terms()
 _OUTPUT = flags.DEFINE_string("output", "", "File for the model's translations.")
 _JSON = flags.DEFINE_boolean("json", False, "Print one JSON object; a score that is not finite is null.")
 _BATCH_SIZE = flags.DEFINE_integer(
@@ -54,6 +55,7 @@ options.define_choice()
 # Perplexity has a maximum length of its own, and rows too.
 _OF_SEARCH = tuple(field.name for field in dataclasses.fields(DecodeConfig) if field.name != "search_rows")
 options.needs("model_dir", "output", "batch_size", *options.OF_TRAINED_MODEL, "mbr", "rerank_with")
+options.needs("source", "terms")
 options.excludes("hypothesis", "output", "batch_size", *_OF_SEARCH, *options.OF_CHOICE)
 
 
@@ -71,17 +73,21 @@ def _translated(
 def run() -> None:
     from t2t_keras.data import corpora
     from t2t_keras.evaluation import scores
-    from t2t_keras.text import lines
+    from t2t_keras.text import lines, phrases
 
     model_dir = flags.FLAGS["model_dir"].value
     if not (_HYPOTHESIS.value or model_dir and _SOURCE.value):
         raise ValueError("Give --model_dir and --source to translate, or --hypothesis, a translation to score.")
-    if bool(model_dir) != bool(_SOURCE.value):
-        raise ValueError("With --hypothesis, give both --model_dir and --source, for perplexity, or neither.")
+    if bool(model_dir) != bool(_SOURCE.value) and (model_dir or not _TERMS.value):
+        raise ValueError(
+            "With --hypothesis, give both --model_dir and --source, for perplexity, --source and --terms, or neither."
+        )
     choice = options.choice()
     scores.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)
     model = options.trained_model() if model_dir else None
-    asked = LineTranslation(model, **choice, batch_size=_BATCH_SIZE.value) if model else None
+    to_search = "" if _HYPOTHESIS.value else _TERMS.value
+    asked = LineTranslation(model, **choice, batch_size=_BATCH_SIZE.value, terms=to_search) if model else None
+    terms = phrases.read_terms(_TERMS.value)
     files = [(flag.name, flag.value) for flag in (_SOURCE, _HYPOTHESIS) if flag.value]
     given_files = [*files, *((_REFERENCE.name, name) for name in _REFERENCE.value)]
     texts = corpora.texts([(f"--{flag}={name}", name) for flag, name in given_files])
@@ -95,7 +101,7 @@ def run() -> None:
                 from t2t_keras.evaluation.cross_entropy import perplexity
                 from t2t_keras.evaluation.evaluate import evaluate
 
-                by_line = asked.load(asked.read_terms())
+                by_line = asked.load(terms)
             if _HYPOTHESIS.value:
                 figures["perplexity"] = perplexity(by_line.model.translator, sources, *references)
             else:
@@ -111,6 +117,8 @@ def run() -> None:
                 figures["mbr"] = asked.mbr
             if asked.rerank_with:
                 figures |= {name: value for name, value in choice.items() if name != "mbr"}
+    if _TERMS.value:
+        figures |= scores.term_accuracy(hypotheses, sources, terms)
     if _COMPOUND_SPLIT.value:
         samples = _BOOTSTRAP_SAMPLES.value if "bleu_mean" in figures else 0  # As many as have fit into memory.
         figures |= scores.compound_split_bleu(

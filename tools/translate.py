@@ -51,12 +51,7 @@ _JSONL = flags.DEFINE_boolean(
     "translation must and must not contain, and ordered, whether it must contain them in their order. Write text, "
     "score and constraints_met, lists with --n_best, and all other keys of the line.",
 )
-_TERMS = flags.DEFINE_string(
-    "terms",
-    "",
-    "File of terms: a term, a tab and its translation in each line, and optionally a tab and forms with | between "
-    "them. Where the term is in the source as whole words, the translation must appear, and the forms must not.",
-)
+_TERMS = options.define_terms()
 _KEEP_PATTERNS = flags.DEFINE_string(
     "keep_patterns",
     "",
@@ -69,12 +64,19 @@ _ALIGNMENT = flags.DEFINE_boolean(
     "Write the alignment of the words after each translation and a tab, in Pharaoh's format: 0-0 2-1 aligns word 0 of "
     "the source with word 0 of the translation, and word 2 with word 1. With --jsonl, it is the key alignment.",
 )
+_WORD_SCORES = flags.DEFINE_boolean(
+    "word_scores",
+    False,
+    "With --jsonl, also write words, those of each translation; word_scores, log P of each, given the source and the "
+    "words before it; and pieces and piece_scores, the same for sub-words and the end token.",
+)
 beam.define("translate files")
 options.define_trained_model()
 options.define_choice()
 options.define_sampling(
     "n_best", "beam_size", "alpha", "diverse_groups", "diversity", "jsonl", "terms", "keep_patterns", "alignment"
 )
+options.needs("jsonl", "word_scores")
 options.excludes("beam_runner", "flush")
 
 
@@ -85,7 +87,10 @@ def _asked() -> LineTranslation:
         model,
         sample=options.sampling(),
         **options.choice(),
-        **{flag.name: flag.value for flag in (_N_BEST, _JSONL, _TERMS, _KEEP_PATTERNS, _ALIGNMENT, _BATCH_SIZE)},
+        **{
+            flag.name: flag.value
+            for flag in (_N_BEST, _JSONL, _TERMS, _KEEP_PATTERNS, _ALIGNMENT, _WORD_SCORES, _BATCH_SIZE)
+        },
     )
 
 

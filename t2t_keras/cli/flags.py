@@ -231,6 +231,16 @@ def translating_model() -> TrainedModel | SavedExport:
     return model
 
 
+def define_terms() -> flags.FlagHolder[str]:
+    """Defines `--terms`."""
+    return flags.DEFINE_string(
+        "terms",
+        "",
+        "File of terms: a term, a tab and its translation in each line, and optionally a tab and forms with | between "
+        "them. Where the term is in the source as whole words, the translation must appear, and the forms must not.",
+    )
+
+
 def define_choice() -> None:
     """Defines the flags that `choice` reads: how the best of several translations of a line is chosen."""
     with help.under(CHOICE):

@@ -10,6 +10,7 @@ RULES = "Rules"  # Heading of the options of `FilterConfig`.
 REPEATED = ("pair", "source", "target", "none")  # What filtering compares with earlier text.
 _TAG = re.compile(r"[^\s▁]{2,64}")  # Of a source line.
 _GIVEN_SUBWORDS = "subwords_file&!source_vocab_size subwords_file&source_subwords_file"  # None are learned.
+TERM_MARKS = ("⟦", "⟧")  # Words around the translation of a term in the source.
 _SPECIAL = r"<(pad|unk|s|/s|0x[0-9A-F]{2})>|｟\d+｠"  # Sub-words with a meaning of their own.
 
 
@@ -121,6 +122,11 @@ class DataConfig:
     vocab_sample: int = option(
         2_000_000, "Maximum number of sentences, both sides together, to learn sub-words from.",
         minimum=101, group=TEXT, fixed=True, any_corpus=True, unless=_GIVEN_SUBWORDS)
+    train_terms: str = option(
+        "", "File of terms, as for translate: half of the training pairs with a term and its translation, inflected "
+        "or not, have the translation in the source as well, between marks. With --terms, the trained model gets text "
+        "so too, copies the translations and inflects them, in place of a search that must have them.",
+        group=TEXT, path="file", task="generates")
     keep_patterns: str = option(
         "", f"What to copy by placeholders that are sub-words: names among {', '.join(patterns.NAMED)}, and regular "
         "expressions between slashes, of what Python and RE2 have in common, separated by commas.",
@@ -178,6 +184,11 @@ class DataConfig:
     def tags(self) -> list[str]:
         """The tag of each file, or the one of all; `[""]` if there is none."""
         return self.source_tag.split(",")
+
+    @property
+    def source_words(self) -> list[str]:
+        """Words that are sub-words of the source in any case: the tags, and the marks around terms."""
+        return [*sorted(set(filter(None, self.tags))), *(TERM_MARKS if self.train_terms else ())]
 
     @property
     def holds_out(self) -> bool:

@@ -24,6 +24,7 @@ from t2t_keras.config import TEXTS, DataConfig
 from t2t_keras.data import builtin_corpus
 from t2t_keras.system.files import describe
 from t2t_keras.system.log import logger
+from t2t_keras.text import inline_terms, phrases
 from t2t_keras.text.lines import bounded, check_is_text, is_blank, not_utf8, uncompressed
 
 Pair = tuple[bytes, ...]  # A line of each side; most often two.
@@ -493,6 +494,17 @@ def _divided(pairs: Iterator[Pair], number: int, split: str, report: Report) -> 
         yield from last
 
 
+def _with_terms(pairs: Iterator[Pair], terms: phrases.Terms) -> Iterator[Pair]:
+    """Yields training pairs, half of them with their terms in the source; see the option `train_terms`."""
+    for number, pair in enumerate(pairs):
+        if zlib.crc32(b"%d %b" % (number, pair[0])) % 2:
+            source, target = (side.decode(errors="surrogateescape") for side in pair)
+            ends = ((end, term.translation) for end, term in terms.with_ends(source))
+            found = [(end, translation) for end, translation in ends if inline_terms.has_form(target, translation)]
+            pair = (inline_terms.annotated(source, found).encode(errors="surrogateescape"), *pair[1:])
+        yield pair
+
+
 def pairs(
     data: DataConfig,
     split: str,
@@ -505,6 +517,21 @@ def pairs(
     """Returns an iterator over the pairs of a split: `train`, `valid` or, for the built-in corpus, which `seed` is for,
     `test`. `sides` are those of a pair, "source" first; for the other arguments see `text_pairs`.
     """
+    found = _plain_pairs(data, split, seed, report, hashes, sides, documents)
+    if not data.train_terms or split != "train":
+        return found
+    return _with_terms(found, phrases.read_terms(data.train_terms))
+
+
+def _plain_pairs(
+    data: DataConfig,
+    split: str,
+    seed: int,
+    report: Report,
+    hashes: Hashes | None,
+    sides: tuple[str, ...],
+    documents: bool,
+) -> Iterator[Pair]:
     if not data.dataset:
         names = _names(data, "train" if data.holds_out else split, sides)
         reading = {"skip_bad_lines": data.skip_bad_lines, "hashes": hashes, "tags": data.tags, "documents": documents}

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.config import DataConfig, options_with, patterns, vocabulary_size
+from t2t_keras.config import TERM_MARKS, DataConfig, options_with, patterns, vocabulary_size
 from t2t_keras.data import corpora, processes, shards
 from t2t_keras.runs import data_folder
 from t2t_keras.runs.data_folder import CORPUS
@@ -33,7 +33,8 @@ from t2t_keras.system.log import logger
 from t2t_keras.system.tensorflow import hide_gpus, writing
 from t2t_keras.text import phrases, piece_file, vocabulary
 from t2t_keras.text.placeholders import Placeholders, find_all
-from t2t_keras.text.subwords import BYTES, Subwords
+from t2t_keras.text.spelling import BYTES
+from t2t_keras.text.subwords import Subwords
 
 # In one call of the tokenizer: about as much text as reaches the first of both limits.
 PAIRS_AT_ONCE, BYTES_AT_ONCE = 8192, 2**22
@@ -199,11 +200,11 @@ def _warn_of_copies(text: _Text, repeated: set[corpora.Pair], identical: int) ->
 def _check_patterns(data: DataConfig) -> None:
     """Raises `ValueError` for patterns that RE2 refuses, and for tags that are text to keep, before text is read."""
     pattern = Placeholders(patterns.parse(data.keep_patterns)).pattern
-    for tag in data.tags:
-        if any(find_all([tag], pattern)):
+    for word in data.source_words:
+        if any(find_all([word], pattern)):
+            name = "a mark of train_terms" if word in TERM_MARKS else "source_tag"
             raise ValueError(
-                f"Expected tags that are not text to keep. Received: source_tag={tag}, keep_patterns="
-                f"{data.keep_patterns}."
+                f"Expected tags that are not text to keep. Received: {name}={word}, keep_patterns={data.keep_patterns}."
             )
 
 
@@ -293,7 +294,7 @@ class Preparation:
         data, options = self.data, {"task": self.task.name, "vocab_size": size}
         if self.source_vocab_size:
             options["source_vocab_size"] = self.source_vocab_size
-        for name in ("subwords_file", "source_subwords_file"):
+        for name in options_with(DataConfig, "path", "file"):
             if file := getattr(data, name):
                 path = pathlib.Path(file).expanduser()
                 is_gone = not path.exists() and str(recorded.get(name, "")).startswith(f"{path.name} ")
@@ -407,7 +408,7 @@ class Preparation:
         )
         of_pairs = {"pattern": pattern} if (pattern := patterns.parse(data.keep_patterns)) else {}
         if side != "target" and data.subwords == "bpe":
-            of_pairs["tags"] = sorted({tag for tag in data.tags if tag})
+            of_pairs["tags"] = data.source_words
         try:
             model = vocabulary.learn(
                 data.subwords,
@@ -489,11 +490,12 @@ class Preparation:
                 "Source and target have different sub-words and share one embedding matrix, so each row stands for two "
                 "sub-words. Give `source_vocab_size`, the number of sub-words of the source, for a matrix of its own."
             )
-        for tag in filter(None, dict.fromkeys(data.tags)):
-            if (number := int(subwords.source.words(tf.constant([tag])).row_lengths()[0])) > 1:
+        for word in data.source_words:
+            if (number := int(subwords.source.words(tf.constant([word])).row_lengths()[0])) > 1:
+                name = "train_terms" if word in TERM_MARKS else "source_tag"
                 logger.warning(
-                    f"The tag {tag} is divided into {number} sub-words. Only byte-pair encoding that was learned with "
-                    "this `source_tag`, and does not normalize it, keeps it as one."
+                    f"The tag {word} is divided into {number} sub-words. Only byte-pair encoding that was learned with "
+                    f"this `{name}`, and does not normalize it, keeps it as one."
                 )
         self._remove_unfinished()
         for name, model in zip((SUBWORDS, SOURCE_SUBWORDS), subwords.models, strict=False):

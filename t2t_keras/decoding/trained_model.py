@@ -121,6 +121,11 @@ class TrainedModel:
         return tags if pieces.language is None and len(tags) > 1 else run.data.tags
 
     @property
+    def inline_terms(self) -> bool:
+        """Whether the runs were trained on text with terms; see the option `train_terms`."""
+        return all(run.data.train_terms for run in self.runs)
+
+    @property
     def languages(self) -> dict[str, str]:
         """The languages to translate between by the names of their options; none unless the model is multilingual."""
         given = {"source_language": self.source_language, "target_language": self.target_language}

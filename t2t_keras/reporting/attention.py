@@ -20,7 +20,8 @@ from t2t_keras.model.ensemble import Ensemble
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.system.compat import replaced_calls
 from t2t_keras.text.lines import is_blank, one_line
-from t2t_keras.text.subwords import Subwords, word_numbers
+from t2t_keras.text.spelling import word_numbers
+from t2t_keras.text.subwords import Subwords
 
 KINDS = ("encoder", "decoder", "cross")
 MAX_PIECES = 256  # Of a sentence: weights and pictures grow with the square.

@@ -47,13 +47,13 @@ def prepared_with(folder: pathlib.Path) -> DataConfig:
     """Returns the options that a data folder was prepared with, except the text files: only their contents are
     recorded.
 
-    The sub-words of a dataset have the name of their file, without its folder.
+    The sub-words of a dataset and the terms have the names of their files, without a folder.
     """
     recorded = recorded_options(folder)
     names = {field.name for field in dataclasses.fields(DataConfig)} - set(FILES)
     options = {name: recorded[name] for name in names & set(recorded)}
-    if options.get("dataset") and "subwords_file" in recorded:
-        options["subwords_file"] = str(recorded["subwords_file"]).rpartition(" {")[0]
+    of_files = ["train_terms", "subwords_file"] if options.get("dataset") else ["train_terms"]
+    options |= {name: str(recorded[name]).rpartition(" {")[0] for name in of_files if name in recorded}
     try:
         return DataConfig(**options)
     except ValueError as error:

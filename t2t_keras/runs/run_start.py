@@ -214,7 +214,7 @@ def _prepared(folder: pathlib.Path) -> dict:
     found = {
         name: value
         for name, value in vars(data_folder.prepared_with(folder)).items()
-        if name in recorded and name not in FILES
+        if name in recorded and (name not in FILES or name == "train_terms")
     }
     if "vocab_size" in recorded:
         found |= {"vocab_size": recorded["vocab_size"], "source_vocab_size": recorded.get("source_vocab_size", 0)}

@@ -34,6 +34,7 @@ class LineTranslation:
         terms: file of terms, or empty.
         keep_patterns: see `patterns.parse`.
         alignment: whether to align the words; see `requests.pharaoh`.
+        word_scores: whether to score the words, with `jsonl`; see `protocol.Translation`.
         batch_size: number of sentences translated at once; 0 chooses it by the cores or the GPU.
 
     Raises:
@@ -52,6 +53,7 @@ class LineTranslation:
     terms: str = ""
     keep_patterns: str = ""
     alignment: bool = False
+    word_scores: bool = False
     batch_size: int = 0
 
     def __post_init__(self):
@@ -68,6 +70,8 @@ class LineTranslation:
             raise ValueError(f"{with_phrases or f'`n_best={self.n_best}`'} has no effect on `sample`. Leave out one.")
         if self.alignment and (reordered or self.sample):
             raise ValueError(f"`alignment` cannot be combined with {reordered or '`sample`'}.")
+        if self.alignment and self.terms and self.model.inline_terms:
+            raise ValueError("`alignment` cannot be combined with `terms` of a model that was trained with terms.")
         if self.mbr not in ("", "chrf"):
             raise ValueError(f"`mbr` must be chrf, or empty. Received: {self.mbr!r}.")
         if with_phrases and search.diverse_groups > 1:
@@ -218,7 +222,14 @@ class LineTranslator:
             if asked.jsonl:
                 requests = phrases.with_tags_checked(requests, asked.model.tags, warn, first, lambda each: each.text)
             requests = phrases.with_phrases(
-                requests, self.terms, self.patterns, warn, self.model.fits, asked.model.tags, first
+                requests,
+                self.terms,
+                self.patterns,
+                warn,
+                self.model.fits,
+                asked.model.tags,
+                first,
+                asked.model.inline_terms,
             )
             texts = (json.dumps(dataclasses.asdict(request)) for request in requests)
             function = self._translated_requests
@@ -261,6 +272,8 @@ class LineTranslator:
                         f"Line {number}: no alignment. It needs at most {MAX_ALIGNED} sub-words, which have the words "
                         "of the text."
                     )
+            if scores := result.pop("word_scores", None):
+                result |= _joined(list(map(json.loads, scores))) if asked.n_best else json.loads(scores)
             result = output.merged(result) if asked.n_best else result
             yield others.popleft() | result if others else result
 
@@ -281,7 +294,7 @@ class LineTranslator:
         from t2t_keras.serving.requests import translate_requests
 
         requests = [phrases.Request.from_json(line) for line in text.numpy()]
-        return translate_requests(self.model, requests, self.asked.n_best, self.asked.alignment)
+        return translate_requests(self.model, requests, self.asked.n_best, self.asked.alignment, self.asked.word_scores)
 
     def written(self, number: int, result: dict) -> bytes:
         """Returns the lines to write for the result of line `number`."""
@@ -290,6 +303,11 @@ class LineTranslator:
 
 def _decoded(texts: bytes | list[bytes]) -> str | list[str]:
     return texts.decode() if isinstance(texts, bytes) else [text.decode() for text in texts]
+
+
+def _joined(rows: list[dict]) -> dict[str, list]:
+    """Returns the values of several objects by their names."""
+    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 def _hashes(text):

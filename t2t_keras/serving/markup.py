@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from t2t_keras.serving.protocol import Translation
-from t2t_keras.serving.terms import spelled, words_of
 from t2t_keras.text.lines import single_spaced
 from t2t_keras.text.sentences import sentences
+from t2t_keras.text.spelling import text_and_ends, words_of
 
 # A tag with its attributes, or a comment or declaration. Each < is looked at once: an attribute ends before the next <.
 _TAG = re.compile(r"""<(/?)([a-zA-Z][^\s/<>"']*)((?:[^<>"']|"[^"<]*"|'[^'<]*')*+)>|<[!?][^<>]*+>""")
@@ -207,7 +207,7 @@ def _aligned(source: str, translation: Translation) -> list[tuple[int, int, int]
     if translation.alignment is not None and translation.alignment.any():
         # Without end tokens. A tag of the language may be before the text.
         (from_text, from_ends), (to_text, to_ends) = (
-            spelled(pieces[:-1]) for pieces in (translation.source_pieces, translation.pieces)
+            text_and_ends(pieces[:-1]) for pieces in (translation.source_pieces, translation.pieces)
         )
         before, skipped = (len(text.rstrip()) - len(side) for text, side in ((from_text, source), (to_text, target)))
         if from_text.rstrip().endswith(source) and to_text.rstrip().endswith(target):

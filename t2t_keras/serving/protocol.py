@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from t2t_keras.text import piece_file
 from t2t_keras.text.phrases import Request, joined
+from t2t_keras.text.spelling import by_word
 
 
 class Int64(int):
@@ -27,6 +29,8 @@ OPTIONS = {
     "ordered": False,
 }
 SAMPLES = {"seed": Int64(0), "draws": 1, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_length": 0}
+
+SCORES = ("words", "word_scores", "pieces", "piece_scores")  # Fields of a `Translation`.
 
 
 def options_for(requests: Sequence[Request], **options) -> dict[str, list]:
@@ -53,12 +57,17 @@ class Translation:
     Attributes:
         text: the translation.
         score: log P(Y | X) / lp(Y), see section 6.1; of a sample log P(Y | X).
-        pieces: sub-words of the translation with the end token; none for a blank sentence, or without an alignment.
+        pieces: sub-words of the translation with the end token; none for a blank sentence, or without an alignment or
+            `word_scores`.
         source_pieces: sub-words of the source with the end token; none without an alignment.
         alignment: [pieces, source_pieces] float32, the attention weights of each piece over the source pieces, which
             sum to 1, or are 0 if the architecture does not align; `None` unless requested.
         constraints_met: whether the translation contains all its constraints.
         truncated: whether only the beginning of the source was translated; see `max_input` of `DecodeConfig`.
+        words: the words of the translation, which spaces separate; none unless `word_scores` are requested.
+        word_scores: log P of each, given the source and the words before it: the sum over its sub-words.
+        piece_scores: log P of each sub-word and of the end token, with the sum log P(Y | X); none if the search has
+            found other sub-words of the same text, and these are aligned.
         doubtful: whether a word beside its terms is much less likely than all of the translation without terms; see
             `serving.terms`.
     """
@@ -71,6 +80,24 @@ class Translation:
     constraints_met: bool = True
     truncated: bool = False
     doubtful: bool = False
+    words: tuple[str, ...] = ()
+    word_scores: tuple[float, ...] = ()
+    piece_scores: tuple[float, ...] = ()
+
+    def with_scores(self, pieces: Sequence[str], log_probs: Sequence[float]) -> "Translation":
+        """Returns the translation with scores of its words. That of a blank sentence has none.
+
+        Args:
+            pieces: the sub-words of its text with the end token, T.
+            log_probs: log P of each, [T or more].
+        """
+        if not self.text:
+            return self
+        first = int(bool(piece_file.TAG.fullmatch(pieces[0])))  # The language of a multilingual model.
+        pieces, scores = tuple(pieces), tuple(map(float, log_probs[: len(pieces)]))
+        words, word_scores = by_word(pieces[first:-1], scores[first:-1])
+        of_pieces = {"pieces": pieces, "piece_scores": scores} if self.pieces in ((), pieces) else {}
+        return dataclasses.replace(self, words=words, word_scores=word_scores, **of_pieces)
 
     def as_json(self) -> dict:
         """Returns the fields as values of JSON."""

@@ -1,5 +1,6 @@
 """Requests to a loaded model, a `Signatures` or a `LoadedExport`: their inputs, and errors in their outputs."""
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -9,9 +10,9 @@ from t2t_keras.config import SampleConfig
 from t2t_keras.decoding.sampling import seed_of_line
 from t2t_keras.serving import terms
 from t2t_keras.serving.client import Predict
-from t2t_keras.serving.protocol import OPTIONS, SAMPLES, Translation
+from t2t_keras.serving.protocol import OPTIONS, SAMPLES, SCORES, Translation
 from t2t_keras.text.phrases import Request
-from t2t_keras.text.subwords import spelled, word_numbers
+from t2t_keras.text.spelling import spelled, word_numbers
 
 
 def option_inputs(text, **options) -> dict:
@@ -83,7 +84,14 @@ def predictor(model) -> Predict:
 
 
 def translate_with_terms(
-    model, requests: Sequence[Request], n_best: int = 1, *, alignment: bool = False, lenient: bool = False, **options
+    model,
+    requests: Sequence[Request],
+    n_best: int = 1,
+    *,
+    alignment: bool = False,
+    word_scores: bool = False,
+    lenient: bool = False,
+    **options,
 ) -> list[list[Translation]]:
     """Translates sentences with phrases and terms of their own.
 
@@ -92,6 +100,7 @@ def translate_with_terms(
         requests: the sentences.
         n_best: number of translations of each.
         alignment: whether to return alignments.
+        word_scores: whether to return scores of words.
         lenient: whether a sentence that is too long for an alignment has none, in place of an error.
         options: values of `OPTIONS` for all sentences.
 
@@ -102,7 +111,7 @@ def translate_with_terms(
         ValueError: a sentence has an error, such as a phrase with too many sub-words.
     """
     beam_size = model.config.beam_size if any(request.terms for request in requests) else 1
-    options |= {"alignment": alignment, "lenient": lenient, "beam_size": beam_size}
+    options |= {"alignment": alignment, "word_scores": word_scores, "lenient": lenient, "beam_size": beam_size}
     found = terms.predicted(predictor(model), requests, n_best, **options)
     for request, row in zip(requests, found, strict=True):
         if isinstance(row, str):
@@ -110,7 +119,9 @@ def translate_with_terms(
     return found
 
 
-def translate_requests(signatures, requests: Sequence[Request], n_best: int = 0, alignment: bool = False) -> dict:
+def translate_requests(
+    signatures, requests: Sequence[Request], n_best: int = 0, alignment: bool = False, word_scores: bool = False
+) -> dict:
     """Translates sentences with phrases of their own.
 
     Args:
@@ -118,15 +129,19 @@ def translate_requests(signatures, requests: Sequence[Request], n_best: int = 0,
         requests: the sentences, B.
         n_best: number of translations of each; 0 for the best alone, without an axis for them.
         alignment: whether to align the words.
+        word_scores: whether to score the words.
 
     Returns:
         `text`, `score`, `constraints_met` and `doubtful`, each [B, n_best] or [B], and `truncated`. With `alignment`,
-        also that as `pharaoh` writes it; empty where the source is too long for one.
+        also that as `pharaoh` writes it; empty where the source is too long for one. With `word_scores`, also
+        `SCORES` of a translation as a JSON object.
 
     Raises:
         ValueError: a sentence has an error, such as a phrase with too many sub-words; or the model cannot align.
     """
-    rows = translate_with_terms(signatures, requests, n_best or 1, alignment=alignment, lenient=True)
+    rows = translate_with_terms(
+        signatures, requests, n_best or 1, alignment=alignment, word_scores=word_scores, lenient=True
+    )
     names = ("text", "score", "constraints_met", "doubtful")
     outputs = {name: [[getattr(each, name) for each in row] for row in rows] for name in names}
     if alignment:
@@ -137,6 +152,10 @@ def translate_requests(signatures, requests: Sequence[Request], n_best: int = 0,
         outputs["alignment"] = [
             [pharaoh(request.text, each.text, each.source_pieces, each.pieces, each.alignment, first) for each in row]
             for request, row in zip(requests, rows, strict=True)
+        ]
+    if word_scores:
+        outputs["word_scores"] = [
+            [json.dumps({name: getattr(each, name) for name in SCORES}) for each in row] for row in rows
         ]
     if not n_best:
         outputs = {name: [row[0] for row in values] for name, values in outputs.items()}

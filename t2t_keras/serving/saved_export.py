@@ -45,6 +45,11 @@ class SavedExport:
         return self.description.get("tags", [])
 
     @property
+    def inline_terms(self) -> bool:
+        """Whether the model was trained on text with terms; see the option `train_terms`."""
+        return bool(self.description.get("inline_terms"))
+
+    @property
     def languages(self) -> dict[str, str]:
         """The languages to translate between by the names of their options; none unless the model is multilingual."""
         names = ("source_language", "target_language")

@@ -207,8 +207,9 @@ def export_run(export_dir: pathlib.Path, model: TrainedModel) -> pathlib.Path:
     runs = [_described_run(run, model.checkpoint, state) for run, state in zip(model.runs, states, strict=True)]
     about = {"runs": runs} if len(runs) > 1 else runs[0]
     pair = model_card.languages(model_card.corpus(model.runs[0])) if not translator.tokenizer.languages else ()
-    facts = {"tags": model.tags if any(model.tags) else [], "pair": list(pair)}
-    return export(translator, export_dir, about | {name: values for name, values in facts.items() if values})
+    tags = model.tags if any(model.tags) else []
+    facts = {"tags": tags, "pair": list(pair), "inline_terms": model.inline_terms}
+    return export(translator, export_dir, about | {name: value for name, value in facts.items() if value})
 
 
 def _described_run(run: SavedRun, checkpoint: str, state: dict) -> dict:

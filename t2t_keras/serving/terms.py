@@ -3,19 +3,21 @@
 A search without the terms finds these words by the alignment. If it has all terms by itself, its translation stands.
 Otherwise the words outside of the terms are compared with it: where one is much less likely, a translation is doubtful.
 
+A model that was trained with terms reads them in the source instead, and nothing is required of the search.
+
 Letters: T sub-words of a translation.
 """
 
 import collections
 import dataclasses
-import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from t2t_keras.serving.protocol import Translation, as_text, options_for, translations
 from t2t_keras.text import piece_file
-from t2t_keras.text.phrases import MAX_PHRASES, MAX_SUBWORDS, Request, holds, places
-from t2t_keras.text.scripts import in_word
+from t2t_keras.text.inline_terms import has_form
+from t2t_keras.text.phrases import MAX_PHRASES, MAX_SUBWORDS, Request, Term, apart, holds, places
+from t2t_keras.text.spelling import text_and_ends, words_of
 
 # The least share of its attention that a word has on a term that it is a translation of. In translations of Multi30k it
 # is 0.4 to 1 for nouns, and 0.3 for the articles beside them.
@@ -57,7 +59,12 @@ def translate(
     Returns:
         The translations of each sentence, or its error.
     """
-    requests, found, at_once = list(requests), [], max(MAX_ALIGNED_BEAMS // beam_size, 1)
+    inline = {place: request for place, request in enumerate(requests) if request.annotated}
+    requests = [
+        dataclasses.replace(each, text=each.annotated, avoid=each.excluded, terms=()) if each.annotated else each
+        for each in requests
+    ]
+    found, at_once = [], max(MAX_ALIGNED_BEAMS // beam_size, 1)
     with_terms = [place for place, request in enumerate(requests) if request.terms]
     for first in range(0, len(with_terms), at_once):
         plain = [dataclasses.replace(requests[place], terms=()) for place in with_terms[first : first + at_once]]
@@ -78,8 +85,17 @@ def translate(
     if searched := [request for place, request in enumerate(requests) if place not in standing]:
         others = iter(search(searched, n_best, alignment))
     rows = [standing[place] if place in standing else next(others) for place in range(len(requests))]
+    for place, request in inline.items():
+        if not isinstance(rows[place], str):
+            rows[place] = [_checked(translation, request.terms) for translation in rows[place]]
     compared = {place: text for place, text in compared.items() if not isinstance(rows[place], str)}
     return _with_doubts(score, rows, requests, compared) if compared else rows
+
+
+def _checked(translation: Translation, of_sentence: Sequence[Term]) -> Translation:
+    """Returns a translation that tells whether it has a form of the translation of each term."""
+    met = all(has_form(translation.text, term.translation) for term in of_sentence)
+    return dataclasses.replace(translation, constraints_met=translation.constraints_met and met)
 
 
 def predicted(
@@ -88,6 +104,7 @@ def predicted(
     n_best: int = 1,
     *,
     alignment: bool = False,
+    word_scores: bool = False,
     lenient: bool = False,
     beam_size: int = 32,
     **options,
@@ -99,6 +116,7 @@ def predicted(
         requests: the sentences.
         n_best: number of translations of each.
         alignment: whether to return alignments.
+        word_scores: whether to return scores of words.
         lenient: whether a sentence that is too long for an alignment has none, in place of an error.
         beam_size: W of the search.
         options: values of `protocol.OPTIONS` for all sentences.
@@ -121,7 +139,19 @@ def predicted(
         scored = zip(outputs["pieces"], outputs["token_log_probs"], strict=True)
         return [([as_text(piece) for piece in pieces if piece], values) for pieces, values in scored]
 
-    return translate(search, score, requests, n_best, alignment=alignment, beam_size=beam_size)
+    rows = translate(search, score, requests, n_best, alignment=alignment, beam_size=beam_size)
+    return _with_word_scores(score, rows, requests) if word_scores else rows
+
+
+def _with_word_scores(score: Score, rows: list, requests: Sequence[Request]) -> list:
+    """Adds the scores of words to the translations of each sentence."""
+    texts = [
+        (request.annotated or request.text, each.text)
+        for request, row in zip(requests, rows, strict=True)
+        for each in ([] if isinstance(row, str) else row)
+    ]
+    scored = iter(score(*zip(*texts, strict=True)) if texts else [])
+    return [row if isinstance(row, str) else [each.with_scores(*next(scored)) for each in row] for row in rows]
 
 
 def _with_doubts(score: Score, rows: list, requests: Sequence[Request], plain: dict[int, str]) -> list:
@@ -148,8 +178,8 @@ def _with_doubts(score: Score, rows: list, requests: Sequence[Request], plain: d
 def least_outside(scored: tuple[Sequence[str], Sequence[float]], phrases: Sequence[str]) -> float:
     """Returns the least log P of the sub-words that are not in phrases, and of the end token."""
     pieces, log_probs = scored
-    text, ends = spelled(pieces[:-1])
-    inside = [(start, start + len(phrase)) for start, phrase in _apart(text, phrases)]
+    text, ends = text_and_ends(pieces[:-1])
+    inside = [(start, start + len(phrase)) for start, phrase in apart(text, phrases)]
     outside = [
         log_prob
         for (start, end), log_prob in zip(ends, log_probs, strict=False)
@@ -161,7 +191,7 @@ def least_outside(scored: tuple[Sequence[str], Sequence[float]], phrases: Sequen
 def is_as_asked(translation: Translation, request: Request) -> bool:
     """Returns whether a translation that was found without the terms has all of them, and nothing forbidden."""
     text, wanted = translation.text, collections.Counter(term.translation for term in request.terms)
-    written = collections.Counter(phrase for _, phrase in _apart(text, wanted))
+    written = collections.Counter(phrase for _, phrase in apart(text, wanted))
     return (
         translation.constraints_met
         and not request.ordered
@@ -181,11 +211,11 @@ def with_replaced_words(request: Request, plain: Translation) -> Request:
     """
     if plain.alignment is None or not plain.pieces:
         return request
-    source, source_ends = spelled(plain.source_pieces[:-1])
-    target, ends = spelled(plain.pieces[:-1])
+    source, source_ends = text_and_ends(plain.source_pieces[:-1])
+    target, ends = text_and_ends(plain.pieces[:-1])
     words = words_of(target, ends)
     runs: dict[str, list[str]] = {term.source: [] for term in request.terms}  # What stands for each term.
-    for start, term in _apart(source, runs):
+    for start, term in apart(source, runs):
         of_term = [
             place
             for place, (begin, end) in enumerate(source_ends)
@@ -220,47 +250,6 @@ def with_replaced_words(request: Request, plain: Translation) -> Request:
         if len(longer.excluded) <= MAX_PHRASES:
             request = longer
     return request
-
-
-def _apart(text: str, phrases: Iterable[str]) -> list[tuple[int, str]]:
-    """Returns where phrases are in a text as whole words, and which: of those that overlap the first and longest."""
-    found, end = [], 0
-    starts = [(start, -len(phrase), phrase) for phrase in phrases for start in places(text, phrase)]
-    for start, _, phrase in sorted(starts):
-        if start >= end:
-            found.append((start, phrase))
-            end = start + len(phrase)
-    return found
-
-
-def spelled(pieces: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """Returns the text of sub-words, with spaces for ▁, and where each begins and ends in it.
-
-    The bytes of a character, such as <0xC3>, are one after the other; the last has the character.
-    """
-    text, ends, unfinished = "", [], b""
-    for piece in pieces:
-        start, byte = len(text), re.fullmatch("<0x([0-9A-F]{2})>", piece)
-        unfinished += bytes.fromhex(byte[1]) if byte else piece.replace("▁", " ").encode()
-        try:
-            text, unfinished = text + unfinished.decode(), b""
-        except UnicodeDecodeError:
-            if not byte:
-                text, unfinished = text + unfinished.decode(errors="replace"), b""
-        ends.append((start, len(text)))
-    return text, ends
-
-
-def words_of(text: str, ends: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns the first sub-word of each word, and the one after its last. Between words, a word may end or begin."""
-    words: list[tuple[int, int]] = []
-    for place, (start, _) in enumerate(ends):
-        begun = place > 0 and start == ends[place - 1][0]  # The sub-word before is a byte of the same character.
-        if begun or place > 0 and in_word(text[start - 1 : start]) and in_word(text[start : start + 1]):
-            words[-1] = (words[-1][0], place + 1)
-        else:
-            words.append((place, place + 1))
-    return words
 
 
 def _stripped(text: str) -> str:

@@ -14,7 +14,8 @@ from t2t_keras.system.compat import share_sentencepiece_model
 from t2t_keras.system.log import logger
 from t2t_keras.text.placeholders import NAMES, replace_all
 from t2t_keras.text.sentencepiece_model import ESCAPED, UNDERSCORE, pattern_of, with_pattern
-from t2t_keras.text.subwords import BYTES, Subwords, draw_sample
+from t2t_keras.text.spelling import BYTES
+from t2t_keras.text.subwords import Subwords, draw_sample
 
 # SentencePiece leaves out, in silence, lines with this character, with which it writes unknown ones.
 _RESERVED = "\u2585"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from t2t_keras.config import patterns
+from t2t_keras.text.inline_terms import annotated
 from t2t_keras.text.lines import is_blank, opened, read_lines, single_spaced
 from t2t_keras.text.scripts import in_word, word_characters
 
@@ -57,6 +58,17 @@ def holds(text: str, phrase: str) -> bool:
     return any(True for _ in places(text, phrase))
 
 
+def apart(text: str, phrases: Iterable[str]) -> list[tuple[int, str]]:
+    """Returns where phrases are in a text as whole words, and which: of those that overlap the first and longest."""
+    found, end = [], 0
+    starts = [(start, -len(phrase), phrase) for phrase in phrases for start in places(text, phrase)]
+    for start, _, phrase in sorted(starts):
+        if start >= end:
+            found.append((start, phrase))
+            end = start + len(phrase)
+    return found
+
+
 def check_unicode(text: str) -> None:
     """Raises `ValueError` if UTF-8 cannot encode a text."""
     if re.search("[\ud800-\udfff]", text):
@@ -81,6 +93,7 @@ class Request:
         avoid: phrases that it must not contain.
         ordered: whether the constraints must appear in their order.
         terms: those of a terminology that are in the sentence, one for each place.
+        annotated: the sentence with their translations, for a model that was trained on such text; see `inline_terms`.
         others: other keys of a JSON line, which its output keeps.
 
     Raises:
@@ -92,6 +105,7 @@ class Request:
     avoid: Sequence[str] = ()
     ordered: bool = False
     terms: Sequence[Term] = ()
+    annotated: str = ""
     others: Mapping = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
@@ -244,8 +258,12 @@ class Terms:
 
     def of(self, text: str) -> list[Term]:
         """Returns the terms in a sentence, one for each place."""
-        matches = self._pattern.finditer(text) if self._pattern else ()
-        return [Term(each[0], self.translations[each[0]], tuple(self.forbidden.get(each[0], ()))) for each in matches]
+        return [term for _, term in self.with_ends(text)]
+
+    def with_ends(self, text: str) -> Iterator[tuple[int, Term]]:
+        """Yields where each term ends in a sentence, and the term."""
+        for each in self._pattern.finditer(text) if self._pattern else ():
+            yield each.end(), Term(each[0], self.translations[each[0]], tuple(self.forbidden.get(each[0], ())))
 
 
 def read_terms(path: str) -> Terms:
@@ -307,6 +325,7 @@ def with_phrases(
     fits: Callable[[str, str], bool] = lambda phrase, text: True,
     tags: Sequence[str] = (),
     first: int = 1,
+    inline: bool = False,
 ) -> Iterator[Request]:
     """Adds terms and what is to be kept to sentences, except for phrases that a sentence has itself.
 
@@ -320,11 +339,13 @@ def with_phrases(
             divides into sub-words each time: it is asked of at most twice as many phrases as a sentence may have.
         tags: those that a sentence may begin with; no phrases are looked for in them.
         first: the number of the first sentence.
+        inline: whether the model was trained on text with terms, and gets the sentences so.
     """
     for number, request in enumerate(requests, first):
         text = untagged(request.text, tags)
         known = {phrase.removeprefix(JOINER) for phrase in (*request.constraints, *request.avoid)}
-        left_out, asked = [], 0
+        beginning = len(request.text) - len(text)
+        left_out, asked, translated = [], 0, []
 
         def is_short(phrase: str, line: str = request.text) -> bool:
             nonlocal asked
@@ -334,7 +355,7 @@ def with_phrases(
             asked += 1
             return asked <= 2 * MAX_PHRASES and fits(phrase, line)
 
-        for term in terms.of(text):
+        for end, term in terms.with_ends(text):
             if term.translation in known:
                 continue
             if len(request.required) >= MAX_PHRASES or not is_short(term.translation):
@@ -347,6 +368,9 @@ def with_phrases(
                 longer = dataclasses.replace(request, terms=(*request.terms, term._replace(forbidden=())))
             left_out += [form for form in term.forbidden if form not in forms]
             request = longer
+            translated.append((beginning + end, term.translation))
+        if inline and translated:
+            request = dataclasses.replace(request, annotated=annotated(request.text, translated))
         for phrase in kept.of(text):
             if phrase.removeprefix(JOINER) in known:
                 continue

@@ -17,7 +17,8 @@ import tensorflow_text as tf_text
 from t2t_keras.config import EOS, PAD, UNK
 from t2t_keras.system.compat import share_sentencepiece_model
 from t2t_keras.text import piece_file
-from t2t_keras.text.subwords import BYTES, Subwords
+from t2t_keras.text.spelling import BYTES
+from t2t_keras.text.subwords import Subwords
 
 _TAG = r"(?s)\A(>>.*?<<)(.*)\z"  # The target language, for models with several.
 _SPACES = r"[\s\v\x1c-\x1f\x{85}\p{Z}]+"  # As Python's `str.strip`.

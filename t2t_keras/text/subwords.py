@@ -6,7 +6,7 @@ Text and ids are converted in the graph, so training and exported models use the
 import abc
 import functools
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import tensorflow as tf
@@ -15,11 +15,10 @@ from t2t_keras.config import EOS
 from t2t_keras.text.lines import BLANK
 from t2t_keras.text.placeholders import Placeholders, common
 from t2t_keras.text.scripts import in_word
+from t2t_keras.text.spelling import BYTES, spelled
 
 BYTES_PER_PIECE = 64  # Maximum: pieces have up to 16 characters.
 _NOT_IN_PIECE = "\ue0f2"  # Is spelled in bytes, so that what follows it does not begin a word.
-# Names of the ids after the special ids. They spell characters without an id.
-BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 
 class Subwords(tf.Module, abc.ABC):
@@ -185,23 +184,6 @@ class Subwords(tf.Module, abc.ABC):
 def _without_blanks(text):
     """Replaces blank sentences by empty ones: [B] string → [B] string."""
     return tf.where(tf.strings.regex_full_match(text, BLANK), "", text)
-
-
-def spelled(pieces: Iterable[str]) -> tuple[bytes, ...]:
-    """Returns the bytes that sub-words spell, with a space in place of ▁; special symbols spell none."""
-    special = dict.fromkeys(("<pad>", "<unk>", "<s>", "</s>"), b"")
-    known = special | {name: bytes([byte]) for byte, name in enumerate(BYTES)}
-    return tuple(known.get(piece, piece.replace("▁", " ").encode()) for piece in pieces)
-
-
-def word_numbers(spelling: Sequence[bytes]) -> np.ndarray:
-    """Returns the number of the word that each sub-word of a sentence belongs to, from 0: [T] int.
-
-    Args:
-        spelling: what each sub-word spells, without the symbols of a language and of the end.
-    """
-    # A space begins the word after it.
-    return np.array([b"".join(spelling[: index + 1]).lstrip(b" ").count(b" ") for index in range(len(spelling))], int)
 
 
 def draw_sample(lines: Iterable[bytes], number: int, seed: int) -> list[str]:

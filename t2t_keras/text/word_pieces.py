@@ -21,7 +21,8 @@ import tensorflow_text as tf_text
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
 
 from t2t_keras.config import UNK
-from t2t_keras.text.subwords import BYTES, BYTES_PER_PIECE, Subwords, draw_sample
+from t2t_keras.text.spelling import BYTES
+from t2t_keras.text.subwords import BYTES_PER_PIECE, Subwords, draw_sample
 
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # In the order of their ids in `config.py`.
 HEAD = "".join(f"{piece}\n" for piece in (*SPECIAL, *BYTES)).encode()  # The beginning of every file.

@@ -11,7 +11,8 @@ import tensorflow as tf
 from t2t_keras.config import EOS
 from t2t_keras.text import byte_pairs
 from t2t_keras.text.sentencepiece_model import UNDERSCORE
-from t2t_keras.text.subwords import BYTES, BYTES_PER_PIECE
+from t2t_keras.text.spelling import BYTES
+from t2t_keras.text.subwords import BYTES_PER_PIECE
 
 HEAD = b"SentencePiece model of words\n"
 

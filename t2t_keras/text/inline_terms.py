@@ -1,0 +1,50 @@
+"""Terms in the source text: the translation of a term stands after it, between marks (Dinu et al. 2019).
+
+    a man in a park → a man ⟦ monsieur ⟧ in a park
+
+A model that is trained on such text copies the translations and inflects them.
+"""
+
+import os
+import re
+import unicodedata
+from collections.abc import Iterable
+
+from t2t_keras.config import TERM_MARKS
+
+MIN_PREFIX, MIN_SHARE = 3, 2 / 3  # Of a word that its inflected form begins with: characters, and share of the longer.
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+def annotated(text: str, translations: Iterable[tuple[int, str]]) -> str:
+    """Returns a sentence with translations of its terms.
+
+    Args:
+        text: the sentence.
+        translations: where each term ends in the sentence, and its translation, in the order of the places.
+    """
+    parts, end = [], 0
+    for place, translation in translations:
+        parts += [text[end:place], f" {TERM_MARKS[0]} {translation} {TERM_MARKS[1]}"]
+        end = place
+    return "".join([*parts, text[end:]])
+
+
+def has_form(text: str, phrase: str) -> bool:
+    """Returns whether a text has a phrase or an inflected form of it: words in a row that begin as those of the phrase.
+
+    Case and diacritics do not count, so that Männer is a form of Mann.
+    """
+    words, wanted = (_WORD.findall(_plain(each)) for each in (text, phrase))
+    starts = range(len(words) - len(wanted) + 1) if wanted else ()
+    return any(all(map(_is_form, words[start:], wanted)) for start in starts)
+
+
+def _plain(text: str) -> str:
+    decomposed = unicodedata.normalize("NFD", text.casefold())
+    return "".join(character for character in decomposed if not unicodedata.combining(character))
+
+
+def _is_form(word: str, of: str) -> bool:
+    shared = len(os.path.commonprefix([word, of]))
+    return word == of or shared >= max(MIN_PREFIX, MIN_SHARE * max(len(word), len(of)))

@@ -1,0 +1,128 @@
+"""Terms in the source text: in training pairs, and in sentences for a model that was trained with them."""
+
+import json
+import re
+
+import pytest
+from test_source_tags import names, prepared, read  # noqa: F401
+
+from t2t_keras.config import TERM_MARKS, DataConfig
+from t2t_keras.evaluation import scores
+from t2t_keras.runs import data_folder
+from t2t_keras.serving import terms as serving_terms
+from t2t_keras.serving.protocol import Translation
+from t2t_keras.text import inline_terms, phrases
+
+
+@pytest.mark.parametrize(
+    ("text", "phrase", "expected"),
+    [
+        ("deux hommes", "homme", True),
+        ("die Männer", "Mann", True),  # As manner, which shares 4 of 6 letters.
+        ("eine Mantelfrau", "Mann", False),  # 3 of 10.
+        ("ein Mantel", "Mann", False),  # 3 of 6.
+        ("des chevaux", "cheval", True),  # 5 of 7.
+        ("les yeux", "œil", False),
+        ("l'immeuble", "immeuble", True),
+        ("ab", "a", False),  # Fewer than 3 letters are as they are.
+        ("A b", "a", True),
+        ("grosses chemises bleues", "chemise bleue", True),
+        ("chemise et bleue", "chemise bleue", False),  # Not in a row.
+        ("bleue", "chemise bleue", False),
+        ("", "a", False),
+        ("a", "", False),
+        ("一只猫", "猫", False),  # A script without spaces has no words to compare.
+    ],
+)
+def test_an_inflected_form_begins_as_the_phrase(text, phrase, expected):
+    assert inline_terms.has_form(text, phrase) is expected
+
+
+def test_translations_follow_their_terms():
+    assert inline_terms.annotated("a man, two men", [(5, "x y"), (14, "z")]) == "a man ⟦ x y ⟧, two men ⟦ z ⟧"
+    assert inline_terms.annotated("nothing", []) == "nothing"
+
+
+def test_half_of_the_pairs_with_a_term_and_its_translation_have_it_in_the_source(names, tmp_path):  # noqa: F811
+    plain = read("train", **names)
+    word, translation = plain[0][0].split()[1], plain[0][1].split()[1]
+    (tmp_path / "terms.tsv").write_text(f"{word}\t{translation}\nnowhere\tnirgends\n")
+    options = names | {"train_terms": str(tmp_path / "terms.tsv")}
+    found = read("train", **options)
+    assert found == read("train", **options)
+    changed = [number for number, pair in enumerate(found) if pair != plain[number]]
+    able = [
+        number
+        for number, (source, target) in enumerate(plain)
+        if re.search(rf"\b{word}\b", source) and inline_terms.has_form(target, translation)
+    ]
+    assert set(changed) <= set(able) and 0.3 * len(able) < len(changed) < 0.7 * len(able)
+    for number in changed:
+        source, target = plain[number]
+        assert found[number] == (re.sub(rf"\b{word}\b", f"{word} ⟦ {translation} ⟧", source), target)
+    assert read("valid", **options) == read("valid", **names)
+
+
+def test_the_marks_are_subwords_and_the_folder_records_the_terms(names, tmp_path, monkeypatch):  # noqa: F811
+    file = tmp_path / "terms.tsv"
+    file.write_text("a\ta\n")
+    options = names | {"train_terms": str(file), "source_tag": "<2de>"}
+    subwords = prepared(tmp_path / "data", **options)
+    assert all(f"▁{mark}" in subwords.source.pieces for mark in (*TERM_MARKS, "<2de>"))
+    recorded = data_folder.recorded_options(tmp_path / "data")
+    assert recorded["train_terms"].startswith("terms.tsv ")
+    assert data_folder.prepared_with(tmp_path / "data").train_terms == "terms.tsv"
+    prepared(tmp_path / "data", **options)
+    file.write_text("b\tb\n")
+    with pytest.raises(ValueError, match="`train_terms` was terms.tsv"):
+        prepared(tmp_path / "data", **options)
+    with pytest.raises(ValueError, match=r"Received: a mark of train_terms=⟦, keep_patterns=/⟦/\."):
+        prepared(tmp_path / "other", **options, keep_patterns="/⟦/")
+    with pytest.raises(OSError, match=r"missing\.tsv cannot be read"):
+        prepared(tmp_path / "other", **names, train_terms=str(tmp_path / "missing.tsv"))
+
+
+def requests_for(*lines: str, inline: bool, **fields) -> list[phrases.Request]:
+    terms = phrases.Terms({"man": "monsieur", "old man": "vieux"}, {"man": ["homme"]})
+    requests = (phrases.Request(line, **fields) for line in lines)
+    return list(phrases.with_phrases(requests, terms, phrases.Kept(""), print, tags=["<2fr>"], inline=inline))
+
+
+def test_a_sentence_for_a_model_that_was_trained_with_terms_has_them():
+    [request] = requests_for("<2fr> an old man and a man", inline=True)
+    assert request.annotated == "<2fr> an old man ⟦ vieux ⟧ and a man ⟦ monsieur ⟧"
+    assert requests_for("a man", inline=False)[0].annotated == requests_for("men", inline=True)[0].annotated == ""
+    # What must appear anyway is not there twice.
+    assert requests_for("a man", inline=True, constraints=["monsieur"])[0].annotated == ""
+    assert phrases.Request.from_json(json.dumps(vars(request))).annotated == request.annotated
+
+
+def test_a_model_that_was_trained_with_terms_is_searched_once_without_requirements():
+    asked = []
+
+    def search(requests, n_best, alignment):
+        asked.append((requests, n_best, alignment))
+        return ["too long"] + [[Translation("des messieurs et un vieux", -1.0)], [Translation("un homme", -1.0)]]
+
+    requests = requests_for("a man", "the man and an old man", "a man", inline=True, avoid=["x"])
+    rows = serving_terms.translate(search, None, requests, 1)
+    [(searched, n_best, alignment)] = asked
+    assert (n_best, alignment) == (1, False)
+    assert [each.text for each in searched] == [each.annotated for each in requests]
+    assert all((each.required, each.excluded) == ([], ["x", "homme", "Homme"]) for each in searched)
+    # "messieurs" is a form of "monsieur" by no rule of prefixes.
+    assert rows[0] == "too long" and [row[0].constraints_met for row in rows[1:]] == [False, False]
+    rows = serving_terms.translate(lambda *_: [[Translation("Deux Monsieurs", -1.0)]], None, requests[:1], 1)
+    assert rows[0][0].constraints_met and not rows[0][0].doubtful
+
+
+def test_the_accuracy_of_terms_counts_each_place():
+    terms = phrases.Terms({"man": "monsieur", "old man": "vieux monsieur"})
+    sources = ["a man and a man", "Old man", "an old man", "a man", "no term"]
+    hypotheses = ["un Monsieur et un homme", "monsieur", "un vieux monsieur", "un monsieurs", "monsieur"]
+    assert scores.term_accuracy(hypotheses, sources, terms) == {"terms": 5, "term_accuracy": 3 / 5}
+
+
+def test_options_without_terms_have_no_marks():
+    assert DataConfig(source_tag="<2b>,<2a>,<2b>").source_words == ["<2a>", "<2b>"]
+    assert DataConfig(train_terms="x").source_words == ["⟦", "⟧"]
