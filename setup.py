@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).parent
 PROGRAMS = (
     "train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart",
     "attention", "compare", "curves", "filter", "parse", "pretrain", "classify", "table1", "table3", "grid",
-    "attention_functions", "import_huggingface", "import_marian", "serve"
+    "attention_functions", "import_huggingface", "import_marian", "import_tensor2tensor", "serve"
 )  # fmt: skip
 
 setuptools.setup(

@@ -25,6 +25,7 @@ _MODULES = {
     "t2t_keras.model.beams": ("follow",),
     "t2t_keras.evaluation.comparison": ("compare",),
     "t2t_keras.interop.huggingface": ("import_huggingface", "import_marian"),
+    "t2t_keras.interop.tensor2tensor": ("import_tensor2tensor",),
     "t2t_keras.interop.marian_export": ("export_marian",),
     "t2t_keras.layers.attention": ("MultiHeadAttention", "scaled_dot_product_attention"),
     "t2t_keras.layers.dense": ("Dense",),

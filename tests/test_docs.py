@@ -225,7 +225,9 @@ def test_every_public_name_is_explained():
 
 @pytest.fixture
 def user(tmp_path, monkeypatch) -> pathlib.Path:
-    """The folder of somebody who tries the examples: a trained run, a model of Marian, and text files."""
+    """The folder of somebody who tries the examples: a trained run, models of other toolkits, and text files."""
+    import test_tensor2tensor
+
     from t2t_keras.data import builtin_corpus
 
     for names in ("_architectures", "_tasks"):  # Examples register some.
@@ -234,6 +236,7 @@ def user(tmp_path, monkeypatch) -> pathlib.Path:
         shutil.copytree(RUN_1, tmp_path / "runs" / name)
     models.make(tmp_path / "models" / "opus")
     models.make(tmp_path / "models" / "nllb", "nllb")
+    test_tensor2tensor.make(tmp_path / "models" / "ende")
     for split, pairs in builtin_corpus.splits(2000, seed=1).items():
         for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
             (tmp_path / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

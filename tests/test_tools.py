@@ -1760,6 +1760,16 @@ CALLS = {
             ("import_marian", ["--native_positions"], {"native_positions": True}),
         )
     },
+    "import_tensor2tensor": (
+        "module('interop.tensor2tensor', import_tensor2tensor=told)",
+        ["--from=folder", "--model_dir={0}/run", "--checkpoint=7", "--vocab=a", "--source_vocab=b", "--num_heads=3"],
+        [
+            [
+                "folder", "{0}/run",
+                {"checkpoint": "7", "vocab": "a", "source_vocab": "b", "num_heads": 3, "target_space": None}
+            ]
+        ],
+    ),
     "table1": (
         "module('experiments.table1', Settings=lambda *sizes: list(sizes), measure=lambda *given: told(*given) or "
         "{'machine': 'mine'}, table=lambda results, least: told('table', least), picture=lambda results, least: "

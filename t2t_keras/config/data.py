@@ -9,6 +9,10 @@ from t2t_keras.config.options import TEXT, check_fields, option, options_with, r
 RULES = "Rules"  # Heading of the options of `FilterConfig`.
 REPEATED = ("pair", "source", "target", "none")  # What filtering compares with earlier text.
 _TAG = re.compile(r"[^\s▁]{2,64}")  # Of a source line.
+_NOT_LEARNED = {  # Kinds of sub-words that only come with a file, and whose it is.
+    "sentencepiece": "that of an imported model's sub-words",
+    "tensor2tensor": "a vocabulary of tensor2tensor",
+}
 _GIVEN_SUBWORDS = "subwords_file&!source_vocab_size subwords_file&source_subwords_file"  # None are learned.
 TERM_MARKS = ("⟦", "⟧")  # Words around the translation of a term in the source.
 _SPECIAL = r"<(pad|unk|s|/s|0x[0-9A-F]{2})>|｟\d+｠"  # Sub-words with a meaning of their own.
@@ -104,8 +108,9 @@ class DataConfig:
         minimum=2, below=2**15, group=TEXT, fixed=True, any_corpus=True)
     subwords: str = option(
         "bpe", "Kind of sub-words (section 5.1): bpe (byte-pair encoding, as for English-German), wordpiece (as for "
-        "English-French), word (whole words) or sentencepiece, of an imported model, with --subwords_file.",
-        choices=("bpe", "wordpiece", "word", "sentencepiece"), group=TEXT, fixed=True, any_corpus=True)
+        "English-French), word (whole words); or, with --subwords_file, sentencepiece of an imported model, or "
+        "tensor2tensor with its vocabulary.",
+        choices=("bpe", "wordpiece", "word", *_NOT_LEARNED), group=TEXT, fixed=True, any_corpus=True)
     subwords_file: str = option(
         "", "File of sub-words to use, such as subwords.model of another run; empty learns them from the text.",
         group=TEXT, path="file")
@@ -154,8 +159,8 @@ class DataConfig:
         known = self.dataset in ("", "builtin") or all(languages)
         rule = "A TFDS `dataset` needs `source_language` and `target_language`."
         require(self, known, f"dataset {names}", rule)
-        learned = self.subwords != "sentencepiece" or self.subwords_file or not self.names_corpus
-        rule = "`subwords=sentencepiece` needs a `subwords_file`, that of an imported model's sub-words."
+        learned = self.subwords not in _NOT_LEARNED or self.subwords_file or not self.names_corpus
+        rule = f"`subwords={self.subwords}` needs a `subwords_file`: {_NOT_LEARNED.get(self.subwords)}."
         require(self, learned, "subwords subwords_file", rule)
         plain = self.subwords == "bpe" or self.normalization == "identity"
         require(self, plain, "subwords normalization", "`normalization` needs `subwords=bpe`.")

@@ -1,6 +1,14 @@
 """The vocabulary of sub-words (section 5.1): learns it, and loads it from its file, whatever its kind."""
 
-from t2t_keras.text import byte_pairs, piece_file, sentence_pieces, word_pieces, words
+from t2t_keras.text import (
+    byte_pairs,
+    piece_file,
+    sentence_pieces,
+    tensor2tensor,
+    tensor2tensor_file,
+    word_pieces,
+    words,
+)
 from t2t_keras.text.subwords import Subwords
 
 _LEARN = {"bpe": byte_pairs.learn, "wordpiece": word_pieces.learn, "word": words.learn}
@@ -9,8 +17,14 @@ _LOAD = {
     "wordpiece": word_pieces.WordPieces,
     "word": words.Words,
     "sentencepiece": sentence_pieces.SentencePieces,
+    "tensor2tensor": tensor2tensor.Tensor2TensorSubwords,
 }
-_HEADS = {"wordpiece": word_pieces.HEAD, "word": words.HEAD, "sentencepiece": piece_file.HEAD}
+_HEADS = {
+    "wordpiece": word_pieces.HEAD,
+    "word": words.HEAD,
+    "sentencepiece": piece_file.HEAD,
+    "tensor2tensor": tensor2tensor_file.HEADS,
+}
 
 
 def learn(kind: str, *args, **options) -> bytes:
@@ -36,9 +50,7 @@ def learn(kind: str, *args, **options) -> bytes:
 
 
 def kind(model: bytes) -> str:
-    """Returns the kind of sub-words that a file has: `bpe`, `wordpiece`, `word`, or `sentencepiece` of a Marian
-    model.
-    """
+    """Returns the kind of sub-words that a file has: one of the choices of `DataConfig.subwords`."""
     return next((name for name, head in _HEADS.items() if model.startswith(head)), "bpe")
 
 
@@ -47,7 +59,7 @@ def load(model: bytes) -> Subwords:
 
     Raises:
         ValueError: the content is neither a SentencePiece model with the ids of `config.py`, nor a list of word pieces,
-            nor a `piece_file`, nor a vocabulary of words.
+            nor a `piece_file`, nor a vocabulary of words or of tensor2tensor.
     """
     return _LOAD[kind(model)](model)
 
