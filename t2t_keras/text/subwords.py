@@ -168,10 +168,10 @@ class Subwords(tf.Module, abc.ABC):
         text = _without_blanks(text)
         if kept is not None:
             text = self.placeholders.replace(text, kept)
-        ids = self.tokenize(text, max_length=longest + 1)
-        cut = tf.concat([ids[:, :-1][:, : longest - 1], tf.fill([ids.nrows(), 1], EOS)], axis=1)
+        ids = self._with_language(self.words(text, longest + 1))
+        cut = tf.concat([ids[:, : longest - 1], tf.fill([ids.nrows(), 1], EOS)], axis=1)
         unread = tf.strings.length(text) > (longest + 1) * BYTES_PER_PIECE
-        return cut, (ids.row_lengths() > longest) | unread
+        return cut, (ids.row_lengths() >= longest) | unread
 
     def detokenize(self, ids: tf.RaggedTensor, kept=None):
         """Converts ids to text: [B, (length)] int32, ragged → [B] string. Special ids are left out; placeholders stand
