@@ -30,6 +30,8 @@ from t2t_keras.runs import checkpoint, registry, run_options
 from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import ctranslate2_format, savedmodel
+from t2t_keras.serving.loaded import LoadedExport
+from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.training import devices, run
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -156,12 +158,12 @@ def test_a_translation_does_not_depend_on_the_batch(translator):
 def test_an_export_translates_scores_and_aligns(folder, translator, architecture):
     """The alignments of a model that does not align are zeros."""
     version = savedmodel.export_run(folder / "exports", TrainedModel.open(folder / "whole", "latest"))
-    signatures = tf.saved_model.load(str(version)).signatures
-    found, expected = signatures["serving_default"](text=tf.constant(LINES)), translator(tf.constant(LINES))
+    export = LoadedExport(SavedExport(version))
+    found, expected = export(tf.constant(LINES)), translator(tf.constant(LINES))
     assert found["text"].numpy().tolist() == expected["text"].numpy().tolist()
     np.testing.assert_allclose(found["score"], expected["score"], atol=1e-5)
     assert json.loads((version / "assets.extra" / "t2t_keras.json").read_text())["architecture"] == architecture
-    loaded = t2t_keras.load(version)
+    loaded = t2t_keras.TextTranslator(export)
     assert len(loaded.n_best("five", 2)) == 2 and loaded.score("five", "fünf") < 0
     for found in loaded.n_best("five", 2, alignment=True):
         assert found.alignment.shape == (len(found.pieces), len(found.source_pieces))
@@ -290,22 +292,14 @@ class Counted:
 FIELDS = [("vocab_size", int, t2t_keras.option(9, "")), ("d_model", int, 8), ("depth", "int", t2t_keras.option(1, ""))]
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (dataclasses.make_dataclass("Empty", []), "Received none named d_model, vocab_size, num_weights"),
-        (dataclasses.make_dataclass("NotCounted", ["vocab_size", "d_model"]), "Received none named num_weights"),
-        (GruConfig, "is registered"),
-        (
-            dataclasses.make_dataclass("Plain", FIELDS, bases=(Counted,)),
-            "`t2t_keras.option`s of type bool, int, float or str in Plain. Received: d_model, depth",
-        ),
-        (
-            dataclasses.make_dataclass("Clash", ["vocab_size", "seed", "alpha"]),
-            re.escape("Received: ['alpha', 'seed']."),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("options", "expected"), [
+    (dataclasses.make_dataclass("Empty", []), "Received none named d_model, vocab_size, num_weights"),
+    (dataclasses.make_dataclass("NotCounted", ["vocab_size", "d_model"]), "Received none named num_weights"),
+    (GruConfig, "is registered"),
+    (dataclasses.make_dataclass("Plain", FIELDS, bases=(Counted,)),
+     "`t2t_keras.option`s of type bool, int, float or str in Plain. Received: d_model, depth"),
+    (dataclasses.make_dataclass("Clash", ["vocab_size", "seed", "alpha"]), re.escape("Received: ['alpha', 'seed'].")),
+])  # fmt: skip
 def test_a_registration_is_checked(options, expected):
     with pytest.raises(ValueError, match=expected):
         registry.register_architecture("gru" if options is GruConfig else "other", options=options, model=Gru)

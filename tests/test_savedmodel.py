@@ -27,13 +27,9 @@ from t2t_keras.system import files
 ROOT = pathlib.Path(__file__).parent.parent
 DECODE = DecodeConfig(beam_size=2, alpha=0.8, max_input=24, extra_length=4)
 LINES = [
-    "two hundred and seven",
-    "",
-    "one",
-    "😀 ½",
-    "a\x00b",
+    "two hundred and seven", "", "one", "😀 ½", "a\x00b",
     "the twenty-first of may nineteen ninety-nine and one million and one euros",
-]
+]  # fmt: skip
 # What a program has that knows nothing of this project.
 ALONE = """
 import json, sys
@@ -69,6 +65,12 @@ def translator():
 def version(translator, tmp_path_factory) -> pathlib.Path:
     """The first version in a folder."""
     return savedmodel.export(translator, tmp_path_factory.mktemp("exports"), {"checkpoint": "average"})
+
+
+@pytest.fixture(scope="module")
+def service(translator) -> Signatures:
+    """They are traced once."""
+    return Signatures(translator)
 
 
 @pytest.fixture(scope="module")
@@ -285,9 +287,9 @@ def test_every_warm_up_request_runs(version, loaded):
     assert len(asked) <= 1000
 
 
-def test_another_program_without_this_package_translates_and_scores_the_same(version, translator):
+def test_another_program_without_this_package_translates_and_scores_the_same(version, service, translator):
     texts, scores, log_probs, drawn, drawn_scores = programs.alone(ALONE, version, LINES)
-    expected, lines, service = translator(tf.constant(LINES)), tf.constant(LINES), Signatures(translator)
+    expected, lines = translator(tf.constant(LINES)), tf.constant(LINES)
     assert texts == [text.decode() for text in expected["text"].numpy()] and len(set(texts)) > 3
     np.testing.assert_allclose(scores, expected["score"], atol=1e-4)
     np.testing.assert_allclose(log_probs, service.score(lines, lines)["log_prob"], atol=1e-4)
@@ -300,7 +302,7 @@ def test_another_program_without_this_package_translates_and_scores_the_same(ver
 
 
 @pytest.mark.medium
-def test_a_loaded_export_answers_options_and_names_what_is_wrong_with_a_row(loaded, translator):
+def test_a_loaded_export_answers_options_and_names_what_is_wrong_with_a_row(loaded, service):
     inputs = {
         "text": tf.constant(["two hundred and seven"] * 4),
         "alpha": tf.constant([-1.0, float("nan"), 0.0, -1.0]),
@@ -312,7 +314,6 @@ def test_a_loaded_export_answers_options_and_names_what_is_wrong_with_a_row(load
         "avoid": tf.constant(["und", "", "", ""]),
         "ordered": tf.constant([True, False, False, False]),
     }
-    service = Signatures(translator)
     found, expected = loaded.signatures["translate_with_options"](**inputs), service.translate_with_options(**inputs)
     assert set(found) == set(expected)
     for name, value in expected.items():
@@ -324,8 +325,8 @@ def test_a_loaded_export_answers_options_and_names_what_is_wrong_with_a_row(load
 
 
 @pytest.mark.medium
-def test_one_trace_of_each_signature_serves_every_size(translator):
-    service, line = Signatures(translator), "two hundred and seven "
+def test_one_trace_of_each_signature_serves_every_size(service):
+    line = "two hundred and seven "
     functions = [service.translate, service.translate_with_options, service.sample, service.score]
     for number, length in [(1, 1), (0, 0), (2, 3), (33, 1), (5, 9), (70, 2)]:
         text = tf.constant([line * (1 + row % (length + 1)) for row in range(number)], tf.string)
@@ -337,31 +338,25 @@ def test_one_trace_of_each_signature_serves_every_size(translator):
 
 
 @pytest.mark.medium
-def test_an_export_in_bfloat16_says_so_and_scores_almost_as_one_in_float32(tmp_path, translator):
-    """Of each weight and result 8 bits of 24 are left; log P stays within a few hundredths of itself."""
-    folder = savedmodel.export(stand_in.translator(DECODE, dtype="bfloat16"), tmp_path, {})
+def test_an_export_in_bfloat16_says_so_and_scores_almost_as_one_in_float32(tmp_path, translator, service):
+    """Of each weight and result 8 bits of 24 are left; log P stays within a few hundredths of itself. A weight that is
+    not trained is exported too. Story: an architecture with such a weight could be trained, and its export ended in an
+    error of TensorFlow.
+    """
+    rounded = stand_in.translator(DECODE, dtype="bfloat16")
+    rounded.model.embedding.trainable = False
+    folder = savedmodel.export(rounded, tmp_path, {})
     assert json.loads((folder / "assets.extra" / savedmodel.DESCRIPTION).read_text())["dtype"] == "bfloat16"
-    signatures, service = tf.saved_model.load(str(folder)).signatures, Signatures(translator)
-    lines = tf.constant(stand_in.sentences(12))
+    signatures, lines = tf.saved_model.load(str(folder)).signatures, tf.constant(stand_in.sentences(12))
     found, expected = (
         score(source=lines, target=lines)["log_prob"].numpy() for score in (signatures["score"], service.score)
     )
     assert found.dtype == np.float32 and 0 < np.abs(found / expected - 1).max() < 0.05
+    np.testing.assert_allclose(found, Signatures(rounded).score(lines, lines)["log_prob"], atol=1e-4)
     translations = signatures["serving_default"](text=lines)
     assert np.isfinite(translations["score"]).all() and len(set(translations["text"].numpy())) > 6
     variables = sum(path.stat().st_size for path in folder.glob("variables/variables.data*"))
     assert variables < 1.2 * 2 * translator.model.count_params() + 10_000
-
-
-@pytest.mark.medium
-def test_a_weight_that_is_not_trained_is_exported_too(tmp_path):
-    """Story: an architecture with such a weight could be trained, and its export ended in an error of TensorFlow."""
-    translator, lines = stand_in.translator(DECODE), tf.constant(stand_in.sentences(3))
-    translator.model.embedding.trainable = False
-    signatures = tf.saved_model.load(str(savedmodel.export(translator, tmp_path, {}))).signatures
-    service = Signatures(translator)
-    expected, found = (score(source=lines, target=lines)["log_prob"] for score in (service.score, signatures["score"]))
-    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_nothing_but_numbers_the_network_and_sub_words_is_in_the_graph(version):

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import re
 import types
 
@@ -111,9 +112,14 @@ def spelled(pieces) -> str:
     return b"".join(parts).decode("utf-8", "replace").removeprefix(" ")
 
 
+@functools.partial(tf.function, reduce_retracing=True)
+def called(model, source, target):
+    return model((source, target))
+
+
 def log_probs_by_hand(model, source: list[int], target: list[int]) -> np.ndarray:
     """log P of each sub-word, by one call of the model."""
-    logits = model((tf.constant([source]), tf.constant([[BOS, *target[:-1]]])))
+    logits = called(model, tf.constant([source]), tf.constant([[BOS, *target[:-1]]]))
     return tf.nn.log_softmax(logits)[0].numpy()[np.arange(len(target)), target]
 
 
@@ -160,13 +166,15 @@ def test_the_models_own_alpha_is_asked_for_by_minus_one(service):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
-def test_a_score_is_log_p_over_the_length_penalty_also_of_what_a_prefix_forces(service, alpha):
+def test_a_score_is_log_p_over_the_length_penalty_also_of_what_a_prefix_forces(service):
     """log P of the pieces by one call of the model; and by `score`, where the text is cut into the same pieces
     again.
     """
-    asked = {"alpha": alpha, "n_best": 3, "alignment": True}
-    rows = [{"text": line, "prefix": prefix, **asked} for line in stand_in.sentences(4) for prefix in ["", *PREFIXES]]
+    rows = [
+        {"text": line, "prefix": prefix, "alpha": [0.0, 0.6, 2.0][(first + second) % 3], "n_best": 3, "alignment": True}
+        for first, line in enumerate(stand_in.sentences(6))
+        for second, prefix in enumerate(["", *PREFIXES])
+    ]
     found = translated(service, rows)
     tokenizer, same = service.translator.tokenizer, 0
     for number, row in enumerate(rows):
@@ -177,7 +185,7 @@ def test_a_score_is_log_p_over_the_length_penalty_also_of_what_a_prefix_forces(s
             target, text = ids_of(service, found["pieces"][number, place]), found["text"][number, place]
             assert target[: len(forced)] == forced and text.decode().startswith(row["prefix"])
             log_p = log_probs_by_hand(service.translator.model, source, target).sum()
-            penalty = ((5 + len(target)) / 6) ** alpha
+            penalty = ((5 + len(target)) / 6) ** row["alpha"]
             assert found["score"][number, place] == pytest.approx(log_p / penalty, abs=1e-4)
             if tokenizer.tokenize(strings([text]))[0].numpy().tolist() == target:
                 log_prob = float(service.score(strings([row["text"]]), strings([text]))["log_prob"][0])
@@ -315,10 +323,11 @@ def test_alignments_are_those_of_the_model(service):
 
 
 @pytest.mark.medium
-def test_alignments_of_long_sentences_are_refused_in_their_row(translator, monkeypatch):
+def test_alignments_of_long_sentences_are_refused_in_their_row_and_too_large_ones_together(translator, monkeypatch):
     """They have as many numbers as source times translation: 1,074 by 1,024 for each of W, if nothing were refused."""
     assert (signatures.MAX_ALIGNED, signatures.MAX_ALIGNMENTS, protocol.MAX_DRAWS) == (256, 2**27, 1000)
     monkeypatch.setattr(signatures, "MAX_ALIGNED", 8)
+    monkeypatch.setattr(signatures, "MAX_ALIGNMENTS", 1000)
     service = Signatures(translator)
     short, longer, long = "one", 8 * "{", stand_in.sentences(1)[0]
     rows = [
@@ -335,14 +344,8 @@ def test_alignments_of_long_sentences_are_refused_in_their_row(translator, monke
     assert found["alignment"].shape[2] <= 16 and found["alignment"].shape[3] <= 8
     assert found["alignment"][0].any() and not found["alignment"][1:].any()
     assert found["text"][3, 0] == service.translate(strings([long]))["text"][0]
-
-
-@pytest.mark.medium
-def test_alignments_that_are_too_large_together_are_refused(translator, monkeypatch):
-    monkeypatch.setattr(signatures, "MAX_ALIGNMENTS", 500)
-    service = Signatures(translator)
-    assert translated(service, [{"text": "one", "alignment": True}])["alignment"].size <= 500
-    with pytest.raises(tf.errors.InvalidArgumentError, match="alignment: expected at most 500 numbers"):
+    assert translated(service, [{"text": "one", "alignment": True}])["alignment"].size <= 1000
+    with pytest.raises(tf.errors.InvalidArgumentError, match="alignment: expected at most 1000 numbers"):
         translated(service, [{"text": "one", "alignment": True}] * 50)
     assert len(translated(service, [{"text": "one"}] * 50)["text"]) == 50
 
@@ -699,21 +702,20 @@ def test_each_request_has_its_own_phrases_and_its_own_order_of_them():
     ]
 
 
-def test_sentences_with_constraints_are_searched_with_more_beams_and_others_with_those_of_the_options():
+def test_sentences_with_constraints_are_searched_with_more_beams_and_others_with_those_of_the_options(service):
     """They give what a search of so many beams gives, and what a search without any constraints."""
     lines = stand_in.sentences(9)
     phrases = ["Euro", "", "zwei\tEuro", "", "", "der 5. Mai", "", "zwei", ""]
-    rows = [{"text": line, "n_best": 2, "constraints": own} for line, own in zip(lines, phrases, strict=True)]
-    searches = [dataclasses.replace(DECODE, beam_size=beams) for beams in (2, CONSTRAINED_BEAMS)]
-    narrow, wide = (Signatures(stand_in.translator(search)) for search in searches)
-    together, all_wide = translated(narrow, rows), translated(wide, rows)
-    plain = numpy(narrow.translator.n_best(strings(lines)))
+    rows = [{"text": line, "n_best": 3, "constraints": own} for line, own in zip(lines, phrases, strict=True)]
+    wide = Signatures(stand_in.translator(dataclasses.replace(DECODE, beam_size=CONSTRAINED_BEAMS)))
+    together, all_wide = translated(service, rows), translated(wide, rows)
+    plain = numpy(service.translator.n_best(strings(lines)))
     differ = 0
     for number, own in enumerate(phrases):
         expected = all_wide if own else plain
-        assert together["text"][number].tolist() == expected["text"][number, :2].tolist()
-        np.testing.assert_allclose(together["score"][number], expected["score"][number, :2], atol=1e-4)
-        differ += own == "" and all_wide["text"][number, :2].tolist() != plain["text"][number].tolist()
+        assert together["text"][number].tolist() == expected["text"][number, :3].tolist()
+        np.testing.assert_allclose(together["score"][number], expected["score"][number, :3], atol=1e-4)
+        differ += own == "" and all_wide["text"][number, :3].tolist() != plain["text"][number].tolist()
     assert differ and together["constraints_met"][np.array(phrases) != ""].all()
 
 
