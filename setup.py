@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).parent
 PROGRAMS = (
     "train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart",
     "attention", "compare", "curves", "filter", "parse", "pretrain", "classify", "table1", "table3", "grid",
-    "attention_functions", "import_huggingface", "import_marian", "import_tensor2tensor", "serve"
+    "attention_functions", "import_huggingface", "import_marian", "import_opennmt", "import_tensor2tensor", "serve"
 )  # fmt: skip
 
 setuptools.setup(
@@ -52,7 +52,7 @@ setuptools.setup(
         "bench": ["ctranslate2>=4.8", "keras-hub>=0.32", "locust>=2.40", "torch>=2.6", "transformers>=4.56"],
         "embeddings": ["gensim>=4.4"],
         "filter": ["py3langid>=0.4"],  # Earlier ones unpickle their model.
-        "interop": ["huggingface_hub>=1", "safetensors>=0.6"],
+        "interop": ["huggingface_hub>=1", "pyyaml>=6", "safetensors>=0.6"],
         "mutation": ["cosmic-ray>=8.4,<9"],
         "classifiers": ["scikit-learn>=1.5"],  # The bag of words to compare with.
         "rouge": ["rouge-score>=0.1.2"],

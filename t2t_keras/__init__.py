@@ -27,6 +27,7 @@ _MODULES = {
     "t2t_keras.interop.huggingface": ("import_huggingface", "import_marian"),
     "t2t_keras.interop.tensor2tensor": ("import_tensor2tensor",),
     "t2t_keras.interop.marian_export": ("export_marian",),
+    "t2t_keras.interop.opennmt": ("import_opennmt",),
     "t2t_keras.layers.attention": ("MultiHeadAttention", "scaled_dot_product_attention"),
     "t2t_keras.layers.dense": ("Dense",),
     "t2t_keras.layers.dropout": ("Dropout",),

@@ -25,6 +25,7 @@ PACKAGES = {
     "grpc": "grpcio",
     "huggingface_hub": "huggingface-hub",
     "joeynmt": "joeynmt",
+    "opennmt": "OpenNMT-tf",
     "keras": "keras",
     "keras_hub": "keras-hub",
     "locust": "locust",

@@ -325,6 +325,13 @@ def reached(lab, config) -> list[int]:
     return np.flatnonzero((one != other).any(axis=(0, 1, 3))).tolist()
 
 
+def reads_the_end(lab, config) -> bool:
+    """Whether the end token of a source changes the logits."""
+    model = Transformer(config)
+    with_end, without = (model((np.array([source]), np.array([[BOS, 7]]))) for source in ([5, 6, EOS], [5, 6]))
+    return not np.allclose(with_end, without, atol=1e-6)
+
+
 # What the loop does; nothing is compiled.
 
 
@@ -775,6 +782,7 @@ ROWS = {
                   "attention": [Row(name, attention_functions, [name]) for name in ("additive", "unscaled")],
                   "activation": [Row(name, activations, [name]) for name in ("gelu", "swish")],
                   "norm": [Row("pre", normalized, (False, True))], "norm_epsilon": [Row(0.5, epsilons, {0.5})],
+                  "source_end": [Row(False, reads_the_end, False)],
                   "source_vocab_size": [Row(31, shape_of("source_embedding/matrix"), (31, 8)),
                                         Row(31, embedded_rows, (31, 20))],
                   "tie_logits": [Row(False, shape_of("logits_matrix"), (20, 8))],

@@ -1770,6 +1770,20 @@ CALLS = {
             ]
         ],
     ),
+    "import_opennmt": (
+        "module('interop.opennmt', import_opennmt=told)",
+        ["--from=some/run", "--model_dir={0}/run", "--checkpoint=avg", "--num_heads=4", "--nosource_end"],
+        [
+            [
+                "some/run", "{0}/run",
+                {
+                    "checkpoint": "avg", "config": "", "source_vocabulary": "", "target_vocabulary": "",
+                    "source_subwords": "", "target_subwords": "", "num_heads": 4, "activation": "relu",
+                    "source_end": False
+                }
+            ]
+        ],
+    ),
     "table1": (
         "module('experiments.table1', Settings=lambda *sizes: list(sizes), measure=lambda *given: told(*given) or "
         "{'machine': 'mine'}, table=lambda results, least: told('table', least), picture=lambda results, least: "

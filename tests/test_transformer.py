@@ -101,6 +101,16 @@ def test_a_sentence_alone_gives_what_it_gives_in_a_batch(model):
         assert_close(logits[row : row + 1], model((alone, TARGET[row : row + 1])))
 
 
+def test_without_source_end_a_source_counts_without_its_end(tiny):
+    """In a batch, where the end of one is beside the words of others. A source of the end alone gives finite logits."""
+    usual = Transformer(tiny)
+    other = Transformer(dataclasses.replace(tiny, source_end=False))
+    for weight, same in zip(other.weights, usual.weights, strict=True):
+        weight.assign(same)
+    assert_close(other((SOURCE, TARGET)), usual((np.where(SOURCE == EOS, PAD, SOURCE), TARGET)))
+    assert np.isfinite(other((np.array([[EOS]]), TARGET[:1]))).all()
+
+
 def test_rows_of_padding_alone_give_finite_logits_no_loss_and_no_gradient(model):
     """An update's last rows may be empty; their share of a gradient must be 0 and not NaN."""
     nothing = ops.zeros((2, 3), "int32")

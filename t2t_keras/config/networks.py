@@ -130,6 +130,9 @@ class ModelConfig:
     norm_epsilon: float = option(
         1e-6, "What layer normalization adds to the variance; the paper gives no value.",
         above=0, below=1, inherited=True, encoder=True)
+    source_end: bool = option(
+        True, "Let the encoder read the end token of a source; imports of OpenNMT-tf may not.", inherited=True,
+        encoder=True)
     source_vocab_size: int = _source_vocabulary(", as in the paper (section 3.4),")
     tie_logits: bool = option(True, _TIE_LOGITS)
     logits_bias: bool = option(False, "Add a bias to the logits; the paper has none (section 3.4).")

@@ -3,8 +3,9 @@
 import dataclasses
 
 import keras
+from keras import ops
 
-from t2t_keras.config import PRE, ModelConfig
+from t2t_keras.config import EOS, PAD, PRE, ModelConfig
 from t2t_keras.layers.dropout import Dropout, WordDropout
 from t2t_keras.layers.embedding import SharedEmbedding
 from t2t_keras.layers.layer_norm import LayerNorm
@@ -89,7 +90,12 @@ class TransformerEncoder(SequenceModel):
             x = layer(x, training=training)
         return self.positions(x)
 
+    def read(self, ids):
+        """Replaces what the encoder does not read by padding: [B, S] int → [B, S] int."""
+        return ids if self.config.source_end else ops.where(ops.equal(ids, EOS), PAD, ids)
+
     def call(self, ids, training=False):
+        ids = self.read(ids)
         mask = padding_mask(ids)
         x = self.dropout(self.embed(ids, training), training=training)
         for layer in self.stack:

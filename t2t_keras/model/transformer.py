@@ -84,7 +84,8 @@ class Transformer(EncoderDecoder):
     def encode(self, source, training=False) -> EncodedSource:
         """Encodes a source [B, S] int for `decode`."""
         x = self.encoder(source, training=training)
-        return EncodedSource([layer.cross_attention.keys_values(x) for layer in self.decoder], padding_mask(source))
+        mask = padding_mask(self.encoder.read(source))
+        return EncodedSource([layer.cross_attention.keys_values(x) for layer in self.decoder], mask)
 
     def initial_state(self, memory: EncodedSource, beams: int):
         """Returns the cache before the first token: for each layer, keys [B, H, 0, K] and values [B, H, 0, E]."""

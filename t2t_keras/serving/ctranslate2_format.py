@@ -34,7 +34,7 @@ _README = """# A Transformer in CTranslate2's format
 
 `model.bin` has the weights, {vocabularies} the sub-words in the order of their ids,
 and {files} the same sub-words for SentencePiece. The characters U+2581 and U+E0F0 of a text must be escaped before SentencePiece,
-and restored afterwards. CTranslate2 adds the end token to sources. The position table covers sources of {max_input} and translations
+and restored afterwards. CTranslate2 adds the end token to sources if the model reads it. The position table covers sources of {max_input} and translations
 of {positions} sub-words, including the end token.
 
 ```python
@@ -221,7 +221,7 @@ def specification(model, pieces: list[str], rows: int, source_pieces: list[str] 
     spec.register_target_vocabulary(pieces)
     settings = spec.config
     settings.unk_token, settings.bos_token, settings.eos_token = (pieces[index] for index in (UNK, BOS, EOS))
-    settings.decoder_start_token, settings.add_source_eos = pieces[BOS], True
+    settings.decoder_start_token, settings.add_source_eos = pieces[BOS], config.source_end
     settings.layer_norm_epsilon = model.decoder[-1].feed_forward_norm.norm.epsilon
     return spec
 

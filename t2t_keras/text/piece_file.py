@@ -2,7 +2,8 @@
 
 The line of JSON is the list of the pieces from id 4 on. For a multilingual model it is an object: "pieces" has the
 list, with a piece such as `>>deu_Latn<<` for each language, and "language" the code of the language of all lines that
-do not begin with such a tag.
+do not begin with such a tag. With "language" null, no line begins with a tag, and an empty SentencePiece model stands
+for text that is divided into sub-words already, with a space between them.
 """
 
 import difflib
@@ -29,6 +30,7 @@ class Pieces(NamedTuple):
     pieces: tuple[str, ...]  # All sub-words in the order of their ids.
     processor: bytes  # The SentencePiece model.
     language: str | None  # The code of the language, "" if none is chosen; `None` if the pieces are not multilingual.
+    tagged: bool = True  # Whether a line may begin with a tag.
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -36,18 +38,19 @@ class Pieces(NamedTuple):
         return () if self.language is None else tuple(tag[1] for tag in map(TAG.fullmatch, self.pieces) if tag)
 
 
-def pack(pieces: list[str], processor: bytes, language: str | None = None) -> bytes:
+def pack(pieces: list[str], processor: bytes, language: str | None = None, tagged: bool = True) -> bytes:
     """Returns the content of a file.
 
     Args:
         pieces: the sub-words from id 4 on.
         processor: the SentencePiece model.
-        language: as in `Pieces`.
+        language, tagged: as in `Pieces`.
 
     Raises:
         ValueError: a sub-word is there twice, `processor` is no SentencePiece model, or no piece is of this language.
     """
-    line = json.dumps(pieces if language is None else {"language": "", "pieces": pieces})
+    plain = tagged and language is None
+    line = json.dumps(pieces if plain else {"language": "" if tagged else None, "pieces": pieces})
     content = HEAD + line.encode() + b"\n" + processor
     unpack(content)
     return with_language(content, language) if language else content
@@ -61,17 +64,20 @@ def unpack(content: bytes) -> Pieces:
     """
     line, _, processor = content.removeprefix(HEAD).partition(b"\n")
     try:
-        pieces, language = json.loads(line), None
-        sentencepiece.SentencePieceProcessor().LoadFromSerializedProto(processor)  # The constructor takes an empty one.
+        pieces, language, tagged = json.loads(line), None, True
+        if isinstance(pieces, dict) and pieces.keys() == {"language", "pieces"}:
+            if isinstance(pieces["language"], str | None):
+                pieces, language = pieces["pieces"], pieces["language"]
+                tagged = language is not None
+        if processor or tagged:  # The constructor takes an empty one.
+            sentencepiece.SentencePieceProcessor().LoadFromSerializedProto(processor)
     except (ValueError, RecursionError, RuntimeError) as error:
         raise ValueError(f"Not a list of sub-words and a SentencePiece model: {len(content):,} other bytes.") from error
-    if isinstance(pieces, dict) and pieces.keys() == {"language", "pieces"} and isinstance(pieces["language"], str):
-        pieces, language = pieces["pieces"], pieces["language"]
     if not isinstance(pieces, list) or not all(isinstance(piece, str) and _is_text(piece) for piece in pieces):
         raise ValueError("What stands before the SentencePiece model is not a list of sub-words.")
     if len(set(pieces)) < len(pieces):
         raise ValueError("The list of sub-words before the SentencePiece model has one of them twice.")
-    result = Pieces((*SPECIAL, *pieces), processor, language)
+    result = Pieces((*SPECIAL, *pieces), processor, language, tagged)
     if language:
         check_language(language, result.languages)
     return result

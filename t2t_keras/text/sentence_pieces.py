@@ -28,7 +28,7 @@ class SentencePieces(Subwords):
     """Pieces of a SentencePiece model with ids from a list. A piece that is not in the list is unknown.
 
     A tag such as `>>de<<` at the beginning of a line is one sub-word. In a multilingual model, only that of a language
-    is.
+    is. Without a SentencePiece model, the sub-words of a text have spaces between them.
 
     Args:
         model: bytes that `piece_file.pack` returned.
@@ -44,14 +44,23 @@ class SentencePieces(Subwords):
         self.languages, self.language, self._tag = file.languages, file.language or "", _TAG
         if file.language is not None:
             self._tag = rf"(?s)\A(>>(?:{'|'.join(map(re.escape, file.languages))})<<)(.*)\z"
-        self._processor = tf_text.SentencepieceTokenizer(processor, out_type=tf.string)
-        share_sentencepiece_model(self._processor, processor)
+        if not file.tagged:
+            self._tag = r"\z\A."  # Matches nothing.
+        if processor:
+            self._processor = tf_text.SentencepieceTokenizer(processor, out_type=tf.string)
+            share_sentencepiece_model(self._processor, processor)
+            self._divide = self._processor.tokenize
+        else:
+            self._divide = tf.strings.split
         ids = range(EOS + 1, len(pieces))
         self._ids = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(list(pieces[EOS + 1 :]), list(ids), tf.string, tf.int32), UNK
         )
         tags = dict.fromkeys(map(piece_file.tag_of, file.languages), b"")
         spelled = {name: bytes([byte]) for byte, name in enumerate(BYTES)} | tags
+        if not processor:
+            spelled = {piece: f" {piece}".encode() for piece in pieces}
+            self.spelling = (b"",) * (EOS + 1) + tuple(spelled[piece] for piece in pieces[EOS + 1 :])
         self._surfaces = tf.constant([spelled.get(piece, piece.replace("▁", " ").encode()) for piece in pieces])
         self._is_tag = tf.constant([piece in tags for piece in pieces])
 
@@ -60,7 +69,7 @@ class SentencePieces(Subwords):
         tagged = tf.strings.regex_full_match(text, self._tag)
         tags = tf.strings.regex_replace(tf.boolean_mask(text, tagged), self._tag, r"\1")
         tags = tf.RaggedTensor.from_row_lengths(tags, tf.cast(tagged, tf.int64), validate=False)
-        pieces = self._processor.tokenize(tf.strings.regex_replace(text, self._tag, r"\2"))
+        pieces = self._divide(tf.strings.regex_replace(text, self._tag, r"\2"))
         return tf.ragged.map_flat_values(self._ids.lookup, tf.concat([tags, pieces], axis=1))
 
     def _with_language(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
