@@ -673,6 +673,10 @@ def test_the_languages_of_models_are_those_that_they_know_or_that_are_given():
         opened.__dict__["description"] = description | {"tags": list(tags)}
         return served_models.local("x", opened, *given).beginnings
 
+    assert served_models.local("x", served_models.SavedExport(pathlib.Path("none")), unknown=("a", "b")).beginnings == {
+        ("a", "b"): ("", "")
+    }
+
     given = ("", "")
     assert model(pair=["en", "de"]) == {("en", "de"): ("", "")}
     assert model(["a", "b", "c"])["a", "c"] == (">>a<<", ">>c<<") and len(model(["a", "b", "c"])) == 6

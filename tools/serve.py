@@ -7,7 +7,6 @@ python tools/serve.py --server=grpc://localhost:8500 --source_language=en --targ
 
 import contextlib
 import functools
-import itertools
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from absl import flags
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 from t2t_keras.serving.saved_export import open_model
+from t2t_keras.system.log import logger
 
 _MODEL_DIR = flags.DEFINE_multi_string(
     "model_dir",
@@ -113,7 +113,13 @@ def serve() -> None:
         opened = [open_model(each) for each in folders]
         names = [" + ".join(folder.resolve().name for folder in each) for each in folders]
         languages = (_one_each(flag, len(opened)) for flag in (_SOURCE_LANGUAGE, _TARGET_LANGUAGE))
-        models = list(itertools.starmap(served_models.local, zip(names, opened, *languages, strict=True)))
+        unknown = ("source", "target") if len(opened) == 1 else ("", "")
+        models = [served_models.local(*each, unknown) for each in zip(names, opened, *languages, strict=True)]
+        if unknown in models[0].beginnings:
+            logger.warning(
+                "The data of the model do not name its languages. Give --source_language and --target_language, or "
+                "call them source and target in requests."
+            )
         opened[0].choose_environment()
     host = _HOST.value.removeprefix("[").removesuffix("]")
     shown = f"[{host}]" if ":" in host else host

@@ -34,24 +34,29 @@ class ServedModel:
         beginnings: by pair, with what its sources and its translations begin, such as the tags of the languages.
         load: loads it.
         workers: number of batches that it translates at the same time.
+        inline_terms: whether it was trained on text with terms.
     """
 
     name: str
     beginnings: dict[Pair, tuple[str, str]]
     load: Callable[[], Predict]
     workers: int = 1
+    inline_terms: bool = False
 
 
-def local(name: str, model: TrainedModel | SavedExport, source: str = "", target: str = "") -> ServedModel:
+def local(
+    name: str, model: TrainedModel | SavedExport, source: str = "", target: str = "", unknown: Pair = ("", "")
+) -> ServedModel:
     """Returns a model of this machine. Does not import TensorFlow.
 
     Args:
         name: what people call it.
         model: the model.
         source, target: the codes of its languages; empty for those that it knows.
+        unknown: what to call its languages if it does not know them.
 
     Raises:
-        ValueError: it does not know its languages, or does not have them.
+        ValueError: it does not know its languages and `unknown` is not given, or it does not have them.
     """
 
     def load() -> Predict:
@@ -63,11 +68,13 @@ def local(name: str, model: TrainedModel | SavedExport, source: str = "", target
 
     # A run divides a batch among the cores; an export does not.
     workers = machine.cores() if isinstance(model, SavedExport) else 1
-    return ServedModel(name, _beginnings(name, model, source, target), load, workers)
+    return ServedModel(name, _beginnings(name, model, source, target, unknown), load, workers, model.inline_terms)
 
 
-def _beginnings(name: str, model: TrainedModel | SavedExport, source: str, target: str) -> dict[Pair, tuple[str, str]]:
-    languages, tags, known = codes(model), [tag for tag in model.tags if tag], known_pair(model) or ("", "")
+def _beginnings(
+    name: str, model: TrainedModel | SavedExport, source: str, target: str, unknown: Pair
+) -> dict[Pair, tuple[str, str]]:
+    languages, tags, known = codes(model), [tag for tag in model.tags if tag], known_pair(model) or unknown
     source, target = source or known[0], target or known[1]
     for language in filter(None, (source, target) if languages else ()):
         piece_file.check_language(language, languages)
@@ -179,8 +186,11 @@ class ServedModels:
                 return predict("score", inputs)["length"][0] <= MAX_SUBWORDS + 1 + bool(tag)
 
             if glossary:
-                requests = list(with_phrases(requests, glossary, Kept(""), _refuse, fits))
-            requests = [dataclasses.replace(request, text=begin + request.text) for request in requests]
+                requests = list(with_phrases(requests, glossary, Kept(""), _refuse, fits, inline=model.inline_terms))
+            requests = [
+                dataclasses.replace(each, text=begin + each.text, annotated=each.annotated and begin + each.annotated)
+                for each in requests
+            ]
             n_best, options = min(n_best, beam_size), {"alignment": alignment, "lenient": True}
             rows = terms.predicted(predict, requests, n_best, beam_size=beam_size, prefix=tag + prefix, **options)
         for row in rows:
