@@ -47,7 +47,7 @@ def main(folder: pathlib.Path, name: str) -> None:
     draw = np.random.default_rng(7)
     for variable in model.variables:
         if variable.dtype.is_floating:
-            variable.assign(draw.normal(1 if "gamma" in variable.name else 0, 0.4, variable.shape))
+            variable.assign(draw.normal(1 if "gamma" in variable.name else 0, 0.2, variable.shape))
     opennmt.utils.checkpoint.Checkpoint(model, optimizer=optimizer, model_dir=str(folder / "run")).save(step=5)
     tf.saved_model.save(model, str(folder / "saved"), signatures=model.serve_function())
     rows = [side.vocabulary_size for side in (model.features_inputter, model.labels_inputter)]
