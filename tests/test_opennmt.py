@@ -108,7 +108,7 @@ def test_a_text_has_the_ids_of_the_sentencepiece_model_and_the_vocabulary(tmp_pa
     assert [text.decode() for text in texts] == [text.strip() for _, text in known]
 
 
-def test_a_run_is_scored_and_its_training_goes_on(folder, tmp_path):
+def test_a_run_is_scored_and_knows_its_options(folder, tmp_path):
     t2t_keras.import_opennmt(folder, tmp_path / "run")
     model = t2t_keras.load(tmp_path / "run")
     assert len(model.score(["w0 w2"], ["▁w1 w4"])) == 1
