@@ -38,8 +38,10 @@ def test_an_inflected_form_begins_as_the_phrase(text, phrase, expected):
     assert inline_terms.has_form(text, phrase) is expected
 
 
-def test_translations_follow_their_terms():
-    assert inline_terms.annotated("a man, two men", [(5, "x y"), (14, "z")]) == "a man ⟦ x y ⟧, two men ⟦ z ⟧"
+def test_translations_take_the_place_of_their_terms():
+    places = [(2, 5, "x y"), (9, 10, "z")]
+    assert inline_terms.annotated("a man, (“m”)", places) == "a ⟦ x y ⟧, (“ ⟦ z ⟧”)"
+    assert inline_terms.annotated("man", [(0, 3, "x")]) == "⟦ x ⟧"
     assert inline_terms.annotated("nothing", []) == "nothing"
 
 
@@ -59,7 +61,7 @@ def test_half_of_the_pairs_with_a_term_and_its_translation_have_it_in_the_source
     assert set(changed) <= set(able) and 0.3 * len(able) < len(changed) < 0.7 * len(able)
     for number in changed:
         source, target = plain[number]
-        assert found[number] == (re.sub(rf"\b{word}\b", f"{word} ⟦ {translation} ⟧", source), target)
+        assert found[number] == (re.sub(rf"\b{word}\b", f"⟦ {translation} ⟧", source), target)
     assert read("valid", **options) == read("valid", **names)
 
 
@@ -90,7 +92,7 @@ def requests_for(*lines: str, inline: bool, **fields) -> list[phrases.Request]:
 
 def test_a_sentence_for_a_model_that_was_trained_with_terms_has_them():
     [request] = requests_for("<2fr> an old man and a man", inline=True)
-    assert request.annotated == "<2fr> an old man ⟦ vieux ⟧ and a man ⟦ monsieur ⟧"
+    assert request.annotated == "<2fr> an ⟦ vieux ⟧ and a ⟦ monsieur ⟧"
     assert requests_for("a man", inline=False)[0].annotated == requests_for("men", inline=True)[0].annotated == ""
     # What must appear anyway is not there twice.
     assert requests_for("a man", inline=True, constraints=["monsieur"])[0].annotated == ""

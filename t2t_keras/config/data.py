@@ -128,9 +128,9 @@ class DataConfig:
         2_000_000, "Maximum number of sentences, both sides together, to learn sub-words from.",
         minimum=101, group=TEXT, fixed=True, any_corpus=True, unless=_GIVEN_SUBWORDS)
     train_terms: str = option(
-        "", "File of terms, as for translate: half of the training pairs with a term and its translation, inflected "
-        "or not, have the translation in the source as well, between marks. With --terms, the trained model gets text "
-        "so too, copies the translations and inflects them, in place of a search that must have them.",
+        "", "File of terms, as for translate: in half of the training pairs with a term and its translation, inflected "
+        "or not, the translation takes the place of the term in the source, between marks. With --terms, the trained "
+        "model gets text so too, copies the translations and inflects them; the search need not have them.",
         group=TEXT, path="file", task="generates")
     keep_patterns: str = option(
         "", f"What to copy by placeholders that are sub-words: names among {', '.join(patterns.NAMED)}, and regular "

@@ -499,8 +499,8 @@ def _with_terms(pairs: Iterator[Pair], terms: phrases.Terms) -> Iterator[Pair]:
     for number, pair in enumerate(pairs):
         if zlib.crc32(b"%d %b" % (number, pair[0])) % 2:
             source, target = (side.decode(errors="surrogateescape") for side in pair)
-            ends = ((end, term.translation) for end, term in terms.with_ends(source))
-            found = [(end, translation) for end, translation in ends if inline_terms.has_form(target, translation)]
+            places = ((start, end, term.translation) for start, end, term in terms.with_places(source))
+            found = [place for place in places if inline_terms.has_form(target, place[-1])]
             pair = (inline_terms.annotated(source, found).encode(errors="surrogateescape"), *pair[1:])
         yield pair
 

@@ -1,8 +1,9 @@
-"""Terms in the source text: the translation of a term stands after it, between marks (Dinu et al. 2019).
+"""Terms in the source text: the translation of a term takes its place, between marks (Dinu et al. 2019, "replace").
 
-    a man in a park → a man ⟦ monsieur ⟧ in a park
+    a man in a park → a ⟦ monsieur ⟧ in a park
 
-A model that is trained on such text copies the translations and inflects them.
+A model that is trained on such text copies the translations and inflects them. Where they stood beside their terms, a
+small model did not heed them.
 """
 
 import os
@@ -16,17 +17,19 @@ MIN_PREFIX, MIN_SHARE = 3, 2 / 3  # Of a word that its inflected form begins wit
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
-def annotated(text: str, translations: Iterable[tuple[int, str]]) -> str:
-    """Returns a sentence with translations of its terms.
+def annotated(text: str, translations: Iterable[tuple[int, int, str]]) -> str:
+    """Returns a sentence with translations in place of its terms.
 
     Args:
         text: the sentence.
-        translations: where each term ends in the sentence, and its translation, in the order of the places.
+        translations: where each term begins and ends in the sentence, and its translation, in the order of the places.
     """
     parts, end = [], 0
-    for place, translation in translations:
-        parts += [text[end:place], f" {TERM_MARKS[0]} {translation} {TERM_MARKS[1]}"]
-        end = place
+    for start, after, translation in translations:
+        before = text[end:start]
+        space = " " if before and not before.endswith(" ") else ""  # A mark is a word of its own.
+        parts += [before, space, f"{TERM_MARKS[0]} {translation} {TERM_MARKS[1]}"]
+        end = after
     return "".join([*parts, text[end:]])
 
 

@@ -93,7 +93,8 @@ class Request:
         avoid: phrases that it must not contain.
         ordered: whether the constraints must appear in their order.
         terms: those of a terminology that are in the sentence, one for each place.
-        annotated: the sentence with their translations, for a model that was trained on such text; see `inline_terms`.
+        annotated: the sentence with their translations in their places, for a model that was trained on such text; see
+            `inline_terms`.
         others: other keys of a JSON line, which its output keeps.
 
     Raises:
@@ -258,12 +259,12 @@ class Terms:
 
     def of(self, text: str) -> list[Term]:
         """Returns the terms in a sentence, one for each place."""
-        return [term for _, term in self.with_ends(text)]
+        return [term for *_, term in self.with_places(text)]
 
-    def with_ends(self, text: str) -> Iterator[tuple[int, Term]]:
-        """Yields where each term ends in a sentence, and the term."""
+    def with_places(self, text: str) -> Iterator[tuple[int, int, Term]]:
+        """Yields where each term begins and ends in a sentence, and the term."""
         for each in self._pattern.finditer(text) if self._pattern else ():
-            yield each.end(), Term(each[0], self.translations[each[0]], tuple(self.forbidden.get(each[0], ())))
+            yield *each.span(), Term(each[0], self.translations[each[0]], tuple(self.forbidden.get(each[0], ())))
 
 
 def read_terms(path: str) -> Terms:
@@ -355,7 +356,7 @@ def with_phrases(
             asked += 1
             return asked <= 2 * MAX_PHRASES and fits(phrase, line)
 
-        for end, term in terms.with_ends(text):
+        for start, end, term in terms.with_places(text):
             if term.translation in known:
                 continue
             if len(request.required) >= MAX_PHRASES or not is_short(term.translation):
@@ -368,7 +369,7 @@ def with_phrases(
                 longer = dataclasses.replace(request, terms=(*request.terms, term._replace(forbidden=())))
             left_out += [form for form in term.forbidden if form not in forms]
             request = longer
-            translated.append((beginning + end, term.translation))
+            translated.append((beginning + start, beginning + end, term.translation))
         if inline and translated:
             request = dataclasses.replace(request, annotated=annotated(request.text, translated))
         for phrase in kept.of(text):
