@@ -2,13 +2,14 @@
 
 import functools
 import json
+import struct
 
 import pytest
 import tensorflow as tf
 import transformers_models as models
 
 from t2t_keras.config import EOS, UNK
-from t2t_keras.text import piece_file, vocabulary
+from t2t_keras.text import piece_file, sentencepiece_model, vocabulary
 
 TAGS = [">>de<<", ">>en US<<"]
 
@@ -164,3 +165,19 @@ def test_a_language_that_is_not_among_the_sub_words_is_refused():
     ):
         with pytest.raises(ValueError, match="^'deu' is none of the 3 languages of the model. Did you mean deu_Latn"):
             refused()
+
+
+@pytest.mark.parametrize(
+    ("number", "content", "reason"),
+    [
+        (1, sentencepiece_model._field(1, b"a" * 400_000), "piece is too long"),
+        (3, sentencepiece_model._field(2, struct.pack("<I", 2**32 - 16) + bytes(64)), "Trie data size exceeds"),
+        (3, sentencepiece_model._field(2, struct.pack("<I", 1024) + bytes(range(1, 256)) * 5 + b"a\0"), "is invalid"),
+    ],
+)  # fmt: skip
+def test_a_crafted_model_is_refused_before_tensorflow_reads_it(number, content, reason):
+    """A piece of 400,000 characters, and maps of characters that point outside; of both kinds of sub-words."""
+    model = models.spm(models.SOURCE_WORDS) + sentencepiece_model._field(number, content)
+    for crafted in (model, piece_file.HEAD + b'["a"]\n' + model):
+        with pytest.raises(ValueError, match=f"(?s)SentencePiece model: .* other bytes .*{reason}"):
+            vocabulary.load(crafted)

@@ -37,7 +37,7 @@ class BytePairs(Subwords):
         try:
             processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
-            raise ValueError(f"Not a SentencePiece model: {len(model):,} other bytes.") from error
+            raise ValueError(f"Not a SentencePiece model: {len(model):,} other bytes ({error}).") from error
         received = {
             "pad": processor.pad_id(), "unk": processor.unk_id(), "bos": processor.bos_id(), "eos": processor.eos_id()
         }  # fmt: skip

@@ -72,7 +72,8 @@ def unpack(content: bytes) -> Pieces:
         if processor or tagged:  # The constructor takes an empty one.
             sentencepiece.SentencePieceProcessor().LoadFromSerializedProto(processor)
     except (ValueError, RecursionError, RuntimeError) as error:
-        raise ValueError(f"Not a list of sub-words and a SentencePiece model: {len(content):,} other bytes.") from error
+        received = f"{len(content):,} other bytes ({error!s:.200})"
+        raise ValueError(f"Not a list of sub-words and a SentencePiece model: {received}.") from error
     if not isinstance(pieces, list) or not all(isinstance(piece, str) and _is_text(piece) for piece in pieces):
         raise ValueError("What stands before the SentencePiece model is not a list of sub-words.")
     if len(set(pieces)) < len(pieces):
@@ -146,7 +147,7 @@ def pieces_of(processor: bytes) -> list[str]:
     try:
         model.LoadFromSerializedProto(processor)
     except RuntimeError as error:
-        raise ValueError(f"Not a SentencePiece model: {len(processor):,} other bytes.") from error
+        raise ValueError(f"Not a SentencePiece model: {len(processor):,} other bytes ({error}).") from error
     return [model.IdToPiece(index) for index in range(model.GetPieceSize())]
 
 
