@@ -59,9 +59,10 @@ class Backwards:
         self.batches.append(texts)
         time.sleep(self.slow)
         if signature == "score":
+            pieces = [[*(f"▁{word}" for word in each.split()), "</s>"] for each in inputs["target"]]
             return {
-                "pieces": [["a"]] * len(texts), "token_log_probs": [[-1.0]] * len(texts),
-                "length": [len(each.split()) + 1 for each in inputs["target"]],
+                "pieces": pieces, "token_log_probs": [[-0.25 * place for place in range(len(row))] for row in pieces],
+                "length": list(map(len, pieces)),
             }  # fmt: skip
         outputs = {name: [] for name in ("text", "score", "pieces", "source_pieces", "alignment", "error", "truncated")}
         for text, prefix, constraints in zip(texts, inputs["prefix"], inputs["constraints"], strict=True):
@@ -274,6 +275,8 @@ def test_details_are_those_of_each_translation_as_one_sentence(app):
     assert second["text"] == ".enO owT!" and (first["score"], second["score"]) == (0, -1)
     assert first["pieces"] == ["▁.enO", "▁owT", "</s>"] and first["source_pieces"] == ["▁One.", "▁Two", "</s>"]
     assert first["alignment"] == np.eye(3).tolist()
+    assert (first["words"], first["word_scores"]) == ([".enO", "owT"], [0, -0.25])
+    assert first["piece_scores"] == [0, -0.25, -0.5]
 
 
 def test_paths_are_for_the_page_s_host_and_origin_alone(app):
@@ -780,7 +783,8 @@ def opened(browser):
 
     class Model(Backwards):
         def __call__(self, signature, inputs):
-            asked.append(tuple(inputs[name][0] for name in ("text", "prefix", "constraints", "avoid")))
+            if signature != "score":
+                asked.append(tuple(inputs[name][0] for name in ("text", "prefix", "constraints", "avoid")))
             return super().__call__(signature, inputs)
 
     asked: list = []

@@ -160,6 +160,7 @@ class ServedModels:
         glossary: Terms | None = None,
         prefix: str = "",
         alignment: bool = False,
+        word_scores: bool = False,
     ) -> list[list[Translation]]:
         """Translates sentences.
 
@@ -171,6 +172,7 @@ class ServedModels:
             glossary: terms to translate as they say.
             prefix: text that every translation begins with.
             alignment: whether to align; a sentence that is too long for that has no alignment.
+            word_scores: whether to score the words.
 
         Raises:
             ValueError: a sentence or an option is refused.
@@ -191,8 +193,9 @@ class ServedModels:
                 dataclasses.replace(each, text=begin + each.text, annotated=each.annotated and begin + each.annotated)
                 for each in requests
             ]
-            n_best, options = min(n_best, beam_size), {"alignment": alignment, "lenient": True}
-            rows = terms.predicted(predict, requests, n_best, beam_size=beam_size, prefix=tag + prefix, **options)
+            n_best, options = min(n_best, beam_size), {"alignment": alignment, "word_scores": word_scores}
+            options |= {"lenient": True, "beam_size": beam_size, "prefix": tag + prefix}
+            rows = terms.predicted(predict, requests, n_best, **options)
         for row in rows:
             if isinstance(row, str):
                 raise ValueError(row.strip())

@@ -289,6 +289,7 @@ class WebApi:
                     glossary=asked.glossary,
                     prefix=asked.prefix,
                     alignment=asked.details or any(documents[place].has_tags for place in chosen),
+                    word_scores=asked.details,
                 )
             )
             for place in chosen:
