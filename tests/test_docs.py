@@ -226,6 +226,7 @@ def test_every_public_name_is_explained():
 @pytest.fixture
 def user(tmp_path, monkeypatch) -> pathlib.Path:
     """The folder of somebody who tries the examples: a trained run, models of other toolkits, and text files."""
+    import opennmt_models
     import test_tensor2tensor
 
     from t2t_keras.data import builtin_corpus
@@ -237,6 +238,7 @@ def user(tmp_path, monkeypatch) -> pathlib.Path:
     models.make(tmp_path / "models" / "opus")
     models.make(tmp_path / "models" / "nllb", "nllb")
     test_tensor2tensor.make(tmp_path / "models" / "ende")
+    opennmt_models.make(tmp_path / "models" / "opennmt")
     for split, pairs in builtin_corpus.splits(2000, seed=1).items():
         for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
             (tmp_path / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -233,12 +233,14 @@ def _sides(run: SavedRun) -> tuple[_Side, _Side]:
 
 def _side(content: bytes) -> _Side:
     if content.startswith(piece_file.HEAD):
-        pieces, processor, language = piece_file.unpack(content)
-        if language is not None:
+        file = piece_file.unpack(content)
+        if file.language is not None:
             raise ValueError(
                 "The format of Hugging Face needs sub-words without languages. Received: those of a multilingual model."
             )
-        return _Side(pieces[EOS + 1 :], processor)
+        if not file.processor:
+            raise ValueError("The format of Hugging Face needs a SentencePiece model. Received: a list of tokens.")
+        return _Side(file.pieces[EOS + 1 :], file.processor)
     processor = sentencepiece.SentencePieceProcessor()
     try:
         processor.LoadFromSerializedProto(content)
