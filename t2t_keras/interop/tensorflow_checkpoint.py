@@ -15,6 +15,7 @@ import numpy as np
 
 from t2t_keras.interop.huggingface_folder import Folder
 from t2t_keras.interop.marian_weights import Weight
+from t2t_keras.system.native_messages import without_noise
 
 STATE = "checkpoint"
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -108,9 +109,10 @@ class Checkpoint(Mapping):
 
 
 def _open(path: pathlib.Path):
-    import tensorflow as tf
+    with without_noise():
+        import tensorflow as tf
 
-    return tf.train.load_checkpoint(str(path))
+        return tf.train.load_checkpoint(str(path))
 
 
 def find(folder: str | os.PathLike, name: str = "") -> pathlib.Path:
