@@ -111,6 +111,7 @@ def lab(folder, prepared, tmp_path_factory):  # noqa: F811
     ):
         write_text(root, split, pairs)
     (root / "bad.source").write_bytes(b"\xff\n" + (root / "train.source").read_bytes().partition(b"\n")[2])
+    (root / "terms.tsv").write_text("house\tHaus\n")
     lines = (line.encode() for pair in OTHER_TRAIN for line in pair)
     (root / "given.model").write_bytes(
         vocabulary.learn("bpe", lines, 320, sample=1000, seed=1, normalization="identity", character_coverage=1.0)
@@ -992,6 +993,9 @@ ROWS = {
         "normalization": [Row("nfkc", of_data(lambda found: found.train[0][0]), "1\u20442 house")],
         "character_coverage": [Row(1.0, of_data(lambda found: "½" in found.pieces), True)],
         "vocab_sample": [Row(150, of_data(lambda found: found.subwords), ANOTHER)],
+        "train_terms": [
+            Row("terms.tsv", of_data(lambda found: any("⟦ Haus ⟧" in source for source, _ in found.train)), True)
+        ],
         "keep_patterns": [Row("/½/", of_data(lambda found: "｟1｠" in found.pieces and "½" not in found.pieces), True)],
         "skip_bad_lines": [
             Row(True, of_data(lambda found: found.report.get("not_utf8")), 1, {"train_source": "bad.source"})

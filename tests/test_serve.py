@@ -442,10 +442,11 @@ def test_random_html_keeps_its_tags_each_once_and_well_nested(aligned):
 )
 def test_no_text_takes_much_longer_than_its_length(text):
     text = text * (MAX_REQUEST // 4 // len(text))
-    started = time.monotonic()
-    document = Document(text, is_html=True)
-    document.translated([Translation(each, 0.0) for each in document.sentences])
-    assert time.monotonic() - started < 10
+    for part in (text[:9], text):  # The first call builds tables of characters.
+        started = time.process_time()
+        document = Document(part, is_html=True)
+        document.translated([Translation(each, 0.0) for each in document.sentences])
+    assert time.process_time() - started < 10
 
 
 # Batches.

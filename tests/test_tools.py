@@ -1428,14 +1428,14 @@ CALLS = {
         "**options))",
         [
             *OF_MODEL, "--batch_size=7", "--n_best=2", "--terms={0}/terms.tsv", "--keep_patterns=tags", "--jsonl",
-            "--alignment",
+            "--alignment", "--word_scores",
         ] + ["--beam_runner=FlinkRunner", "--beam_options=--a --b", "--input=gs://in/*", "--output=gs://out"],
         [
             [
                 {"model": LOADED, "n_best": 2, "sample": None, "mbr": "", "rerank_with": "", "rerank_weight": 1.0}
                 | {
                     "rerank_direction": "forward", "jsonl": True, "terms": "{0}/terms.tsv", "keep_patterns": "tags",
-                    "alignment": True, "batch_size": 7
+                    "alignment": True, "word_scores": True, "batch_size": 7
                 },
                 *("gs://in/*", "gs://out", {"runner": "FlinkRunner", "options": "--a --b"}),
             ]
@@ -1451,7 +1451,7 @@ CALLS = {
         ],
         [
             [
-                {"model": {"model_dir": ["{0}"], "checkpoint": "average", "dtype": "float32", "int8": False, **ALONE}, "n_best": 0} | {"sample": {"draws": 3, "seed": 4, "temperature": 1.0, "top_k": 0, "top_p": 1.0}, "mbr": "chrf", "rerank_with": ""} | {"rerank_weight": 1.0, "rerank_direction": "forward", "jsonl": False, "terms": "", "keep_patterns": "", "alignment": False, "batch_size": 0},  # noqa: E501
+                {"model": {"model_dir": ["{0}"], "checkpoint": "average", "dtype": "float32", "int8": False, **ALONE}, "n_best": 0} | {"sample": {"draws": 3, "seed": 4, "temperature": 1.0, "top_k": 0, "top_p": 1.0}, "mbr": "chrf", "rerank_with": ""} | {"rerank_weight": 1.0, "rerank_direction": "forward", "jsonl": False, "terms": "", "keep_patterns": "", "alignment": False, "word_scores": False, "batch_size": 0},  # noqa: E501
                 *("a", "b", {"runner": "DirectRunner", "options": ""}),
             ]
         ],
@@ -1532,7 +1532,7 @@ CALLS = {
         [
             [
                 {"text": "one", "constraints": ["x", "￭ne"], "avoid": [], "ordered": False}
-                | {"terms": [["one", "eins", []]], "others": {}},
+                | {"terms": [["one", "eins", []]], "annotated": "", "others": {}},
                 None,
                 {},
             ]
