@@ -62,13 +62,13 @@ def test_functions_become_graphs_without_autograph(model, tokenizer, monkeypatch
     """Story: no function has Python control flow on tensors, but AutoGraph converted them all: 3 of the 4 s to
     translate a first line.
     """
-    tokenize, statuses = tokenizer.tokenize, []
+    encode, statuses = tokenizer._encode, []
 
-    def recorded(*arguments, **options):
+    def recorded(text):
         statuses.append(tf.__internal__.autograph.control_status_ctx().status.name)
-        return tokenize(*arguments, **options)
+        return encode(text)
 
-    monkeypatch.setattr(tokenizer, "tokenize", recorded)
+    monkeypatch.setattr(tokenizer, "_encode", recorded)
     translator = Translator(model, tokenizer, DecodeConfig(beam_size=1, extra_length=3))
     service = Signatures(translator)
     of_service = (service.translate, service.translate_with_options, service.sample, service.score)
