@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 
 from t2t_keras.config import TENSOR2TENSOR, DataConfig
-from t2t_keras.interop import huggingface_folder, m2m_vocabulary, marian_config
+from t2t_keras.interop import huggingface_folder, imported_run, m2m_vocabulary, marian_config
 from t2t_keras.interop.huggingface_folder import Folder, opened_weights
 from t2t_keras.interop.marian_config import M2M, MARIAN, MarianConfig
 from t2t_keras.interop.marian_vocabulary import (
@@ -21,14 +21,11 @@ from t2t_keras.interop.marian_vocabulary import (
     languages_of,
 )
 from t2t_keras.interop.marian_weights import Model, check_embeddings
-from t2t_keras.runs import checkpoint, run_options
-from t2t_keras.runs.saved_run import SavedRun
-from t2t_keras.system.files import SOURCE_SUBWORDS, SUBWORDS, check_new, making_folder
+from t2t_keras.runs import run_options
+from t2t_keras.system.files import check_new
 from t2t_keras.system.log import logger, printable
 from t2t_keras.text import piece_file
 
-IMPORT, OF_HUB = "import of ", "the hub's "  # What a run writes before the model that its options are from.
-_STATE = {"step": 0, "best": 0.0, "best_step": 0}  # Of training, which begins.
 _FILES = (
     *(marian_config.CONFIG, marian_config.SEARCH, TOKENIZER, VOCABULARY, TARGET_VOCABULARY, SOURCE_MODEL, TARGET_MODEL),
     *(m2m_vocabulary.MODEL, m2m_vocabulary.SPECIAL, m2m_vocabulary.ADDED, m2m_vocabulary.FAST),
@@ -102,15 +99,10 @@ def import_huggingface(
     with opened_weights(folder) as tensors:
         model = Model(config, tensors, sides.source_rows, sides.target_rows)
         data = DataConfig(subwords="sentencepiece", **(languages_of(folder) if config.kind == MARIAN else {}))
-        options = run_options.Options(
-            config.model, decode=config.decode, data=data, sources=_sources(source, folder, config)
-        )
-        with making_folder(model_dir) as unfinished:
-            paths = unfinished / SUBWORDS, unfinished / SOURCE_SUBWORDS
-            for path, subwords in zip(paths, (sides.target, sides.source), strict=True):
-                path.write_bytes(subwords)
-            SavedRun.write(unfinished, options, paths[0], None, paths[1])
-            checkpoint.write(checkpoint.path_of(unfinished, 0), model, None, _STATE)
+        names = [*vars(config.model), *vars(config.decode)]
+        sources = dict.fromkeys(names, imported_run.origin(source, folder.of_hub))
+        options = run_options.Options(config.model, decode=config.decode, data=data, sources=sources)
+        imported_run.write(model_dir, options, sides.target, sides.source, model)
     if config.left:
         logger.warning(f"Options of the search without a counterpart are ignored: {', '.join(config.left)}.")
     logger.info(f"Imported {source}: {config.model.num_weights:,} weights, {config.model.vocab_size:,} sub-words.")
@@ -180,9 +172,3 @@ def _check_ids(folder: Folder, config: MarianConfig, target: Vocabulary) -> None
             f"Expected the target vocabulary in {folder.path} to have the ids of padding and end of config.json, "
             f"{config.pad} and {config.eos}. Received: {target.pad} and {target.eos}."
         )
-
-
-def _sources(source: str | os.PathLike, folder: Folder, config: MarianConfig) -> dict[str, str]:
-    """Returns where options come from, as `run_options.Options.sources`."""
-    name = OF_HUB * folder.of_hub + (str(source) if str(source).isprintable() else ascii(str(source)))
-    return dict.fromkeys([*vars(config.model), *vars(config.decode)], IMPORT + name)

@@ -9,7 +9,7 @@ import re
 import shlex
 
 from t2t_keras.config import TEXTS, DataConfig, DecodeConfig
-from t2t_keras.interop.huggingface import IMPORT, OF_HUB
+from t2t_keras.interop.imported_run import IMPORT, OF_HUB
 from t2t_keras.runs import data_folder, run_options
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import markdown

@@ -15,15 +15,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from t2t_keras.config import POST, PRE, TENSOR2TENSOR, DataConfig, DecodeConfig, ModelConfig
-from t2t_keras.interop import tensorflow_checkpoint
-from t2t_keras.interop.huggingface import IMPORT
+from t2t_keras.interop import imported_run, tensorflow_checkpoint
 from t2t_keras.interop.huggingface_folder import Folder
 from t2t_keras.interop.marian_weights import NORM, Linear, Weight, alternating, layers
 from t2t_keras.interop.tensorflow_checkpoint import VALUE, Checkpoint, Weights
-from t2t_keras.runs import checkpoint as checkpoints
 from t2t_keras.runs import run_options
-from t2t_keras.runs.saved_run import SavedRun
-from t2t_keras.system.files import SOURCE_SUBWORDS, SUBWORDS, check_new, making_folder
+from t2t_keras.system.files import check_new
 from t2t_keras.system.log import logger
 from t2t_keras.text import piece_file
 
@@ -112,15 +109,10 @@ def import_opennmt(
             "No SentencePiece model is given: text must be divided into tokens, with spaces between them, as for "
             "training, and translations consist of tokens."
         )
-    decode, name = values.search(), str(source) if str(source).isprintable() else ascii(str(source))
-    sources = dict.fromkeys([*vars(model), *vars(decode)], IMPORT + name)
+    decode = values.search()
+    sources = dict.fromkeys([*vars(model), *vars(decode)], imported_run.origin(source))
     options = run_options.Options(model, decode=decode, data=DataConfig(subwords="sentencepiece"), sources=sources)
-    with making_folder(model_dir) as unfinished:
-        for file, content in zip((SUBWORDS, SOURCE_SUBWORDS), contents, strict=True):
-            (unfinished / file).write_bytes(content)
-        SavedRun.write(unfinished, options, unfinished / SUBWORDS, None, unfinished / SOURCE_SUBWORDS)
-        state = {"step": 0, "best": 0.0, "best_step": 0}
-        checkpoints.write(checkpoints.path_of(unfinished, 0), converted, None, state)
+    imported_run.write(model_dir, options, *contents, converted)
     if not num_heads:
         logger.info(
             f"The model has {model.num_heads} heads, as in the catalogue of OpenNMT-tf; `num_heads` changes it."

@@ -16,15 +16,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from t2t_keras.config import BOS, POST, PRE, TENSOR2TENSOR, UNK, DataConfig, DecodeConfig, ModelConfig
-from t2t_keras.interop import tensorflow_checkpoint
-from t2t_keras.interop.huggingface import IMPORT
+from t2t_keras.interop import imported_run, tensorflow_checkpoint
 from t2t_keras.interop.huggingface_folder import Folder
 from t2t_keras.interop.marian_weights import Linear, Weight, alternating, layers
 from t2t_keras.interop.tensorflow_checkpoint import Checkpoint, Weights
-from t2t_keras.runs import checkpoint as checkpoints
 from t2t_keras.runs import run_options
-from t2t_keras.runs.saved_run import SavedRun
-from t2t_keras.system.files import SOURCE_SUBWORDS, SUBWORDS, check_new, making_folder
+from t2t_keras.system.files import check_new
 from t2t_keras.system.log import logger
 from t2t_keras.text.tensor2tensor_file import texts_of
 
@@ -90,19 +87,13 @@ def import_tensor2tensor(
     subwords = target, _vocabulary(folder, source_vocab, hparams) if source_vocab else target
     tensors = tensorflow_checkpoint.read(folder.path, checkpoint)
     model = _Model(tensors, [len(texts_of(content)) for content in subwords], hparams, norm, target_space)
-    name = str(source) if str(source).isprintable() else ascii(str(source))
     options = run_options.Options(
         model.config,
         decode=DecodeConfig(extra_length=100),  # As in tensor2tensor.
         data=DataConfig(subwords="tensor2tensor"),
-        sources=dict.fromkeys([*vars(model.config), "extra_length"], IMPORT + name),
+        sources=dict.fromkeys([*vars(model.config), "extra_length"], imported_run.origin(source)),
     )
-    with making_folder(model_dir) as unfinished:
-        paths = unfinished / SUBWORDS, unfinished / SOURCE_SUBWORDS
-        for path, content in zip(paths, subwords, strict=True):
-            path.write_bytes(content)
-        SavedRun.write(unfinished, options, paths[0], None, paths[1])
-        checkpoints.write(checkpoints.path_of(unfinished, 0), model, None, {"step": 0, "best": 0.0, "best_step": 0})
+    imported_run.write(model_dir, options, *subwords, model)
     logger.info(f"Imported {source}: {model.config.num_weights:,} weights, {model.config.vocab_size:,} sub-words.")
 
 
