@@ -97,8 +97,12 @@ class Plain(nn.Module):
         self.encoder = nn.ModuleList([PlainLayer(config, cross=False) for _ in range(config.encoder_layers)])
         self.decoder = nn.ModuleList([PlainLayer(config, cross=True) for _ in range(config.decoder_layers)])
 
+    def mask(self, source):
+        """Returns which tokens of the source are attended to, [B, 1, 1, S]."""
+        return (source != PAD)[:, None, None, :]
+
     def forward(self, source, target):
-        mask = (source != PAD)[:, None, None, :]
+        mask = self.mask(source)
         memory = self.embedding(source)
         for layer in self.encoder:
             memory = layer(memory, mask)
@@ -156,7 +160,7 @@ class BuiltIn(nn.Module):
 
     def forward(self, source, target):
         padding = source == PAD
-        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1], dtype=self.embedding.dtype)
+        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1], target.device, self.embedding.dtype)
         x = self.transformer(
             self.embedding(source),
             self.embedding(target),
@@ -231,11 +235,11 @@ def make_loss(module: nn.Module, train: TrainConfig, options: dict):
     """Returns a function (source, target) → the sum of the smoothed cross entropy over real target tokens, compiled if
     `options` ask.
     """
-    bfloat16 = train.dtype == "bfloat16"
+    bfloat16, device = train.dtype == "bfloat16", next(module.parameters()).device.type
 
     def loss(source, target):
         shifted = torch.cat([torch.full_like(target[:, :1], BOS), target[:, :-1]], dim=1)
-        with torch.autocast("cpu", torch.bfloat16) if bfloat16 else contextlib.nullcontext():
+        with torch.autocast(device, torch.bfloat16) if bfloat16 else contextlib.nullcontext():
             logits = module(source, shifted)
         return functional.cross_entropy(
             logits.float().flatten(0, 1),
