@@ -607,6 +607,19 @@ def at_once(lab, config) -> list:
     return seen
 
 
+def compiled(lab, config) -> int:
+    """How many functions of a step are to be compiled."""
+    made = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_step, "make_compiled_gradients", lambda *given: made.append(given))
+        train_step._make_gradients(toy.strategy_of(1), toy.Toy(), toy.TASK, config)
+    return len(made)
+
+
+def most_rows(found) -> int:
+    return max(rows_and_length(ids)[0] for each in found.applied for ids in each.source)
+
+
 def distance(lab, config) -> float:
     """How far the weights move in an update at a rate of 1."""
     model = toy.Toy()
@@ -841,6 +854,8 @@ ROWS = {
             Row(40, of_parts(validated), lambda found: 0 < found[1] <= 40, usual={"damaged_records": "skip"}),
         ],
         "micro_batches_at_once": [Row(1, at_once, [1])],
+        "jit_compile": [Row("true", compiled, 1)],
+        "length_buckets": [Row(2.0, of_run(most_rows), 3)],  # Sentences of up to 9 sub-words are padded to 16.
         "device_tflops": [Row(2.0, of_run(lambda found: list(found.run.curve("train/estimated_flops"))), [8])],
         "dtype": [Row("bfloat16", of_parts(dtype), "bfloat16")],
         "tf32": [Row(False, of_parts(lambda found: found.tf32), False)],

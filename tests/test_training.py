@@ -47,8 +47,13 @@ def no_update_is_slow():
         yield
 
 
-DATA_OPTIONS = ("seed", "batch_tokens", "buckets_per_update", "micro_batch_tokens", "damaged_records", "data_service")
-GRAPH_OPTIONS = ("seed", "dtype", "label_smoothing", "clip_norm", "histogram_steps", "micro_batches_at_once")
+DATA_OPTIONS = (
+    "seed", "batch_tokens", "buckets_per_update", "micro_batch_tokens", "length_buckets", "damaged_records",
+    "data_service"
+)  # fmt: skip
+GRAPH_OPTIONS = (
+    "seed", "dtype", "label_smoothing", "clip_norm", "histogram_steps", "micro_batches_at_once", "jit_compile"
+)  # fmt: skip
 strategy_of = functools.cache(strategy_of)
 make_batches, make_train_step = loop._make_batches, loop.make_train_step
 
@@ -222,6 +227,16 @@ def test_each_validation_is_logged_and_the_best_so_far_is_said_to_be_so(finished
         "Update 6: valid/loss 4.500",
         "Update 8: valid/loss 4.200",
     ]
+
+
+@pytest.mark.parametrize(("replicas", "buckets"), [(1, 1), (2, 2)])
+def test_a_run_with_few_shapes_ends_with_the_weights_of_one_without_a_break(folder, tmp_path, replicas, buckets):
+    options = {"length_buckets": 2.0, "buckets_per_update": buckets, "replicas": replicas, "train_steps": 6}
+    expected = Run(folder, tmp_path / "whole", **options)
+    Run(folder, tmp_path / "parts", **(options | {"train_steps": 3}))
+    toy.assert_close(Run(folder, tmp_path / "parts", **options).weights, expected.weights, 0)
+    [shape] = [line for line in expected.said if line.startswith("Shape")]
+    assert shape.startswith(f"Shape 1 of 1 of micro-batches: {3 if buckets == 1 else 1} x (16 + 16) tokens")
 
 
 @pytest.mark.parametrize(("architecture", "counted"), [("transformer", ["source", "target"]), ("bert", ["tokens"])])
@@ -567,7 +582,7 @@ def test_the_workers_of_a_data_service_share_the_job_of_the_chief_and_keep_their
         "batches",
         lambda folder, *, service, job, start, batch_tokens, **_: (service, job, start, batch_tokens),
     )
-    monkeypatch.setattr(devices, "distribute", lambda strategy, dataset, *_, shared=True: (*dataset, shared))
+    monkeypatch.setattr(devices, "distribute", lambda strategy, dataset, *_, shared=True, **pieces: (*dataset, shared))
     config = dataclasses.replace(TRAIN, data_service="grpc://somewhere:5050", batch_tokens=1000, buckets_per_update=2)
     found = loop._make_batches(strategy_of(1), config, folder, (3, 40), None)
     assert found == ("grpc://somewhere:5050", "1125899906842623", (3, 40), 500, False)

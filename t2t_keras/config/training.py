@@ -71,6 +71,14 @@ class TrainConfig:
     micro_batches_at_once: int = option(
         0, "Number of micro-batches that a device computes at a time; 0: one on a GPU, and on a CPU as cores and "
         "memory allow.", minimum=0, maximum=64, group=DEVICES, affects="nothing")
+    jit_compile: str = option(
+        AUTO, "Whether XLA compiles the forward and the backward pass: true, false, or auto: on GPUs, if "
+        "--length_buckets rounds lengths, because each shape is compiled.", choices=("true", "false", AUTO),
+        group=DEVICES, affects="nothing")
+    length_buckets: float = option(
+        0.0, "Factor between the lengths that sentences are padded to, such as 1.15, so that micro-batches have few "
+        "shapes; 1 pads to the longest sentence; 0: 1.15 in a new run whose passes are compiled, else 1.",
+        minimum=0, maximum=16, group=DEVICES, affects="nothing", fixed=True)
     device_tflops: float = option(
         0.0, "Sustained TFLOPS of one device, for the paper's estimate of the training cost (Table 2: 9.5 for a "
         "P100); 0 makes no estimate.", minimum=0, group=DEVICES, affects="nothing")
@@ -190,6 +198,8 @@ class TrainConfig:
             "best_metric valid_sentences",
             "`best_metric=bleu` needs `valid_sentences` above 0.",
         )
+        rule = "`length_buckets` must be 0, or 1 or more."
+        require(self, not 0 < self.length_buckets < 1, "length_buckets", rule)
         address = re.fullmatch(r"grpc://([^\s/:]+|\[[\da-fA-F:.]+\]):([1-9]\d{0,4})", self.data_service, re.ASCII)
         rule = "`data_service` must be the address of its dispatcher, grpc://host:port."
         require(self, not self.data_service or (address and int(address[2]) < 2**16), "data_service", rule)

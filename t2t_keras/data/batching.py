@@ -14,13 +14,14 @@ Letters: K buckets per update, B rows, S and T padded lengths of source and targ
 import functools
 import math
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from t2t_keras.config import PAD
 from t2t_keras.data import shards
+from t2t_keras.data.few_shapes import Shapes
 from t2t_keras.runs.task import Renewal
 
 # Approximate size of a window, at the first of both limits. Documents reach that of tokens.
@@ -110,13 +111,30 @@ def windows_per_epoch(info: dict) -> int:
     return min(len(info["shards"]), max(-(-info["pairs"] // WINDOW_PAIRS), -(-tokens // WINDOW_TOKENS)))
 
 
-def batches_per_epoch(folder: pathlib.Path, batch_tokens: int, seed: int) -> int:
+def batches_per_epoch(folder: pathlib.Path, batch_tokens: int, seed: int, shapes: Shapes | None = None) -> int:
     """Returns the number of batches in the first epoch. Others have about as many. See `batches` for the arguments."""
     info = shards.read_info(folder)
     _check(folder, info, batch_tokens, "skip")
     windows = tf.range(windows_per_epoch(info), dtype=tf.int64)  # As `batches` numbers them: seeds depend on the type.
-    read = (_read_window(folder, info, window, batch_tokens, seed, "skip") for window in windows)
+    read = (_read_window(folder, info, window, batch_tokens, seed, "skip", shapes=shapes) for window in windows)
     return sum(int(tf.size(window["order"])) for window in read)
+
+
+def shapes_in_window(
+    folder: pathlib.Path, window: int, seed: int, damaged_records: str, shapes: Shapes, micro_batches: int
+) -> set[tuple[int, ...]]:
+    """Returns the shapes of the micro-batches of a window, `micro_batches` of each batch: (rows, padded length of each
+    counted column). Records count as they are on disk. See `batches` for the other arguments.
+    """
+    info = shards.read_info(folder)
+    window = tf.constant(window, tf.int64)
+    read = _read_window(folder, info, window, shapes.tokens, seed, damaged_records, shapes=shapes)
+    batch_of_row = tf.repeat(tf.range(tf.size(read["order"])), read["cuts"][1:] - read["cuts"][:-1])
+    longest = {
+        column: tf.math.segment_max(tf.gather(read[f"{column}_lengths"], read["rows"]), batch_of_row)
+        for column in shapes.counted
+    }
+    return {tuple(shape) for shape in shapes.of_micro_batches(longest, micro_batches).numpy().tolist()}
 
 
 def _count_damaged(windows: tf.data.Dataset, per_epoch: int, begun: bool) -> tf.data.Dataset:
@@ -149,10 +167,10 @@ def _check(folder: pathlib.Path, info: dict, batch_tokens: int, damaged_records:
     shards.check_sizes(folder, damaged_records)
 
 
-def _sorted_rows(lengths: list, seed):
+def _sorted_rows(lengths: list, seed, key_of: Callable = sort_key):
     """Returns the indices of pairs sorted by the lengths of their columns, with ties in random order: [pairs] int32."""
     rows = _permutation(tf.size(lengths[0]), seed)
-    key = sort_key(*(tf.gather(column, rows) for column in lengths))
+    key = key_of(*(tf.gather(column, rows) for column in lengths))
     return tf.gather(rows, tf.argsort(key, stable=True))
 
 
@@ -191,6 +209,7 @@ def _read_window(
     seed: int,
     damaged_records: str,
     renewal: Renewal | None = None,
+    shapes: Shapes | None = None,
 ) -> dict:
     """Reads the pairs of one window and decides which rows are in which batch, and the order of the batches."""
     number, windows = len(info["shards"]), windows_per_epoch(info)
@@ -205,8 +224,9 @@ def _read_window(
         )
     lengths = [pairs[f"{column}_lengths"] for column, counts in info["columns"].items() if counts]
     tie_seed, order_seed = _window_seeds(seed, window)
-    rows = _sorted_rows(lengths, tie_seed)
-    cuts = cut(functools.reduce(tf.maximum, [tf.gather(column, rows) for column in lengths]), batch_tokens)
+    rows = _sorted_rows(lengths, tie_seed, shapes.sort_key if shapes else sort_key)
+    sides = [tf.gather(column, rows) for column in lengths]
+    cuts = cut(functools.reduce(tf.maximum, shapes.rounded(*sides) if shapes else sides), batch_tokens)
     starts = {
         f"{column}_starts": tf.cumsum(tf.cast(pairs[f"{column}_lengths"], tf.int64), exclusive=True)
         for column in columns
@@ -244,6 +264,7 @@ def batches(
     epochs: int | None = None,
     damaged_records: str = "stop",
     renewal: Renewal | None = None,
+    shapes: Shapes | None = None,
 ) -> tf.data.Dataset:
     """Returns the batches from position `start` on.
 
@@ -264,6 +285,7 @@ def batches(
         damaged_records: `stop` raises an error at a damaged record; `skip` leaves out its pairs. The order of the other
             pairs then depends on which records are intact.
         renewal: changes the records anew each epoch; see `Task.renewal`.
+        shapes: sorts and cuts pairs by these, which `split` and `padded` need; `None` by their own lengths.
 
     Returns:
         A dataset of {"source": [B, S] int32, "target": [B, T] int32, or other columns, "position": [2] int64,
@@ -283,7 +305,7 @@ def batches(
 
     last = 2**62 if epochs is None else windows * epochs
     read = tf.data.Dataset.range(start.window, last).map(
-        lambda window: _read_window(folder, info, window, batch_tokens, seed, damaged_records, renewal)
+        lambda window: _read_window(folder, info, window, batch_tokens, seed, damaged_records, renewal, shapes)
     )
     # If a run resumes after the first window of an epoch, the epoch had pairs.
     counted = _count_damaged(read, windows, begun=start.window % windows > 0)
@@ -329,10 +351,24 @@ def _rows(columns: dict):
 
 
 def trimmed(columns: dict) -> dict:
-    """Removes the empty rows and columns at the end of a micro-batch, each column [B, S] int32; one of each stays."""
+    """Removes the empty rows and columns at the end of a micro-batch, each column [B, S] int32; one of each stays. With
+    an entry "shape" from `split`, pads or cuts it to that shape instead.
+    """
+    columns, shape = dict(columns), columns.get("shape")
+    columns.pop("shape", None)
     with tf.device("CPU:0"):  # Where the ids are. A GPU would wait for each bound that it computes.
+        if shape is not None:
+            rows, *widths = tf.unstack(shape, 1 + len(columns))
+            sizes = dict(zip(columns, widths, strict=True))
+            return {name: _resized(ids, rows, sizes[name]) for name, ids in columns.items()}
         rows = tf.maximum(_rows(columns), 1)
         return {name: ids[:rows, : tf.maximum(_used(ids, -2), 1)] for name, ids in columns.items()}
+
+
+def _resized(ids, rows, width):
+    """Returns ids [B, S] int32 with so many rows and columns: without its last ones, or with empty ones."""
+    ids = ids[:rows, :width]
+    return tf.pad(ids, [[0, rows - tf.shape(ids)[0]], [0, width - tf.shape(ids)[1]]])
 
 
 def cut_rows(columns: dict, number) -> dict:
@@ -365,24 +401,42 @@ def micro_batches_per_bucket(needed, buckets: int, replicas: int):
     return fewest * -(-needed // fewest)
 
 
-def split(update: dict, *, buckets: int, replicas: int, micro_batch_tokens: int) -> dict:
+def split(
+    update: dict,
+    *,
+    buckets: int,
+    replicas: int,
+    micro_batch_tokens: int,
+    shapes: Shapes | None = None,
+) -> dict:
     """Splits an update from `grouped` into micro-batches, equally many for every replica. Each has rows of one bucket
     only, and at most `micro_batch_tokens` as rows × padded length on each side; one row is always allowed.
 
-    Returns {"source": [replicas, micro-batches, rows, S], "target": [replicas, micro-batches, rows, T], …}. The last
-    rows and columns of a micro-batch may be empty (all padding), as is all of a bucket that the update lacks. Other
-    entries are repeated for each replica.
+    With `shapes`, every update has the same number of micro-batches, and one may have a row more.
+
+    Returns:
+        {"source": [replicas, micro-batches, rows, S], "target": [replicas, micro-batches, rows, T], …}. The last rows
+        and columns of a micro-batch may be empty (all padding), as is all of a bucket that the update lacks. With
+        `shapes`, also "shape", [replicas, micro-batches, 1 + columns]: the rows of a micro-batch, and the padded length
+        of each of its columns. Other entries are repeated for each replica.
     """
     columns = {
         name: tf.pad(ids, [[0, buckets - tf.shape(ids)[0]], [0, 0], [0, 0]]) for name, ids in columns_of(update).items()
     }
-    longer = functools.reduce(tf.maximum, [_used(ids, -2) for ids in columns.values()])
-    max_rows = tf.maximum(micro_batch_tokens // tf.maximum(longer, 1), 1)
+    lengths = {name: _used(ids, -2) for name, ids in columns.items()}
+    max_rows = tf.maximum(micro_batch_tokens // tf.maximum(functools.reduce(tf.maximum, lengths.values()), 1), 1)
     needed = tf.maximum(tf.reduce_max(-(-_rows(columns) // max_rows)), 1)
+    if shapes:
+        # The graph must not know the number: an update that is halved for want of memory has twice as many.
+        needed = tf.raw_ops.PlaceholderWithDefault(input=-(-shapes.tokens // micro_batch_tokens), shape=[])
     micro_batches = micro_batches_per_bucket(needed, buckets, replicas)
+    number = buckets * micro_batches // replicas
     shares = {
-        name: tf.reshape(ids, [replicas, buckets * micro_batches // replicas, *tf.unstack(tf.shape(ids)[2:])])
+        name: tf.reshape(ids, [replicas, number, *tf.unstack(tf.shape(ids)[2:])])
         for name, ids in cut_rows(columns, micro_batches).items()
     }
+    if shapes:
+        shape = shapes.of_micro_batches(lengths, micro_batches)
+        shares["shape"] = tf.reshape(tf.repeat(shape, micro_batches, axis=0), [replicas, number, 1 + len(columns)])
     others = {name: tf.stack([value] * replicas) for name, value in update.items() if name not in columns}
     return {**shares, **others}

@@ -19,7 +19,6 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from t2t_keras.data import batching, shards
-from t2t_keras.runs.task import Renewal
 
 
 def check(service: str, seconds: float = 10.0) -> None:
@@ -79,11 +78,8 @@ def batches(
     *,
     service: str,
     job: str,
-    batch_tokens: int,
-    seed: int,
     start: batching.Position = batching.START,
-    damaged_records: str = "stop",
-    renewal: Renewal | None = None,
+    **reading,
 ) -> tf.data.Dataset:
     """Returns a dataset like that of `batching.batches`, which has the other arguments too, from `start` on,
     indefinitely; iterate it once. An epoch ends before the next one begins.
@@ -104,7 +100,6 @@ def batches(
     windows = batching.windows_per_epoch(shards.read_info(folder))
 
     def epoch(number: int, position: batching.Position) -> tf.data.Dataset:
-        reading = {"batch_tokens": batch_tokens, "seed": seed, "damaged_records": damaged_records, "renewal": renewal}
         return batching.batches(folder, start=position, epochs=number + 1, **reading)
 
     def epochs() -> Iterator[dict]:

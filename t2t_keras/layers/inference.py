@@ -11,10 +11,13 @@ from keras import ops
 
 
 class Mode(NamedTuple):
-    """Whether nothing is differentiated, and the function of an engine that computes `dense.linear`."""
+    """Whether nothing is differentiated; the function of an engine that computes `dense.linear`; and whether XLA
+    compiles the network, for one shape.
+    """
 
     inference: bool = False
     linear: Callable | None = None
+    compiled: bool = False
 
 
 _TRAINING = Mode()
@@ -35,6 +38,18 @@ def inference(linear: Callable | None = None) -> Iterator[None]:
     TensorFlow keeps each traced gradient, and its graph, until the process ends.
     """
     token = _mode.set(Mode(True, linear or mode().linear))
+    try:
+        yield
+    finally:
+        _mode.reset(token)
+
+
+@contextlib.contextmanager
+def compiled() -> Iterator[None]:
+    """Enters a part that XLA compiles inside a `with` block: functions then prefer few large operations to many small
+    ones, because XLA fuses what lies between matrix products.
+    """
+    token = _mode.set(mode()._replace(compiled=True))
     try:
         yield
     finally:

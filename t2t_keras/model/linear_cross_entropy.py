@@ -7,6 +7,9 @@ is a sum over tokens, so the gradient from above is one factor. This is known as
 
 Two passes over the same tokens, with other dropout, are computed in pairs of blocks, with the divergence of their
 distributions.
+
+In a program that XLA compiles, all logits are one tensor: XLA fuses what lies between the three matrix products, and a
+loop over blocks would make them smaller.
 """
 
 from typing import NamedTuple
@@ -15,7 +18,9 @@ import keras
 from keras import ops
 
 from t2t_keras.config import PAD
+from t2t_keras.layers.dense import linear
 from t2t_keras.layers.inference import custom_gradient, mode
+from t2t_keras.model.loss import cross_entropy
 
 BLOCK = 512  # Tokens.
 
@@ -66,6 +71,8 @@ def linear_cross_entropy(
         Both sums, [] float32 in nats. Those of two passes are weighted, and the divergence is in the first. Only the
         first has a gradient.
     """
+    if mode().compiled:
+        return _of_all_logits(hidden, matrix, target, label_smoothing, bias, consistency)
     vocab_size, width = matrix.shape
     shares = consistency[:2] if consistency else (1.0,)  # Of the cross entropy of each pass.
     passes, pass_ids = len(shares), ops.reshape(target, (-1,))
@@ -166,4 +173,23 @@ def linear_cross_entropy(
         return sums, gradient
 
     smoothed, negative_log_likelihood = ops.unstack(both(hidden, matrix, *([] if bias is None else [bias])), 2)
+    return smoothed, negative_log_likelihood
+
+
+def _of_all_logits(hidden, matrix, target, label_smoothing: float, bias, consistency: Consistency | None) -> tuple:
+    """Computes `linear_cross_entropy` with logits in one piece, [tokens, V]."""
+    shares = consistency[:2] if consistency else (1.0,)
+    ids = ops.reshape(target, (1, -1))
+    rows = linear(hidden, ops.transpose(ops.cast(matrix, hidden.dtype)))
+    logits = sum([] if bias is None else [bias], ops.cast(rows, "float32"))
+    passes = [logits[None]] if len(shares) == 1 else ops.split(logits[None], 2, axis=1)
+    costs = [cross_entropy(of_pass, ids, label_smoothing) for of_pass in passes]
+    smoothed, negative_log_likelihood = (
+        sum(share * ops.sum(cost) for share, cost in zip(shares, each, strict=True))
+        for each in zip(*costs, strict=True)
+    )
+    if consistency:
+        log_p, log_q = map(ops.log_softmax, passes)
+        divergence = (consistency.forward * ops.exp(log_p) - consistency.backward * ops.exp(log_q)) * (log_p - log_q)
+        smoothed = smoothed + ops.sum(ops.sum(divergence, axis=-1) * ops.cast(ids != PAD, "float32"))
     return smoothed, negative_log_likelihood

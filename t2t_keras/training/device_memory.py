@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import tensorflow as tf
 
@@ -40,10 +40,8 @@ def largest_shapes(info: dict, config: TrainConfig, replicas: int, cost: MemoryC
 def halve_micro_batches(strategy, batch: dict) -> dict:
     """Returns the same update with twice as many micro-batches of half the rows."""
     shares = {name: strategy.experimental_local_results(value) for name, value in batch.items()}
-    halved = [
-        batching.cut_rows(dict(zip(shares, share, strict=True)), 2) for share in zip(*shares.values(), strict=True)
-    ]
-    joined = {name: [tf.concat(tf.unstack(share[name]), axis=0) for share in halved] for name in batch}
+    replicas = [dict(zip(shares, share, strict=True)) for share in zip(*shares.values(), strict=True)]
+    joined = {name: [share[name] for share in map(_halved, replicas)] for name in batch}
     # Unlike `strategy.run`, this keeps the only share of a worker wrapped.
     return {
         name: type(value)(joined[name]) if isinstance(value, tf.distribute.DistributedValues) else joined[name][0]
@@ -51,10 +49,24 @@ def halve_micro_batches(strategy, batch: dict) -> dict:
     }
 
 
-def _ones(strategy, shapes: dict[str, tuple[int, ...]]) -> dict:
-    """Returns a batch of ones of these shapes on every device, in the host's memory as from `devices.distribute`."""
+def _halved(share: dict) -> dict:
+    """Returns a replica's share of an update with twice as many micro-batches."""
+    columns = {name: value for name, value in share.items() if name != "shape"}
+    halved = {name: tf.concat(tf.unstack(ids), axis=0) for name, ids in batching.cut_rows(columns, 2).items()}
+    if "shape" in share:
+        rows, widths = tf.split(tf.repeat(share["shape"], 2, axis=0), [1, -1], axis=1)
+        halved["shape"] = tf.concat([(rows + 1) // 2, widths], axis=1)
+    return halved
+
+
+def _ones(strategy, number: int, rows: int, widths: dict[str, int], fixed: bool) -> dict:
+    """Returns so many micro-batches of ones on every device, in the host's memory as from `devices.distribute`; with
+    `fixed`, as from `batching.split` with shapes.
+    """
     with tf.device("CPU:0"):
-        share = {name: tf.ones(shape, tf.int32) for name, shape in shapes.items()}
+        share = {name: tf.ones((number, rows, width), tf.int32) for name, width in widths.items()}
+        if fixed:
+            share["shape"] = tf.constant([[rows, *widths.values()]] * number)
     if strategy.num_replicas_in_sync == 1:
         return share
     return {
@@ -63,11 +75,12 @@ def _ones(strategy, shapes: dict[str, tuple[int, ...]]) -> dict:
     }
 
 
-def _peak_memory(devices_in_use: list) -> float:
+def _peak_memory() -> float:
     """Returns the largest memory so far, in GiB: that of the fullest GPU or, without one, of this process."""
-    if not devices_in_use:
+    gpus = tf.config.list_logical_devices("GPU")
+    if not gpus:
         return machine.peak_memory() / 2**30
-    names = [gpu.name.removeprefix("/device:") for gpu in devices_in_use]
+    names = [gpu.name.removeprefix("/device:") for gpu in gpus]
     return max(tf.config.experimental.get_memory_info(name)["peak"] for name in names) / 2**30
 
 
@@ -175,8 +188,6 @@ def run_largest_micro_batches(
     first.
     """
     train_step.build()
-    counted = [name for name, counts in info["columns"].items() if counts]
-    gpus = tf.config.list_logical_devices("GPU")
     buckets = batching.buckets(info, config.batch_tokens, config.buckets_per_update)
     of_update = devices.of_update(dataclasses.replace(config, buckets_per_update=buckets), replicas)
     at_once = min(devices.at_once(strategy, config), of_update)
@@ -184,16 +195,56 @@ def run_largest_micro_batches(
     if not every_range:
         shapes.sort(key=lambda shape: train_step.cost(*shape[1]), reverse=True)
     for bound, (rows, *lengths) in shapes:
-        length_of = dict(zip(counted, lengths, strict=True)) | longest(lengths[0])
-        batch = _ones(strategy, {name: (at_once, rows, length_of.get(name, lengths[0])) for name in info["columns"]})
-        started = time.monotonic()
-        metrics, _ = train_step(batch, LossScale(), apply=False)
-        float(metrics["target_tokens"])  # Waits for the devices.
-        seconds = time.monotonic() - started
+        seconds = _seconds(strategy, train_step, info, at_once, rows, lengths, longest)
         shown = f"{_shown(rows, lengths)} tokens{f', {at_once} at a time' if at_once > 1 else ''}"
         logger.info(
             f"Largest micro-batch of lengths up to {bound}: {shown}, {seconds:.2f} s, peak memory "
-            f"{_peak_memory(gpus):.2f} GiB."
+            f"{_peak_memory():.2f} GiB."
         )
         if not every_range and train_step.fits(rows, *lengths):
             break
+
+
+def run_shapes(
+    strategy,
+    train_step: SplittingTrainStep,
+    info: dict,
+    shapes: Collection[tuple[int, ...]],
+    at_once: int,
+    every: bool,
+    longest: Callable = lambda length: {},
+) -> None:
+    """Builds the graph, and runs dummy micro-batches of some shapes, (rows, length of each counted column), on every
+    device: the costliest one that fits or, with `every`, all of them, so that they are compiled before the first
+    update. No weight changes. Logs the time of each, and the peak memory so far.
+
+    `at_once` is the number of a shape; for `longest` see `run_largest_micro_batches`.
+    """
+    train_step.build()
+    started = time.monotonic()
+    costliest_first = sorted(shapes, key=lambda shape: train_step.cost(*shape), reverse=True)
+    for number, (rows, *lengths) in enumerate(costliest_first, start=1):
+        seconds = _seconds(strategy, train_step, info, at_once, rows, lengths, longest, fixed=True)
+        logger.info(
+            f"Shape {number} of {len(shapes)} of micro-batches: {_shown(rows, lengths)} tokens, {seconds:.1f} s, peak "
+            f"memory {_peak_memory():.2f} GiB."
+        )
+        if not every and train_step.fits(rows, *lengths):
+            return
+    logger.info(f"All shapes took {time.monotonic() - started:.0f} s.")
+
+
+def _seconds(
+    strategy, train_step, info: dict, number: int, rows: int, lengths, longest: Callable, fixed: bool = False
+) -> float:
+    """Runs so many dummy micro-batches of a shape on every device, with `fixed` as one that lengths are rounded to.
+    Returns the seconds that they took.
+    """
+    counted = [name for name, counts in info["columns"].items() if counts]
+    length_of = dict(zip(counted, lengths, strict=True)) | longest(lengths[0])
+    widths = {name: length_of.get(name, lengths[0]) for name in info["columns"]}
+    batch = _ones(strategy, number, rows, widths, fixed)
+    started = time.monotonic()
+    metrics, _ = train_step(batch, LossScale(), apply=False)
+    float(metrics["target_tokens"])  # Waits for the devices.
+    return time.monotonic() - started

@@ -8,6 +8,7 @@ chief, writes all files.
 """
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
@@ -17,8 +18,9 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from t2t_keras.config import TrainConfig
+from t2t_keras.config import AUTO, TrainConfig
 from t2t_keras.data import batching
+from t2t_keras.data.few_shapes import Shapes
 from t2t_keras.system import machine
 from t2t_keras.system.compat import number_collective_keys
 from t2t_keras.system.log import logger
@@ -27,6 +29,7 @@ from t2t_keras.training.interruption import OtherWorkerError
 MICRO_BATCHES_AT_ONCE = 2  # How many a CPU computes at a time at least: many operations are too small for all cores.
 # Memory to have for each token of a micro-batch; the big model takes 0.65 MB in sentences of 30 sub-words.
 BYTES_OF_TOKEN = 2**20
+LENGTH_BUCKETS = 1.15  # Of compiled runs by default: some 40 shapes for WMT14's lengths.
 EXIT_SECONDS = 0.5  # How long a worker stays for the answers it owes to the others in the last sum over the workers.
 # How long the chief stays, to exit after the others. After 10 s TensorFlow reports them as crashed.
 CHIEF_EXIT_SECONDS = 3.0
@@ -121,6 +124,32 @@ def at_once(strategy, config: TrainConfig) -> int:
     """Returns how many micro-batches a device of a strategy computes at a time; see `micro_batches_at_once`."""
     here = strategy.extended.worker_devices
     return micro_batches_at_once(config, len(here) if all("CPU" in device for device in here) else 0)
+
+
+def with_length_buckets(strategy, config: TrainConfig) -> TrainConfig:
+    """Returns the config of a new run, with the default of `length_buckets` if its passes are compiled."""
+    chosen = dataclasses.replace(config, length_buckets=config.length_buckets or LENGTH_BUCKETS)
+    return chosen if compiles(strategy, chosen) else config
+
+
+def compiles(strategy, config: TrainConfig) -> bool:
+    """Returns whether XLA compiles the forward and the backward pass."""
+    if config.jit_compile != AUTO:
+        return config.jit_compile == "true"
+    return config.length_buckets > 1 and on_gpus(strategy)
+
+
+def on_gpus(strategy) -> bool:
+    """Returns whether GPUs train."""
+    return all("GPU" in device for device in strategy.extended.worker_devices)
+
+
+def shapes(config: TrainConfig, info: dict, tokens: int) -> Shapes | None:
+    """Returns the shapes of buckets of so many tokens on each side, or `None` if `length_buckets` rounds no lengths.
+    `info` is from `shards.read_info`.
+    """
+    counted = tuple(name for name, counts in info["columns"].items() if counts)
+    return Shapes(config.length_buckets, tokens, counted) if config.length_buckets > 1 else None
 
 
 def virtual_cpu_devices(number: int) -> None:
@@ -262,10 +291,17 @@ def exit_worker(code: int) -> None:
         os._exit(code)
 
 
-def distribute(strategy, dataset: tf.data.Dataset, micro_batch_tokens: int, buckets: int = 1, shared: bool = True):
+def distribute(
+    strategy,
+    dataset: tf.data.Dataset,
+    micro_batch_tokens: int,
+    buckets: int = 1,
+    shared: bool = True,
+    **pieces,
+):
     """Distributes updates of `buckets` batches each, from `batching.batches`, over the replicas of a strategy; see
     `batching.split`. With `shared`, every process reads all updates and takes the shares of its own replicas; without,
-    it reads a part of each update, as from a data service.
+    it reads a part of each update, as from a data service. `pieces` are other arguments of `split`.
 
     Returns:
         A distributed dataset. Its elements are one replica's share of an update: {"source": [micro-batches, rows, S],
@@ -278,7 +314,8 @@ def distribute(strategy, dataset: tf.data.Dataset, micro_batch_tokens: int, buck
         replicas, first = (strategy.num_replicas_in_sync, context.input_pipeline_id * own) if shared else (own, 0)
 
         def shares(update):
-            split = batching.split(update, buckets=buckets, replicas=replicas, micro_batch_tokens=micro_batch_tokens)
+            sizes = {"buckets": buckets, "replicas": replicas, "micro_batch_tokens": micro_batch_tokens}
+            split = batching.split(update, **sizes, **pieces)
             return tf.nest.map_structure(lambda value: value[first : first + own], split)
 
         return batching.grouped(dataset, buckets).map(shares).unbatch().prefetch(2 * own)

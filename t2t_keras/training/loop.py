@@ -25,6 +25,7 @@ import tensorflow as tf
 
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
+from t2t_keras.data.few_shapes import Shapes
 from t2t_keras.model.protocols import SequenceModel
 from t2t_keras.reporting import scalars
 from t2t_keras.reporting.console import ProgressBar
@@ -62,19 +63,43 @@ def _per_process(strategy, config: TrainConfig) -> tuple[TrainConfig, int]:
     return dataclasses.replace(config, **own), strategy.num_replicas_in_sync // processes
 
 
+class _Reading(NamedTuple):
+    """What one process reads of each update.
+
+    Attributes:
+        config: the config of that part.
+        replicas: replicas that share it.
+        buckets: its buckets.
+        shapes: their shapes; `None` if `length_buckets` rounds no lengths.
+    """
+
+    config: TrainConfig
+    replicas: int
+    buckets: int
+    shapes: Shapes | None
+
+    @classmethod
+    def of(cls, strategy, config: TrainConfig, folder: pathlib.Path) -> "_Reading":
+        """Returns it for a strategy and the shards of the training data."""
+        config, replicas = _per_process(strategy, config)
+        info = shards.read_info(folder)
+        buckets = batching.buckets(info, config.batch_tokens, config.buckets_per_update)
+        return cls(config, replicas, buckets, devices.shapes(config, info, config.batch_tokens // buckets))
+
+
 def _make_batches(
     strategy, config: TrainConfig, folder: pathlib.Path, start: batching.Position, renewal: Renewal | None
 ):
     """Returns the distributed training data from a position on, read here or by a tf.data service."""
-    config, _ = _per_process(strategy, config)
-    buckets = batching.buckets(shards.read_info(folder), config.batch_tokens, config.buckets_per_update)
+    config, _, buckets, shapes = _Reading.of(strategy, config, folder)
     reading = {"seed": config.seed, "start": start, "damaged_records": config.damaged_records, "renewal": renewal}
-    reading["batch_tokens"] = config.batch_tokens // buckets
+    reading |= {"batch_tokens": config.batch_tokens // buckets, "shapes": shapes}
+    pieces = {"buckets": buckets, "shapes": shapes}
     if not config.data_service:
-        return devices.distribute(strategy, batching.batches(folder, **reading), config.micro_batch_tokens, buckets)
+        return devices.distribute(strategy, batching.batches(folder, **reading), config.micro_batch_tokens, **pieces)
     job = f"{devices.broadcast_from_chief(strategy, float(secrets.randbits(50))):.0f}"
     dataset = data_service.batches(folder, service=config.data_service, job=job, **reading)
-    return devices.distribute(strategy, dataset, config.micro_batch_tokens, buckets, shared=False)
+    return devices.distribute(strategy, dataset, config.micro_batch_tokens, **pieces, shared=False)
 
 
 def _make_train_step(
@@ -95,16 +120,32 @@ def _run_largest(
     config: TrainConfig,
     folder: pathlib.Path,
     renewal: Renewal | None,
-    **options,
+    window: int = 0,
+    every_range: bool = False,
 ) -> None:
+    """Runs the largest micro-batches or, if a step is compiled for each shape, those of all shapes in a window of the
+    data.
+    """
     info, longest = shards.read_info(folder) | {"columns": task.counted}, {}
+    reading = _Reading.of(strategy, config, folder)
     if renewal:
         longest = {"longest": renewal.longest}
         names = [f"{column}_longest" for column, counts in task.counted.items() if counts]
         info |= {name: max(info.get(name, 0), renewal.most) for name in names if renewal.most}
-    device_memory.run_largest_micro_batches(
-        strategy, train_step, info, *_per_process(strategy, config), **longest, **options
+    if not reading.shapes:
+        device_memory.run_largest_micro_batches(
+            strategy, train_step, info, reading.config, reading.replicas, **longest, every_range=every_range
+        )
+        return
+    tokens = reading.shapes.tokens
+    of_bucket = batching.micro_batches_per_bucket(
+        -(-tokens // config.micro_batch_tokens), reading.buckets, reading.replicas
     )
+    window_of = (folder, window, config.seed, config.damaged_records)
+    found = batching.shapes_in_window(*window_of, reading.shapes, of_bucket)
+    at_once = min(devices.at_once(strategy, config), of_bucket * reading.buckets // reading.replicas)
+    every = every_range or devices.compiles(strategy, config)
+    device_memory.run_shapes(strategy, train_step, info, found, at_once, every, **longest)
 
 
 def dry_run(
@@ -189,7 +230,7 @@ class Trainer:
         with Interruption(self.config.max_hours, self.started) as self.interruption:
             if self.state.step < self.config.train_steps:
                 run = (self.strategy, self.train_step, self.task, self.config, self.folder, self.renewal)
-                self._unless_stopped(lambda: _run_largest(*run))
+                self._unless_stopped(lambda: _run_largest(*run, window=self.state.position[0]))
             with (
                 ProgressBar(self.config.train_steps, self.state.step, shown=self.chief) as self.progress_bar,
                 Profiler(self.model_dir / LOGS, self.config.profile_steps if self.chief else "") as self.profiler,

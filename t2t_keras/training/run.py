@@ -72,7 +72,7 @@ def _validation(
     return validate
 
 
-def _prepare_folders(start: Start, dry_run: bool) -> Start:
+def _prepare_folders(start: Start, dry_run: bool, strategy=None) -> Start:
     """Prepares the data and writes the files that describe the run, or checks that they match if they exist. Returns
     the start with the run that is in the folder now, and with the options of its corpus if none is named.
     """
@@ -87,6 +87,9 @@ def _prepare_folders(start: Start, dry_run: bool) -> Start:
         before.subwords()
     if before and not data.names_corpus:
         options = dataclasses.replace(options, data=before.data)
+    if strategy and not resumed:
+        train = devices.with_length_buckets(strategy, train)
+        options = dataclasses.replace(options, train=train)
     if train.starts_from and not resumed:
         start.check_given(STARTS, "start from the weights of another run")
     if train.embeddings and not resumed:
@@ -129,12 +132,13 @@ def _with_sizes_of(
     model, train, info = options.model, options.train, shards.read_info(folder / "train")
     if not model.vocab_size:
         model = dataclasses.replace(model, vocab_size=data_folder.recorded_options(folder)["vocab_size"])
-    deciding = operator.attrgetter("epochs", "batch_tokens", "buckets_per_update", "seed")
+    deciding = operator.attrgetter("epochs", "batch_tokens", "buckets_per_update", "seed", "length_buckets")
     if train.epochs and resumed and deciding(train) == deciding(resumed.train):
         train = dataclasses.replace(train, train_steps=resumed.train.train_steps)
     elif train.epochs:
         buckets = batching.buckets(info, train.batch_tokens, train.buckets_per_update)
-        batches = batching.batches_per_epoch(folder / "train", train.batch_tokens // buckets, train.seed)
+        tokens = train.batch_tokens // buckets
+        batches = batching.batches_per_epoch(folder / "train", tokens, train.seed, devices.shapes(train, info, tokens))
         updates = max(1, round(train.epochs * batches / buckets))
         logger.info(f"{train.epochs:g} epochs of {batches / buckets:,.1f} updates: {updates:,} updates.")
         train = dataclasses.replace(train, train_steps=updates)
@@ -187,6 +191,10 @@ def _graph(model, task: Task) -> tf.Graph:
 
 
 def _log_model(strategy, model, config: TrainConfig, model_dir: pathlib.Path) -> None:
+    sizes = {name: getattr(model.config, name, 0) for name in ("d_model", "d_ff", "d_k", "d_v", "vocab_size")}
+    uneven = ", ".join(f"{name}={size}" for name, size in sizes.items() if size % 8)
+    if uneven and devices.on_gpus(strategy):
+        logger.warning(f"GPUs multiply matrices fastest when sizes are multiples of 8. Received: {uneven}.")
     names = ", ".join(name.rpartition("device:")[2] for name in strategy.extended.worker_devices)
     trained = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     only = f", of which {trained:,} are trained" if config.freeze else ""
@@ -261,7 +269,7 @@ def train(
                 freezing.freeze(make(registry.architecture(options.architecture), model), options.train.freeze)
             locks.enter_context(files.exclusive(model_dir / files.LOCK, str(model_dir)))
             saved_run.check_before_writing(model_dir)
-            return _prepare_folders(start.current(), dry_run)
+            return _prepare_folders(start.current(), dry_run, strategy)
 
         with quiet():
             prepared = devices.chief_first(strategy, prepare_folders)

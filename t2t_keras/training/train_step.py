@@ -6,6 +6,7 @@ sums, which it divides, checks, measures, clips and applies to its own copy of t
 gradient is not finite is skipped.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,9 +15,10 @@ import tensorflow as tf
 
 from t2t_keras.config import TrainConfig
 from t2t_keras.data.batching import columns_of, trimmed
-from t2t_keras.layers.inference import inference
+from t2t_keras.layers.inference import compiled, inference
 from t2t_keras.layers.masks import token_mask
 from t2t_keras.runs.task import SUMS, Task
+from t2t_keras.system.log import logger
 from t2t_keras.training import devices
 
 
@@ -48,13 +50,24 @@ class LossScale(NamedTuple):
 FLOAT16_START = LossScale(2.0**10)
 
 
+def _states(model) -> list:
+    """Returns the states of the random number generators of a model."""
+    return [variable for variable in model.non_trainable_variables if variable.path.endswith("seed_generator_state")]
+
+
+def _frozen(model) -> list:
+    """Returns the weights that are not trained."""
+    states = {id(state) for state in _states(model)}
+    return [variable for variable in model.non_trainable_variables if id(variable) not in states]
+
+
 def dropout_seeds(model, seed: int, step, micro_batch, replica) -> list[tuple]:
     """Derives a seed for each dropout layer from the seed of the run, the number of the update from 0, the micro-batch
     in its replica's share, and the replica: all masks differ, and a resumed run draws the same ones.
 
     Returns (variable, value) pairs for `keras.StatelessScope`.
     """
-    states = [variable for variable in model.non_trainable_variables if variable.path.endswith("seed_generator_state")]
+    states = _states(model)
     with tf.device("CPU:0"):  # A GPU reads seeds from the host, which would wait until the GPU has computed them.
         key = tf.constant([seed, 2], tf.int64)
         for number in (step, micro_batch, replica):
@@ -66,7 +79,6 @@ def _sums(model, task: Task, columns: dict, *, label_smoothing: float, training:
     """Runs the model on a micro-batch. Returns the sums of the task, and `SUMS`: tokens of the target column, tokens of
     the counted columns without and with padding, and the operations of the forward pass.
     """
-    columns = trimmed(columns)
     counted = [columns[column.name] for column in task.columns if column.counted]
     shapes = [tf.cast(tf.shape(ids), tf.float32) for ids in counted]
     sums = task.loss(model, columns, label_smoothing=label_smoothing, training=training)
@@ -101,6 +113,82 @@ def micro_batch_gradients(
     return [tf.convert_to_tensor(gradient) for gradient in gradients], sums
 
 
+def make_program(model, task: Task, config: TrainConfig) -> Callable:
+    """Makes the forward and the backward pass of a micro-batch as one program that XLA compiles for each shape.
+
+    It is a function of all that it reads, so every replica calls the same program.
+
+    Returns:
+        A `tf.function` (trained weights, other ones, seeds of the dropout layers, {column: [B, T] int32}, loss scale) →
+        gradients of the trained weights, sums of `_sums`.
+    """
+    trained, others, states = model.trainable_variables, _frozen(model), _states(model)
+    signature = [
+        *([tf.TensorSpec(weight.shape, weight.dtype) for weight in weights] for weights in (trained, others)),
+        [tf.TensorSpec([2], tf.int64)] * len(states),
+        {column.name: tf.TensorSpec([None, None], tf.int32) for column in task.columns},
+        tf.TensorSpec([], tf.float32),
+    ]
+
+    @tf.function(jit_compile=True, autograph=False, input_signature=signature)
+    def program(values: list, other_values: list, seeds: list, columns: dict, scale):
+        given = zip([*trained, *others, *states], [*values, *other_values, *seeds], strict=True)
+        with tf.GradientTape() as tape, keras.StatelessScope(list(given)), compiled():
+            tape.watch(values)
+            sums = _sums(model, task, columns, label_smoothing=config.label_smoothing, training=True)
+            loss = sums[task.objective] * scale
+        gradients = tape.gradient(loss, values, unconnected_gradients="zero")
+        return [tf.convert_to_tensor(gradient) for gradient in gradients], sums
+
+    return program
+
+
+class CannotCompileError(ValueError):
+    """XLA cannot compile a network, such as one with recurrent layers. The message is XLA's reason."""
+
+
+def make_compiled_gradients(model, task: Task, config: TrainConfig) -> Callable:
+    """Makes `micro_batch_gradients` of one model with `make_program`. Seeds of dropout are the same; XLA draws other
+    masks from them.
+
+    Returns:
+        A function (columns, *, step, micro_batch, replica, scale) → gradients, sums.
+
+    Raises:
+        CannotCompileError: XLA cannot compile the network.
+    """
+    program = make_program(model, task, config)
+
+    def arguments(columns: dict, step, micro_batch, replica, scale) -> tuple:
+        seeds = [seed for _, seed in dropout_seeds(model, config.seed, step, micro_batch, replica)]
+        trained, others = (
+            [tf.convert_to_tensor(weight.value) for weight in weights]
+            for weights in (model.trainable_variables, _frozen(model))
+        )
+        return trained, others, seeds, columns, scale
+
+    def gradients(columns: dict, *, step, micro_batch, replica, scale) -> tuple[list, dict]:
+        return program(*arguments(columns, step, micro_batch, replica, scale))
+
+    program.get_concrete_function()  # Raises the errors of the model and the task themselves.
+    smallest = {column.name: tf.ones([1, 2], tf.int32) for column in task.columns}
+    try:
+        program.experimental_get_compiler_ir(*arguments(smallest, 0, 0, 0, tf.constant(1.0)))(stage="hlo")
+    except (ValueError, tf.errors.OpError) as error:
+        raise CannotCompileError(str(error).split(": '")[-1].partition(". ")[0]) from error
+    return gradients
+
+
+def _make_gradients(strategy, model, task: Task, config: TrainConfig) -> Callable:
+    """Returns the function that computes the gradients of a micro-batch, compiled if the run is and XLA can."""
+    if devices.compiles(strategy, config):
+        try:
+            return make_compiled_gradients(model, task, config)
+        except CannotCompileError as error:
+            logger.warning(f"XLA cannot compile this network ({error}): it runs as with `jit_compile=false`.")
+    return functools.partial(micro_batch_gradients, model, task, config)
+
+
 def _sum_over_micro_batches(batch, function: Callable, zeros, at_once: int):
     """Sums `function(micro_batch, columns)` over micro-batches, `at_once` at a time."""
 
@@ -133,7 +221,8 @@ def _of_first_replica(strategy, values):
 def make_train_step(
     strategy, model, optimizer, task: Task, config: TrainConfig, element_spec, frozen_rows=None
 ) -> Callable:
-    """Makes the train step, which is traced once for all shapes.
+    """Makes the train step, which is traced once for all shapes. With `jit_compile`, XLA compiles the forward and the
+    backward pass for each shape of a micro-batch.
 
     Args:
         strategy: a `tf.distribute.Strategy`; model and optimizer were made in its scope.
@@ -154,6 +243,7 @@ def make_train_step(
         - "finite": whether loss and gradient are finite, boolean
     """
     variables, at_once = [variable.value for variable in model.trainable_variables], devices.at_once(strategy, config)
+    gradients_of = _make_gradients(strategy, model, task, config)
 
     def of_trained_rows(gradients: list, step) -> list:
         """Sets the gradients of frozen rows to 0: Adam then leaves the rows as they are, and its averages at 0."""
@@ -171,7 +261,7 @@ def make_train_step(
 
         def of_micro_batch(micro_batch, columns):
             place = {"step": step, "micro_batch": micro_batch, "replica": replica}
-            return micro_batch_gradients(model, task, config, columns, **place, scale=loss_scale)
+            return gradients_of(trimmed(columns), **place, scale=loss_scale)
 
         with tf.device("CPU:0"):  # Read once, and not for each micro-batch; see `dropout_seeds`.
             step = tf.identity(step)
@@ -222,7 +312,7 @@ def make_validation(strategy, model, task: Task, batches, at_once: int = 1) -> C
     def replica_sums(batch):
         def of_micro_batch(micro_batch, columns):
             with inference():
-                return _sums(model, task, columns, label_smoothing=0.0, training=False)
+                return _sums(model, task, trimmed(columns), label_smoothing=0.0, training=False)
 
         return _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, _zero_sums(task), at_once))
 

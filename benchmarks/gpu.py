@@ -1,0 +1,325 @@
+"""Measures the training step on a GPU: plain and compiled by XLA, in milliseconds, tokens per second and share of the
+chip's peak.
+
+    python benchmarks/gpu.py measure                  # with TensorFlow on this machine
+    python benchmarks/gpu.py export --folder=DIR      # writes the compiled step, with TensorFlow; needs no GPU
+    python benchmarks/gpu.py run --folder=DIR         # runs what `export` wrote, on a machine with JAX alone
+
+The models are the paper's base and big ones with 32,000 sub-words, in bfloat16, with dropout and label smoothing. A
+micro-batch has sentences of 32 random sub-words on each side, without padding. The peak is the rate of a product of two
+matrices of 8192 x 8192 in bfloat16. Each line is also written as JSON to --folder.
+"""
+
+import dataclasses
+import functools
+import gzip
+import json
+import math
+import pathlib
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+from absl import app, flags
+
+# `python benchmarks/gpu.py` puts only this folder there.
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+
+from benchmarks import flagfiles
+from t2t_keras.config import EOS, ModelConfig
+
+_FOLDER = flags.DEFINE_string("folder", "", "Folder of the exported steps and of the results, results.jsonl.")
+_MODELS = flags.DEFINE_list("models", ["base", "big"], "Models to measure, of base and big.")
+_TOKENS = flags.DEFINE_list("tokens", ["6250", "12500"], "Tokens of a micro-batch on each side.")
+_LENGTH = flags.DEFINE_integer("length", 32, "Sub-words of a sentence.", lower_bound=2)
+_DTYPE = flags.DEFINE_enum("dtype", "bfloat16", ["bfloat16", "float32"], "Type of the layers' arithmetic.")
+_SECONDS = flags.DEFINE_float("seconds", 3, "Length of each measurement, after the first run.", lower_bound=0)
+_SMALL = flags.DEFINE_bool("small", False, "Models of two small layers, to try the script.")
+_PLAIN = flags.DEFINE_bool("plain", True, "Whether `measure` also measures the step that XLA does not compile.")
+
+VOCAB_SIZE, SEED = 32_000, 1
+UPDATE = 4  # Micro-batches of an update.
+
+
+def config_of(name: str) -> ModelConfig:
+    """Returns the options of the paper's model of a name."""
+    options = flagfiles.options(f"wmt14_en_de_{name}", ModelConfig) | {"vocab_size": VOCAB_SIZE}
+    if _SMALL.value:
+        options |= {"encoder_layers": 1, "decoder_layers": 1, "vocab_size": 1000, "d_ff": 128}
+    return ModelConfig(**options)
+
+
+def ids_of(rows: int, vocab_size: int) -> dict[str, np.ndarray]:
+    """Returns a micro-batch of random ids."""
+    draw = np.random.default_rng(SEED)
+    return {
+        side: draw.integers(EOS + 1, vocab_size, (rows, _LENGTH.value)).astype(np.int32)
+        for side in ("source", "target")
+    }
+
+
+def operations(config: ModelConfig, rows: int) -> float:
+    """Returns the floating-point operations of the matrix products of a forward and a backward pass."""
+    from t2t_keras.model import flops
+
+    return 3.0 * float(flops.forward(config, rows, _LENGTH.value, _LENGTH.value))
+
+
+def median_seconds(run: Callable[[], object]) -> tuple[float, float]:
+    """Returns the median time of a function that waits for its result, and the time of its first call."""
+    started, times = time.perf_counter(), []
+    run()
+    first = time.perf_counter() - started
+    run()
+    while sum(times) < _SECONDS.value or len(times) < 5:
+        started = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times), first
+
+
+def report(step: str, model: str, rows: int, seconds: float, peak: float, operations: float, **others) -> None:
+    """Prints a result, and appends it to the results in --folder."""
+    result = {
+        "step": step,
+        "model": model,
+        "shape": f"{rows} x ({_LENGTH.value} + {_LENGTH.value})",
+        "ms": round(seconds * 1000, 2),
+        "target_tokens_per_second": round(rows * _LENGTH.value / seconds),
+        "tflops": round(operations / seconds / 1e12, 2),
+        "share_of_peak": round(operations / seconds / peak, 3),
+        **{name: round(value, 4) for name, value in others.items()},
+    }
+    text = json.dumps(result)
+    print(text, flush=True)
+    if _FOLDER.value:
+        with (pathlib.Path(_FOLDER.value) / "results.jsonl").open("a", encoding="utf-8") as file:
+            file.write(text + "\n")
+
+
+def shapes() -> list[tuple[str, ModelConfig, int]]:
+    """Returns (model, config, rows) of everything to measure."""
+    return [(name, config_of(name), int(tokens) // _LENGTH.value) for name in _MODELS.value for tokens in _TOKENS.value]
+
+
+# With TensorFlow.
+
+
+def make(config: ModelConfig) -> tuple:
+    """Makes the model, its optimizer and the options of a run, and the strategy."""
+    import keras
+
+    from t2t_keras.runs.run_options import Options
+    from t2t_keras.training import devices, run
+
+    options = Options.default("transformer")
+    train = dataclasses.replace(options.train, dtype=_DTYPE.value, jit_compile="true", length_buckets=1.15)
+    options = dataclasses.replace(options, model=config, train=train)
+    strategy = devices.make_strategy(1, train)
+    keras.utils.set_random_seed(SEED)
+    return strategy, *run._make_model(strategy, options), options
+
+
+def measure() -> None:
+    """Measures micro-batches and whole updates with TensorFlow."""
+    import tensorflow as tf
+
+    from t2t_keras.system.tensorflow import share_gpus
+    from t2t_keras.training import train_step
+
+    share_gpus()
+    gpus = tf.config.list_physical_devices("GPU")
+    details = [tf.config.experimental.get_device_details(gpu).get("device_name") for gpu in gpus]
+    print(f"TensorFlow {tf.__version__}, {', '.join(map(str, details)) or 'no GPU'}", flush=True)
+    size = 1024 if _SMALL.value else 8192
+    matrix = tf.cast(tf.random.normal([size, size]), tf.bfloat16)
+    product = tf.function(lambda: tf.reduce_sum(tf.cast(tf.matmul(matrix, matrix)[:1], tf.float32)))
+    peak = 2 * size**3 / median_seconds(lambda: product().numpy())[0]
+    print(f"peak: {peak / 1e12:.1f} TFLOP/s", flush=True)
+
+    def memory() -> float:
+        return round(tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**30, 2) if gpus else 0.0
+
+    for name, config, rows in shapes():
+        strategy, model, adam, options = make(config)
+        with tf.device("CPU:0"):
+            columns = {side: tf.constant(ids) for side, ids in ids_of(rows, config.vocab_size).items()}
+        size = operations(config, rows)
+        for step, gradients_of in steps_of(model, options).items():
+            seconds, first, loss, norm = measure_step(gradients_of, columns)
+            loss /= rows * _LENGTH.value
+            others = {"first_s": first, "memory_gib": memory(), "loss": loss, "gradient_norm": norm}
+            report(step, name, rows, seconds, peak, size, **others)
+        batch = {side: tf.tile(ids[None], [UPDATE, 1, 1]) for side, ids in columns.items()}
+        spec = {side: tf.TensorSpec([None, None, None], tf.int32) for side in batch}
+        update = train_step.make_train_step(strategy, model, adam, options.task, options.train, spec)
+        seconds, first = median_seconds(functools.partial(make_update, update, batch))
+        step = f"update of {UPDATE} micro-batches"
+        report(step, name, UPDATE * rows, seconds, peak, UPDATE * size, first_s=first, memory_gib=memory())
+
+
+def steps_of(model, options) -> dict[str, Callable]:
+    """Returns the functions that compute the gradients of a micro-batch, by name."""
+    from t2t_keras.training import train_step
+
+    steps = {"compiled": train_step.make_compiled_gradients(model, options.task, options.train)}
+    if _PLAIN.value:
+        steps["plain"] = functools.partial(train_step.micro_batch_gradients, model, options.task, options.train)
+    return steps
+
+
+def measure_step(gradients_of: Callable, columns: dict) -> tuple[float, float, float, float]:
+    """Returns the median time of a micro-batch, that of the first one, the loss and the norm of the gradient."""
+    import tensorflow as tf
+
+    @tf.function(autograph=False)
+    def step():
+        gradients, sums = gradients_of(columns, step=0, micro_batch=0, replica=0, scale=tf.constant(1.0))
+        return gradients, sums["loss"]
+
+    seconds, first = median_seconds(lambda: step()[1].numpy())
+    gradients, loss = step()
+    return seconds, first, float(loss), float(tf.linalg.global_norm(gradients))
+
+
+def make_update(update: Callable, batch: dict) -> None:
+    """Makes an update, and waits for it."""
+    import tensorflow as tf
+
+    from t2t_keras.training.train_step import LossScale
+
+    metrics, _ = update(batch, LossScale(tf.constant(1.0), tf.constant(0.0)), tf.constant(True))
+    float(metrics["loss"])
+
+
+# The two halves.
+
+
+def value_of(spec: dict, index: int) -> np.ndarray:
+    """Returns an input of a step from its description, the same on every machine."""
+    if "value" in spec:
+        return np.array(spec["value"], spec["dtype"])
+    shape, draw = spec["shape"], np.random.default_rng(SEED + index)
+    if "below" in spec:
+        return draw.integers(EOS + 1, spec["below"], shape).astype(np.int32)
+    return (spec["mean"] + spec["deviation"] * draw.standard_normal(shape)).astype(np.float32)
+
+
+def spelled_out(text: str) -> str:
+    """Returns StableHLO whose boolean constants are words. TensorFlow packs them into bits, as newer readers do not."""
+
+    def words(found: re.Match) -> str:
+        shape = list(map(int, found[2].split("x")[:-1]))
+        packed = np.frombuffer(bytes.fromhex(found[1]), np.uint8)
+        bits = np.unpackbits(packed, bitorder="little")[: math.prod(shape)].astype(bool).reshape(shape)
+        return f"dense<{str(bits.tolist()).lower()}> : tensor<{found[2]}>"
+
+    return re.sub(r'dense<"0x([0-9A-F]+)"> : tensor<((?:\d+x)+i1)>', words, text)
+
+
+def export() -> None:
+    """Writes the compiled step of each shape as StableHLO, and its inputs and results on a CPU as JSON."""
+    import tensorflow as tf
+
+    from t2t_keras.training import train_step
+
+    for name, config, rows in shapes():
+        _, model, _, options = make(config)
+        program = train_step.make_program(model, options.task, options.train)
+        weights = [
+            {"shape": list(weight.shape), "mean": round(float(tf.reduce_mean(weight.value))),
+             "deviation": float(tf.math.reduce_std(weight.value))}
+            for weight in model.trainable_variables
+        ]  # fmt: skip
+        seeds = [
+            {"value": seed.numpy().tolist(), "dtype": "int64"}
+            for _, seed in train_step.dropout_seeds(model, SEED, *map(tf.constant, (0, 0, 0)))
+        ]
+        sides = [{"shape": [rows, _LENGTH.value], "below": config.vocab_size}] * 2
+        inputs = [*weights, *seeds, *sides, {"value": 1.0, "dtype": "float32"}]
+        values = [tf.constant(value_of(spec, index)) for index, spec in enumerate(inputs)]
+        number = len(weights) + len(seeds)
+        arguments = (
+            values[: len(weights)],
+            [],
+            values[len(weights) : number],
+            {"source": values[number], "target": values[number + 1]},
+            values[-1],
+        )
+        text = program.experimental_get_compiler_ir(*arguments)(stage="stablehlo")
+        gradients, sums = program(*arguments)
+        place = pathlib.Path(_FOLDER.value) / f"{name}-{rows}"
+        place.with_suffix(".mlir.gz").write_bytes(gzip.compress(spelled_out(text).encode(), mtime=0))
+        description = {
+            "model": name,
+            "rows": rows,
+            "operations": operations(config, rows),
+            "inputs": inputs,
+            "loss": float(sums["loss"]),
+            "gradient_norm": float(tf.linalg.global_norm(gradients)),
+            "sums": sorted(sums),
+        }
+        place.with_suffix(".json").write_text(json.dumps(description), encoding="utf-8")
+        print(f"{place}: loss {description['loss']:.2f}, gradient norm {description['gradient_norm']:.4f}", flush=True)
+
+
+def run() -> None:
+    """Runs the exported steps on this machine's first device, with JAX alone."""
+    import jax
+    import jax.numpy as jnp
+    from jax._src.lib import xla_client
+    from jax.extend.backend import get_backend
+
+    jax.config.update("jax_enable_x64", True)  # Seeds have 64 bits.
+    device = jax.devices()[0]
+    print(f"JAX {jax.__version__}, {device.device_kind}", flush=True)
+    size = 8192 if device.platform == "gpu" else 1024
+    matrix = jax.random.normal(jax.random.key(0), (size, size), jnp.bfloat16)
+    product = jax.jit(lambda matrix: matrix @ matrix)
+    peak = 2 * size**3 / median_seconds(lambda: product(matrix).block_until_ready())[0]
+    print(f"peak: {peak / 1e12:.1f} TFLOP/s", flush=True)
+    for path in sorted(pathlib.Path(_FOLDER.value).glob("*.mlir.gz")):
+        of_step = json.loads(path.with_suffix("").with_suffix(".json").read_text(encoding="utf-8"))
+        program = gzip.decompress(path.read_bytes())
+        started = time.perf_counter()
+        executable = get_backend().compile_and_load(
+            program, xla_client.DeviceList((device,)), xla_client.CompileOptions()
+        )
+        compiling = time.perf_counter() - started
+        inputs = [jax.device_put(value_of(spec, index), device) for index, spec in enumerate(of_step["inputs"])]
+
+        def outputs(executable=executable, inputs=inputs) -> list:
+            found = executable.execute_sharded(inputs).disassemble_into_single_device_arrays()
+            arrays = [array for (array,) in found]
+            jax.block_until_ready(arrays)
+            return arrays
+
+        seconds, _ = median_seconds(outputs)
+        number = len(of_step["sums"])
+        *gradients, loss = [*outputs()[:-number], outputs()[-number + of_step["sums"].index("loss")]]
+        norm = math.sqrt(sum(float(jnp.sum(jnp.square(gradient.astype(jnp.float64)))) for gradient in gradients))
+        memory = (device.memory_stats() or {}).get("peak_bytes_in_use", 0) / 2**30
+        report(
+            "StableHLO of TensorFlow", of_step["model"], of_step["rows"], seconds, peak, of_step["operations"],
+            first_s=compiling, memory_gib=memory, loss=float(loss), loss_on_a_cpu=of_step["loss"],
+            gradient_norm=norm, gradient_norm_on_a_cpu=of_step["gradient_norm"],
+        )  # fmt: skip
+
+
+def main(arguments: list[str]) -> None:
+    """Runs one of the three commands."""
+    commands = {"measure": measure, "export": export, "run": run}
+    if len(arguments) != 2 or arguments[1] not in commands:
+        raise app.UsageError(f"Expected one of {', '.join(commands)}. Received: {' '.join(arguments[1:]) or 'none'}.")
+    if arguments[1] != "measure" and not _FOLDER.value:
+        raise app.UsageError(f"`{arguments[1]}` needs --folder.")
+    if _FOLDER.value:
+        pathlib.Path(_FOLDER.value).mkdir(parents=True, exist_ok=True)
+    commands[arguments[1]]()
+
+
+if __name__ == "__main__":
+    app.run(main)

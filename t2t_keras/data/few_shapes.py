@@ -1,0 +1,80 @@
+"""Few shapes of micro-batches, for a train step that is compiled once for each shape.
+
+Lengths are rounded up to boundaries that grow by a factor, and a shape has a fixed number of rows. With a factor of
+1.15, sentences of WMT14's lengths have some 40 shapes instead of more than 1,000.
+"""
+
+import functools
+from typing import NamedTuple
+
+import tensorflow as tf
+
+SHORTEST, MULTIPLE = 16, 4  # The first boundary, and what all but the last are multiples of.
+# Up to the first length, and above the second one, all sides are padded alike: few tokens are there.
+ALIKE_UP_TO, ALIKE_ABOVE = 16, 100
+
+
+class Shapes(NamedTuple):
+    """The shapes of a bucket's rows and columns.
+
+    Attributes:
+        growth: factor from one boundary to the next, above 1.
+        tokens: budget of a bucket on each side, rows × padded length; no sentence is longer.
+        counted: the columns whose lengths count against it.
+    """
+
+    growth: float
+    tokens: int
+    counted: tuple[str, ...] = ("source", "target")
+
+    @property
+    def boundaries(self) -> tuple[int, ...]:
+        """The padded lengths, ascending; the last one is the budget.
+
+        Example: with a growth of 1.5 and a budget of 100 tokens they are 16, 24, 36, 56, 84 and 100.
+        """
+        found = [min(SHORTEST, self.tokens)]
+        while found[-1] < self.tokens:
+            grown = MULTIPLE * -int(-found[-1] * self.growth // MULTIPLE)
+            found.append(min(max(grown, found[-1] + MULTIPLE), self.tokens))
+        return tuple(found)
+
+    def _places(self, lengths: list) -> list:
+        """Returns the index of the boundary of each side, from the lengths of the sides, [N] int32 each. Sides differ
+        by at most one boundary, so that there are few pairs of them.
+        """
+        boundaries = tf.constant(self.boundaries)
+        places = [tf.searchsorted(boundaries, length) for length in lengths]
+        longest = functools.reduce(tf.maximum, places)
+        longer = tf.gather(boundaries, longest)
+        alike = (longer <= ALIKE_UP_TO) | (longer > ALIKE_ABOVE)
+        return [tf.where(alike, longest, tf.maximum(place, longest - 1)) for place in places]
+
+    def rounded(self, *lengths) -> list:
+        """Returns the padded lengths of both sides, from the lengths of their longest sentences; each [N] int32."""
+        return [tf.gather(tf.constant(self.boundaries), place) for place in self._places(lengths)]
+
+    def sort_key(self, *lengths):
+        """Returns a key, [pairs] int64, that sorts pairs by shape, as `batching.sort_key` does by length."""
+        places = self._places(lengths)
+        longest = functools.reduce(tf.maximum, places)
+        # Shapes whose sides are alike come last among those of a length: leftovers of the others fit into them.
+        kind = functools.reduce(lambda kind, place: 2 * kind + tf.cast(place == longest, tf.int32), places, 0)
+        return tf.cast(longest * 2 ** len(places) + kind, tf.int64)
+
+    def of_micro_batches(self, lengths: dict, number: int):
+        """Returns the shapes of the micro-batches of buckets: [N, 1 + columns] int32, the rows of each and the padded
+        length of each column.
+
+        Args:
+            lengths: the length of the longest sentence of each column, [N] int32.
+            number: number of micro-batches of a bucket.
+        """
+        widths = dict(zip(self.counted, self.rounded(*(lengths[name] for name in self.counted)), strict=True))
+        rows = tf.maximum(self.tokens // functools.reduce(tf.maximum, widths.values()), 1)
+        boundaries, first = tf.constant(self.boundaries), self.counted[0]
+        for name, length in lengths.items():
+            if name not in widths:  # As long as the first, or often a single number, such as a label.
+                wider = tf.gather(boundaries, tf.searchsorted(boundaries, length))
+                widths[name] = tf.where(length == lengths[first], widths[first], tf.where(length <= 1, 1, wider))
+        return tf.stack([-(-rows // number), *(widths[name] for name in lengths)], axis=1)

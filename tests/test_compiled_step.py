@@ -1,0 +1,197 @@
+"""The train step that XLA compiles has the losses and gradients of the plain one, on all devices, for all networks."""
+
+import dataclasses
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import toy
+from toy import SMALL, TRAIN, on_devices, random_updates
+
+from t2t_keras.config import BertConfig, ClassifierConfig, ModelConfig, RnnConfig
+from t2t_keras.data.few_shapes import Shapes
+from t2t_keras.runs import registry
+from t2t_keras.training import devices, train_step
+
+ENCODER = {"encoder_layers": 1, "d_model": 8, "d_ff": 12, "num_heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
+SIDES = {
+    "source": tf.constant([[5, 7, 9, 3, 0], [6, 3, 0, 0, 0]]),
+    "target": tf.constant([[8, 4, 3, 0], [9, 10, 11, 3]]),
+}
+TOKENS = tf.constant([[2, 7, 9, 3, 11, 3], [2, 8, 3, 9, 3, 0]])
+NETWORKS = {
+    "transformer": (SMALL, SIDES),
+    "transformer, pre-norm": (dataclasses.replace(SMALL, norm="pre", logits_bias=True), SIDES),
+    "transformer, R-Drop": (dataclasses.replace(SMALL, r_drop=2.0, dropout=1e-9), SIDES),
+    "bert": (
+        BertConfig(20, **ENCODER),
+        {
+            "tokens": TOKENS,
+            "masked": tf.constant([[2, 4], [3, 0]]),
+            "target": tf.constant([[7, 8], [9, 0]]),
+            "following": tf.constant([[2], [1]]),
+        },
+    ),
+    "classifier": (
+        ClassifierConfig(20, labels="a,b,c", **ENCODER),
+        {"tokens": TOKENS, "label": tf.constant([[3], [1]])},
+    ),
+}
+COMPILED = dataclasses.replace(TRAIN, jit_compile="true")
+PLACE = {"step": tf.constant(0), "micro_batch": tf.constant(0), "replica": tf.constant(0)}
+
+
+def both(config: ModelConfig, name: str, columns: dict, dtype: str = "float32") -> list[tuple]:
+    """Gradients and sums of a micro-batch, by the plain and by the compiled function."""
+    architecture = registry.architecture(name)
+    model = architecture.model_class()(config, dtype=dtype)
+    toy.set_weights(model)
+    task = registry.task(architecture.task)
+    compiled = train_step.make_compiled_gradients(model, task, TRAIN)
+    scale = tf.constant(2.0)
+    return [
+        train_step.micro_batch_gradients(model, task, TRAIN, columns, **PLACE, scale=scale),
+        compiled(columns, **PLACE, scale=scale),
+    ]
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("network", NETWORKS)
+def test_losses_and_gradients_are_those_of_the_plain_step(network):
+    config, columns = NETWORKS[network]
+    (expected, sums), (received, found) = both(config, network.partition(",")[0], columns)
+    assert {name: float(value) for name, value in found.items()} == pytest.approx(
+        {name: float(value) for name, value in sums.items()}, rel=1e-6
+    )
+    largest = max(float(tf.reduce_max(tf.abs(gradient))) for gradient in expected)
+    for one, other in zip(expected, received, strict=True):
+        np.testing.assert_allclose(other, one, atol=1e-5 * largest)
+
+
+@pytest.mark.medium
+def test_bfloat16_is_as_close_to_float32_as_in_the_plain_step():
+    (exact, _), _ = both(SMALL, "transformer", SIDES)
+    errors = []
+    for gradients, _ in both(SMALL, "transformer", SIDES, "mixed_bfloat16"):
+        differences = [found - wanted for found, wanted in zip(gradients, exact, strict=True)]
+        errors.append(float(tf.linalg.global_norm(differences) / tf.linalg.global_norm(exact)))
+    assert errors[1] <= 1.5 * errors[0] + 1e-4 and errors[0] < 0.05
+
+
+@pytest.mark.medium
+def test_dropout_has_its_rate_and_is_a_function_of_the_place():
+    """A model whose gradient shows its mask: the sum of what a dropout layer passes on, by its input."""
+    model = toy.Toy(dropout=0.3)
+    toy.set_weights(model)
+    gradients = train_step.make_compiled_gradients(model, toy.TASK, TRAIN)
+    columns = {side: tf.tile(ids, [20, 1]) for side, ids in SIDES.items()}
+
+    def norm(**place) -> float:
+        where = {name: tf.constant(place.get(name, 0)) for name in PLACE}
+        return float(tf.linalg.global_norm(gradients(columns, **where, scale=tf.constant(1.0))[0]))
+
+    norms = [norm(), norm(step=1), norm(micro_batch=1), norm(replica=1)]
+    assert len(set(norms)) == 4 and norm() == norms[0]
+
+    layer = toy.Dropout(0.3, seed=1)
+    mask = tf.function(lambda seed: masked(layer, seed), jit_compile=True)
+
+    def masked(layer, seed):
+        with keras.StatelessScope([(layer.seed_generator.state, seed)]):
+            return layer(tf.ones([300, 333]), training=True)
+
+    kept = mask(tf.constant([3, 4], layer.seed_generator.state.dtype)).numpy()
+    assert set(np.unique(kept)) == {0.0, np.float32(1 / 0.7)}
+    assert np.mean(kept == 0) == pytest.approx(0.3, abs=5 * (0.3 * 0.7 / kept.size) ** 0.5)
+
+
+@pytest.mark.medium
+def test_a_network_that_xla_cannot_compile_runs_as_without(messages):
+    model = registry.architecture("rnn").model_class()(RnnConfig(20, d_model=8, d_embedding=6))
+    gradients = train_step._make_gradients(toy.strategy_of(1), model, toy.TASK, COMPILED)
+    expected, _ = train_step.micro_batch_gradients(model, toy.TASK, TRAIN, SIDES, **PLACE, scale=1.0)
+    for one, other in zip(expected, gradients(SIDES, **PLACE, scale=1.0)[0], strict=True):
+        np.testing.assert_array_equal(one, other)
+    [message] = messages
+    assert message.startswith("XLA cannot compile this network (XLA compilation requires a fixed tensor list size): ")
+
+
+UPDATES = random_updates([4, 7, 5])
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("replicas", "micro_batch_tokens"), [(1, 30), (2, 60)])
+def test_updates_are_those_of_the_plain_step_on_several_devices_and_in_micro_batches(replicas, micro_batch_tokens):
+    sizes = {"replicas": replicas, "micro_batch_tokens": micro_batch_tokens, "make_optimizer": toy.adam}
+    expected, metrics = on_devices(UPDATES, **sizes)
+    received, found = on_devices(UPDATES, **sizes, train=COMPILED)
+    toy.assert_close(received, expected, 1e-5)
+    for one, other in zip(metrics, found, strict=True):
+        assert other == pytest.approx(one, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("jit_compile", "length_buckets", "gpu", "expected"),
+    [
+        ("auto", 1.15, True, True),
+        ("auto", 0.0, True, False),  # A run that began without rounded lengths: each of its many shapes would compile.
+        ("auto", 1.0, True, False),
+        ("auto", 1.15, False, False),
+        ("true", 1.0, False, True),
+        ("false", 1.15, True, False),
+    ],
+)
+def test_xla_compiles_on_gpus_where_shapes_are_few(jit_compile, length_buckets, gpu, expected):
+    config = dataclasses.replace(TRAIN, jit_compile=jit_compile, length_buckets=length_buckets)
+    assert devices.compiles(strategy_on("GPU" if gpu else "CPU"), config) == expected
+
+
+class strategy_on:  # noqa: N801
+    """A strategy on devices of a kind."""
+
+    def __init__(self, kind: str):
+        self.extended = self
+        self.worker_devices = (f"/device:{kind}:0", f"/device:{kind}:1")
+
+
+@pytest.mark.parametrize(
+    ("given", "gpu", "expected"), [(0.0, True, 1.15), (0.0, False, 0.0), (1.0, True, 1.0), (1.3, True, 1.3)]
+)
+def test_a_new_run_rounds_lengths_where_it_is_compiled(given, gpu, expected):
+    config = dataclasses.replace(TRAIN, length_buckets=given)
+    found = devices.with_length_buckets(strategy_on("GPU" if gpu else "CPU"), config)
+    assert found == dataclasses.replace(TRAIN, length_buckets=expected)
+
+
+def test_shapes_are_those_of_the_counted_columns():
+    info = {"columns": {"tokens": True, "label": False}}
+    assert devices.shapes(dataclasses.replace(TRAIN, length_buckets=1.2), info, 50) == Shapes(1.2, 50, ("tokens",))
+    assert devices.shapes(TRAIN, info, 50) is None
+
+
+@pytest.mark.slow
+def test_each_shape_is_compiled_once_before_the_first_update(tmp_path):
+    options = {
+        "dataset": "builtin", "encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 1,
+        "d_k": 8, "d_v": 8, "batch_tokens": 1024, "micro_batch_tokens": 512, "train_steps": 30, "valid_steps": 100,
+        "valid_sentences": 1, "attention_images": 0, "length_buckets": 2, "jit_compile": "true",
+        "model_dir": tmp_path / "run",
+    }  # fmt: skip
+    result = subprocess.run(
+        [sys.executable, "tools/train.py", *(f"--{name}={value}" for name, value in options.items())],
+        env=os.environ | {"XLA_FLAGS": f"--xla_dump_to={tmp_path / 'dump'}"},
+        cwd=pathlib.Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    compiled = [*(tmp_path / "dump").glob("*_program_*.before_optimizations.txt")]
+    shapes = re.findall(r"^Shape \d of (\d)", result.stderr, re.MULTILINE)
+    assert len(compiled) == len(shapes) == int(shapes[0]) > 1
