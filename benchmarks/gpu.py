@@ -16,7 +16,6 @@ import gzip
 import json
 import math
 import pathlib
-import re
 import statistics
 import sys
 import time
@@ -28,8 +27,9 @@ from absl import app, flags
 # `python benchmarks/gpu.py` puts only this folder there.
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
-from benchmarks import flagfiles
-from t2t_keras.config import EOS, ModelConfig
+from benchmarks.passes.process import operations
+from benchmarks.passes.stablehlo import SEED, spelled_out, value_of
+from t2t_keras.config import EOS, ModelConfig, paper
 
 _FOLDER = flags.DEFINE_string("folder", "", "Folder of the exported steps and of the results, results.jsonl.")
 _MODELS = flags.DEFINE_list("models", ["base", "big"], "Models to measure, of base and big.")
@@ -40,16 +40,14 @@ _SECONDS = flags.DEFINE_float("seconds", 3, "Length of each measurement, after t
 _SMALL = flags.DEFINE_bool("small", False, "Models of two small layers, to try the script.")
 _PLAIN = flags.DEFINE_bool("plain", True, "Whether `measure` also measures the step that XLA does not compile.")
 
-VOCAB_SIZE, SEED = 32_000, 1
+VOCAB_SIZE = 32_000
 UPDATE = 4  # Micro-batches of an update.
 
 
 def config_of(name: str) -> ModelConfig:
     """Returns the options of the paper's model of a name."""
-    options = flagfiles.options(f"wmt14_en_de_{name}", ModelConfig) | {"vocab_size": VOCAB_SIZE}
-    if _SMALL.value:
-        options |= {"encoder_layers": 1, "decoder_layers": 1, "vocab_size": 1000, "d_ff": 128}
-    return ModelConfig(**options)
+    small = {"encoder_layers": 1, "decoder_layers": 1, "vocab_size": 1000, "d_ff": 128} if _SMALL.value else {}
+    return paper.model(name, **({"vocab_size": VOCAB_SIZE} | small))
 
 
 def ids_of(rows: int, vocab_size: int) -> dict[str, np.ndarray]:
@@ -61,11 +59,9 @@ def ids_of(rows: int, vocab_size: int) -> dict[str, np.ndarray]:
     }
 
 
-def operations(config: ModelConfig, rows: int) -> float:
+def operations_of(config: ModelConfig, rows: int) -> int:
     """Returns the floating-point operations of the matrix products of a forward and a backward pass."""
-    from t2t_keras.model import flops
-
-    return 3.0 * float(flops.forward(config, rows, _LENGTH.value, _LENGTH.value))
+    return 3 * operations(config, rows, _LENGTH.value)
 
 
 def median_seconds(run: Callable[[], object]) -> tuple[float, float]:
@@ -147,7 +143,7 @@ def measure() -> None:
         strategy, model, adam, options = make(config)
         with tf.device("CPU:0"):
             columns = {side: tf.constant(ids) for side, ids in ids_of(rows, config.vocab_size).items()}
-        size = operations(config, rows)
+        size = operations_of(config, rows)
         for step, gradients_of in steps_of(model, options).items():
             seconds, first, loss, norm = measure_step(gradients_of, columns)
             loss /= rows * _LENGTH.value
@@ -198,28 +194,6 @@ def make_update(update: Callable, batch: dict) -> None:
 # The two halves.
 
 
-def value_of(spec: dict, index: int) -> np.ndarray:
-    """Returns an input of a step from its description, the same on every machine."""
-    if "value" in spec:
-        return np.array(spec["value"], spec["dtype"])
-    shape, draw = spec["shape"], np.random.default_rng(SEED + index)
-    if "below" in spec:
-        return draw.integers(EOS + 1, spec["below"], shape).astype(np.int32)
-    return (spec["mean"] + spec["deviation"] * draw.standard_normal(shape)).astype(np.float32)
-
-
-def spelled_out(text: str) -> str:
-    """Returns StableHLO whose boolean constants are words. TensorFlow packs them into bits, as newer readers do not."""
-
-    def words(found: re.Match) -> str:
-        shape = list(map(int, found[2].split("x")[:-1]))
-        packed = np.frombuffer(bytes.fromhex(found[1]), np.uint8)
-        bits = np.unpackbits(packed, bitorder="little")[: math.prod(shape)].astype(bool).reshape(shape)
-        return f"dense<{str(bits.tolist()).lower()}> : tensor<{found[2]}>"
-
-    return re.sub(r'dense<"0x([0-9A-F]+)"> : tensor<((?:\d+x)+i1)>', words, text)
-
-
 def export() -> None:
     """Writes the compiled step of each shape as StableHLO, and its inputs and results on a CPU as JSON."""
     import tensorflow as tf
@@ -256,7 +230,7 @@ def export() -> None:
         description = {
             "model": name,
             "rows": rows,
-            "operations": operations(config, rows),
+            "operations": operations_of(config, rows),
             "inputs": inputs,
             "loss": float(sums["loss"]),
             "gradient_norm": float(tf.linalg.global_norm(gradients)),

@@ -14,25 +14,19 @@ measurement runs in a process of its own; one that fails is a line with its erro
 what the systems need, and neither TensorFlow nor Keras. On a machine without a GPU it measures the CPU.
 """
 
-import contextlib
 import dataclasses
 import json
-import os
 import pathlib
-import signal
-import subprocess
 import sys
-import tempfile
 
 from absl import app, flags
 
 # `python benchmarks/gpu_peers.py` puts only this folder there.
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
+from benchmarks.passes.process import line, measured, operations
 from benchmarks.passes.worker import MODULES
-from t2t_keras.config import ModelConfig, paper
-
-ROOT = pathlib.Path(__file__).parent.parent
+from t2t_keras.config import paper
 
 _CONFIGS = flags.DEFINE_list("configs", ["base", "big"], "Models: rows of Table 3.")
 _SHAPES = flags.DEFINE_list(
@@ -76,70 +70,6 @@ def known(choices):
 flags.register_validator("shapes", are_shapes, "Expected shapes such as 200x32.")
 flags.register_validator("configs", known(paper.TABLE_3), f"Expected names among {', '.join(paper.TABLE_3)}.")
 flags.register_validator("systems", known(MODULES), f"Expected names among {', '.join(MODULES)}.")
-
-
-def operations(config: ModelConfig, rows: int, length: int) -> int:
-    """Counts the operations of the matrix products of a forward pass, as `model.flops.forward` does, which needs Keras.
-
-    Args:
-        config: its heads are d_model / num_heads wide.
-        rows: number of rows.
-        length: of source and target.
-    """
-    projections, scores = 8 * config.d_model**2, 4 * length * config.d_model  # For one token in one attention.
-    feed_forward = 4 * config.d_model * config.d_ff
-    encoder = config.encoder_layers * (projections + scores + feed_forward)
-    decoder = config.decoder_layers * (2 * (projections + scores) + feed_forward)
-    return rows * length * (encoder + decoder + 2 * config.d_model * config.vocab_size)
-
-
-def measured(task: dict, limit: float) -> dict:
-    """Returns the result of a measurement in a process of its own, or {"error": …}.
-
-    Args:
-        task: see `worker.measure`.
-        limit: seconds after which it is given up.
-    """
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        result, log = folder / "result.json", folder / "log"
-        # A cold cache, so that the time to the first result has all of the compilation.
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-        }
-        command = [sys.executable, "-m", "benchmarks.passes.worker", json.dumps(task), str(result)]
-        with log.open("w") as file:
-            process = subprocess.Popen(
-                command, env=environment, cwd=ROOT, stdout=file, stderr=file, start_new_session=True
-            )
-        try:
-            process.wait(limit)
-        except subprocess.TimeoutExpired:
-            return {"error": f"no result after {limit:.0f} s"}
-        finally:  # PyTorch's compiler has processes of its own.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        if result.exists():
-            return json.loads(result.read_text(encoding="utf-8"))
-        last = log.read_text(errors="replace").strip().splitlines()[-1:]
-        return {"error": f"exit code {process.returncode}: {' '.join(last)[-300:]}"}
-
-
-def line(task: dict, found: dict) -> str:
-    """Returns the line of a measurement."""
-    name = f"{task['system']} {task['config']} {task['rows']}x{task['length']}"
-    if "error" in found:
-        return f"{name}: failed: {found['error']}"
-    calls = ", ".join(f"{count} {function}" for function, count in found["attention"].items())
-    return (
-        f"{name}: {1000 * found['seconds']:.2f} ms, {found['tokens_per_second']:,.0f} target tokens/s, "
-        f"{found['flops_per_second'] / 1e12:.2f} TFLOP/s, first result after {found['first_pass']:.1f} s, "
-        f"{found['peak_bytes'] / 2**30:.2f} GiB, loss {found['loss']:.3f} per token; {found['device']}, "
-        f"{found['version']}{', calls ' if calls else ''}{calls}"
-    )
 
 
 def main(_) -> None:

@@ -13,8 +13,7 @@ import numpy as np
 import programs
 import pytest
 
-from benchmarks import gpu_peers
-from benchmarks.passes import worker
+from benchmarks.passes import process, worker
 from t2t_keras.config import BOS, PAD, ModelConfig, paper
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -47,7 +46,7 @@ def test_the_operations_are_those_that_we_count():
 
     for row, rows, length in (("base", 200, 32), ("big", 7, 90)):
         model = paper.model(row, vocab_size=32_000)
-        assert gpu_peers.operations(model, rows, length) == flops.forward(model, rows, length, length)
+        assert process.operations(model, rows, length) == flops.forward(model, rows, length, length)
 
 
 def test_the_micro_batch_has_neither_padding_nor_other_special_ids():
@@ -95,12 +94,12 @@ def test_a_measurement_that_fails_is_an_error_in_one_line(tmp_path, monkeypatch)
     worker.main({**TASK, "system": "none"}, tmp_path / "result")
     assert json.loads((tmp_path / "result").read_text()) == {"error": "KeyError: 'none'"}
     task = {**TASK, "system": "none", "config": "base"}
-    found = gpu_peers.measured(task, limit=60)
-    assert gpu_peers.line(task, found) == "none base 3x7: failed: KeyError: 'none'"
-    assert gpu_peers.measured(task, limit=0) == {"error": "no result after 0 s"}
+    found = process.measured(task, limit=60)
+    assert process.line(task, found) == "none base 3x7: failed: KeyError: 'none'"
+    assert process.measured(task, limit=0) == {"error": "no result after 0 s"}
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    monkeypatch.setattr(gpu_peers, "ROOT", tmp_path)
-    assert gpu_peers.measured(task, limit=60)["error"].startswith("exit code 1: ")
+    monkeypatch.setattr(process, "ROOT", tmp_path)
+    assert process.measured(task, limit=60)["error"].startswith("exit code 1: ")
 
 
 @pytest.mark.parametrize("argument", ["--shapes=200x32,200", "--shapes=0x32", "--systems=torch", "--configs=huge"])

@@ -1,0 +1,78 @@
+"""Runs a measurement in a process of its own, and counts the operations of its matrix products."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+
+from t2t_keras.config import ModelConfig
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+
+
+def operations(config: ModelConfig, rows: int, length: int) -> int:
+    """Counts the operations of the matrix products of a forward pass, as `model.flops.forward` does, which needs Keras.
+
+    Args:
+        config: its heads are d_model / num_heads wide.
+        rows: number of rows.
+        length: of source and target.
+    """
+    projections, scores = 8 * config.d_model**2, 4 * length * config.d_model  # For one token in one attention.
+    feed_forward = 4 * config.d_model * config.d_ff
+    encoder = config.encoder_layers * (projections + scores + feed_forward)
+    decoder = config.decoder_layers * (2 * (projections + scores) + feed_forward)
+    return rows * length * (encoder + decoder + 2 * config.d_model * config.vocab_size)
+
+
+def measured(task: dict, limit: float) -> dict:
+    """Returns the result of a measurement in a process of its own, or {"error": …}.
+
+    Args:
+        task: see `worker.measure`.
+        limit: seconds after which it is given up.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        result, log = folder / "result.json", folder / "log"
+        # A cold cache, so that the time to the first result has all of the compilation.
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        }
+        command = [sys.executable, "-m", "benchmarks.passes.worker", json.dumps(task), str(result)]
+        with log.open("w") as file:
+            process = subprocess.Popen(
+                command, env=environment, cwd=ROOT, stdout=file, stderr=file, start_new_session=True
+            )
+        try:
+            process.wait(limit)
+        except subprocess.TimeoutExpired:
+            return {"error": f"no result after {limit:.0f} s"}
+        finally:  # PyTorch's compiler has processes of its own.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if result.exists():
+            return json.loads(result.read_text(encoding="utf-8"))
+        last = log.read_text(errors="replace").strip().splitlines()[-1:]
+        return {"error": f"exit code {process.returncode}: {' '.join(last)[-300:]}"}
+
+
+def line(task: dict, found: dict) -> str:
+    """Returns the line of a measurement."""
+    name = f"{task['system']} {task['config']} {task['rows']}x{task['length']}"
+    if "error" in found:
+        return f"{name}: failed: {found['error']}"
+    calls = ", ".join(f"{count} {function}" for function, count in found["attention"].items())
+    return (
+        f"{name}: {1000 * found['seconds']:.2f} ms, {found['tokens_per_second']:,.0f} target tokens/s, "
+        f"{found['flops_per_second'] / 1e12:.2f} TFLOP/s, first result after {found['first_pass']:.1f} s, "
+        f"{found['peak_bytes'] / 2**30:.2f} GiB, loss {found['loss']:.3f} per token; {found['device']}, "
+        f"{found['version']}{', calls ' if calls else ''}{calls}"
+    )
