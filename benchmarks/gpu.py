@@ -107,6 +107,7 @@ def shapes() -> list[tuple[str, ModelConfig, int]]:
 def make(config: ModelConfig) -> tuple:
     """Makes the model, its optimizer and the options of a run, and the strategy."""
     import keras
+    import tensorflow as tf
 
     from t2t_keras.runs.run_options import Options
     from t2t_keras.training import devices, run
@@ -114,7 +115,8 @@ def make(config: ModelConfig) -> tuple:
     options = Options.default("transformer")
     train = dataclasses.replace(options.train, dtype=_DTYPE.value, jit_compile="true", length_buckets=1.15)
     options = dataclasses.replace(options, model=config, train=train)
-    strategy = devices.make_strategy(1, train)
+    device = "/gpu:0" if tf.config.list_logical_devices("GPU") else "/cpu:0"
+    strategy = devices.MirroredStrategy([device])
     keras.utils.set_random_seed(SEED)
     return strategy, *run._make_model(strategy, options), options
 
@@ -139,16 +141,22 @@ def measure() -> None:
     def memory() -> float:
         return round(tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**30, 2) if gpus else 0.0
 
+    def reset() -> None:
+        if gpus:
+            tf.config.experimental.reset_memory_stats("GPU:0")
+
     for name, config, rows in shapes():
         strategy, model, adam, options = make(config)
         with tf.device("CPU:0"):
             columns = {side: tf.constant(ids) for side, ids in ids_of(rows, config.vocab_size).items()}
         size = operations_of(config, rows)
         for step, gradients_of in steps_of(model, options).items():
+            reset()
             seconds, first, loss, norm = measure_step(gradients_of, columns)
             loss /= rows * _LENGTH.value
             others = {"first_s": first, "memory_gib": memory(), "loss": loss, "gradient_norm": norm}
             report(step, name, rows, seconds, peak, size, **others)
+        reset()
         batch = {side: tf.tile(ids[None], [UPDATE, 1, 1]) for side, ids in columns.items()}
         spec = {side: tf.TensorSpec([None, None, None], tf.int32) for side in batch}
         update = train_step.make_train_step(strategy, model, adam, options.task, options.train, spec)

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,8 +15,8 @@ from toy import SMALL, TRAIN, on_devices, random_updates
 
 from t2t_keras.config import BertConfig, ClassifierConfig, ModelConfig, RnnConfig
 from t2t_keras.data.few_shapes import Shapes
-from t2t_keras.runs import registry
-from t2t_keras.training import devices, train_step
+from t2t_keras.runs import registry, run_options
+from t2t_keras.training import devices, run, train_step
 
 ENCODER = {"encoder_layers": 1, "d_model": 8, "d_ff": 12, "num_heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
 SIDES = {
@@ -85,30 +84,40 @@ def test_bfloat16_is_as_close_to_float32_as_in_the_plain_step():
 
 
 @pytest.mark.medium
-def test_dropout_has_its_rate_and_is_a_function_of_the_place():
-    """A model whose gradient shows its mask: the sum of what a dropout layer passes on, by its input."""
+def test_dropout_masks_are_those_of_the_plain_step_at_every_place():
     model = toy.Toy(dropout=0.3)
     toy.set_weights(model)
-    gradients = train_step.make_compiled_gradients(model, toy.TASK, TRAIN)
+    compiled = train_step.make_compiled_gradients(model, toy.TASK, TRAIN)
     columns = {side: tf.tile(ids, [20, 1]) for side, ids in SIDES.items()}
+    norms = set()
+    for changed in ({}, {"step": 1}, {"micro_batch": 1}, {"replica": 1}):
+        place = {name: tf.constant(changed.get(name, 0)) for name in PLACE} | {"scale": tf.constant(1.0)}
+        expected, _ = train_step.micro_batch_gradients(model, toy.TASK, TRAIN, columns, **place)
+        received, _ = compiled(columns, **place)
+        for one, other in zip(expected, received, strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
+        norms.add(round(float(tf.linalg.global_norm(received)), 2))
+    assert len(norms) == 4
 
-    def norm(**place) -> float:
-        where = {name: tf.constant(place.get(name, 0)) for name in PLACE}
-        return float(tf.linalg.global_norm(gradients(columns, **where, scale=tf.constant(1.0))[0]))
 
-    norms = [norm(), norm(step=1), norm(micro_batch=1), norm(replica=1)]
-    assert len(set(norms)) == 4 and norm() == norms[0]
-
-    layer = toy.Dropout(0.3, seed=1)
-    mask = tf.function(lambda seed: masked(layer, seed), jit_compile=True)
-
-    def masked(layer, seed):
-        with keras.StatelessScope([(layer.seed_generator.state, seed)]):
-            return layer(tf.ones([300, 333]), training=True)
-
-    kept = mask(tf.constant([3, 4], layer.seed_generator.state.dtype)).numpy()
-    assert set(np.unique(kept)) == {0.0, np.float32(1 / 0.7)}
-    assert np.mean(kept == 0) == pytest.approx(0.3, abs=5 * (0.3 * 0.7 / kept.size) ** 0.5)
+@pytest.mark.medium
+def test_float16_does_not_overflow_in_the_gradient_of_the_shared_matrix():
+    """Story: one product over all tokens summed 200 equal targets times the loss scale in float16."""
+    columns = {"source": tf.fill([40, 2], 5), "target": tf.fill([40, 50], 7)}
+    task, scale = toy.TASK, tf.constant(1024.0)
+    model = registry.architecture("transformer").model_class()(SMALL, dtype="mixed_float16")
+    toy.set_weights(model)
+    for gradients_of in (
+        lambda: train_step.micro_batch_gradients(model, task, TRAIN, columns, **PLACE, scale=scale),
+        lambda: train_step.make_compiled_gradients(model, task, TRAIN)(columns, **PLACE, scale=scale),
+    ):
+        gradients, _ = gradients_of()
+        [matrix] = [
+            gradient
+            for weight, gradient in zip(model.trainable_variables, gradients, strict=True)
+            if weight is model.embedding_matrix
+        ]
+        assert np.isfinite(matrix).all()
 
 
 @pytest.mark.medium
@@ -118,7 +127,7 @@ def test_a_network_that_xla_cannot_compile_runs_as_without(messages):
     expected, _ = train_step.micro_batch_gradients(model, toy.TASK, TRAIN, SIDES, **PLACE, scale=1.0)
     for one, other in zip(expected, gradients(SIDES, **PLACE, scale=1.0)[0], strict=True):
         np.testing.assert_array_equal(one, other)
-    [message] = messages
+    message = messages[-1]
     assert message.startswith("XLA cannot compile this network (XLA compilation requires a fixed tensor list size): ")
 
 
@@ -161,12 +170,28 @@ class strategy_on:  # noqa: N801
 
 
 @pytest.mark.parametrize(
-    ("given", "gpu", "expected"), [(0.0, True, 1.15), (0.0, False, 0.0), (1.0, True, 1.0), (1.3, True, 1.3)]
+    ("architecture", "given", "gpu", "expected"),
+    [
+        ("transformer", 0.0, True, 1.15),
+        ("transformer", 0.0, False, 0.0),
+        ("transformer", 1.0, True, 1.0),
+        ("transformer", 1.3, True, 1.3),
+        ("rnn", 0.0, True, 0.0),
+    ],
 )
-def test_a_new_run_rounds_lengths_where_it_is_compiled(given, gpu, expected):
-    config = dataclasses.replace(TRAIN, length_buckets=given)
-    found = devices.with_length_buckets(strategy_on("GPU" if gpu else "CPU"), config)
-    assert found == dataclasses.replace(TRAIN, length_buckets=expected)
+def test_a_new_run_rounds_lengths_where_it_is_compiled(architecture, given, gpu, expected):
+    options = run_options.Options.default(architecture)
+    options = dataclasses.replace(options, train=dataclasses.replace(options.train, length_buckets=given))
+    found = run._with_length_buckets(strategy_on("GPU" if gpu else "CPU"), options)
+    assert found.train.length_buckets == expected
+
+
+def test_a_compiled_run_of_many_shapes_is_warned(messages, monkeypatch):
+    monkeypatch.setattr(train_step, "make_compiled_gradients", lambda *given: given)
+    train_step._make_gradients(toy.strategy_of(1), None, None, COMPILED)
+    train_step._make_gradients(toy.strategy_of(1), None, None, dataclasses.replace(COMPILED, length_buckets=1.2))
+    [message] = messages
+    assert message.startswith("XLA compiles each of the many shapes of micro-batches when it first comes.")
 
 
 def test_shapes_are_those_of_the_counted_columns():
@@ -178,8 +203,9 @@ def test_shapes_are_those_of_the_counted_columns():
 @pytest.mark.slow
 def test_each_shape_is_compiled_once_before_the_first_update(tmp_path):
     options = {
-        "dataset": "builtin", "encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 1,
-        "d_k": 8, "d_v": 8, "batch_tokens": 1024, "micro_batch_tokens": 512, "train_steps": 30, "valid_steps": 100,
+        "dataset": "builtin", "vocab_size": 500, "encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 8,
+        "num_heads": 1, "d_k": 8, "d_v": 8, "batch_tokens": 1024, "micro_batch_tokens": 512, "train_steps": 30,
+        "valid_steps": 100,
         "valid_sentences": 1, "attention_images": 0, "length_buckets": 2, "jit_compile": "true",
         "model_dir": tmp_path / "run",
     }  # fmt: skip

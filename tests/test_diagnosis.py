@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from toy import PAIRS, SMALL, TASK, TRAIN, VOCAB_SIZE, Toy, padded, set_weights, strategy_of
 
+from t2t_keras.data.few_shapes import Shapes
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.runs.task import Column
 from t2t_keras.system.compat import layers_of
@@ -108,7 +109,8 @@ class Poisoned(Toy):
         return keras.ops.where(keras.ops.any(source == VOCAB_SIZE - 1, axis=1)[:, None, None], np.nan, logits)
 
 
-def test_the_report_has_all_pairs_and_the_text_of_the_micro_batch(tmp_path, monkeypatch):
+@pytest.mark.parametrize("shapes", [None, Shapes(2.0, 128)])
+def test_the_report_has_all_pairs_and_the_text_of_the_micro_batch(tmp_path, monkeypatch, shapes):
     """Of the fourth worker, whose replicas are the seventh and the eighth."""
     monkeypatch.setattr(devices, "process_index", lambda strategy: 3)
     strategy = strategy_of(2)
@@ -118,7 +120,8 @@ def test_the_report_has_all_pairs_and_the_text_of_the_micro_batch(tmp_path, monk
     source, target = (padded(side).clip(max=VOCAB_SIZE - 2) for side in zip(*PAIRS[:8], strict=True))
     source[6, 0] = VOCAB_SIZE - 1
     dataset = tf.data.Dataset.from_tensors({"source": source, "target": target})
-    [batch] = devices.distribute(strategy, dataset, micro_batch_tokens=2 * max(source.shape[1], target.shape[1]))
+    tokens = 32 if shapes else 2 * max(source.shape[1], target.shape[1])
+    [batch] = devices.distribute(strategy, dataset, micro_batch_tokens=tokens, shapes=shapes)
     told = diagnosis.write_report(
         tmp_path / "not_finite" / "update-42.npz",
         strategy,

@@ -59,6 +59,11 @@ def test_a_column_that_is_not_counted_is_as_long_as_the_first_or_has_a_boundary_
     assert found.numpy().tolist() == [[1, 36, 56, 36, 1, 16], [4, 24, 24, 24, 1, 24]]
 
 
+def test_what_is_longer_than_the_budget_keeps_its_length():
+    lengths = {"source": tf.constant([130]), "target": tf.constant([90]), "masked": tf.constant([150])}
+    assert SHAPES.of_micro_batches(lengths, 1).numpy().tolist() == [[1, 130, 100, 150]]
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Three windows of pairs with lengths of 2 to 40."""
@@ -136,8 +141,8 @@ def test_an_update_out_of_memory_is_halved_to_half_the_rows():
     split = batching.split(update, buckets=1, replicas=1, micro_batch_tokens=100, shapes=SHAPES)
     whole = {name: values[0] for name, values in split.items()}
     halves = device_memory.halve_micro_batches(strategy_of(1), whole)
-    assert whole["shape"].numpy().tolist() == [[4, 24, 24]]
-    assert halves["shape"].numpy().tolist() == [[2, 24, 24]] * 2
+    assert whole[batching.SHAPE].numpy().tolist() == [[4, 24, 24]]
+    assert halves[batching.SHAPE].numpy().tolist() == [[2, 24, 24]] * 2
     rows = tf.concat(
         [batching.trimmed({name: values[index] for name, values in halves.items()})["source"] for index in range(2)], 0
     )

@@ -16,6 +16,7 @@ import programs
 import pytest
 import stand_in
 import tensorflow as tf
+import toy
 
 import t2t_keras
 from t2t_keras.config import DecodeConfig
@@ -331,7 +332,7 @@ def listening():
 
 def prepare_folders(run: pathlib.Path, **given) -> run_options.Options:
     data_dir = given.pop("data_dir", "")
-    return training_run._prepare_folders(Start.open(run, given, data_dir), dry_run=True).options
+    return training_run._prepare_folders(Start.open(run, given, data_dir), toy.strategy_of(1), dry_run=True).options
 
 
 def test_a_data_service_is_asked_only_if_it_is_given(run):

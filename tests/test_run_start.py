@@ -145,12 +145,12 @@ def other(field):
         "dtype": "bfloat16", "damaged_records": "skip", "best_metric": "loss", "normalization": "nfkc",
         "dataset": "ted/x", "source_language": "en", "target_language": "de", "profile_steps": "1,2",
         "keep_patterns": "braces", "source_tag": "<2de>", "norm": "pre", "sinusoids": "tensor2tensor",
-        "attention": "unscaled",
+        "attention": "unscaled", "jit_compile": "false",
         "activation": "gelu", "parent_checkpoint": "latest",
         "subwords": "bpe",  # The default: word pieces have no normalization. See test_word_pieces.py.
     }  # fmt: skip
-    if field.name == "source_vocab_size":
-        return 9
+    if field.name in (numbers := {"source_vocab_size": 9, "length_buckets": 1.5}):
+        return numbers[field.name]
     if field.type is str:
         return texts.get(field.name, "" if "_source" in field.name or "_target" in field.name else "grpc://host:1")
     return {bool: lambda: not field.default, int: lambda: field.default + 2, float: lambda: field.default / 2 or 0.25}[

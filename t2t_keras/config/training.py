@@ -72,13 +72,14 @@ class TrainConfig:
         0, "Number of micro-batches that a device computes at a time; 0: one on a GPU, and on a CPU as cores and "
         "memory allow.", minimum=0, maximum=64, group=DEVICES, affects="nothing")
     jit_compile: str = option(
-        AUTO, "Whether XLA compiles the forward and the backward pass: true, false, or auto: on GPUs, if "
-        "--length_buckets rounds lengths, because each shape is compiled.", choices=("true", "false", AUTO),
+        AUTO, "Whether XLA compiles the forward and the backward pass, which takes some seconds for each shape of a "
+        "micro-batch: true, false, or auto: on GPUs, if --length_buckets makes the shapes few.",
+        choices=("true", "false", AUTO),
         group=DEVICES, affects="nothing")
     length_buckets: float = option(
         0.0, "Factor between the lengths that sentences are padded to, such as 1.15, so that micro-batches have few "
-        "shapes; 1 pads to the longest sentence; 0: 1.15 in a new run whose passes are compiled, else 1.",
-        minimum=0, maximum=16, group=DEVICES, affects="nothing", fixed=True)
+        "shapes; 1 pads to the longest sentence; 0: 1.15 in a new run with --jit_compile, else 1.",
+        minimum=0, maximum=16, group=DEVICES, fixed=True)
     device_tflops: float = option(
         0.0, "Sustained TFLOPS of one device, for the paper's estimate of the training cost (Table 2: 9.5 for a "
         "P100); 0 makes no estimate.", minimum=0, group=DEVICES, affects="nothing")

@@ -42,6 +42,7 @@ class Position(NamedTuple):
 
 
 START = Position()
+SHAPE = "padded shape"  # Entry of a batch; no column can have this name.
 
 
 def sort_key(length, *others):
@@ -121,14 +122,20 @@ def batches_per_epoch(folder: pathlib.Path, batch_tokens: int, seed: int, shapes
 
 
 def shapes_in_window(
-    folder: pathlib.Path, window: int, seed: int, damaged_records: str, shapes: Shapes, micro_batches: int
+    folder: pathlib.Path,
+    window: int,
+    seed: int,
+    damaged_records: str,
+    shapes: Shapes,
+    micro_batches: int,
+    renewal: Renewal | None = None,
 ) -> set[tuple[int, ...]]:
     """Returns the shapes of the micro-batches of a window, `micro_batches` of each batch: (rows, padded length of each
-    counted column). Records count as they are on disk. See `batches` for the other arguments.
+    counted column). See `batches` for the other arguments.
     """
     info = shards.read_info(folder)
     window = tf.constant(window, tf.int64)
-    read = _read_window(folder, info, window, shapes.tokens, seed, damaged_records, shapes=shapes)
+    read = _read_window(folder, info, window, shapes.tokens, seed, damaged_records, renewal, shapes)
     batch_of_row = tf.repeat(tf.range(tf.size(read["order"])), read["cuts"][1:] - read["cuts"][:-1])
     longest = {
         column: tf.math.segment_max(tf.gather(read[f"{column}_lengths"], read["rows"]), batch_of_row)
@@ -352,10 +359,9 @@ def _rows(columns: dict):
 
 def trimmed(columns: dict) -> dict:
     """Removes the empty rows and columns at the end of a micro-batch, each column [B, S] int32; one of each stays. With
-    an entry "shape" from `split`, pads or cuts it to that shape instead.
+    a `SHAPE` from `split`, pads or cuts it to that shape instead.
     """
-    columns, shape = dict(columns), columns.get("shape")
-    columns.pop("shape", None)
+    shape, columns = columns.get(SHAPE), {name: ids for name, ids in columns.items() if name != SHAPE}
     with tf.device("CPU:0"):  # Where the ids are. A GPU would wait for each bound that it computes.
         if shape is not None:
             rows, *widths = tf.unstack(shape, 1 + len(columns))
@@ -417,7 +423,7 @@ def split(
     Returns:
         {"source": [replicas, micro-batches, rows, S], "target": [replicas, micro-batches, rows, T], …}. The last rows
         and columns of a micro-batch may be empty (all padding), as is all of a bucket that the update lacks. With
-        `shapes`, also "shape", [replicas, micro-batches, 1 + columns]: the rows of a micro-batch, and the padded length
+        `shapes`, also `SHAPE`, [replicas, micro-batches, 1 + columns]: the rows of a micro-batch, and the padded length
         of each of its columns. Other entries are repeated for each replica.
     """
     columns = {
@@ -437,6 +443,6 @@ def split(
     }
     if shapes:
         shape = shapes.of_micro_batches(lengths, micro_batches)
-        shares["shape"] = tf.reshape(tf.repeat(shape, micro_batches, axis=0), [replicas, number, 1 + len(columns)])
+        shares[SHAPE] = tf.reshape(tf.repeat(shape, micro_batches, axis=0), [replicas, number, 1 + len(columns)])
     others = {name: tf.stack([value] * replicas) for name, value in update.items() if name not in columns}
     return {**shares, **others}

@@ -19,7 +19,7 @@ class Shapes(NamedTuple):
 
     Attributes:
         growth: factor from one boundary to the next, above 1.
-        tokens: budget of a bucket on each side, rows × padded length; no sentence is longer.
+        tokens: budget of a bucket on each side, rows × padded length.
         counted: the columns whose lengths count against it.
     """
 
@@ -44,15 +44,21 @@ class Shapes(NamedTuple):
         by at most one boundary, so that there are few pairs of them.
         """
         boundaries = tf.constant(self.boundaries)
-        places = [tf.searchsorted(boundaries, length) for length in lengths]
+        places = [self._place(length) for length in lengths]
         longest = functools.reduce(tf.maximum, places)
         longer = tf.gather(boundaries, longest)
         alike = (longer <= ALIKE_UP_TO) | (longer > ALIKE_ABOVE)
         return [tf.where(alike, longest, tf.maximum(place, longest - 1)) for place in places]
 
+    def _place(self, length):
+        """Returns the index of the first boundary that is no shorter, or of the last one."""
+        return tf.minimum(tf.searchsorted(tf.constant(self.boundaries), length), len(self.boundaries) - 1)
+
     def rounded(self, *lengths) -> list:
         """Returns the padded lengths of both sides, from the lengths of their longest sentences; each [N] int32."""
-        return [tf.gather(tf.constant(self.boundaries), place) for place in self._places(lengths)]
+        boundaries, places = tf.constant(self.boundaries), self._places(lengths)
+        # With a data service, BPE-dropout may make a sentence longer than the budget of one process.
+        return [tf.maximum(tf.gather(boundaries, place), length) for place, length in zip(places, lengths, strict=True)]
 
     def sort_key(self, *lengths):
         """Returns a key, [pairs] int64, that sorts pairs by shape, as `batching.sort_key` does by length."""
@@ -67,7 +73,8 @@ class Shapes(NamedTuple):
         length of each column.
 
         Args:
-            lengths: the length of the longest sentence of each column, [N] int32.
+            lengths: the length of the longest sentence of each column, [N] int32. What is not counted may exceed the
+                budget.
             number: number of micro-batches of a bucket.
         """
         widths = dict(zip(self.counted, self.rounded(*(lengths[name] for name in self.counted)), strict=True))
@@ -75,6 +82,6 @@ class Shapes(NamedTuple):
         boundaries, first = tf.constant(self.boundaries), self.counted[0]
         for name, length in lengths.items():
             if name not in widths:  # As long as the first, or often a single number, such as a label.
-                wider = tf.gather(boundaries, tf.searchsorted(boundaries, length))
+                wider = tf.maximum(tf.gather(boundaries, self._place(length)), length)
                 widths[name] = tf.where(length == lengths[first], widths[first], tf.where(length <= 1, 1, wider))
         return tf.stack([-(-rows // number), *(widths[name] for name in lengths)], axis=1)

@@ -178,9 +178,11 @@ def linear_cross_entropy(
 
 def _of_all_logits(hidden, matrix, target, label_smoothing: float, bias, consistency: Consistency | None) -> tuple:
     """Computes `linear_cross_entropy` with logits in one piece, [tokens, V]."""
+    dtype = keras.backend.standardize_dtype(hidden.dtype)
+    dtype = "float32" if dtype == "float16" else dtype  # In float16, the gradient of E would overflow.
     shares = consistency[:2] if consistency else (1.0,)
     ids = ops.reshape(target, (1, -1))
-    rows = linear(hidden, ops.transpose(ops.cast(matrix, hidden.dtype)))
+    rows = linear(ops.cast(hidden, dtype), ops.transpose(ops.cast(matrix, dtype)))
     logits = sum([] if bias is None else [bias], ops.cast(rows, "float32"))
     passes = [logits[None]] if len(shares) == 1 else ops.split(logits[None], 2, axis=1)
     costs = [cross_entropy(of_pass, ids, label_smoothing) for of_pass in passes]

@@ -35,7 +35,10 @@ class SequenceModel(keras.Model):
 
     Attributes:
         config: the options.
+        compiles: whether XLA can compile its training.
     """
+
+    compiles: bool = True
 
     def __init__(self, config, name: str, **kwargs):
         super().__init__(name=name, **kwargs)

@@ -51,6 +51,8 @@ class Rnn(EncoderDecoder):
         Logits [B, T, V] float32 of the token after each target position.
     """
 
+    compiles = False  # The gradients of its loops need lists without a fixed size.
+
     def __init__(self, config: RnnConfig, name: str = "rnn", **kwargs):
         super().__init__(RnnConfig(**config) if isinstance(config, dict) else config, name=name, **kwargs)
         config, policy = self.config, {"dtype": self.dtype_policy}

@@ -56,8 +56,8 @@ def _resolve(
     data_dir = run_options.stored(model_dir, data_dir) if data_dir else before.data_dir
     folder = Options(data_dir=data_dir).data_folder(model_dir)
     prepared, of_data = _prepared(folder), {field.name for field in dataclasses.fields(DataConfig)}
-    if (prepared or of_run) and given.get("vocab_size") == 0:  # The text has decided.
-        given = {name: value for name, value in given.items() if name != "vocab_size"}
+    decided = {"vocab_size": prepared or of_run, "length_buckets": is_trained}  # A 0 asks for what was decided before.
+    given = {name: value for name, value in given.items() if value != 0 or not decided.get(name)}
     # `changes` compares the sizes of a run's vocabularies.
     compared = (name for name in prepared if name in given and (not of_run or name in of_data))
     data_folder.check_options(folder, prepared, {name: given[name] for name in compared})

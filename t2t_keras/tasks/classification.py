@@ -71,7 +71,7 @@ class Classification(Task):
                 label = tf.argmax(is_name, axis=1, output_type=tf.int32) + 1
             return {"tokens": records["tokens"], "label": tf.RaggedTensor.from_tensor(label[:, None])}
 
-        return Renewal(("tokens", "label"), change)
+        return Renewal(("tokens", "label"), change, longest=lambda length: {"label": 1})
 
     def loss(self, model, batch: dict, *, label_smoothing: float, training: bool) -> dict:
         """See `Task.loss` and `Classifier.losses`."""

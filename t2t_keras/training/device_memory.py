@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, shards
+from t2t_keras.data.few_shapes import Shapes
 from t2t_keras.system import machine
 from t2t_keras.system.log import logger
 from t2t_keras.training import devices
@@ -51,11 +52,11 @@ def halve_micro_batches(strategy, batch: dict) -> dict:
 
 def _halved(share: dict) -> dict:
     """Returns a replica's share of an update with twice as many micro-batches."""
-    columns = {name: value for name, value in share.items() if name != "shape"}
+    columns = {name: value for name, value in share.items() if name != batching.SHAPE}
     halved = {name: tf.concat(tf.unstack(ids), axis=0) for name, ids in batching.cut_rows(columns, 2).items()}
-    if "shape" in share:
-        rows, widths = tf.split(tf.repeat(share["shape"], 2, axis=0), [1, -1], axis=1)
-        halved["shape"] = tf.concat([(rows + 1) // 2, widths], axis=1)
+    if batching.SHAPE in share:
+        rows, widths = tf.split(tf.repeat(share[batching.SHAPE], 2, axis=0), [1, -1], axis=1)
+        halved[batching.SHAPE] = tf.concat([(rows + 1) // 2, widths], axis=1)
     return halved
 
 
@@ -66,7 +67,7 @@ def _ones(strategy, number: int, rows: int, widths: dict[str, int], fixed: bool)
     with tf.device("CPU:0"):
         share = {name: tf.ones((number, rows, width), tf.int32) for name, width in widths.items()}
         if fixed:
-            share["shape"] = tf.constant([[rows, *widths.values()]] * number)
+            share[batching.SHAPE] = tf.constant([[rows, *widths.values()]] * number)
     if strategy.num_replicas_in_sync == 1:
         return share
     return {
@@ -209,24 +210,27 @@ def run_shapes(
     strategy,
     train_step: SplittingTrainStep,
     info: dict,
-    shapes: Collection[tuple[int, ...]],
+    shapes: Shapes,
+    found: Collection[tuple[int, ...]],
     at_once: int,
     every: bool,
     longest: Callable = lambda length: {},
 ) -> None:
-    """Builds the graph, and runs dummy micro-batches of some shapes, (rows, length of each counted column), on every
-    device: the costliest one that fits or, with `every`, all of them, so that they are compiled before the first
+    """Builds the graph, and runs dummy micro-batches of the shapes `found`, (rows, length of each counted column), on
+    every device: the costliest one that fits or, with `every`, all of them, so that they are compiled before the first
     update. No weight changes. Logs the time of each, and the peak memory so far.
 
     `at_once` is the number of a shape; for `longest` see `run_largest_micro_batches`.
     """
     train_step.build()
     started = time.monotonic()
-    costliest_first = sorted(shapes, key=lambda shape: train_step.cost(*shape), reverse=True)
+    costliest_first = sorted(found, key=lambda shape: train_step.cost(*shape), reverse=True)
+    if every:
+        logger.info(f"Running {len(found)} shapes of micro-batches; where XLA compiles the step, once for each …")
     for number, (rows, *lengths) in enumerate(costliest_first, start=1):
-        seconds = _seconds(strategy, train_step, info, at_once, rows, lengths, longest, fixed=True)
+        seconds = _seconds(strategy, train_step, info, at_once, rows, lengths, longest, shapes)
         logger.info(
-            f"Shape {number} of {len(shapes)} of micro-batches: {_shown(rows, lengths)} tokens, {seconds:.1f} s, peak "
+            f"Shape {number} of {len(found)} of micro-batches: {_shown(rows, lengths)} tokens, {seconds:.1f} s, peak "
             f"memory {_peak_memory():.2f} GiB."
         )
         if not every and train_step.fits(rows, *lengths):
@@ -235,15 +239,18 @@ def run_shapes(
 
 
 def _seconds(
-    strategy, train_step, info: dict, number: int, rows: int, lengths, longest: Callable, fixed: bool = False
+    strategy, train_step, info: dict, number: int, rows: int, lengths, longest: Callable, shapes: Shapes | None = None
 ) -> float:
-    """Runs so many dummy micro-batches of a shape on every device, with `fixed` as one that lengths are rounded to.
-    Returns the seconds that they took.
+    """Runs so many dummy micro-batches of a shape on every device, with `shapes` padded to one of them. Returns the
+    seconds that they took.
     """
     counted = [name for name, counts in info["columns"].items() if counts]
     length_of = dict(zip(counted, lengths, strict=True)) | longest(lengths[0])
     widths = {name: length_of.get(name, lengths[0]) for name in info["columns"]}
-    batch = _ones(strategy, number, rows, widths, fixed)
+    if shapes:
+        padded = shapes.of_micro_batches({name: tf.constant([width]) for name, width in widths.items()}, 1)
+        widths = dict(zip(widths, padded[0, 1:].numpy().tolist(), strict=True))
+    batch = _ones(strategy, number, rows, widths, fixed=bool(shapes))
     started = time.monotonic()
     metrics, _ = train_step(batch, LossScale(), apply=False)
     float(metrics["target_tokens"])  # Waits for the devices.

@@ -8,7 +8,6 @@ chief, writes all files.
 """
 
 import contextlib
-import dataclasses
 import itertools
 import json
 import os
@@ -124,12 +123,6 @@ def at_once(strategy, config: TrainConfig) -> int:
     """Returns how many micro-batches a device of a strategy computes at a time; see `micro_batches_at_once`."""
     here = strategy.extended.worker_devices
     return micro_batches_at_once(config, len(here) if all("CPU" in device for device in here) else 0)
-
-
-def with_length_buckets(strategy, config: TrainConfig) -> TrainConfig:
-    """Returns the config of a new run, with the default of `length_buckets` if its passes are compiled."""
-    chosen = dataclasses.replace(config, length_buckets=config.length_buckets or LENGTH_BUCKETS)
-    return chosen if compiles(strategy, chosen) else config
 
 
 def compiles(strategy, config: TrainConfig) -> bool:
@@ -305,7 +298,7 @@ def distribute(
 
     Returns:
         A distributed dataset. Its elements are one replica's share of an update: {"source": [micro-batches, rows, S],
-        "target": [micro-batches, rows, T], …}. They stay in the host's memory.
+        "target": [micro-batches, rows, T], …}, with `SHAPE` as in `split`. They stay in the host's memory.
     """
 
     @tf.autograph.experimental.do_not_convert

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.config import TrainConfig
-from t2t_keras.data.batching import trimmed
+from t2t_keras.data.batching import SHAPE, trimmed
 from t2t_keras.runs.task import Task
 from t2t_keras.system.compat import layers_of, replaced_calls
 from t2t_keras.system.files import replacing, write_whole
@@ -94,7 +94,11 @@ def write_report(
     texts = [column.name for column in task.columns if column.is_text]
     path.parent.mkdir(exist_ok=True)
     with replacing(path) as file:
-        columns = {name: np.concatenate(share).reshape(-1, share[0].shape[-1]) for name, share in shares.items()}
+        columns = {
+            name: np.concatenate(share).reshape(-1, share[0].shape[-1])
+            for name, share in shares.items()
+            if name != SHAPE
+        }
         is_pair = next(iter(columns.values())).any(axis=1)  # Other rows are padding.
         np.savez(file, **{name: ids[is_pair] for name, ids in columns.items()})
     findings = []

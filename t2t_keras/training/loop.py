@@ -123,8 +123,8 @@ def _run_largest(
     window: int = 0,
     every_range: bool = False,
 ) -> None:
-    """Runs the largest micro-batches or, if a step is compiled for each shape, those of all shapes in a window of the
-    data.
+    """Runs the largest micro-batches. If lengths are rounded and the step is compiled for each shape, those of all
+    shapes in a window of the data, and of the longest sentence.
     """
     info, longest = shards.read_info(folder) | {"columns": task.counted}, {}
     reading = _Reading.of(strategy, config, folder)
@@ -141,11 +141,16 @@ def _run_largest(
     of_bucket = batching.micro_batches_per_bucket(
         -(-tokens // config.micro_batch_tokens), reading.buckets, reading.replicas
     )
+    logger.info("Reading the lengths of sentences …")
     window_of = (folder, window, config.seed, config.damaged_records)
-    found = batching.shapes_in_window(*window_of, reading.shapes, of_bucket)
+    with shards.plain_errors():
+        found = batching.shapes_in_window(*window_of, reading.shapes, of_bucket, renewal)
+    longest_of = zip(reading.shapes.counted, shards.counted(info), strict=True)
+    lengths = {name: tf.constant([min(length, tokens)]) for name, length in longest_of}
+    found |= {tuple(shape) for shape in reading.shapes.of_micro_batches(lengths, of_bucket).numpy().tolist()}
     at_once = min(devices.at_once(strategy, config), of_bucket * reading.buckets // reading.replicas)
     every = every_range or devices.compiles(strategy, config)
-    device_memory.run_shapes(strategy, train_step, info, found, at_once, every, **longest)
+    device_memory.run_shapes(strategy, train_step, info, reading.shapes, found, at_once, every, **longest)
 
 
 def dry_run(

@@ -72,7 +72,7 @@ def _validation(
     return validate
 
 
-def _prepare_folders(start: Start, dry_run: bool, strategy=None) -> Start:
+def _prepare_folders(start: Start, strategy, dry_run: bool) -> Start:
     """Prepares the data and writes the files that describe the run, or checks that they match if they exist. Returns
     the start with the run that is in the folder now, and with the options of its corpus if none is named.
     """
@@ -87,9 +87,9 @@ def _prepare_folders(start: Start, dry_run: bool, strategy=None) -> Start:
         before.subwords()
     if before and not data.names_corpus:
         options = dataclasses.replace(options, data=before.data)
-    if strategy and not resumed:
-        train = devices.with_length_buckets(strategy, train)
-        options = dataclasses.replace(options, train=train)
+    if not resumed:
+        options = _with_length_buckets(strategy, options)
+        train = options.train
     if train.starts_from and not resumed:
         start.check_given(STARTS, "start from the weights of another run")
     if train.embeddings and not resumed:
@@ -119,6 +119,17 @@ def _prepare_folders(start: Start, dry_run: bool, strategy=None) -> Start:
     if keeps:
         before = SavedRun.write(model_dir, options, subwords, records, source_subwords, before)
     return dataclasses.replace(start, options=options, before=before)
+
+
+def _with_length_buckets(strategy, options: run_options.Options) -> run_options.Options:
+    """Returns the options of a new run, with the default of `length_buckets` if XLA compiles its step."""
+    train = options.train
+    chosen = dataclasses.replace(train, length_buckets=train.length_buckets or devices.LENGTH_BUCKETS)
+    model_class = registry.architecture(options.architecture).model_class()
+    can_compile = devices.compiles(strategy, chosen) and getattr(model_class, "compiles", True)
+    if train.length_buckets or not can_compile:
+        return options
+    return dataclasses.replace(options, train=chosen, sources=options.sources | {"length_buckets": "default"})
 
 
 def _with_sizes_of(
@@ -269,7 +280,7 @@ def train(
                 freezing.freeze(make(registry.architecture(options.architecture), model), options.train.freeze)
             locks.enter_context(files.exclusive(model_dir / files.LOCK, str(model_dir)))
             saved_run.check_before_writing(model_dir)
-            return _prepare_folders(start.current(), dry_run, strategy)
+            return _prepare_folders(start.current(), strategy, dry_run)
 
         with quiet():
             prepared = devices.chief_first(strategy, prepare_folders)

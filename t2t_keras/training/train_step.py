@@ -137,7 +137,7 @@ def make_program(model, task: Task, config: TrainConfig) -> Callable:
             tape.watch(values)
             sums = _sums(model, task, columns, label_smoothing=config.label_smoothing, training=True)
             loss = sums[task.objective] * scale
-        gradients = tape.gradient(loss, values, unconnected_gradients="zero")
+            gradients = tape.gradient(loss, values, unconnected_gradients="zero")
         return [tf.convert_to_tensor(gradient) for gradient in gradients], sums
 
     return program
@@ -148,8 +148,8 @@ class CannotCompileError(ValueError):
 
 
 def make_compiled_gradients(model, task: Task, config: TrainConfig) -> Callable:
-    """Makes `micro_batch_gradients` of one model with `make_program`. Seeds of dropout are the same; XLA draws other
-    masks from them.
+    """Makes `micro_batch_gradients` of one model with `make_program`. The seeds of dropout are the same and, on a CPU,
+    the masks that XLA draws from them.
 
     Returns:
         A function (columns, *, step, micro_batch, replica, scale) → gradients, sums.
@@ -174,7 +174,7 @@ def make_compiled_gradients(model, task: Task, config: TrainConfig) -> Callable:
     smallest = {column.name: tf.ones([1, 2], tf.int32) for column in task.columns}
     try:
         program.experimental_get_compiler_ir(*arguments(smallest, 0, 0, 0, tf.constant(1.0)))(stage="hlo")
-    except (ValueError, tf.errors.OpError) as error:
+    except (ValueError, tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
         raise CannotCompileError(str(error).split(": '")[-1].partition(". ")[0]) from error
     return gradients
 
@@ -182,6 +182,11 @@ def make_compiled_gradients(model, task: Task, config: TrainConfig) -> Callable:
 def _make_gradients(strategy, model, task: Task, config: TrainConfig) -> Callable:
     """Returns the function that computes the gradients of a micro-batch, compiled if the run is and XLA can."""
     if devices.compiles(strategy, config):
+        if config.length_buckets <= 1:
+            logger.warning(
+                "XLA compiles each of the many shapes of micro-batches when it first comes. For few shapes, start a "
+                "new run with `length_buckets=1.15`; `jit_compile=false` compiles none."
+            )
         try:
             return make_compiled_gradients(model, task, config)
         except CannotCompileError as error:
