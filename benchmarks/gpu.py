@@ -1,8 +1,8 @@
-"""Measures the training step on a GPU: plain and compiled by XLA, in milliseconds, tokens per second and share of the
-chip's peak.
+"""Measures the training step and a step of the search on a GPU, plain and compiled by XLA: milliseconds, tokens per
+second, memory and, of the training step, the share of the chip's peak.
 
-    python benchmarks/gpu.py measure                  # with TensorFlow on this machine
-    python benchmarks/gpu.py export --folder=DIR      # writes the compiled step, with TensorFlow; needs no GPU
+    python benchmarks/gpu.py measure --folder=DIR     # with TensorFlow on this machine
+    python benchmarks/gpu.py export --folder=DIR      # writes the compiled training step, with TensorFlow; needs no GPU
     python benchmarks/gpu.py run --folder=DIR         # runs what `export` wrote, on a machine with JAX alone
 
 The models are the paper's base and big ones with 32,000 sub-words, in bfloat16, with dropout and label smoothing. A
@@ -32,8 +32,10 @@ from benchmarks.passes.stablehlo import SEED, spelled_out, value_of
 from t2t_keras.config import EOS, ModelConfig, paper
 
 _FOLDER = flags.DEFINE_string("folder", "", "Folder of the exported steps and of the results, results.jsonl.")
-_MODELS = flags.DEFINE_list("models", ["base", "big"], "Models to measure, of base and big.")
-_TOKENS = flags.DEFINE_list("tokens", ["6250", "12500"], "Tokens of a micro-batch on each side.")
+_MODELS = flags.DEFINE_multi_enum("model", ["base", "big"], ["base", "big"], "Model to measure; may be repeated.")
+_TOKENS = flags.DEFINE_multi_integer(
+    "tokens", [6250, 12_500], "Tokens of a micro-batch on each side; may be repeated.", lower_bound=1
+)
 _LENGTH = flags.DEFINE_integer("length", 32, "Sub-words of a sentence.", lower_bound=2)
 _DTYPE = flags.DEFINE_enum("dtype", "bfloat16", ["bfloat16", "float32"], "Type of the layers' arithmetic.")
 _SECONDS = flags.DEFINE_float("seconds", 3, "Length of each measurement, after the first run.", lower_bound=0)
@@ -42,6 +44,8 @@ _PLAIN = flags.DEFINE_bool("plain", True, "Whether `measure` also measures the s
 
 VOCAB_SIZE = 32_000
 UPDATE = 4  # Micro-batches of an update.
+SEARCHED, BEAMS, POSITIONS = (64, 256), 4, 32  # Sentences of a step of the search, its beams, and tokens in its cache.
+RESULTS = "results.jsonl"
 
 
 def config_of(name: str) -> ModelConfig:
@@ -77,28 +81,35 @@ def median_seconds(run: Callable[[], object]) -> tuple[float, float]:
     return statistics.median(times), first
 
 
-def report(step: str, model: str, rows: int, seconds: float, peak: float, operations: float, **others) -> None:
-    """Prints a result, and appends it to the results in --folder."""
+def report(step: str, model: str, shape: str, tokens: int, seconds: float, **others) -> None:
+    """Prints the result of a step that makes so many target tokens, and appends it to the results in --folder."""
     result = {
         "step": step,
         "model": model,
-        "shape": f"{rows} x ({_LENGTH.value} + {_LENGTH.value})",
+        "shape": shape,
         "ms": round(seconds * 1000, 2),
-        "target_tokens_per_second": round(rows * _LENGTH.value / seconds),
-        "tflops": round(operations / seconds / 1e12, 2),
-        "share_of_peak": round(operations / seconds / peak, 3),
+        "target_tokens_per_second": round(tokens / seconds),
         **{name: round(value, 4) for name, value in others.items()},
     }
     text = json.dumps(result)
     print(text, flush=True)
     if _FOLDER.value:
-        with (pathlib.Path(_FOLDER.value) / "results.jsonl").open("a", encoding="utf-8") as file:
+        with (pathlib.Path(_FOLDER.value) / RESULTS).open("a", encoding="utf-8") as file:
             file.write(text + "\n")
+
+
+def report_pass(step: str, model: str, rows: int, seconds: float, peak: float, operations: float, **others) -> None:
+    """Reports forward and backward passes; `peak` is in operations per second."""
+    rates = {"tflops": operations / seconds / 1e12, "share_of_peak": operations / seconds / peak}
+    shape = f"{rows} x ({_LENGTH.value} + {_LENGTH.value})"
+    report(step, model, shape, rows * _LENGTH.value, seconds, **rates, **others)
 
 
 def shapes() -> list[tuple[str, ModelConfig, int]]:
     """Returns (model, config, rows) of everything to measure."""
-    return [(name, config_of(name), int(tokens) // _LENGTH.value) for name in _MODELS.value for tokens in _TOKENS.value]
+    return [
+        (name, config_of(name), max(tokens // _LENGTH.value, 1)) for name in _MODELS.value for tokens in _TOKENS.value
+    ]
 
 
 # With TensorFlow.
@@ -125,6 +136,7 @@ def measure() -> None:
     """Measures micro-batches and whole updates with TensorFlow."""
     import tensorflow as tf
 
+    from benchmarks.passes import search_step
     from t2t_keras.system.tensorflow import share_gpus
     from t2t_keras.training import train_step
 
@@ -155,14 +167,21 @@ def measure() -> None:
             seconds, first, loss, norm = measure_step(gradients_of, columns)
             loss /= rows * _LENGTH.value
             others = {"first_s": first, "memory_gib": memory(), "loss": loss, "gradient_norm": norm}
-            report(step, name, rows, seconds, peak, size, **others)
+            report_pass(step, name, rows, seconds, peak, size, **others)
         reset()
         batch = {side: tf.tile(ids[None], [UPDATE, 1, 1]) for side, ids in columns.items()}
         spec = {side: tf.TensorSpec([None, None, None], tf.int32) for side in batch}
         update = train_step.make_train_step(strategy, model, adam, options.task, options.train, spec)
         seconds, first = median_seconds(functools.partial(make_update, update, batch))
         step = f"update of {UPDATE} micro-batches"
-        report(step, name, UPDATE * rows, seconds, peak, UPDATE * size, first_s=first, memory_gib=memory())
+        report_pass(step, name, UPDATE * rows, seconds, peak, UPDATE * size, first_s=first, memory_gib=memory())
+        for sentences in SEARCHED if rows == min(rows for _, _, rows in shapes()) else ():
+            steps = search_step.make_steps(model, sentences, BEAMS, POSITIONS, _LENGTH.value)
+            for kind, run_step in steps.items():
+                reset()
+                seconds, first = median_seconds(run_step)
+                shape = f"{sentences} x {BEAMS} beams, {POSITIONS} tokens in the cache"
+                report(f"search, {kind}", name, shape, sentences, seconds, first_s=first, memory_gib=memory())
 
 
 def steps_of(model, options) -> dict[str, Callable]:
@@ -263,7 +282,10 @@ def run() -> None:
     product = jax.jit(lambda matrix: matrix @ matrix)
     peak = 2 * size**3 / median_seconds(lambda: product(matrix).block_until_ready())[0]
     print(f"peak: {peak / 1e12:.1f} TFLOP/s", flush=True)
-    for path in sorted(pathlib.Path(_FOLDER.value).glob("*.mlir.gz")):
+    paths = sorted(pathlib.Path(_FOLDER.value).glob("*.mlir.gz"))
+    if not paths:
+        raise app.UsageError(f"Expected steps that `export` wrote, in {_FOLDER.value}. Received: none.")
+    for path in paths:
         of_step = json.loads(path.with_suffix("").with_suffix(".json").read_text(encoding="utf-8"))
         program = gzip.decompress(path.read_bytes())
         started = time.perf_counter()
@@ -284,7 +306,7 @@ def run() -> None:
         *gradients, loss = [*outputs()[:-number], outputs()[-number + of_step["sums"].index("loss")]]
         norm = math.sqrt(sum(float(jnp.sum(jnp.square(gradient.astype(jnp.float64)))) for gradient in gradients))
         memory = (device.memory_stats() or {}).get("peak_bytes_in_use", 0) / 2**30
-        report(
+        report_pass(
             "StableHLO of TensorFlow", of_step["model"], of_step["rows"], seconds, peak, of_step["operations"],
             first_s=compiling, memory_gib=memory, loss=float(loss), loss_on_a_cpu=of_step["loss"],
             gradient_norm=norm, gradient_norm_on_a_cpu=of_step["gradient_norm"],
