@@ -1,7 +1,7 @@
 """Few shapes of micro-batches, for a train step that is compiled once for each shape.
 
 Lengths are rounded up to boundaries that grow by a factor, and a shape has a fixed number of rows. With a factor of
-1.15, sentences of WMT14's lengths have some 40 shapes instead of more than 1,000.
+1.15, 200,000 pairs with lengths in proportion to newstest's have 38 shapes instead of 646.
 """
 
 import functools
