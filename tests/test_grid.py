@@ -601,5 +601,6 @@ def test_the_program_trains_scores_and_compares_variants_and_seeds(tmp_path):
 def test_only_these_options_of_training_may_differ_among_the_runs_of_a_table():
     assert vars(TrainConfig()).keys() - series.determining(run_options.Options()).keys() == {
         "attention_images", "damaged_records", "data_service", "deterministic", "device_tflops", "histogram_steps",
-        "log_steps", "max_hours", "max_skipped", "micro_batch_tokens", "micro_batches_at_once", "profile_steps", "tf32",
+        "jit_compile", "log_steps", "max_hours", "max_skipped", "micro_batch_tokens", "micro_batches_at_once",
+        "profile_steps", "tf32",
     }  # fmt: skip
