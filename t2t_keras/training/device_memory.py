@@ -226,7 +226,7 @@ def run_shapes(
     started = time.monotonic()
     costliest_first = sorted(found, key=lambda shape: train_step.cost(*shape), reverse=True)
     if every:
-        logger.info(f"Running {len(found)} shapes of micro-batches; where XLA compiles the step, once for each …")
+        logger.info(f"Running micro-batches of all {len(found)} shapes …")
     for number, (rows, *lengths) in enumerate(costliest_first, start=1):
         seconds = _seconds(strategy, train_step, info, at_once, rows, lengths, longest, shapes)
         logger.info(
