@@ -29,7 +29,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 from benchmarks.passes.process import operations
 from benchmarks.passes.stablehlo import SEED, spelled_out, value_of
-from t2t_keras.config import EOS, ModelConfig, paper
+from benchmarks.passes.worker import micro_batch
+from t2t_keras.config import ModelConfig, paper
 
 _FOLDER = flags.DEFINE_string("folder", "", "Folder of the exported steps and of the results, results.jsonl.")
 _MODELS = flags.DEFINE_multi_enum("model", ["base", "big"], ["base", "big"], "Model to measure; may be repeated.")
@@ -55,12 +56,9 @@ def config_of(name: str) -> ModelConfig:
 
 
 def ids_of(rows: int, vocab_size: int) -> dict[str, np.ndarray]:
-    """Returns a micro-batch of random ids."""
-    draw = np.random.default_rng(SEED)
-    return {
-        side: draw.integers(EOS + 1, vocab_size, (rows, _LENGTH.value)).astype(np.int32)
-        for side in ("source", "target")
-    }
+    """Returns the micro-batch of random ids that `gpu_peers.py` measures."""
+    task = {"rows": rows, "length": _LENGTH.value, "model": {"vocab_size": vocab_size}}
+    return dict(zip(("source", "target"), micro_batch(task), strict=True))
 
 
 def operations_of(config: ModelConfig, rows: int) -> int:

@@ -292,7 +292,7 @@ def batches(
         damaged_records: `stop` raises an error at a damaged record; `skip` leaves out its pairs. The order of the other
             pairs then depends on which records are intact.
         renewal: changes the records anew each epoch; see `Task.renewal`.
-        shapes: sorts and cuts pairs by these, which `split` and `padded` need; `None` by their own lengths.
+        shapes: sorts and cuts pairs by these, which `split` then needs too; `None` by their own lengths.
 
     Returns:
         A dataset of {"source": [B, S] int32, "target": [B, T] int32, or other columns, "position": [2] int64,

@@ -123,8 +123,8 @@ def _run_largest(
     window: int = 0,
     every_range: bool = False,
 ) -> None:
-    """Runs the largest micro-batches. If lengths are rounded and the step is compiled for each shape, those of all
-    shapes in a window of the data, and of the longest sentence.
+    """Runs the largest micro-batches. With `length_buckets` they have the shapes of a window of the data and of the
+    longest sentence: all of these shapes if the step is compiled, else the costliest that fits.
     """
     info, longest = shards.read_info(folder) | {"columns": task.counted}, {}
     reading = _Reading.of(strategy, config, folder)
