@@ -15,6 +15,8 @@ from toy import SMALL, TRAIN, on_devices, random_updates
 
 from t2t_keras.config import BertConfig, ClassifierConfig, ModelConfig, RnnConfig
 from t2t_keras.data.few_shapes import Shapes
+from t2t_keras.layers.inference import compiled
+from t2t_keras.model.linear_cross_entropy import Consistency, linear_cross_entropy, r_drop, simcut
 from t2t_keras.runs import registry, run_options
 from t2t_keras.training import devices, run, train_step
 
@@ -52,11 +54,11 @@ def both(config: ModelConfig, name: str, columns: dict, dtype: str = "float32") 
     model = architecture.model_class()(config, dtype=dtype)
     toy.set_weights(model)
     task = registry.task(architecture.task)
-    compiled = train_step.make_compiled_gradients(model, task, TRAIN)
+    gradients_of = train_step.make_compiled_gradients(model, task, TRAIN)
     scale = tf.constant(2.0)
     return [
         train_step.micro_batch_gradients(model, task, TRAIN, columns, **PLACE, scale=scale),
-        compiled(columns, **PLACE, scale=scale),
+        gradients_of(columns, **PLACE, scale=scale),
     ]
 
 
@@ -73,6 +75,29 @@ def test_losses_and_gradients_are_those_of_the_plain_step(network):
         np.testing.assert_allclose(other, one, atol=1e-5 * largest)
 
 
+@pytest.mark.parametrize("consistency", [None, r_drop(2.0), simcut(3.0), Consistency(0.3, 0.6, 0.7, 1.9)])
+def test_the_loss_of_all_logits_is_that_of_blocks(consistency):
+    """Of two passes that differ, with padding and a bias."""
+    draw = np.random.default_rng(2)
+    hidden, matrix, bias = (
+        tf.constant(draw.normal(0, 1, shape), tf.float32)
+        for shape in ((2 * 5 if consistency else 5, 7, 6), (11, 6), 11)
+    )
+    target = tf.constant(draw.integers(1, 11, (5, 7)) * (np.arange(7) < draw.integers(1, 8, (5, 1))))
+
+    def losses() -> list:
+        with tf.GradientTape() as tape:
+            tape.watch([hidden, matrix, bias])
+            sums = linear_cross_entropy(hidden, matrix, target, 0.1, bias, consistency)
+        return [*sums, *tape.gradient(sums[0], [hidden, matrix, bias])]
+
+    expected = losses()
+    with compiled():
+        received = losses()
+    for one, other in zip(expected, received, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.medium
 def test_bfloat16_is_as_close_to_float32_as_in_the_plain_step():
     (exact, _), _ = both(SMALL, "transformer", SIDES)
@@ -87,13 +112,13 @@ def test_bfloat16_is_as_close_to_float32_as_in_the_plain_step():
 def test_dropout_masks_are_those_of_the_plain_step_at_every_place():
     model = toy.Toy(dropout=0.3)
     toy.set_weights(model)
-    compiled = train_step.make_compiled_gradients(model, toy.TASK, TRAIN)
+    gradients_of = train_step.make_compiled_gradients(model, toy.TASK, TRAIN)
     columns = {side: tf.tile(ids, [20, 1]) for side, ids in SIDES.items()}
     norms = set()
     for changed in ({}, {"step": 1}, {"micro_batch": 1}, {"replica": 1}):
         place = {name: tf.constant(changed.get(name, 0)) for name in PLACE} | {"scale": tf.constant(1.0)}
         expected, _ = train_step.micro_batch_gradients(model, toy.TASK, TRAIN, columns, **place)
-        received, _ = compiled(columns, **place)
+        received, _ = gradients_of(columns, **place)
         for one, other in zip(expected, received, strict=True):
             np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
         norms.add(round(float(tf.linalg.global_norm(received)), 2))
@@ -218,6 +243,6 @@ def test_each_shape_is_compiled_once_before_the_first_update(tmp_path):
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    compiled = [*(tmp_path / "dump").glob("*_program_*.before_optimizations.txt")]
+    programs = [*(tmp_path / "dump").glob("*_program_*.before_optimizations.txt")]
     shapes = re.findall(r"^Shape \d of (\d)", result.stderr, re.MULTILINE)
-    assert len(compiled) == len(shapes) == int(shapes[0]) > 1
+    assert len(programs) == len(shapes) == int(shapes[0]) > 1

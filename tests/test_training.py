@@ -239,6 +239,19 @@ def test_a_run_with_few_shapes_ends_with_the_weights_of_one_without_a_break(fold
     assert shape.startswith(f"Shape 1 of 1 of micro-batches: {3 if buckets == 1 else 1} x (16 + 16) tokens")
 
 
+def test_the_shape_of_the_longest_sentences_runs_too_before_a_run_of_few_shapes(folder, monkeypatch):
+    """They may be in a later window than the one whose shapes are read."""
+    asked = []
+    monkeypatch.setattr(batching, "shapes_in_window", lambda *given: {(2, 16, 24)})
+    monkeypatch.setattr(
+        device_memory, "run_shapes", lambda strategy, step, info, shapes, found, *given: asked.append(found)
+    )
+    monkeypatch.setattr(loop.shards, "counted", lambda info: [33, 9])
+    config = dataclasses.replace(TRAIN, length_buckets=1.5)
+    loop._run_largest(strategy_of(1), None, toy.TASK, config, folder, None)
+    assert asked == [{(2, 16, 24), (1, 36, 24)}]
+
+
 @pytest.mark.parametrize(("architecture", "counted"), [("transformer", ["source", "target"]), ("bert", ["tokens"])])
 def test_a_micro_batch_is_split_by_the_counted_columns_of_its_task(monkeypatch, architecture, counted):
     monkeypatch.setattr(loop, "make_train_step", lambda *given: None)
