@@ -26,7 +26,7 @@ setuptools.setup(
     packages=[*setuptools.find_packages(include=["t2t_keras*"]), "t2t_keras_tools", "t2t_keras_configs"],
     package_dir={"t2t_keras_tools": "tools", "t2t_keras_configs": "configs"},
     package_data={"t2t_keras_configs": ["*.flags"], "t2t_keras.reporting": ["*.html"], "t2t_keras.serving": ["*.html"]},
-    python_requires=">=3.11,<3.14",
+    python_requires=">=3.11,<3.15",
     install_requires=[
         "absl-py>=2",
         "keras>=3.15.1",  # Earlier ones load models unsafely.
@@ -37,15 +37,16 @@ setuptools.setup(
         # Earlier ones read outside of their memory for crafted models, and have no rules of normalization from Python.
         "sentencepiece>=0.2.3",
         "tensorboard>=2.20",  # tf.summary needs it, and tensorflow 2.21 does not bring it.
-        "tensorflow>=2.21,<2.22",
+        "tensorflow>=2.21,<2.23",
         "tensorflow-datasets>=4.9.8",
-        "tensorflow-serving-api>=2.21,<2.22",  # The format of warm-up requests.
-        "tensorflow-text>=2.21.1,<2.22",  # 2.21.0 cannot be imported.
+        "tensorflow-serving-api>=2.21,<2.23",  # The format of warm-up requests.
+        # For exports and to learn word pieces. 2.21.0 cannot be imported; each version needs that of TensorFlow.
+        "tensorflow-text>=2.21.1,<2.23; python_version < '3.14' and sys_platform != 'win32'",
         "tqdm>=4",
         "werkzeug>=3",  # The server; TensorBoard needs it too.
     ],
     extras_require={
-        "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
+        "gpu": ["tensorflow[and-cuda]>=2.21,<2.23"],
         "backends": ["jax>=0.6", "torch>=2.6"],  # For the tests of layers on other backends of Keras.
         "beam": ["apache-beam>=2.77"],
         "client": ["requests>=2.32"],

@@ -3,6 +3,7 @@
 import collections
 import functools
 import gc
+import importlib.util
 import os
 import pathlib
 import sys
@@ -23,6 +24,8 @@ from logged import logged
 from t2t_keras import config
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.reporting import curves
+from t2t_keras.runs import export_folder
+from t2t_keras.text import vocabulary
 from t2t_keras.training import devices
 
 devices.virtual_cpu_devices(4)
@@ -65,6 +68,22 @@ def temporary_files(tmp_path_factory) -> Iterator[None]:
     ):
         patch.setenv("TMPDIR", folder)
         patch.setattr(tempfile, "tempdir", folder)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def skip_without_tf_text() -> Iterator[None]:
+    """Skips what makes or loads an export, or learns word pieces, if TF.Text is not installed, as beside a TensorFlow
+    that it has no version for.
+    """
+
+    def skip(*args, **options) -> None:
+        pytest.skip("TF.Text is not installed")
+
+    with pytest.MonkeyPatch.context() as patch:
+        if not importlib.util.find_spec("tensorflow_text"):
+            patch.setattr(export_folder, "require_tf_text", skip)
+            patch.setitem(vocabulary._LEARN, "wordpiece", skip)
         yield
 
 

@@ -1195,9 +1195,23 @@ FAULTS = {
         ("words of one sentence get the tree of another", "waiting.popleft()", "waiting.pop()",
          "test_parse.py::test_sentences_of_any_length_keep_their_order_and_their_words"),
     ),
-    "t2t_keras/text/word_pieces.py": (
+    "t2t_keras/text/tokenizer_ops.py": (
         ("a word of more than 100 bytes is unknown", "max_bytes_per_word=2**31 - 1", "max_bytes_per_word=100",
          "test_word_pieces.py::test_a_word_of_any_length_is_not_unknown"),
+        ("without TF.Text, short pieces come first", "sorted(sizes, reverse=True)", "sorted(sizes)",
+         "test_tokenizer_ops.py::test_the_longest_piece_is_taken_from_left_to_right"),
+        ("without TF.Text, unknown pieces have another spelling", "kind = bytes if", "kind = str if",
+         "test_tokenizer_ops.py::test_sub_words_and_text_without_tf_text_are_those_with_it"),
+        ("the byte 0x11 stops the process", "piece.translate(_IN_OPERATION)", "piece",
+         "test_tokenizer_ops.py::test_the_longest_piece_is_taken_from_left_to_right"),
+    ),
+    "t2t_keras/text/spelling.py": (
+        ("a text that was cut has a word a sub-word", '_from_ends if "▁" in "".join(pieces) else _each', "_each",
+         "test_words.py::test_the_words_of_sub_words_are_as_many_as_those_of_the_text"),
+        ("a space is implied after punctuation", "ended or begins and before", "ended or begins",
+         "test_tensor2tensor.py::test_words_of_its_sub_words"),
+    ),
+    "t2t_keras/text/word_pieces.py": (
         ("text that spells a special symbol becomes its id", "_NOT_IN_TEXT + piece.encode() for piece in",
          "piece.encode() for piece in", "test_tokenizer.py::test_a_line_that_spells_a_special_symbol_is_not_one"),
         ("word pieces cross letters and punctuation", "_kind(part[-1]) == _kind(character)", "True",

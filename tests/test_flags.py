@@ -304,8 +304,8 @@ def test_an_error_of_a_tensorflow_operation_is_one_line(error, expected):
     main = f'import tensorflow as tf; raise tf.errors.{error}Error(None, None, "no room for 7 GB\\n\\tin an op")'
     result = program(main=main)
     assert (result.returncode, result.stdout) == (1, "")
-    assert re.fullmatch(f"Error: {expected}", result.stderr.strip().splitlines()[-1]) and "Trace" not in result.stderr
-    assert "Traceback" in program("--traceback", main=main).stderr
+    assert re.fullmatch(f"Error: {expected}", result.stderr.strip().splitlines()[-1])
+    assert "Traceback" not in result.stderr and "Traceback" in program("--traceback", main=main).stderr
 
 
 def test_the_traceback_of_it_is_there_for_who_asks():

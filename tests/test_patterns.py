@@ -109,13 +109,13 @@ def test_options_from_a_folder_are_checked_without_matching_their_patterns():
 )
 def test_what_is_kept_is_found_in_linear_time(option, text):
     """Story: each match looked through the text before it, 4.9 s for 64 KB of tags."""
-    begin = time.perf_counter()
+    begin = time.process_time()
     kept = Kept(option, find_all).of(text)
     assert kept == (["<b>", *["￭<b>"] * 19_999] if option == "tags" else [])
     assert Kept(option, find_all).shared([text, "x"], [text, text]) == bool(kept)
     if not option.startswith("/"):
         assert Kept(option).of(text) == kept
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2
 
 
 def test_an_expression_that_re2_refuses_is_told_where_it_is_used():

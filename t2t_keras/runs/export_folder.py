@@ -1,5 +1,6 @@
 """The folder of an export: where it is, and its files. Does not import TensorFlow."""
 
+import importlib.util
 import os
 import pathlib
 
@@ -30,8 +31,20 @@ def export_in(folder: pathlib.Path) -> pathlib.Path | None:
     return export
 
 
+def require_tf_text() -> None:
+    """Raises `ValueError` if TF.Text is not installed, whose operations divide text in exports."""
+    if not importlib.util.find_spec("tensorflow_text"):
+        raise ValueError(
+            "Exports need TF.Text, which is not installed: pip install tensorflow-text. Where it has no version for "
+            "this system and TensorFlow, train, score and translate with the run itself, or export it on Linux."
+        )
+
+
 def check(folder: pathlib.Path) -> None:
-    """Checks that a folder may hold exports: it is no run, and no export, which would hide the versions in it."""
+    """Checks that exports can be made, and that a folder may hold them: it is no run, and no export, which would hide
+    the versions in it.
+    """
+    require_tf_text()
     check_folder(folder, "export_dir")
     if (folder / SAVED_MODEL).exists():
         above = folder.absolute().parent

@@ -4,10 +4,10 @@ import pathlib
 import types
 
 import tensorflow as tf
-import tensorflow_text  # noqa: F401  Registers the operations of an export's tokenizer.
 
 from t2t_keras.decoding.sub_batches import Limits
 from t2t_keras.decoding.trained_model import TrainedModel
+from t2t_keras.runs import export_folder
 from t2t_keras.serving.requests import checked, option_inputs
 from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.serving.signatures import Signatures
@@ -66,9 +66,12 @@ def load(model: TrainedModel | SavedExport) -> Signatures | LoadedExport:
 
 
 def read_signatures(export: pathlib.Path) -> types.SimpleNamespace:
-    """Loads a SavedModel and returns its signatures that take options. Raises `ValueError` if it is damaged or one is
-    missing.
+    """Loads a SavedModel and returns its signatures that take options. Raises `ValueError` if it is damaged, one is
+    missing, or TF.Text is not installed.
     """
+    export_folder.require_tf_text()
+    import tensorflow_text  # noqa: F401  Registers the operations of the export's tokenizer.
+
     share_gpus()
     try:
         model = tf.saved_model.load(str(export))

@@ -18,7 +18,6 @@ from collections.abc import Callable
 
 import keras
 import tensorflow as tf
-import tensorflow_text as tf_text
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 import t2t_keras
@@ -38,6 +37,7 @@ from t2t_keras.serving.signatures import Signatures
 from t2t_keras.system.files import exclusive, making_folder, write_whole
 from t2t_keras.system.log import logger
 from t2t_keras.system.tensorflow import writing
+from t2t_keras.text.tokenizer_ops import tf_text
 
 WARM_UP = "tf_serving_warmup_requests"
 MODEL_NAME = "translate"

@@ -1,4 +1,4 @@
-"""Byte-pair encoding (section 5.1, English-German), learned with SentencePiece and applied by TF.Text."""
+"""Byte-pair encoding (section 5.1, English-German), learned and applied with SentencePiece."""
 
 import io
 import itertools
@@ -7,15 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import sentencepiece
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from t2t_keras.config import BOS, EOS, PAD, UNK
-from t2t_keras.system.compat import share_sentencepiece_model
 from t2t_keras.system.log import logger
 from t2t_keras.text.placeholders import NAMES, replace_all
 from t2t_keras.text.sentencepiece_model import ESCAPED, UNDERSCORE, pattern_of, with_pattern
 from t2t_keras.text.spelling import BYTES
 from t2t_keras.text.subwords import Subwords, draw_sample
+from t2t_keras.text.tokenizer_ops import sentence_piece
 
 # SentencePiece leaves out, in silence, lines with this character, with which it writes unknown ones.
 _RESERVED = "\u2585"
@@ -46,8 +45,7 @@ class BytePairs(Subwords):
             raise ValueError(f"The SentencePiece model must have the special ids {expected}. Received: {received}.")
         pieces = tuple(processor.id_to_piece(index) for index in range(processor.vocab_size()))
         super().__init__(model, pieces, pattern_of(model))
-        self._pieces = tf_text.SentencepieceTokenizer(model, out_type=tf.int32)
-        share_sentencepiece_model(self._pieces, model)
+        self._pieces = sentence_piece(model, tf.int32)
 
     def _encode(self, text) -> tf.RaggedTensor:
         for old, new in ESCAPED:

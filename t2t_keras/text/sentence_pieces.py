@@ -12,13 +12,12 @@ the tag at the beginning of the line, or else `language`.
 import re
 
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from t2t_keras.config import EOS, PAD, UNK
-from t2t_keras.system.compat import share_sentencepiece_model
 from t2t_keras.text import piece_file
 from t2t_keras.text.spelling import BYTES
 from t2t_keras.text.subwords import Subwords
+from t2t_keras.text.tokenizer_ops import sentence_piece
 
 _TAG = r"(?s)\A(>>.*?<<)(.*)\z"  # The target language, for models with several.
 _SPACES = r"[\s\v\x1c-\x1f\x{85}\p{Z}]+"  # As Python's `str.strip`.
@@ -47,8 +46,7 @@ class SentencePieces(Subwords):
         if not file.tagged:
             self._tag = r"\z\A."  # Matches nothing.
         if processor:
-            self._processor = tf_text.SentencepieceTokenizer(processor, out_type=tf.string)
-            share_sentencepiece_model(self._processor, processor)
+            self._processor = sentence_piece(processor, tf.string)
             self._divide = self._processor.tokenize
         else:
             self._divide = tf.strings.split

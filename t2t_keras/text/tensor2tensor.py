@@ -12,20 +12,18 @@ import unicodedata
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from t2t_keras.config import UNK
 from t2t_keras.text.piece_file import SPECIAL
 from t2t_keras.text.subwords import Subwords
 from t2t_keras.text.tensor2tensor_file import SPECIAL_LINES, texts_of
+from t2t_keras.text.tokenizer_ops import longest_match
 
 _SPACE, _END = ord(" "), ord("_")
 _CODES = 0x110000  # Number of code points.
 _NO_CODE = 0x3013  # What tensor2tensor writes for an escape of no character.
-# Bytes that UTF-8 does not use: the first begins sub-words that match no text, the second stands around escapes. The
-# operation of TF.Text cannot match the byte 0, and crashes at the byte 0x11; see `word_pieces`.
+# Bytes that UTF-8 does not use: the first begins sub-words that match no text, the second stands around escapes.
 _NOT_IN_TEXT, _AROUND = b"\xff", b"\xfb"
-_REPLACED = {0x00: b"\xfe", 0x11: b"\xfd"}
 
 
 class Tensor2TensorSubwords(Subwords):
@@ -49,15 +47,8 @@ class Tensor2TensorSubwords(Subwords):
         for index, text in enumerate(texts[SPECIAL_LINES:], SPECIAL_LINES):
             # `_` ends a part of the line: a sub-word that goes on after it fits nowhere.
             fits = ids.get(text) == index and "_" not in text[:-1]
-            matched.append(_replaced(text.encode()) if fits else b"%b%d" % (_NOT_IN_TEXT, index))
-        self._matcher = tf_text.FastWordpieceTokenizer(
-            matched,
-            suffix_indicator="",
-            max_bytes_per_word=2**31 - 1,
-            token_out_type=tf.int32,
-            unknown_token=matched[UNK],
-            no_pretokenization=True,
-        )
+            matched.append(text.encode() if fits else b"%b%d" % (_NOT_IN_TEXT, index))
+        self._matcher = longest_match(matched, UNK)
         self._surfaces = tf.constant([""] * special + [text.encode() for text in texts[SPECIAL_LINES:]])
         # What each range of code points is in words, and how it is written; "" for an escape of its number.
         written = {ord(character): character.encode() for character in alphabet} | {_END: b"\\u", ord("\\"): b"\\\\"}
@@ -66,7 +57,7 @@ class Tensor2TensorSubwords(Subwords):
         starts = {0, *(np.flatnonzero(np.diff(in_words)) + 1), *written, *(code + 1 for code in written)}
         self._starts = np.array(sorted(starts), np.int32)
         self._in_words = in_words[np.minimum(self._starts, _CODES - 1)]
-        self._written = tf.constant([_replaced(written.get(code, b"")) for code in self._starts.tolist()])
+        self._written = tf.constant([written.get(code, b"") for code in self._starts.tolist()])
 
     def _kinds(self, codes):
         """Returns the index of the range of each code point: [N] int32 → [N] int32."""
@@ -130,12 +121,6 @@ class Tensor2TensorSubwords(Subwords):
     def joined(self, text, max_length: int, kept=None) -> tf.RaggedTensor:
         """Converts text as `words` does: where a part of a line begins does not depend on the space before it."""
         return self.words(text, max_length, kept)
-
-
-def _replaced(text: bytes) -> bytes:
-    for byte, replacement in _REPLACED.items():
-        text = text.replace(bytes([byte]), replacement)
-    return text
 
 
 @functools.cache

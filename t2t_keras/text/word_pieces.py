@@ -1,5 +1,4 @@
-"""Word pieces (section 5.1, English-French; Schuster & Nakajima, 2012; Wu et al., 2016), applied by an operation of
-TF.Text.
+"""Word pieces (section 5.1, English-French; Schuster & Nakajima, 2012; Wu et al., 2016).
 
 As in Wu et al. (2016), a piece that begins a word is marked with ▁, and other pieces have no mark. A line is segmented
 from left to right; each time, the longest piece that fits is taken. Byte-pair encoding repeats the merges of its
@@ -17,10 +16,9 @@ import unicodedata
 from collections.abc import Iterable
 
 import tensorflow as tf
-import tensorflow_text as tf_text
-from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
 
 from t2t_keras.config import UNK
+from t2t_keras.text import tokenizer_ops
 from t2t_keras.text.spelling import BYTES
 from t2t_keras.text.subwords import BYTES_PER_PIECE, Subwords, draw_sample
 
@@ -31,10 +29,7 @@ CHARACTERS_PER_PIECE = 16  # Maximum. A character has up to 4 bytes.
 WORDS = 200_000
 EXCESS = 0.05  # Learning stops if at most this share of the pieces found is not needed.
 _SPACE = "▁"
-# Bytes that UTF-8 does not use: the first begins pieces that must match no text, the others replace bytes in the graph.
-# The operation cannot match the byte 0, and crashes at the byte 0x11 (TF.Text 2.21).
-_NOT_IN_TEXT = b"\xff"
-_REPLACED = {0x00: b"\xfe", 0x11: b"\xfd"}
+_NOT_IN_TEXT = b"\xff"  # A byte that UTF-8 does not use begins pieces that must match no text.
 _ITERATIONS = 4  # As TF.Text does by default.
 
 
@@ -56,26 +51,16 @@ class WordPieces(Subwords):
         for byte, name in enumerate(BYTES):
             # An ASCII character with a piece is not spelled in bytes. UTF-8 does not use the last bytes.
             unused = byte >= 0xF8 or byte < 0x80 and chr(byte).replace(" ", _SPACE) in characters
-            matched.append(_NOT_IN_TEXT + name.encode() if unused else _REPLACED.get(byte, bytes([byte])))
+            matched.append(_NOT_IN_TEXT + name.encode() if unused else bytes([byte]))
         surfaces = [b""] * len(SPECIAL) + [bytes([byte]) for byte in range(256)]
         longer = [piece.replace(_SPACE, " ").encode() for piece in pieces[len(surfaces) :]]
-        self._matcher = tf_text.FastWordpieceTokenizer(
-            matched + longer,
-            suffix_indicator="",  # The same pieces at the beginning of the line and after it.
-            max_bytes_per_word=2**31 - 1,
-            token_out_type=tf.int32,
-            unknown_token=matched[UNK],
-            no_pretokenization=True,  # The line is one word. The spaces are in the pieces.
-        )
+        self._matcher = tokenizer_ops.longest_match(matched + longer, UNK)
         self._surfaces = tf.constant(surfaces + longer)
 
     def _encode(self, text) -> tf.RaggedTensor:
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
         text = tf.strings.regex_replace(tf.strings.join([" ", text]), " +", " ")
-        text = tf.strings.regex_replace(text, r" \z", "")
-        for byte, replacement in _REPLACED.items():
-            text = tf.strings.regex_replace(text, f"\\x{byte:02x}", replacement)
-        return self._matcher.tokenize(text)
+        return self._matcher.tokenize(tf.strings.regex_replace(text, r" \z", ""))
 
     def _decode(self, ids: tf.RaggedTensor):
         text = tf.strings.reduce_join(tf.gather(self._surfaces, ids), axis=1)
@@ -187,6 +172,11 @@ def learn(
     """
     if normalization != "identity":
         raise ValueError(f"Word pieces need `normalization=identity`. Received: normalization={normalization}.")
+    if tokenizer_ops.tf_text is None:
+        raise ValueError(
+            "Learning word pieces needs TF.Text (pip install tensorflow-text), which is not installed. Use "
+            "`subwords=bpe`, or a `subwords_file` of word pieces that were learned elsewhere."
+        )
     words = _count(draw_sample(lines, sample, seed))
     alphabet = _alphabet(words, character_coverage)
     wanted = vocab_size - len(SPECIAL) - len(BYTES)
@@ -222,6 +212,9 @@ def _learn_pieces(counts: list[tuple[str, int]], wanted: int) -> list[str]:
     Returns:
         At least `wanted` pieces, or fewer if the text gives fewer.
     """
+    # Not above: it needs TF.Text, which not every system has.
+    from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
+
     params = learner.Params(
         upper_thresh=None, lower_thresh=None, num_iterations=_ITERATIONS, max_input_tokens=-1,
         max_token_length=CHARACTERS_PER_PIECE, max_unique_chars=-1, vocab_size=wanted, slack_ratio=0,
