@@ -10,6 +10,7 @@ import json
 import math
 import os
 import pathlib
+import random
 import re
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ from t2t_keras.decoding import loading
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.text import vocabulary
 from t2t_keras.text.lines import is_blank
+from t2t_keras.text.spelling import word_numbers
 
 PYTHON = os.environ.get("TENSOR2TENSOR_PYTHON", "")
 CHARACTERS = r"abcdefghijklmnopqrstuvwxyzABDGHTW0123456789\_;'.,!?-() üß猫٣é½"
@@ -128,6 +130,27 @@ def test_the_file_may_be_of_any_form_of_tensor2tensor(subwords):
 def test_a_damaged_file_is_refused(content, message):
     with pytest.raises(ValueError, match=message):
         vocabulary.load(content)
+
+
+def test_words_of_its_sub_words(subwords):
+    """Also of pieces with spaces inside, of escapes that several pieces make, and of spaces at the edges."""
+    spaces, draw = 0, random.Random(7)
+    parts = ["the", "dogs", "run", "20", "a_b", ",", " - ", ".", "'", "\\", "猫", "½"]
+    joined = ["".join(draw.choice(parts) + " " * draw.randrange(3) for _ in range(9)) for _ in range(300)]
+    for line in [line for line in (*LINES, *nasty_lines(300, seed=6), *joined) if not is_blank(line)]:
+        ids = expected_ids(line)
+        words = list(filter(None, line.split(" ")))
+        numbers = word_numbers([subwords.pieces[index] for index in ours(ids)], len(words))
+        before = [len(list(filter(None, expected_text(ids[:end]).split(" ")))) for end in range(1, len(ids) + 1)]
+        ends = [index for index, each in enumerate(ids) if PIECES[each].endswith("_") and before[index]]
+        assert [numbers[index] for index in ends] == [before[index] - 1 for index in ends]
+        assert (np.diff(numbers) >= 0).all() and numbers[0] == 0 and numbers[-1] == len(words) - 1
+        spaces += len(words) > 2
+    assert spaces > 50
+    pieces = ["the_", "dog", "s_", ", ", "_", "\\", "4", "5;", "_", "1_", "run_", "._"]
+    for words, expected in ((4, [0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3]), (3, None), (12, None)):
+        found = word_numbers([piece.replace("_", "▁") for piece in pieces], words)
+        assert found is None if expected is None else found.tolist() == expected
 
 
 def test_phrases_and_words_of_such_text(subwords):

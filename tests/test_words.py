@@ -77,5 +77,27 @@ def test_a_model_translates_with_them_and_the_format_of_ctranslate2_is_refused(t
 def test_a_word_has_the_sum_of_its_sub_words():
     pieces = ["▁caf", "<0xC3>", "<0xA9>", "▁", "x", "▁▁y", "<0x20>", "<unk>", "z"]
     log_probs = [-1.0, -2.0, -4.0, -8.0, -16.0, -32.0, -64.0, -128.0, -256.0]
-    assert spelling.by_word(pieces, log_probs) == (("café", "x", "y", "z"), (-7.0, -24.0, -32.0, -448.0))
-    assert spelling.by_word([], []) == ((), ())
+    sums = (-7.0, -24.0, -32.0, -448.0)
+    assert spelling.by_word(pieces, log_probs, "café x  y \ufffdz") == (("café", "x", "y", "\ufffdz"), sums)
+    assert spelling.by_word(pieces, log_probs, "another text") == (("café", "x", "y", "z"), sums)
+    assert spelling.by_word([], [], "") == ((), ())
+    ends = ["ca", "fé▁", ". ▁", "x▁"]  # As of tensor2tensor.
+    assert spelling.by_word(ends, [-1.0, -2.0, -4.0, -8.0], "café. x") == (("café.", "x"), (-7.0, -8.0))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "words", "expected"),
+    [
+        (["▁a", "b", "▁c"], 2, [0, 0, 1]),
+        (["▁a", "b", "▁c"], 3, None),  # Of a text that was cut: three sub-words are not three words.
+        (["b", "▁c"], 2, [0, 1]),
+        (["a", "b", "c"], 3, [0, 1, 2]),
+        (["a", "b", "c"], 1, [0, 0, 0]),
+        (["a", "b", "c"], 2, None),
+        (["a▁", "b", "c▁"], 2, [0, 1, 1]),
+        ([], 0, []),
+    ],
+)
+def test_the_words_of_sub_words_are_as_many_as_those_of_the_text(pieces, words, expected):
+    numbers = spelling.word_numbers(pieces, words)
+    assert expected is None if numbers is None else numbers.tolist() == expected

@@ -243,12 +243,12 @@ def word_alignment(translator: Translator, source: str, target: str) -> np.ndarr
     ids = [side.cut(tf.constant([text]), MAX_ALIGNED, phrases)[0] for side, text in zip(tokenizers, texts, strict=True)]
     # Without the sub-words of the language and of the end.
     inner = [slice(int(bool(side.languages)), -1) for side in tokenizers]
-    words = [
-        word_numbers([side.spelling[index] for index in row[0, of_text].numpy()])
-        for side, row, of_text in zip(tokenizers, ids, inner, strict=True)
-    ]
     counts = [len(list(filter(None, text.split(" ")))) for text in texts]
-    if not all(counts) or [row.max(initial=-1) + 1 for row in words] != counts:
+    words = [
+        word_numbers([side.pieces[index] for index in row[0, of_text].numpy()], count)
+        for side, row, of_text, count in zip(tokenizers, ids, inner, counts, strict=True)
+    ]
+    if not all(counts) or any(row is None for row in words):
         return None
     with translator.scope():
         memory = translator.encode(translator.sources(ids[0]))

@@ -95,7 +95,7 @@ class Translation:
             return self
         first = int(bool(piece_file.TAG.fullmatch(pieces[0])))  # The language of a multilingual model.
         pieces, scores = tuple(pieces), tuple(map(float, log_probs[: len(pieces)]))
-        words, word_scores = by_word(pieces[first:-1], scores[first:-1])
+        words, word_scores = by_word(pieces[first:-1], scores[first:-1], self.text)
         of_pieces = {"pieces": pieces, "piece_scores": scores} if self.pieces in ((), pieces) else {}
         return dataclasses.replace(self, words=words, word_scores=word_scores, **of_pieces)
 

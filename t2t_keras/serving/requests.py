@@ -12,7 +12,7 @@ from t2t_keras.serving import terms
 from t2t_keras.serving.client import Predict
 from t2t_keras.serving.protocol import OPTIONS, SAMPLES, SCORES, Translation
 from t2t_keras.text.phrases import Request
-from t2t_keras.text.spelling import spelled, word_numbers
+from t2t_keras.text.spelling import word_numbers
 
 
 def option_inputs(text, **options) -> dict:
@@ -179,12 +179,12 @@ def pharaoh(
         it attends to most, as the mean over its sub-words of the sum over those of the source's word. Empty if the
         sub-words have other words than the texts, as after a normalization.
     """
-    of_source, of_target = (
-        word_numbers(spelled(side[first:])[: len(side) - first - (side[-1:] == ["</s>"])])
-        for side in (list(source_pieces), list(pieces))
-    )
     counts = [len(list(filter(None, text.split(" ")))) for text in (source, target)]
-    if not all(counts) or [words.max(initial=-1) + 1 for words in (of_source, of_target)] != counts:
+    of_source, of_target = (
+        word_numbers(side[first : len(side) - (side[-1:] == ["</s>"])], count)
+        for side, count in zip((list(source_pieces), list(pieces)), counts, strict=True)
+    )
+    if not all(counts) or of_source is None or of_target is None:
         return ""
     rows = weights[first : first + len(of_target), first : first + len(of_source)]
     by_source_word = np.stack([rows[:, of_source == word].sum(axis=1) for word in range(counts[0])], axis=1)

@@ -1,6 +1,8 @@
 """What sub-words spell, and the words that they belong to."""
 
 import itertools
+import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -18,28 +20,75 @@ def spelled(pieces: Iterable[str]) -> tuple[bytes, ...]:
     return tuple(known.get(piece, piece.replace("▁", " ").encode()) for piece in pieces)
 
 
-def word_numbers(spelling: Sequence[bytes]) -> np.ndarray:
+def word_numbers(pieces: Sequence[str], words: int) -> np.ndarray | None:
     """Returns the number of the word that each sub-word of a sentence belongs to, from 0: [T] int.
 
+    ▁ begins a word; or, if the first sub-word does not begin with it, it may end a part of the text, as in sub-words of
+    tensor2tensor; without any, each sub-word may be a word. The number of words decides.
+
     Args:
-        spelling: what each sub-word spells, without the symbols of a language and of the end.
+        pieces: the sub-words, without those of a language and of the end.
+        words: number of words, which spaces separate in the text.
+
+    Returns:
+        `None` if the sub-words have another number of words, as after a normalization.
     """
-    # A space begins the word after it.
-    return np.array([b"".join(spelling[: index + 1]).lstrip(b" ").count(b" ") for index in range(len(spelling))], int)
+    rules = [_from_beginnings]
+    if not "".join(pieces).startswith("▁"):
+        rules.append(_from_ends if "▁" in "".join(pieces) else _each)
+    every = (rule(pieces) for rule in rules)
+    return next((numbers for numbers in every if numbers.max(initial=-1) + 1 == words), None)
 
 
-def by_word(pieces: Sequence[str], log_probs: Sequence[float]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+def _each(pieces: Sequence[str]) -> np.ndarray:
+    return np.arange(len(pieces))
+
+
+def _from_beginnings(pieces: Sequence[str]) -> np.ndarray:
+    spelling = spelled(pieces)
+    spaces = [b"".join(spelling[: index + 1]).lstrip(b" ").count(b" ") for index in range(len(spelling))]
+    return np.unique([0, *spaces], return_inverse=True)[1][1:]  # Two spaces begin one word.
+
+
+def _from_ends(pieces: Sequence[str]) -> np.ndarray:
+    """Numbers the words of tensor2tensor's sub-words: a space is implied between two parts that begin with a letter or
+    a number.
+    """
+    numbers, number, ended = [], -1, True  # Of each character, and of the word that it belongs to.
+    before = False  # Whether the part before begins with a letter or a number.
+    for part in re.findall("[^▁]*▁?", "".join(pieces)):
+        for place, unit in enumerate(re.findall(r"\\u|\\\\|\\\d{1,7};|(?s:.)", part)):
+            character = chr(min(int(unit[1:-1]), 0x10FFFF)) if unit[1:-1].isdecimal() else unit[:1]
+            if not place:
+                begins = unicodedata.category(character)[0] in "LN"
+                ended, before = ended or begins and before, begins
+            if character not in " ▁":
+                number, ended = number + ended, False
+            ended = ended or character == " "
+            numbers += [number] * len(unit)
+    ends = np.cumsum([len(piece) for piece in pieces])
+    return np.maximum([numbers[end - 1] for end in ends], 0)
+
+
+def by_word(pieces: Sequence[str], log_probs: Sequence[float], text: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """Returns the words of a text, which spaces separate, and log P of each, the sum over its sub-words.
 
     Args:
         pieces: its sub-words.
         log_probs: log P of each.
+        text: the text.
     """
-    spelling = spelled(pieces)
-    rows = zip(word_numbers(spelling), spelling, log_probs, strict=True)
-    words = [list(group) for _, group in itertools.groupby(rows, key=lambda row: row[0])]
-    texts = (b"".join(part for _, part, _ in word).strip(b" ").decode(errors="replace") for word in words)
-    return tuple(texts), tuple(float(sum(log_prob for *_, log_prob in word)) for word in words)
+    words = tuple(filter(None, text.split(" ")))
+    numbers = word_numbers(pieces, len(words))
+    if numbers is None:
+        numbers, spelling = _from_beginnings(pieces), spelled(pieces)
+        parts = [
+            b"".join(itertools.compress(spelling, numbers == number)) for number in range(numbers.max(initial=-1) + 1)
+        ]
+        words = tuple(part.strip(b" ").decode(errors="replace") for part in parts)
+    sums = np.zeros(len(words))
+    np.add.at(sums, numbers, log_probs)
+    return words, tuple(sums.tolist())
 
 
 def text_and_ends(pieces: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
