@@ -134,6 +134,20 @@ def test_ids_of_a_sentencepiece_vocabulary_are_its_own(native, tmp_path):
         assert not arrays["model/transformer/embedding/matrix"][BOS].any()
 
 
+def test_a_vocabulary_may_have_a_piece_a_line(native, tmp_path):
+    """As OPUS-MT's models of two vocabularies have it."""
+    t2t_keras.import_marian(native, tmp_path / "expected")
+    ids = yaml.load((native / "opus.vocab.yml").read_text(), Loader=yaml.BaseLoader)
+    lines = sorted(ids, key=lambda piece: int(ids[piece]))
+    (native / "opus.src.vocab").write_text("\n".join(lines), encoding="utf-8")
+    (native / "opus.trg.vocab").write_text("".join(f"{line}\r\n" for line in lines), encoding="utf-8", newline="")
+    natives.rewrite(native, "decoder.yml", vocabs=["opus.src.vocab", "opus.trg.vocab"])
+    t2t_keras.import_marian(native, tmp_path / "run")
+    check_same(tmp_path / "expected", tmp_path / "run")
+    (native / "opus.trg.vocab").write_text("\n".join([*lines[:9], *lines[3:]]))
+    check_refused(native, tmp_path / "other", "Received: a line twice.")
+
+
 def test_without_decoder_yml_the_only_model_has_the_only_vocabulary(both, native, tmp_path):
     t2t_keras.import_marian(native, tmp_path / "expected")
     (native / "decoder.yml").unlink()

@@ -130,22 +130,30 @@ class NativeFolder(Folder):
                 "Expected the names of one model and of its vocabularies, as in `models: [model.npz]` and `vocabs: "
                 f"[source.vocab.yml, target.vocab.yml]`, in {path}. Received: {reprlib.repr((models, lists))}."
             )
-        for name, ends in ((models[0], (".npz",)), *((name, (".yml", ".yaml", ".spm")) for name in lists)):
-            if not str(name).endswith(ends) or pathlib.PurePath(name).name != name:
+        for name in (*models, *lists):
+            fits = str(name).endswith(".npz") == (name == models[0]) and not str(name).endswith(".fsv")
+            if not fits or pathlib.PurePath(str(name)).name != name:
                 raise ValueError(
-                    f"Expected {path} to name files of its folder that end in {' or '.join(ends)}, without their path. "
-                    f"Received: {reprlib.repr(name)}. 8-bit models (.bin) and factors (.fsv) cannot be imported."
+                    f"Expected {path} to name an .npz and vocabularies of its folder, without their path. Received: "
+                    f"{reprlib.repr(name)}. 8-bit models (.bin) and factors (.fsv) cannot be imported."
                 )
         return [models[0], lists[0], lists[-1]]
 
     def _ids(self, name: str) -> dict[str, int]:
-        """Returns the ids of the pieces of a vocabulary."""
-        if not name.endswith(".spm"):
-            return _yaml(self.content(name), self.path / name)
+        """Returns the ids of the pieces of a vocabulary: of YAML, a SentencePiece model, or a piece a line."""
+        content = self.content(name)
+        if name.endswith((".yml", ".yaml", ".json")):
+            return _yaml(content, self.path / name)
         try:
-            return {piece: index for index, piece in enumerate(piece_file.pieces_of(self.content(name)))}
+            if name.endswith(".spm"):
+                pieces = piece_file.pieces_of(content)
+            else:
+                pieces = content.decode().replace("\r\n", "\n").removesuffix("\n").split("\n")
         except ValueError as error:
             raise ValueError(f"{self.path / name} cannot be read: {error}") from error
+        if len(set(pieces)) < len(pieces):
+            raise ValueError(f"Expected different lines in {self.path / name}. Received: a line twice.")
+        return {piece: index for index, piece in enumerate(pieces)}
 
 
 def _network(values: dict, path: pathlib.Path) -> tuple[str, dict]:
