@@ -328,7 +328,7 @@ def test_counting_passes_sides_that_are_cut_at_other_lines(file):
 
 def test_a_file_with_a_weight_is_counted_once(file, monkeypatch):
     counted, count = [], corpora._count
-    monkeypatch.setattr(corpora, "_count", lambda path, utf8: counted.append(str(path)) or count(path, utf8))
+    monkeypatch.setattr(corpora, "_count", lambda path, *how: counted.append(str(path)) or count(path, *how))
     source, target = file("a\nb\n"), file("A\nB\n")
     corpora.check_texts([(f"{source}@3", f"{target}@3"), (source, target)])
     assert counted == [source, target]

@@ -22,6 +22,7 @@ import huggingface_hub
 import huggingface_hub.constants
 import huggingface_hub.errors
 import huggingface_hub.utils
+import marian_models
 import numpy as np
 import programs
 import pytest
@@ -498,7 +499,7 @@ def test_a_vocabulary_that_the_weights_do_not_have_takes_no_memory(tmp_path):
     config |= {"vocab_size": 2**24 - 1, "decoder_vocab_size": 2**24 - 1}
     (folder / "config.json").write_text(json.dumps(config))
     begin = time.perf_counter()
-    with pytest.raises(ValueError, match="of shape .16777215, .*, as config.json has it. Received: "):
+    with pytest.raises(ValueError, match="of shape .16777215, .*, as the options have it. Received: "):
         t2t_keras.import_marian(folder, tmp_path / "run")
     assert time.perf_counter() - begin < 1 and not (tmp_path / "run").exists()
 
@@ -784,14 +785,19 @@ assert "tensorflow" not in sys.modules and "keras" not in sys.modules
     [
         ("marian", {"vocab_size": 58_101, "decoder_vocab_size": 58_101}, np.float32),  # Of the size of OPUS-MT's.
         ("marian", {"vocab_size": 58_101, "decoder_vocab_size": 58_101}, np.float16),
+        ("native", {"vocab_size": 58_101, "decoder_vocab_size": 58_101}, np.float32),  # Of Marian's own files.
         # As large a part of the model as in NLLB-200 of 600 million weights.
         ("nllb", {"vocab_size": 64_000}, np.float16),
     ],
 )
 def test_an_import_takes_less_memory_than_twice_the_model_and_no_tensorflow(tmp_path, kind, options, dtype):
     sizes = {"d_model": 512, "ffn_dim": 2048, "encoder_layers": 6, "decoder_layers": 6}
-    folder = models.make(tmp_path / "model", kind, sizes=sizes, options=options, dtype=dtype)
+    format_kind = "marian" if kind == "native" else kind
+    folder = models.make(tmp_path / "model", format_kind, sizes=sizes, options=options, dtype=dtype)
     size = (folder / "model.safetensors").stat().st_size
+    if kind == "native":
+        marian_models.write(folder / "native", folder)
+        folder = folder / "native"
     assert size > 140e6
     command = [sys.executable, "-c", MEMORY, str(folder), str(tmp_path / "run")]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

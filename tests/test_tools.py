@@ -409,6 +409,41 @@ def test_the_text_of_an_evaluation_says_how_an_ensemble_is_combined(of_three, tm
     assert (found["ensemble_mean"], found["ensemble_weights"]) == ("logs", "1.0,2.0")
 
 
+def test_files_of_two_sides_are_evaluated_as_two_text_files_are(of_three, tmp_path):
+    """The languages of TMX are not for the model, unless it has several."""
+    variants = "".join(f"<tuv xml:lang='{code}'><seg>{code} text</seg></tuv>" for code in ("en", "fr", "de"))
+    (tmp_path / "x.tmx").write_text(f"<tmx><header srclang='en'/><body><tu>{variants}</tu></body></tmx>")
+    (tmp_path / "x.tsv").write_text("en text\tde text\tmore\n")
+    for code in ("en", "de"):
+        (tmp_path / code).write_text(f"{code} text\n")
+    code = EVALUATING.replace('"perplexity_is_of": translator.model["folder"]', '"read": [sources, references]')
+    asked, languages = [f"--model_dir={tmp_path}/first", "--json"], ["--source_language=en", "--target_language=de"]
+
+    def evaluated(source: str, reference: str, *flags: str) -> subprocess.CompletedProcess:
+        files = [f"--source={tmp_path}/{source}", f"--reference={tmp_path}/{reference}"]
+        return run_stand_in(code, "evaluate", *asked, *files, *flags)
+
+    for source, reference, flags, said in (
+        ("en", "de", [], ""),
+        ("x.tsv", "x.tsv", [], "x.tsv: 1 lines' columns after the second ignored.\n"),
+        ("x.tmx", "x.tmx", languages, ""),
+        ("en", "x.tmx", languages, ""),
+    ):
+        result = evaluated(source, reference, *flags)
+        assert result.returncode == 0 and result.stderr.decode().endswith(said)
+        assert json.loads(result.stdout)["read"] == [["en text"], [["de text"]]]
+    assert "as --source_language and --target_language: en, fr, de." in complaint(evaluated("x.tmx", "x.tmx"))
+    assert "is not multilingual" in complaint(evaluated("en", "de", *languages))
+    scored = [f"--hypothesis={tmp_path}/de", f"--reference={tmp_path}/x.tmx", *languages]
+    assert b"exact_match          1.0000" in run_stand_in(code, "evaluate", *scored, check=True).stdout
+    scored[1] = f"--reference={tmp_path}/de"
+    assert "--source_language and --target_language have no effect without --model_dir or " in complaint(
+        run_stand_in(code, "evaluate", *scored)
+    )
+    compared = [f"{tmp_path}/de", f"{tmp_path}/x.tsv", f"--source={tmp_path}/x.tmx", *scored[1:]]
+    assert b"x.tsv" in run_stand_in(STAND_IN.format(""), "compare", *compared, check=True).stdout
+
+
 def test_evaluating_warns_of_a_source_that_is_cut(of_three, tmp_path):
     (tmp_path / "source").write_text("a\n")
     given = [f"--model_dir={tmp_path}/first", f"--source={tmp_path}/source", f"--reference={tmp_path}/source"]

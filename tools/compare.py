@@ -31,6 +31,11 @@ _REFERENCE = flags.DEFINE_multi_string(
     required=True,
 )
 _SOURCE = flags.DEFINE_string("source", "", "What was translated, one sentence per line. Runs translate it first.")
+_LANGUAGES = [
+    flags.DEFINE_string(f"{side}_language", "", f"Code of the language of the {side} in TMX files.")
+    for side in ("source", "target")
+]
+options.needs("source=*.tmx* reference=*.tmx*", *(flag.name for flag in _LANGUAGES))
 _LOWERCASE, _TOKENIZE = options.define_scoring()
 _BOOTSTRAP_SAMPLES = flags.DEFINE_integer(
     "bootstrap_samples",
@@ -109,7 +114,8 @@ def compare(operands: list[str]) -> None:
     references = [(f"--reference={names}", names) for names in _REFERENCE.value]
     sources = [(f"--source={_SOURCE.value}", _SOURCE.value)] if _SOURCE.value else []
     outputs = [(name, name) for name in operands if name not in runs]
-    texts = corpora.texts([*references, *sources, *outputs])
+    sides = [1] * len(references) + [0] * len(sources) + [None] * len(outputs)
+    texts = corpora.texts([*references, *sources, *outputs], sides, tuple(flag.value for flag in _LANGUAGES))
     source = texts[len(references)] if sources else []
     systems = dict(zip((name for name, _ in outputs), texts[len(texts) - len(outputs) :], strict=True))
     significance.check_memory(len(texts[0]), _BOOTSTRAP_SAMPLES.value, _RANDOMIZATION_TRIALS.value)

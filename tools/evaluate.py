@@ -17,15 +17,18 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
-from t2t_keras.config import DecodeConfig
+from t2t_keras.config import DecodeConfig, text_format
 from t2t_keras.serving.line_translation import LineTranslation, LineTranslator
 from t2t_keras.system.log import logger
 
-_SOURCE = flags.DEFINE_string("source", "", "Text to translate, one sentence per line; files and globs as in training.")
+_SOURCE = flags.DEFINE_string(
+    "source", "", "Text to translate, one sentence per line; files and globs as in training, also .tmx and .tsv."
+)
 _REFERENCE = flags.DEFINE_multi_string(
     "reference",
     None,
-    "Reference translation, one sentence per line; repeat the flag for several references.",
+    "Reference translation, one sentence per line, or the target of a .tmx or .tsv file; repeat the flag for several "
+    "references.",
     required=True,
 )
 _HYPOTHESIS = flags.DEFINE_string(
@@ -54,7 +57,9 @@ options.define_choice()
 
 # Perplexity has a maximum length of its own, and rows too.
 _OF_SEARCH = tuple(field.name for field in dataclasses.fields(DecodeConfig) if field.name != "search_rows")
+_LANGUAGES = "source_language", "target_language"  # Of a multilingual model, and of files in TMX.
 options.needs("model_dir", "output", "batch_size", *options.OF_TRAINED_MODEL, "mbr", "rerank_with")
+options.needs("model_dir source=*.tmx* reference=*.tmx*", *_LANGUAGES)
 options.needs("source", "terms")
 options.excludes("hypothesis", "output", "batch_size", *_OF_SEARCH, *options.OF_CHOICE)
 
@@ -84,13 +89,18 @@ def run() -> None:
         )
     choice = options.choice()
     scores.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)
-    model = options.trained_model() if model_dir else None
+    files = [(flag.name, flag.value) for flag in (_SOURCE, _HYPOTHESIS) if flag.value]
+    given_files = [*files, *((_REFERENCE.name, name) for name in _REFERENCE.value)]
+    has_tmx = any(text_format(name) == "tmx" for _, names in given_files for name in names.split(","))
+    model = options.trained_model(of_text=has_tmx) if model_dir else None
     to_search = "" if _HYPOTHESIS.value else _TERMS.value
     asked = LineTranslation(model, **choice, batch_size=_BATCH_SIZE.value, terms=to_search) if model else None
     terms = phrases.read_terms(_TERMS.value)
-    files = [(flag.name, flag.value) for flag in (_SOURCE, _HYPOTHESIS) if flag.value]
-    given_files = [*files, *((_REFERENCE.name, name) for name in _REFERENCE.value)]
-    texts = corpora.texts([(f"--{flag}={name}", name) for flag, name in given_files])
+    texts = corpora.texts(
+        [(f"--{flag}={name}", name) for flag, name in given_files],
+        [{_SOURCE.name: 0, _REFERENCE.name: 1}.get(flag) for flag, _ in given_files],
+        tuple(flags.FLAGS[name].value for name in _LANGUAGES),
+    )
     sources, hypotheses, references = texts[0], texts[len(files) - 1], texts[len(files) :]
     count = {"lowercase": _LOWERCASE.value, "tokenize": _TOKENIZE.value, "samples": _BOOTSTRAP_SAMPLES.value}
     figures = scores.scores(hypotheses, *references, **count) if _HYPOTHESIS.value else {}

@@ -17,7 +17,7 @@ from absl import flags
 
 from t2t_keras.cli import beam, program
 from t2t_keras.cli import flags as options
-from t2t_keras.config import FilterConfig
+from t2t_keras.config import FilterConfig, names_of_target
 from t2t_keras.data import corpora
 from t2t_keras.filtering import judging
 from t2t_keras.runs.saved_run import SavedRun
@@ -26,10 +26,15 @@ from t2t_keras.system.log import logger
 _SOURCE = flags.DEFINE_string(
     "source",
     None,
-    "Text to filter, source side, one sentence per line: comma-separated files or globs, plain or gzip.",
+    "Text to filter, source side, one sentence per line: comma-separated files or globs, plain or gzip. Files named "
+    ".tmx and .tsv (the first two columns) have both sides.",
     required=True,
 )
-_TARGET = flags.DEFINE_string("target", None, "Target side; line n translates line n of --source.", required=True)
+_TARGET = flags.DEFINE_string(
+    "target",
+    "",
+    "Target side; line n translates line n of --source. Empty if all of these files have both sides.",
+)
 _OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", None, "New folder for the pairs that are kept and those that are rejected.", required=True
 )
@@ -52,6 +57,14 @@ for _field in dataclasses.fields(FilterConfig):
     options.needs(_field.metadata["needs"], _field.name)
 
 
+def _text() -> tuple[str, str]:
+    """Returns the names of the files of each side."""
+    target = names_of_target(_SOURCE.value, _TARGET.value)
+    if not target:
+        raise ValueError(f"Give --target, or files of both sides (.tmx, .tsv) as --source. Received: {_SOURCE.value}.")
+    return _SOURCE.value, target
+
+
 def _locally(config: FilterConfig, output_dir: pathlib.Path, load_scores: Callable | None) -> dict:
     import tqdm
 
@@ -61,8 +74,7 @@ def _locally(config: FilterConfig, output_dir: pathlib.Path, load_scores: Callab
             scores = load_scores()
     with tqdm.tqdm(unit=" pairs", disable=None) as bar:  # None: unless a terminal.
         return judging.filter_text(
-            _SOURCE.value,
-            _TARGET.value,
+            *_text(),
             output_dir,
             config,
             scores=scores,
@@ -77,7 +89,7 @@ def _on_beam(
     with beam.quietly():
         with beam.importing():
             from t2t_keras.beam.filtering import filter_text
-        return filter_text(_SOURCE.value, _TARGET.value, output_dir, config, load_scores=load_scores, **runner)
+        return filter_text(*_text(), output_dir, config, load_scores=load_scores, **runner)
 
 
 def filter_pairs() -> None:
@@ -91,7 +103,7 @@ def filter_pairs() -> None:
         _ = SavedRun.open(folder).model
     judging.check(config, output_dir)
     runner = beam.given()
-    corpora.check_texts([(_SOURCE.value, _TARGET.value)])
+    corpora.check_texts([_text()], languages=(config.source_language, config.target_language))
     load_scores = functools.partial(judging.load_scores, folders) if folders else None
     summary = _on_beam(config, output_dir, load_scores, runner) if runner else _locally(config, output_dir, load_scores)
     print(json.dumps(summary) if _JSON.value else judging.table(summary))

@@ -101,7 +101,9 @@ def _tests() -> dict[str, tuple[list[str], list[str]]]:
         name = pathlib.Path(source).name.partition(".")[0]
         if name in (*tests, VALID):
             raise ValueError(f"The names of the --test_source must differ, also from {VALID}. Received: two of {name}.")
-        tests[name] = tuple(corpora.texts([(f"--test_source={source}", source), (f"--test_target={target}", target)]))
+        files = [(f"--test_source={source}", source), (f"--test_target={target}", target)]
+        languages = tuple(flags.FLAGS[f"{side}_language"].value for side in ("source", "target"))
+        tests[name] = tuple(corpora.texts(files, (0, 1), languages))
     return tests
 
 

@@ -13,7 +13,10 @@ from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 
 _FROM = flags.DEFINE_string(
-    "from", None, "Folder with config.json and model.safetensors, or name of a model on the hub.", required=True
+    "from",
+    None,
+    "Folder with config.json and model.safetensors, or with Marian's own files, or name of a model on the hub.",
+    required=True,
 )
 flags.DEFINE_string("model_dir", None, "Folder of the run, new or empty.", required=True)
 _LANGUAGES = {
@@ -27,7 +30,8 @@ _LANGUAGES = {
 _NATIVE_POSITIONS = flags.DEFINE_boolean(
     "native_positions",
     False,
-    "Give a Marian model the position encodings of Marian itself. Those of transformers differ slightly.",
+    "Give a Marian model the position encodings of Marian itself; those of transformers differ slightly. A model of "
+    "Marian's own files always has them.",
 )
 
 

@@ -1,6 +1,7 @@
 """Imports a Marian or OPUS-MT model: another name of import_huggingface.py.
 
 python tools/import_marian.py --from=Helsinki-NLP/opus-mt-en-de --model_dir=runs/opus
+python tools/import_marian.py --from=models/opus --model_dir=runs/opus  # With decoder.yml and an npz file.
 python tools/translate.py --model_dir=runs/opus < lines
 """
 

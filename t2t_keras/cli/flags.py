@@ -27,7 +27,7 @@ from t2t_keras.config import (
 from t2t_keras.config import check_effects as check_options
 from t2t_keras.config.options import MODEL
 from t2t_keras.config.search import SAMPLING
-from t2t_keras.decoding.trained_model import TrainedModel
+from t2t_keras.decoding.trained_model import TrainedModel, languages_of
 from t2t_keras.runs import registry, run_options
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving.saved_export import SavedExport, open_model
@@ -217,9 +217,15 @@ def _given_model() -> dict:
     return options
 
 
-def trained_model() -> TrainedModel:
-    """Opens the runs of --model_dir with the options of the model, and sets the environment that they decode in."""
-    model = TrainedModel.open(run_folders(flags.FLAGS["model_dir"].value), **_given_model())
+def trained_model(of_text: bool = False) -> TrainedModel:
+    """Opens the runs of --model_dir with the options of the model, and sets the environment that they decode in.
+
+    With `of_text`, languages are also those of files of text: a model that is not multilingual does not get them.
+    """
+    folders, given = run_folders(flags.FLAGS["model_dir"].value), _given_model()
+    if of_text and not languages_of(SavedRun.open(folders[0])):
+        given = {name: value for name, value in given.items() if not name.endswith("_language")}
+    model = TrainedModel.open(folders, **given)
     model.choose_environment()
     return model
 

@@ -4,7 +4,7 @@
 Keras.
 """
 
-from t2t_keras.config.data import FILES, TERM_MARKS, TEXTS, DataConfig, FilterConfig
+from t2t_keras.config.data import FILES, TERM_MARKS, TEXTS, DataConfig, FilterConfig, names_of_target, text_format
 from t2t_keras.config.networks import (
     ADDITIVE,
     ATTENTION_FUNCTIONS,

@@ -14,8 +14,21 @@ _NOT_LEARNED = {  # Kinds of sub-words that only come with a file, and whose it 
     "tensor2tensor": "a vocabulary of tensor2tensor",
 }
 _GIVEN_SUBWORDS = "subwords_file&!source_vocab_size subwords_file&source_subwords_file"  # None are learned.
+_HAVE_LANGUAGES = "dataset subwords_file train_source=*.tmx* valid_source=*.tmx*"  # Corpora of several.
 TERM_MARKS = ("⟦", "⟧")  # Words around the translation of a term in the source.
+_TWO_SIDED = re.compile(r".*\.(tmx|tsv)(\.gz)?(@[0-9]+)?\s*", re.IGNORECASE | re.DOTALL)  # Names of files.
 _SPECIAL = r"<(pad|unk|s|/s|0x[0-9A-F]{2})>|｟\d+｠"  # Sub-words with a meaning of their own.
+
+
+def text_format(name: str) -> str:
+    """Returns the format of a file, or a glob, of text by its name, if that has two sides, "tmx" or "tsv"; else ""."""
+    end = _TWO_SIDED.fullmatch(name)
+    return end[1].lower() if end else ""
+
+
+def names_of_target(source: str, target: str) -> str:
+    """Returns the names of the files of the target: those given, or those of the source if each has two sides."""
+    return target or (source if all(map(text_format, source.split(","))) else "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,10 +85,12 @@ class DataConfig:
 
     # fmt: off
     train_source: str = option(
-        "", "Training text, source side, one sentence per line: comma-separated files or globs, plain or gzip.",
+        "", "Training text, source side, one sentence per line: comma-separated files or globs, plain or gzip. Files "
+        "named .tmx and .tsv (the first two columns) have both sides.",
         group=TEXT, first=True, path="text")
     train_target: str = option(
-        "", "Training text, target side; line n translates line n of --train_source.",
+        "", "Training text, target side; line n translates line n of --train_source. Empty if all of these files have "
+        "both sides.",
         group=TEXT, first=True, path="text")
     valid_source: str = option("", "Validation text, source side.", group=TEXT, first=True, path="text")
     valid_target: str = option("", "Validation text, target side.", group=TEXT, first=True, path="text")
@@ -90,10 +105,10 @@ class DataConfig:
         "", "A TFDS translation dataset such as wmt14_translate/de-en; or 'builtin': numbers, dates and money, "
         "English to German.", group=TEXT, fixed=True)
     source_language: str = option(
-        "", "Language code of the source in --dataset, or in the sub-words of a multilingual --parent.",
-        group=TEXT, fixed=True, needs="dataset subwords_file")
+        "", "Language code of the source in --dataset, in TMX files, or in the sub-words of a multilingual --parent.",
+        group=TEXT, fixed=True, needs=_HAVE_LANGUAGES)
     target_language: str = option(
-        "", "Language code of the target, likewise.", group=TEXT, fixed=True, needs="dataset subwords_file")
+        "", "Language code of the target, likewise.", group=TEXT, fixed=True, needs=_HAVE_LANGUAGES)
     train_split: str = option(
         "train", "Split of --dataset to train on, or a slice such as train[:99%].",
         group=TEXT, fixed=True, needs="dataset", unless="dataset=builtin")
@@ -184,6 +199,22 @@ class DataConfig:
                 one_each = len(self.tags) in (1, files.count(",") + 1)
                 rule = f"`source_tag` must be one tag, or one for each file of `{name}`."
                 require(self, one_each, f"source_tag {name}", rule)
+
+    def text(self, split: str, side: str) -> str:
+        """Returns the names of the files of one side of a text; see `names_of_target`."""
+        source, target = getattr(self, f"{split}_source"), getattr(self, f"{split}_target")
+        return source if side == "source" else names_of_target(source, target)
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The codes of source and target."""
+        return self.source_language, self.target_language
+
+    @property
+    def names_tmx(self) -> bool:
+        """Whether a text has a file in TMX, so that languages choose its sides."""
+        names = ",".join(getattr(self, name) for name in TEXTS)
+        return any(text_format(name) == "tmx" for name in names.split(","))
 
     @property
     def tags(self) -> list[str]:

@@ -7,6 +7,7 @@ not change, those that name text, and so on.
 
 import dataclasses
 import difflib
+import fnmatch
 import operator
 import re
 import reprlib
@@ -71,7 +72,8 @@ def option(
         fixed: whether a resumed run must keep the value.
         affects: "scores" of a trained model, those of "averages" of checkpoints alone, or "nothing" that is scored.
         needs: conditions with spaces between them, one of which must hold for the option to have an effect: `dataset`,
-            `!dataset`, `dataset=builtin`, `diverse_groups!=1`, or several of these with & between them.
+            `!dataset`, `dataset=builtin`, `train_source=*.tmx`, `diverse_groups!=1`, or several of these with & between
+            them.
         unless: such conditions, none of which may hold.
         task: the attribute that a `Task` must have for the option to have an effect.
         inherited: whether a run that starts from the weights of a parent must have its value.
@@ -94,7 +96,7 @@ def _holds(condition: str, values: Mapping) -> bool:
     """Returns whether a condition of `option` holds for the values of options."""
     for part in condition.split("&"):
         name, comparison, value = re.fullmatch(r"!?(\w+)(!?=)?(.*)", part).groups()
-        is_so = str(values.get(name)) == value if comparison else bool(values.get(name))
+        is_so = fnmatch.fnmatchcase(str(values.get(name)), value) if comparison else bool(values.get(name))
         if is_so == (part.startswith("!") or comparison == "!="):
             return False
     return True

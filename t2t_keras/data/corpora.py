@@ -20,16 +20,18 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
-from t2t_keras.config import TEXTS, DataConfig
+from t2t_keras.config import TEXTS, DataConfig, text_format
 from t2t_keras.data import builtin_corpus
 from t2t_keras.system.files import describe
 from t2t_keras.system.log import logger
-from t2t_keras.text import inline_terms, phrases
+from t2t_keras.text import inline_terms, phrases, tmx
 from t2t_keras.text.lines import bounded, check_is_text, is_blank, not_utf8, uncompressed
 
 Pair = tuple[bytes, ...]  # A line of each side; most often two.
 Hashes = dict[pathlib.Path, str]  # SHA-256 by file.
 
+OF_TWO_SIDES = "columns", "units", "variants", "tagged"  # Counts of `Report` about TSV and TMX files.
+_BOTH = 2  # Sides of files in TMX and TSV.
 _BUFFER = 2**20  # Bytes.
 _QUICKLY_COUNTED = 2**28  # Bytes of text whose lines are counted within a second or two.
 
@@ -45,6 +47,8 @@ class Report:
         too_long: pairs longer than `max_length`, left out.
         carriage_returns: lines whose carriage return was removed.
         byte_order_marks: byte order marks removed.
+        columns: lines of TSV files with more than two columns.
+        units, variants, tagged: of TMX files; see `tmx.pairs`.
     """
 
     pairs: int = 0
@@ -53,16 +57,29 @@ class Report:
     too_long: int = 0
     carriage_returns: int = 0
     byte_order_marks: int = 0
+    columns: int = 0
+    units: int = 0
+    variants: int = 0
+    tagged: int = 0
 
-    def __str__(self) -> str:
+    @property
+    def notes(self) -> list[str]:
+        """What was left out or repaired, as text."""
         notes = {
             "with an empty side left out": self.empty,
             "not UTF-8 left out": self.not_utf8,
             "longer than `max_length` left out": self.too_long,
             "lines' carriage returns removed": self.carriage_returns,
             "byte order marks removed": self.byte_order_marks,
+            "lines' columns after the second ignored": self.columns,
+            "units without one of the languages left out": self.units,
+            "sides of units with several segments, of which the first counts": self.variants,
+            "segments' formatting tags removed": self.tagged,
         }
-        return ", ".join([f"{self.pairs:,} pairs", *(f"{count:,} {text}" for text, count in notes.items() if count)])
+        return [f"{count:,} {text}" for text, count in notes.items() if count]
+
+    def __str__(self) -> str:
+        return ", ".join([f"{self.pairs:,} pairs", *self.notes])
 
 
 def size(pair: Pair) -> int:
@@ -159,21 +176,58 @@ class _Hashed(io.RawIOBase):
         super().close()
 
 
-def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterator[tuple[pathlib.Path, int, bytes]]:
-    """Yields (file, line number, line) for all lines of several plain or gzip files. Counts the repaired lines in
-    `report`; `hashes` gets the SHA-256 of each file after its last line.
+def _columns(path: pathlib.Path, number: int, line: bytes, report: Report, strict: bool) -> tuple[bytes, bytes]:
+    """Returns source and target of a line of a TSV file; see `_lines`."""
+    source, *columns = line.split(b"\t", 2)
+    if strict and not columns and not is_blank(line):
+        raise ValueError(
+            f"{path}, line {number} has no tab. Expected source, tab and target in each line of a file named .tsv. "
+            "Rename a file of one side."
+        )
+    report.columns += len(columns) > 1
+    return source, columns[0] if columns else b""
+
+
+def _lines(
+    paths: list[pathlib.Path],
+    report: Report,
+    hashes: Hashes,
+    side: int | None = None,
+    languages: tuple[str, str] = ("", ""),
+    strict: bool = False,
+) -> Iterator[tuple[pathlib.Path, int, bytes]]:
+    """Yields (file, line number, line) for all lines of several plain or gzip files.
+
+    Args:
+        paths: the files.
+        report: counts the repaired lines.
+        hashes: gets the SHA-256 of each file after its last line.
+        side: 0 for the source or 1 for the target of files in TMX and TSV, whose repairs count for the source alone;
+            `_BOTH` for a pair in place of a line; `None` for text that has no other side, where TSV is lines and TMX an
+            error.
+        languages: codes of source and target in TMX.
+        strict: whether a line without a target in TSV is an error, or has an empty target.
     """
     for path in paths:
-        number = 0
+        number, form = 0, text_format(path.name) if side is not None else ""
+        counted = Report() if form and side == 1 else report
         try:
             with _Hashed(path) as raw, io.BufferedReader(raw, _BUFFER) as plain:
+                if form == "tmx":
+                    for number, pair in enumerate(tmx.pairs(uncompressed(plain), str(path), languages, counted), 1):
+                        yield path, number, pair if side == _BOTH else pair[side]
+                    hashes[path] = raw.hash.hexdigest()
+                    continue
                 for line in bounded(uncompressed(plain), str(path)):
                     number += 1
                     if number == 1 and line.startswith(codecs.BOM_UTF8):
-                        line, report.byte_order_marks = line[len(codecs.BOM_UTF8) :], report.byte_order_marks + 1
+                        line, counted.byte_order_marks = line[len(codecs.BOM_UTF8) :], counted.byte_order_marks + 1
                     line = line.removesuffix(b"\n")
                     if line.endswith(b"\r"):
-                        line, report.carriage_returns = line[:-1], report.carriage_returns + 1
+                        line, counted.carriage_returns = line[:-1], counted.carriage_returns + 1
+                    if form:
+                        pair = _columns(path, number, line, counted, strict)
+                        line = pair if side == _BOTH else pair[side]
                     yield path, number, line
                 hashes[path] = raw.hash.hexdigest()
         except OSError as error:
@@ -200,16 +254,17 @@ def _check_utf8(path: pathlib.Path, number: int, line: bytes) -> None:
         ) from error
 
 
-def _count(path: pathlib.Path, utf8: bool) -> int:
-    """Counts the lines of a plain or gzip file, several times as fast as `_lines` reads them. Raises its errors.
+def _count(path: pathlib.Path, utf8: bool, two_sided: bool, languages: tuple[str, str]) -> int:
+    """Counts the lines of a plain or gzip file, several times as fast as `_lines` reads them unless the file has two
+    sides. Raises its errors.
 
-    With `utf8`, also raises `ValueError` if a line is not UTF-8.
+    With `utf8`, also raises `ValueError` if a line is not UTF-8, or has no target.
     """
     number, last, decode = 0, b"", codecs.getincrementaldecoder("utf-8")().decode
     try:
         with path.open("rb") as plain:
             file = uncompressed(plain)
-            while block := file.read(_BUFFER):
+            while not two_sided and (block := file.read(_BUFFER)):
                 if not last:
                     check_is_text(str(path), block)
                 number, last = number + block.count(b"\n"), block[-1:]
@@ -219,10 +274,10 @@ def _count(path: pathlib.Path, utf8: bool) -> int:
             decode(b"", final=True)
     except (EOFError, zlib.error, OSError, UnicodeDecodeError):
         last = b""
-    if not last:  # Empty, or broken somewhere: reading lines reports where.
-        for _, number, line in _lines([path], Report(), {}):
+    if not last:  # Of two sides; or empty, or broken somewhere: reading lines reports where.
+        for _, number, line in _lines([path], Report(), {}, _BOTH if two_sided else None, languages, utf8):
             if utf8:
-                _check_utf8(path, number, line)
+                _check_utf8(path, number, b"\t".join(line) if two_sided else line)
         return number
     return number + (last != b"\n")
 
@@ -233,12 +288,13 @@ def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target"))
     """
     if not data.dataset:
         splits = ("train",) if data.holds_out else ("valid", "train")
-        check_texts([_names(data, split, sides) for split in splits], utf8=not data.skip_bad_lines)
+        check_texts([_names(data, split, sides) for split in splits], not data.skip_bad_lines, data.languages)
 
 
-def check_texts(texts: list[tuple[str, ...]], utf8: bool = False) -> None:
+def check_texts(texts: list[tuple[str, ...]], utf8: bool = False, languages: tuple[str, str] = ("", "")) -> None:
     """Checks what is quickly found out about texts: their files are there, and the sides of each have as many lines,
-    which with `utf8` are UTF-8. A text is the names of the files of each side, as for `expand`.
+    which with `utf8` are UTF-8. A text is the names of the files of each side, as for `expand`; `languages` are those
+    of `text_pairs`.
 
     It takes about a second for a million pairs, and 3 to 5 if they are compressed. It warns if the sides have as many
     lines, but not in each file, as when the files are not in the same order.
@@ -251,7 +307,10 @@ def check_texts(texts: list[tuple[str, ...]], utf8: bool = False) -> None:
         logger.info("Counting the lines of the text …")
     count = functools.cache(_count)  # A file with a weight occurs several times.
     for names, paths_of_sides in zip(texts, files, strict=True):
-        numbers = [[count(path, utf8) for path in paths] for paths in paths_of_sides]
+        numbers = [
+            [count(path, utf8, len(names) > 1 and bool(text_format(path.name)), languages) for path in paths]
+            for paths in paths_of_sides
+        ]
         counts = [sum(side) for side in numbers]
         if len(set(counts)) > 1:
             longer = counts.index(max(counts))
@@ -278,26 +337,35 @@ def check_texts(texts: list[tuple[str, ...]], utf8: bool = False) -> None:
             )
 
 
-def text(names: str, skip_bad_lines: bool = False) -> list[str]:
+def text(
+    names: str, skip_bad_lines: bool = False, side: int | None = None, languages: tuple[str, str] = ("", "")
+) -> list[str]:
     """Returns all lines of text files, including blank ones; with `skip_bad_lines`, lines that are not UTF-8 become
     blank instead of raising an error. `names` are comma-separated file names or globs, or one pipe; gzip is detected.
+    With `side` 0 or 1, the lines of TMX and TSV files are those of their source or target; see `text_pairs`.
     """
     lines, is_pipe = [], os.path.exists(names) and pathlib.Path(names).is_fifo()  # `exists` takes names of any length.
-    for path, number, line in _lines([pathlib.Path(names)] if is_pipe else expand(names), Report(), {}):
+    paths, report = [pathlib.Path(names)] if is_pipe else expand(names), Report()
+    for path, number, line in _lines(paths, report, {}, side, languages, not skip_bad_lines):
         try:
             lines.append(line.decode("utf-8"))
         except UnicodeDecodeError as error:
             if not skip_bad_lines:
                 raise ValueError(f"{not_utf8(str(path), number, error)}.") from error
             lines.append("")
+    if any(getattr(report, name) for name in OF_TWO_SIDES):
+        logger.info(f"{names}: {', '.join(report.notes)}.")
     return lines
 
 
-def texts(files: list[tuple[str, str]]) -> list[list[str]]:
+def texts(
+    files: list[tuple[str, str]], sides: Sequence[int | None] = (), languages: tuple[str, str] = ("", "")
+) -> list[list[str]]:
     """Returns the lines of several texts, line for line, as `text`. Each text is given by what a message calls it, and
-    its file names. They must have the same number of lines.
+    its file names. They must have the same number of lines. `sides` has the side of each text, if they have any.
     """
-    found = [text(names) for _, names in files]
+    sides = sides or [None] * len(files)
+    found = [text(names, side=side, languages=languages) for (_, names), side in zip(files, sides, strict=True)]
     if len(set(map(len, found))) > 1:
         received = ", ".join(f"{len(lines):,} in {name}" for (name, _), lines in zip(files, found, strict=True))
         raise ValueError(f"Expected the same number of lines in each file. Received: {received}.")
@@ -323,23 +391,38 @@ def text_pairs(
     hashes: Hashes | None = None,
     tags: Sequence[str] = ("",),
     documents: bool = False,
+    languages: tuple[str, str] = ("", ""),
 ) -> Iterator[Pair]:
     """Returns an iterator over the pairs of aligned text files.
 
     Args:
         sides: comma-separated file names or globs of the source and, if there is one, the target; gzip is detected.
             Line n of the target, counted over all files, translates line n of the source. A source file "name@3" and
-            its target file are read three times.
+            its target file are read three times. A file named .tmx or .tsv may stand in both: its lines are the
+            segments of `languages`, or the first two columns.
         report: counts what was read; updated.
-        skip_bad_lines: whether to leave out pairs that are not UTF-8 instead of raising an error.
+        skip_bad_lines: whether to leave out pairs that are not UTF-8, and lines of TSV files without a target, instead
+            of raising an error.
         hashes: gets the SHA-256 of each file after its last line.
         tags: what each source line begins with, before a space: one tag for all, or one for each name of the source; ""
             is none.
         documents: whether blank lines and the ends of files end documents, and become pairs of empty lines. Otherwise
             pairs with a blank line are left out.
+        languages: codes of source and target; see `tmx.pairs`.
     """
-    lines = [_lines(paths, report, {} if hashes is None else hashes) for paths in _aligned_files(sides)]
+    lines = _lines_of_sides(sides, report, {} if hashes is None else hashes, languages, not skip_bad_lines)
     return _aligned(sides, lines, report, skip_bad_lines, _tags_of_files(sides[0], tags), documents)
+
+
+def _lines_of_sides(sides: Sequence[str], report: Report, hashes: Hashes, *reading) -> list[Iterator]:
+    """Returns the iterator of `_lines` for each side of aligned files, with its last arguments."""
+    files = _aligned_files(sides)
+    if len(files) < 2:
+        return [_lines(files[0], report, hashes)]
+    if files[0] == files[1] and all(text_format(path.name) for path in files[0]):  # Read once.
+        both = itertools.tee(_lines(files[0], report, hashes, _BOTH, *reading))
+        return [map(lambda line, side=side: (*line[:2], line[2][side]), lines) for side, lines in enumerate(both)]
+    return [_lines(paths, report, hashes, side, *reading) for side, paths in enumerate(files)]
 
 
 def _together(names: tuple[str, ...], sides: list[Iterator]) -> Iterator[tuple]:
@@ -355,12 +438,12 @@ def _together(names: tuple[str, ...], sides: list[Iterator]) -> Iterator[tuple]:
         yield lines
 
 
-def all_pairs(*sides: str, report: Report) -> Iterator[Pair]:
+def all_pairs(*sides: str, report: Report, languages: tuple[str, str] = ("", "")) -> Iterator[Pair]:
     """Returns an iterator over all pairs of lines of aligned text files: also those that are blank or not UTF-8.
 
     See `text_pairs` for the arguments and errors.
     """
-    lines = [_lines(paths, report, {}) for paths in _aligned_files(sides)]
+    lines = _lines_of_sides(sides, report, {}, languages)
     return (tuple(line for _, _, line in both) for both in _together(sides, lines))
 
 
@@ -459,7 +542,7 @@ def tfds_pairs(data: DataConfig, split: str, report: Report) -> Iterator[Pair]:
 
 def _names(data: DataConfig, split: str, sides: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the text files of a split, for each side as the option has them. Without any, raises `ValueError`."""
-    names = tuple(getattr(data, f"{split}_{side}") for side in sides)
+    names = tuple(data.text(split, side) for side in sides)
     if not all(names):
         options = " and ".join(f"`{split}_{side}`" for side in sides)
         advice = f"Give {options}, `dataset`, or a prepared `data_dir`."
@@ -534,7 +617,13 @@ def _plain_pairs(
 ) -> Iterator[Pair]:
     if not data.dataset:
         names = _names(data, "train" if data.holds_out else split, sides)
-        reading = {"skip_bad_lines": data.skip_bad_lines, "hashes": hashes, "tags": data.tags, "documents": documents}
+        reading = {
+            "skip_bad_lines": data.skip_bad_lines,
+            "hashes": hashes,
+            "tags": data.tags,
+            "documents": documents,
+            "languages": data.languages,
+        }
         if not data.holds_out:
             return text_pairs(*names, report=report, **reading)
         if documents:
@@ -571,8 +660,10 @@ def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:
     def described(path: pathlib.Path, weight: str) -> str:
         return f"{path.name}{weight} {path.stat().st_size} {hashes.get(path) or describe(path)['sha256']}"
 
-    held_out = {"valid_pairs": data.valid_pairs} if data.holds_out else {}
-    return held_out | {  # Target files have the weights of their source files, whether these are repeated or not.
+    chosen = {"valid_pairs": data.valid_pairs} if data.holds_out else {}
+    if data.names_tmx:
+        chosen |= {name: code for name in ("source_language", "target_language") if (code := getattr(data, name))}
+    return chosen | {  # Target files have the weights of their source files, whether these are repeated or not.
         name: [
             described(path, f"@{weight}" if weight > 1 and name.endswith("source") else "")
             for path, weight in _weighted(getattr(data, name))

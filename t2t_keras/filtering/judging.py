@@ -269,7 +269,8 @@ def divide(
     """
     check(config, output_dir)
     report = corpora.Report()
-    pairs = corpora.all_pairs(source, target, report=report)
+    languages = config.source_language, config.target_language
+    pairs = corpora.all_pairs(source, target, report=report, languages=languages)
     first = []
     if config.max_length_ratio and not config.length_ratio:
         first = next(corpora.chunks(pairs, *OF_RATIO), [])
@@ -284,6 +285,7 @@ def divide(
             "length_ratio": round(length_ratio, 4),
             "carriage_returns": report.carriage_returns,
             "byte_order_marks": report.byte_order_marks,
+            **{name: count for name in corpora.OF_TWO_SIDES if (count := getattr(report, name))},
             "source": list(dict.fromkeys(map(str, corpora.expand(source)))),  # A file may be read several times.
             "target": list(dict.fromkeys(map(str, corpora.expand(target)))),
             "options": dataclasses.asdict(config),

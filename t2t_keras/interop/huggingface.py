@@ -1,4 +1,4 @@
-"""Imports a model, from a folder in the format of transformers or by its name on the hub, as the folder of a run."""
+"""Imports a model as the folder of a run: from a folder of transformers or Marian, or by its name on the hub."""
 
 import dataclasses
 import os
@@ -7,8 +7,8 @@ import pathlib
 import numpy as np
 
 from t2t_keras.config import TENSOR2TENSOR, DataConfig
-from t2t_keras.interop import huggingface_folder, imported_run, m2m_vocabulary, marian_config
-from t2t_keras.interop.huggingface_folder import Folder, opened_weights
+from t2t_keras.interop import huggingface_folder, imported_run, m2m_vocabulary, marian_config, marian_native
+from t2t_keras.interop.huggingface_folder import Folder
 from t2t_keras.interop.marian_config import M2M, MARIAN, MarianConfig
 from t2t_keras.interop.marian_vocabulary import (
     SOURCE_MODEL,
@@ -59,13 +59,14 @@ def import_huggingface(
 
     Args:
         source: a folder with `config.json`, `model.safetensors`, and the sub-words: `vocab.json`, `source.spm` and
-            `target.spm` of Marian, `sentencepiece.bpe.model` of the others; or the name of a model on the hub, such as
+            `target.spm` of Marian, `sentencepiece.bpe.model` of the others; or one with Marian's own files,
+            `decoder.yml`, an npz file and the vocabularies; or the name of a model on the hub, such as
             Helsinki-NLP/opus-mt-en-de.
         model_dir: the run's folder, new or empty.
         source_language, target_language: default languages of the run of a multilingual model, as codes such as
             eng_Latn; empty for those that the files name, if they do.
-        native_positions: whether a Marian model has the position encodings of Marian itself; those of transformers
-            differ slightly.
+        native_positions: whether a Marian model has the position encodings of Marian itself, as one of Marian's own
+            files always has; those of transformers differ slightly.
 
     Raises:
         FileNotFoundError: there is no such model, or it lacks a file.
@@ -74,8 +75,10 @@ def import_huggingface(
     """
     folder, model_dir = huggingface_folder.find(source, _FILES), pathlib.Path(model_dir).expanduser().resolve()
     check_new(model_dir, "model_dir")
+    if marian_native.is_in(folder):
+        folder = marian_native.NativeFolder(folder.path)
     config = marian_config.read(folder)
-    with opened_weights(folder) as tensors:
+    with folder.opened_weights() as tensors:
         check_embeddings(config, tensors)
     if config.kind == M2M:
         if native_positions:
@@ -96,7 +99,7 @@ def import_huggingface(
         config = dataclasses.replace(
             config, model=dataclasses.replace(config.model, source_vocab_size=len(sides.source_rows))
         )
-    with opened_weights(folder) as tensors:
+    with folder.opened_weights() as tensors:
         model = Model(config, tensors, sides.source_rows, sides.target_rows)
         data = DataConfig(subwords="sentencepiece", **(languages_of(folder) if config.kind == MARIAN else {}))
         names = [*vars(config.model), *vars(config.decode)]

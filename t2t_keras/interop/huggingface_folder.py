@@ -27,7 +27,13 @@ _NUMBERS = ("F64", "F32", "F16", "BF16")  # Safetensors' types of floating-point
 
 
 class Folder:
-    """The files of a model. Links may lead to `links_within`, a folder in the hub's cache; `None` allows none."""
+    """The files of a model. Links may lead to `links_within`, a folder in the hub's cache; `None` allows none.
+
+    Attributes:
+        model_options: options of `ModelConfig` that the format of transformers has no names for.
+    """
+
+    model_options: dict = {}
 
     def __init__(self, path: pathlib.Path, links_within: pathlib.Path | None = None):
         self.path, self._links_within = path, links_within
@@ -80,6 +86,26 @@ class Folder:
             raise ValueError(f"Expected {path} to have at most {MAX_TEXT:,} bytes. Received: {path.stat().st_size:,}.")
         return path.read_bytes()
 
+    @contextmanager
+    def opened_weights(self) -> Iterator["Tensors"]:
+        """Opens the weights of a model, inside a `with` block. Raises `FileNotFoundError` if there are none, and
+        `ValueError` if they cannot be read, or only by unpickling without PyTorch.
+        """
+        if (path := self.find(SAFETENSORS)) is not None:
+            with _safetensors(path) as tensors:
+                yield tensors
+        elif names := self.shards():
+            with ExitStack() as files:
+                yield _Shards(
+                    self.path / INDEX, [files.enter_context(_safetensors(self.require(name))) for name in names]
+                )
+        elif (path := self.find(PICKLED)) is not None:
+            yield _pickled(path)
+        else:
+            raise FileNotFoundError(
+                f"Expected {SAFETENSORS} in {self.path}, or {PICKLED} and PyTorch (pip install torch). Received none."
+            )
+
 
 def find(source: str | os.PathLike, names: tuple[str, ...]) -> Folder:
     """Finds a model: a folder, or a name of the hub, whose weights and files `names` are downloaded into its cache
@@ -91,7 +117,9 @@ def find(source: str | os.PathLike, names: tuple[str, ...]) -> Folder:
     if str(source) and path.is_dir():  # The empty path would be this folder.
         return Folder(path)
     if path.exists() or not _HUB_NAME.fullmatch(str(source)):
-        raise FileNotFoundError(f"Expected a folder, or a name such as Helsinki-NLP/opus-mt-en-de. Received: {source}.")
+        advice = " Unpack an archive, and give the folder that has its files." * path.is_file()
+        expected = "Expected a folder, or a name such as Helsinki-NLP/opus-mt-en-de."
+        raise FileNotFoundError(f"{expected} Received: {source}.{advice}")
     return _download(str(source), names)
 
 
@@ -149,6 +177,10 @@ class Tensors(Protocol):
 
     names: set[str]
 
+    def label(self, name: str) -> str:
+        """Returns the name of a tensor in its file, for messages."""
+        return name
+
     def shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a tensor without reading it."""
 
@@ -156,7 +188,7 @@ class Tensors(Protocol):
         """Reads rows of a tensor, as float32."""
 
 
-class _SafeTensors:
+class _SafeTensors(Tensors):
     """The tensors of an open safetensors file, whose package has checked that the header fits the size of the file."""
 
     def __init__(self, path: pathlib.Path, file):
@@ -176,7 +208,7 @@ class _SafeTensors:
             return np.asarray(self._file.get_slice(name)[rows], np.float32)
 
 
-class _Shards:
+class _Shards(Tensors):
     """The tensors of several files."""
 
     def __init__(self, path: pathlib.Path, files: list[_SafeTensors]):
@@ -192,7 +224,7 @@ class _Shards:
         return self._files[name].read(name, rows)
 
 
-class _Pickled:
+class _Pickled(Tensors):
     """The tensors of a file that PyTorch has read, of a dictionary of tensors and nothing else."""
 
     def __init__(self, path: pathlib.Path, tensors: dict, dense):
@@ -221,27 +253,6 @@ class _Pickled:
 
 
 @contextmanager
-def opened_weights(folder: Folder) -> Iterator[Tensors]:
-    """Opens the weights of a model, inside a `with` block. Raises `FileNotFoundError` if there are none, and
-    `ValueError` if they cannot be read, or only by unpickling without PyTorch.
-    """
-    if (path := folder.find(SAFETENSORS)) is not None:
-        with _safetensors(path) as tensors:
-            yield tensors
-    elif names := folder.shards():
-        with ExitStack() as files:
-            yield _Shards(
-                folder.path / INDEX, [files.enter_context(_safetensors(folder.require(name))) for name in names]
-            )
-    elif (path := folder.find(PICKLED)) is not None:
-        yield _pickled(path)
-    else:
-        raise FileNotFoundError(
-            f"Expected {SAFETENSORS} in {folder.path}, or {PICKLED} and PyTorch (pip install torch). Received neither."
-        )
-
-
-@contextmanager
 def _safetensors(path: pathlib.Path) -> Iterator[Tensors]:
     try:
         import ml_dtypes  # noqa: F401  # NumPy then knows bfloat16.
@@ -258,8 +269,8 @@ def _safetensors(path: pathlib.Path) -> Iterator[Tensors]:
         yield _SafeTensors(path, file)
 
 
-def _check_stored(path: pathlib.Path) -> None:
-    """Raises `ValueError` for a file of PyTorch whose tensors may take more memory than its size: PyTorch writes none
+def check_stored(path: pathlib.Path, kind: str) -> None:
+    """Raises `ValueError` for a file of weights that may take more memory than its size: PyTorch and Marian write none
     that is compressed or has parts that overlap.
     """
     if zipfile.is_zipfile(path):
@@ -267,11 +278,11 @@ def _check_stored(path: pathlib.Path) -> None:
             members = archive.infolist()
         compressed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
         if compressed or sum(member.file_size for member in members) > path.stat().st_size:
-            raise ValueError(f"Expected a file of PyTorch, which is not compressed. Received: {path}, which is.")
+            raise ValueError(f"Expected {kind}, which is not compressed. Received: {path}, which is.")
 
 
 def _pickled(path: pathlib.Path) -> Tensors:
-    _check_stored(path)
+    check_stored(path, "a file of PyTorch")
     try:
         import torch
     except ImportError as error:

@@ -103,7 +103,7 @@ class _Values:
     """The values of a file, each with its type."""
 
     def __init__(self, folder: Folder, name: str):
-        self.path, self.values = folder.path / name, folder.json(name)
+        self.path, self.values = folder.find(name) or folder.path / name, folder.json(name)
 
     def get(self, name: str, kind: type, *default):
         """Returns a value, which must be of a type; the default where it is not given."""
@@ -170,6 +170,7 @@ def read(folder: Folder) -> MarianConfig:
     ids = {name: values.id_of(f"{name}_token_id", target_rows) for name in ("pad", "eos", "decoder_start")}
     # Fairseq counts positions from the one after the id of padding.
     m2m_options = {"norm": PRE, "sinusoids": TENSOR2TENSOR, "first_position": ids["pad"] + 1} if kind == M2M else {}
+    other_options = {"norm_epsilon": EPSILON} | m2m_options | folder.model_options
     try:
         model = ModelConfig(
             vocab_size=target_rows + 1,
@@ -185,8 +186,7 @@ def read(folder: Folder) -> MarianConfig:
             activation_dropout=values.get("activation_dropout", float, 0.0),
             attention_bias=True,
             activation=_ACTIVATIONS[activation],
-            norm_epsilon=EPSILON,
-            **m2m_options,
+            **other_options,
             source_vocab_size=0 if shared and tied else source_rows + 1,
             # The logits need the embeddings as they are.
             tie_logits=tied and scaled,

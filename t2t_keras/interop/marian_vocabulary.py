@@ -37,6 +37,7 @@ class Vocabulary:
     """
 
     def __init__(self, path: pathlib.Path, ids: dict, rows: int, pad: int, start: int | None = None):
+        self._path = path
         wrong = {piece: index for piece, index in ids.items() if type(index) is not int or not 0 <= index < rows}
         if wrong or len(set(ids.values())) < len(ids):
             received = reprlib.repr(wrong) if wrong else "an id twice"
@@ -73,8 +74,10 @@ class Vocabulary:
             raise FileNotFoundError(
                 f"{folder.path} has no {name}. Models with BPE files instead of SentencePiece are not supported."
             )
+        # A SentencePiece model that is itself the list divides tags as well.
+        tagged = language is not None or folder.find(name) != self._path
         try:
-            return piece_file.pack(self._pieces, folder.content(name), language)
+            return piece_file.pack(self._pieces, folder.content(name), language, tagged)
         except ValueError as error:
             raise ValueError(f"{folder.path / name} does not fit: {error}") from error
 

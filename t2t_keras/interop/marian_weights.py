@@ -41,11 +41,11 @@ def check_embeddings(config: MarianConfig, tensors: Tensors) -> None:
     rows = dict.fromkeys((SHARED, SOURCE), config.source_rows) | dict.fromkeys((TARGET, LOGITS), config.target_rows)
     shapes = {name: tensors.shape(name) for name in rows if name in tensors.names}
     if not shapes:
-        raise ValueError(f"Expected the weight {SHARED}. It is missing.")
+        raise ValueError(f"Expected the weight {tensors.label(SHARED)}. It is missing.")
     largest = max(shapes.values())
     for name in rows:
         if shapes.get(name, largest) < (rows[name],):
-            expected = f"{name} of shape {(rows[name], config.model.d_model)}, as config.json has it"
+            expected = f"{tensors.label(name)} of shape {(rows[name], config.model.d_model)}, as the options have it"
             raise ValueError(f"Expected {expected}. Received: {shapes.get(name, 'none')}.")
 
 
@@ -122,22 +122,23 @@ class Model:
         self._order = alternating(model.d_model)
         self.weights = [*self._embeddings(source_rows, target_rows), *self._layers(model)]
         self._check_positions()
-        if unknown := sorted(tensors.names - self._used):
+        if unknown := sorted(map(tensors.label, tensors.names - self._used)):
             expected = f"Expected the weights of a model of type {config.kind} with {model.norm}-norm layers."
             raise ValueError(f"{expected} Received {_some(unknown)} besides.")
 
     def _read(self, name: str, shape: tuple[int, ...]) -> Read:
         """Returns what reads a tensor, whose shape is checked here."""
+        label = self._tensors.label(name)
         if name not in self._tensors.names:
-            raise ValueError(f"Expected the weight {name}. It is missing.")
+            raise ValueError(f"Expected the weight {label}. It is missing.")
         if (received := self._tensors.shape(name)) != shape:
-            raise ValueError(f"Expected {name} of shape {shape}, as config.json has it. Received: {received}.")
+            raise ValueError(f"Expected {label} of shape {shape}, as the options have it. Received: {received}.")
         self._used.add(name)
 
         def read(rows: slice = ALL) -> np.ndarray:
             array = self._tensors.read(name, slice(*rows.indices(shape[0])))
             if not np.isfinite(array).all():
-                raise ValueError(f"Expected finite weights. Received: {name} with infinity or NaN.")
+                raise ValueError(f"Expected finite weights. Received: {label} with infinity or NaN.")
             return array
 
         return read

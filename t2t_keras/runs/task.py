@@ -236,7 +236,11 @@ class Task:
             received = ", ".join(f"{name}={value}" for name, value in given.items())
             raise ValueError(f"Expected {expected}, for the task {self.name}. Received: {received}.")
         for split in ("train", "valid"):
-            given = [side for side in ("source", "target") if getattr(data, f"{split}_{side}")]
+            given = [
+                side
+                for side in ("source", "target")
+                if getattr(data, f"{split}_{side}") or side in self.texts and data.text(split, side)
+            ]
             if given and tuple(given) != self.texts:
                 expected = " and ".join(f"`{split}_{side}`" for side in self.texts)
                 received = ", ".join(f"{split}_{side}={getattr(data, f'{split}_{side}')}" for side in given)

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from t2t_keras.config import text_format
 from t2t_keras.system.log import logger
 
 _GZIP = b"\x1f\x8b"
@@ -28,6 +29,7 @@ _NOT_TEXT = {
     b"PK\x03\x04": ("a zip archive", "unzip"),
     **{b"BZh%d1AY&SY" % level: ("compressed with bzip2", "bunzip2") for level in range(1, 10)},
 }
+BROKEN_GZIP = EOFError, gzip.BadGzipFile, zlib.error
 # Bytes: 30 for each of 32,768 sub-words. A file without line ends would be one line, and take all memory.
 MAX_LINE = 2**20
 # Matches a blank line, in Python and in a graph: whitespace of Unicode and its format characters, such as U+200B.
@@ -54,13 +56,18 @@ def uncompressed(file: io.BufferedReader) -> BinaryIO:
 
 
 def check_is_text(name: str, beginning: bytes) -> None:
-    """Raises `ValueError` if the first bytes of a file are those of a known format other than UTF-8 text, or its lines
-    end in carriage returns alone.
+    """Raises `ValueError` if a file is TMX by its name, if its first bytes are those of a known format other than UTF-8
+    text, or its lines end in carriage returns alone.
 
     Args:
         name: the file, for messages.
         beginning: its first line or more.
     """
+    if text_format(name) == "tmx":
+        raise ValueError(
+            f"{name} is TMX, of two languages. Expected a text with a sentence on each line. train.py, filter.py and "
+            "evaluate.py read TMX as source and target; filter.py writes each side as a text."
+        )
     for magic, (kind, command) in _NOT_TEXT.items():
         if beginning.startswith(magic):
             raise ValueError(f"{name} is {kind}. Expected UTF-8 text: convert it with {command}.")
@@ -76,6 +83,11 @@ def not_utf8(name: str, number: int, error: UnicodeDecodeError) -> str:
     """Returns the message for a line that is not UTF-8, without a final period."""
     byte = f"byte {error.object[error.start]:#04x} at column {error.start + 1}"
     return f"{name}, line {number} is not UTF-8: {byte}. Convert the file (iconv -f … -t UTF-8)"
+
+
+def broken_gzip(name: str, number: int, error: Exception) -> str:
+    """Returns the message for one of the errors `BROKEN_GZIP` after so many lines."""
+    return f"{name} is a broken gzip file: it could be read up to line {number} ({error}). Download it again."
 
 
 def _name(stream: BinaryIO) -> str:
@@ -109,10 +121,8 @@ def bounded(stream: BinaryIO, name: str = "", cut: bool = False, first: int = 1)
                     f"Line {number:,} of {name} has more than {MAX_LINE:,} bytes. End each sentence with a line feed."
                 )
             yield line
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(
-            f"{name} is a broken gzip file: it could be read up to line {number} ({error}). Download it again."
-        ) from error
+    except BROKEN_GZIP as error:
+        raise ValueError(broken_gzip(name, number, error)) from error
 
 
 def read_lines(stream: BinaryIO) -> Iterator[str]:
