@@ -103,7 +103,7 @@ def test_an_option_that_has_no_effect_is_refused_where_it_is_given(tmp_path, giv
         FILES | {"subwords_file": "x", "source_vocab_size": 400, "vocab_sample": 500},
         FILES | {"subwords_file": "x", "source_language": "en", "target_language": "de"},
         FILES | {"train_source": "a.en,b.tmx.gz", "source_language": "en", "target_language": "de"},
-        {"train_source": "a.tmx", "valid_source": "b.tsv", "source_language": "en", "target_language": "de"},
+        {"train_source": "A.TMX", "valid_source": "b.tsv", "source_language": "en", "target_language": "de"},
         {"diverse_groups": 2, "diversity": 2.0},
         {"train_steps": 40, "profile_steps": "40,60"},
         {"embeddings": "x", "freeze_embeddings": 5},

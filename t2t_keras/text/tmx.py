@@ -97,10 +97,10 @@ class _Units:
     def _text(self, text: str) -> None:
         if not self._codes_depth:
             self._segment.append(text)
-            self._size += 1 + len(text)
-            self._check_size()
+            self._grow(1 + len(text))
 
-    def _check_size(self) -> None:
+    def _grow(self, characters: int) -> None:
+        self._size += characters
         if self._size > _MAX_UNIT:
             self.refuse(f"is in a unit of more than {_MAX_UNIT:,} characters. Expected a few sentences.")
 
@@ -121,8 +121,7 @@ class _Units:
             if "\n" in text or "\r" in text:
                 text = " ".join(filter(None, (line.strip(" \t") for line in re.split("[\r\n]", text))))
             self._unit.append((self._code, text))
-            self._size += 1 + len(self._code)  # An empty segment takes memory too.
-            self._check_size()
+            self._grow(1 + len(self._code))  # An empty segment takes memory too.
             self._report.tagged += self._has_tags
             self._segment = self._parser.CharacterDataHandler = self._parser.DefaultHandlerExpand = None
 
@@ -157,10 +156,12 @@ class _Units:
         return source, target
 
     def _refuse_languages(self, codes: list[str]) -> None:
-        has, asked = ", ".join(codes[:_LISTED]) or "none", " and ".join(filter(None, self._asked))
+        reason = "does not say which languages are source and target"
+        if all(self._asked):
+            reason = f"has no unit in {' and '.join(self._asked)}"
         raise _RefusedError(
-            f"{self._name} has no units in {asked or 'two languages that are known to be source and target'}. Give two "
-            f"of its languages as `source_language` and `target_language`: {has}."
+            f"{self._name} {reason}. Give two of its languages as `source_language` and `target_language`: "
+            f"{', '.join(codes[:_LISTED]) or 'none'}."
         )
 
     def _place(self, language: str) -> int | None:
