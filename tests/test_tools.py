@@ -978,7 +978,7 @@ def test_what_cannot_be_compared_is_reported_at_once(to_compare, tmp_path, flags
     ("bert", "wrong does not translate: its architecture is bert."),
     ("classifier", "wrong does not translate: its architecture is classifier."),
     ("multilingual",
-     "wrong: The model is multilingual. Choose `target_language` among its 2 languages, such as eng_Latn, deu_Latn. "),
+     "wrong: The model is multilingual. Choose target_language among its 2 languages, such as eng_Latn, deu_Latn. "),
     ("without sub-words", "wrong/subwords.model is missing. Restore it"),
 ])  # fmt: skip
 def test_a_run_that_cannot_be_compared_is_reported_before_another_one_translates(to_compare, tmp_path, wrong, named):
@@ -1661,7 +1661,7 @@ CALLS = {
         [["pretraining", {}]],
     ),
     "filter": (
-        "module('data.corpora', check_texts=lambda texts: told('texts', texts))\n"
+        "module('data.corpora', check_texts=lambda texts, languages: told('texts', texts, languages))\n"
         "module('filtering.judging', check=lambda config, folder: told('check', config.min_letters, folder), "
         "table=lambda summary: summary,\n"
         "    load_scores=lambda folders: told('load', folders) or 'scores',\n"
@@ -1671,16 +1671,16 @@ CALLS = {
             "--source=a", "--target=b", "--output_dir={0}/out", "--forward_run={0}", "--backward_run={0}/../{0.name}",
             "--processes=3"
         ]
-        + ["--min_letters=0.25"],
+        + ["--min_letters=0.25", "--source_language=en", "--target_language=de"],
         [
             ["check", 0.25, "{0}/out", {}],
-            ["texts", [["a", "b"]], {}],
+            ["texts", [["a", "b"]], ["en", "de"], {}],
             ["load", ["{0}", "{0}/../{0.name}"], {}],
             ["a", "b", "{0}/out", 0.25, "scores", 3, {}],
         ],
     ),
     "filter ": (
-        "module('data.corpora', check_texts=lambda texts: None)\n"
+        "module('data.corpora', check_texts=lambda texts, languages: None)\n"
         "module('filtering.judging', check=lambda *given: None, table=lambda summary: summary, load_scores=lambda "
         "folders: folders)\n"
         "module('beam.filtering', filter_text=lambda source, target, folder, config, load_scores, **options: "
@@ -1925,11 +1925,11 @@ CALLS = {
                 }
             ]
             + [
-                "{0}/g", [2, 5], 3, {"terms": [["one\teins"], ["two"]], "text": [["two"], ["one\teins"]]}, "best", True,
+                "{0}/g", [2, 5], 3, {"terms": [["one"], ["two"]], "text": [["two"], ["eins"]]}, "best", True,
                 "none", {}
             ]
         ]
-        + [["write", "{0}/g", {"terms": [["one\teins"], ["two"]], "text": [["two"], ["one\teins"]]}, {}]] * 4,
+        + [["write", "{0}/g", {"terms": [["one"], ["two"]], "text": [["two"], ["eins"]]}, {}]] * 4,
     ),
 }  # fmt: skip
 

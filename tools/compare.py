@@ -72,7 +72,10 @@ def _opened(folder: pathlib.Path) -> TrainedModel:
     try:
         return TrainedModel((run,), run.search)
     except ValueError as error:
-        raise ValueError(f"{folder}: {error} Translate with `python tools/translate.py`, and give the file.") from error
+        reason = str(error).replace("`", "")  # Its options are those of translate.py.
+        raise ValueError(
+            f"{folder}: {reason} Translate with `python tools/translate.py`, and give the file."
+        ) from error
 
 
 def _open(folders: dict[str, pathlib.Path]) -> dict[str, TrainedModel]:
