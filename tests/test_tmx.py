@@ -282,7 +282,10 @@ def test_external_files_are_not_loaded_and_other_markup_is_no_text(tmp_path):
     (tmp_path / "tmx14.dtd").write_text('<!ENTITY x "loaded">')
     before = f'<?xml version="1.0"?>\n<!DOCTYPE tmx SYSTEM "{tmp_path}/tmx14.dtd">\n<?xml-stylesheet href="x"?>\n'
     assert read(document(A_UNIT, before=before))[0] == [("a", "b")]
-    assert read(document(unit(en="a<seg>b</seg>c", fr="d<seg/>")))[0] == [("ab", "d")]
+    assert (
+        refusal(document(unit(en="a<seg>b</seg>c", fr="d"))) == "x.tmx, line 1 has <seg> within <seg>, which is no TMX."
+    )
+    assert refusal(document(f"<tu>{A_UNIT}</tu>")) == "x.tmx, line 1 has <tu> within <tu>, which is no TMX."
 
 
 class Generated(io.RawIOBase):
@@ -330,7 +333,6 @@ def test_a_target_that_is_left_out_is_that_of_files_with_two_sides(source, targe
     given = {"valid_source": source, "valid_target": target} if source else {}
     data = DataConfig("x", "y", **given)
     assert data.text("valid", "target") == expected and data.text("valid", "source") == source
-    assert data.names_tmx == ("tmx" in source)
 
 
 PAIRS = [("A dog runs.", "Un chien court."), ('two "dogs"', "deux « chiens »"), ("é\u2028x", "y"), ("four", "quatre")]
@@ -361,7 +363,7 @@ def test_a_file_of_two_sides_is_what_two_files_are(texts, form):
     """Alone, beside text files, with weights and tags, and counted."""
     en, fr, both = texts["en"], texts["fr"], texts[form]
     expected = pairs_of(en, fr)[0]
-    assert pairs_of(both, both)[0] == expected == pairs_of(both, fr)[0] == pairs_of(en, both)[0]
+    assert pairs_of(both, both)[0] == expected
     assert pairs_of(f"{en},{both}@2", f"{fr},{both}")[0] == 3 * expected
     tagged = pairs_of(f"{en},{both},{both}", f"{fr},{both},{both}", tags=["", "<a>", "<b>"])[0]
     assert tagged == expected + [(tag + source, target) for tag in (b"<a> ", b"<b> ") for source, target in expected]
@@ -370,9 +372,14 @@ def test_a_file_of_two_sides_is_what_two_files_are(texts, form):
     assert {str(path): value for path, value in hashes.items()} == {
         name: corpora.describe(path)["sha256"] for name in (en, fr, both) if (path := corpora.expand(name)[0])
     }
-    corpora.check_texts([(both, both), (f"{en},{both}@2", f"{fr},{both}"), (both, fr)], True)
-    with pytest.raises(ValueError, match=f"8 in {en},{both} and 4 in {fr}; .* is line 1 of {both}."):
-        corpora.check_texts([(f"{en},{both}", fr)])
+    corpora.check_texts([(both, both), (f"{en},{both}@2", f"{fr},{both}")], True)
+    for source, target, received in (
+        (both, fr, f"{both} and {fr}"), (en, both, f"{en} and {both}"), (f"{en},{both}", fr, f"{both} and none"),
+        (f"{en},{both}", f"{both},{fr}", f"{en} and {both}"),
+    ):  # fmt: skip
+        for read in (pairs_of, lambda *sides: corpora.check_texts([sides])):
+            with pytest.raises(ValueError, match=rf"must stand at the same place of both. Received: {received}\. If"):
+                read(source, target)
     assert corpora.text(both, side=0) == [source for source, _ in PAIRS]
     assert corpora.texts([("a", both), ("b", both), ("c", fr)], (0, 1, None)) == [
         [source for source, _ in PAIRS],
@@ -386,21 +393,70 @@ def test_a_file_of_two_sides_is_what_two_files_are(texts, form):
     ("tmx", document(unit(en="a", fr="A"), unit(en="b"), unit(en="<hi>c</hi>", fr_FR="C", fr_CA="K"),
                      unit(en="d", fr="D"), unit(en="", fr="E")),
      {"units": 1, "variants": 1, "tagged": 1, "empty": 1},
-     "1 units without one of the languages left out, 1 sides of units with several segments, of which the first "
+     "1 units that lack a language left out, 1 sides of units with several segments, of which the first "
      "counts, "
      "1 segments' formatting tags removed"),
 ])  # fmt: skip
 def test_what_a_file_of_two_sides_has_beside_pairs_is_counted_once(tmp_path, messages, form, content, counts, said):
-    """With the source, whether the target is read from the same list of files or not."""
+    """Whether all files have two sides or not."""
     both, text = f"{tmp_path}/a.{form}", f"{tmp_path}/text"
     pathlib.Path(both).write_text(content)
     pathlib.Path(text).write_text("x\n" * 4)
-    for target in (both, text):
-        report = pairs_of(both, target, languages=("en", "fr"))[1]
-        assert report == corpora.Report(pairs=3, **counts) and said in str(report)
-    assert pairs_of(text, both, languages=("en", "fr"))[1] == corpora.Report(pairs=4)
+    for names, pairs in ((both, 3), (f"{both},{text}", 7)):
+        report = pairs_of(names, names, languages=("en", "fr"))[1]
+        assert report == corpora.Report(pairs=pairs, **counts) and said in str(report)
+    corpora.text(both, side=1, languages=("en", "fr"))
     corpora.texts([("source", both), ("target", both)], (0, 1), ("en", "fr"))
     assert sum(said in message for message in messages) == 1
+
+
+def test_all_tmx_files_give_the_same_languages(tmp_path):
+    """Story: without languages, each file had its own, and texts of both directions were one."""
+    paths = [tmp_path / f"{name}.tmx" for name in "ab"]
+    for path, source in zip(paths, ("en", "fr"), strict=True):
+        path.write_text(document(unit(en="a", fr="b"), header=f'srclang="{source}"'))
+    first, second = map(str, paths)
+    both = f"{first},{second}"
+    message = f"Several TMX files need `source_language` and `target_language`.* Received: {both.replace(',', ', ')}"
+    readers = (
+        lambda *chosen: pairs_of(both, both, languages=chosen),
+        lambda *chosen: corpora.check_texts([(first, first), (second, second)], languages=chosen),
+        lambda *chosen: corpora.texts([("a", first), ("b", second)], (0, 1), chosen),
+    )
+    for read in readers:
+        for chosen in (("", ""), ("en", "")):
+            with pytest.raises(ValueError, match=message):
+                read(*chosen)
+        read("en", "fr")
+    assert pairs_of(both, both, languages=("en", "fr"))[0] == [(b"a", b"b")] * 2
+    with pytest.raises(ValueError, match="must be two different languages. Received: en for .*a.tmx, twice."):
+        pairs_of(first, first, languages=("en", "EN"))
+
+
+def test_languages_need_a_file_in_tmx_also_one_that_a_glob_finds(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/a.tmx").write_text(document(unit(en="a", fr="b", de="c")))
+    (tmp_path / "text").write_text("x\n")
+    names = {"source_language": "en", "target_language": "de"}
+    of_glob = DataConfig(f"{tmp_path}/folder/*", f"{tmp_path}/folder/*", valid_pairs=1, **names)
+    corpora.check_files(of_glob)
+    assert corpora.identity(of_glob, 1) != corpora.identity(dataclasses.replace(of_glob, target_language="fr"), 1)
+    text = DataConfig(f"{tmp_path}/text", f"{tmp_path}/text", valid_pairs=1, **names)
+    with pytest.raises(ValueError, match="have no effect on text files other than TMX. Leave them out."):
+        corpora.check_files(text)
+
+
+def test_a_target_that_is_left_out_is_the_same_corpus(tmp_path):
+    (tmp_path / "a.tmx").write_text(document(A_UNIT))
+    given, left_out = (DataConfig(f"{tmp_path}/a.tmx", target, valid_pairs=1) for target in (f"{tmp_path}/a.tmx", ""))
+    assert corpora.identity(given, 1) == corpora.identity(left_out, 1)
+
+
+def test_a_tsv_file_without_any_tab_is_no_tsv(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("a\nb\n")
+    with pytest.raises(ValueError, match="a.tsv has no tab. Expected source, tab and target in each line."):
+        list(corpora.all_pairs(str(path), str(path), report=corpora.Report()))
 
 
 def test_a_line_of_tsv_without_a_tab_is_named_or_left_out(tmp_path):

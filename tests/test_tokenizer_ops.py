@@ -1,6 +1,5 @@
 """Without TF.Text, sub-words are the same; exports are refused."""
 
-import importlib.metadata
 import random
 import sys
 
@@ -87,9 +86,8 @@ def test_a_tf_text_of_another_tensorflow_is_named(monkeypatch, tmp_path):
     (tmp_path / "tensorflow_text/__init__.py").write_text("raise ImportError('undefined symbol: _ZN10\\n at')\n")
     monkeypatch.delitem(sys.modules, "tensorflow_text", raising=False)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.20.0")
     message = (
-        rf"TF.Text 2.20.0 cannot be imported with TensorFlow {tf.__version__} \(undefined symbol: _ZN10\). "
+        rf"TF.Text cannot be imported with TensorFlow {tf.__version__} \(undefined symbol: _ZN10 at\). "
         "Install the TF.Text of this TensorFlow, or train and translate without it: pip uninstall tensorflow-text"
     )
     with pytest.raises(ValueError, match=message):

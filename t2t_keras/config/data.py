@@ -14,7 +14,7 @@ _NOT_LEARNED = {  # Kinds of sub-words that only come with a file, and whose it 
     "tensor2tensor": "a vocabulary of tensor2tensor",
 }
 _GIVEN_SUBWORDS = "subwords_file&!source_vocab_size subwords_file&source_subwords_file"  # None are learned.
-_HAVE_LANGUAGES = "dataset subwords_file train_source=*.tmx* valid_source=*.tmx*"  # Corpora of several.
+_HAVE_LANGUAGES = "dataset subwords_file train_source valid_source"  # Of text files, those in TMX.
 TERM_MARKS = ("⟦", "⟧")  # Words around the translation of a term in the source.
 _TWO_SIDED = re.compile(r".*\.(tmx|tsv)(\.gz)?(@[0-9]+)?\s*", re.IGNORECASE | re.DOTALL)  # Names of files.
 _SPECIAL = r"<(pad|unk|s|/s|0x[0-9A-F]{2})>|｟\d+｠"  # Sub-words with a meaning of their own.
@@ -209,12 +209,6 @@ class DataConfig:
     def languages(self) -> tuple[str, str]:
         """The codes of source and target."""
         return self.source_language, self.target_language
-
-    @property
-    def names_tmx(self) -> bool:
-        """Whether a text has a file in TMX, so that languages choose its sides."""
-        names = ",".join(getattr(self, name) for name in TEXTS)
-        return any(text_format(name) == "tmx" for name in names.split(","))
 
     @property
     def tags(self) -> list[str]:

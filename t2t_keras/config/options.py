@@ -96,9 +96,9 @@ def _holds(condition: str, values: Mapping) -> bool:
     """Returns whether a condition of `option` holds for the values of options."""
     for part in condition.split("&"):
         name, comparison, value = re.fullmatch(r"!?(\w+)(!?=)?(.*)", part).groups()
-        is_so = (
-            fnmatch.fnmatchcase(str(values.get(name)).lower(), value.lower()) if comparison else bool(values.get(name))
-        )
+        text = str(values.get(name))
+        same = fnmatch.fnmatchcase(text.lower(), value) if "*" in value else text == value
+        is_so = same if comparison else bool(values.get(name))
         if is_so == (part.startswith("!") or comparison == "!="):
             return False
     return True

@@ -72,7 +72,7 @@ class Report:
             "lines' carriage returns removed": self.carriage_returns,
             "byte order marks removed": self.byte_order_marks,
             "lines' columns after the second ignored": self.columns,
-            "units without one of the languages left out": self.units,
+            "units that lack a language left out": self.units,
             "sides of units with several segments, of which the first counts": self.variants,
             "segments' formatting tags removed": self.tagged,
         }
@@ -138,9 +138,26 @@ def expand(names: str) -> list[pathlib.Path]:
     return [path for path, weight in _weighted(names) for _ in range(weight)]
 
 
+def _check_languages(paths: Iterable[pathlib.Path], languages: tuple[str, str]) -> None:
+    """Raises `ValueError` if several TMX files may have different languages."""
+    of_tmx = sorted({path for path in paths if text_format(path.name) == "tmx"})
+    if len(of_tmx) > 1 and not all(languages):
+        raise ValueError(
+            "Several TMX files need `source_language` and `target_language`, so that all give the same languages. "
+            f"Received: {', '.join(map(str, of_tmx[:3]))}{' …' * (len(of_tmx) > 3)}."
+        )
+
+
 def _aligned_files(names: tuple[str, ...]) -> list[list[pathlib.Path]]:
     """Returns the files of each side. Those of the target come as often as those of the source."""
     sides = [_weighted(side) for side in names]
+    for paths in itertools.zip_longest(*([path for path, _ in side] for side in sides)):
+        if len(set(paths)) > 1 and any(text_format(path.name) for path in paths if path):
+            received = " and ".join(str(path or "none") for path in paths)
+            raise ValueError(
+                f"A TMX or TSV file has both sides, and must stand at the same place of both. Received: {received}. If "
+                "a file has one side only, give it another ending, such as .txt."
+            )
     if all(weight == 1 for side in sides for _, weight in side):
         return [[path for path, _ in side] for side in sides]
     weights = [weight for _, weight in sides[0]]
@@ -181,8 +198,8 @@ def _columns(path: pathlib.Path, number: int, line: bytes, report: Report, stric
     source, *columns = line.split(b"\t", 2)
     if strict and not columns and not is_blank(line):
         raise ValueError(
-            f"{path}, line {number} has no tab. Expected source, tab and target in each line of a file named .tsv. "
-            "Rename a file of one side."
+            f"{path}, line {number} has no tab. Expected source, tab and target in each line of a file named .tsv. If "
+            "the file has one side only, give it another ending, such as .txt."
         )
     report.columns += len(columns) > 1
     return source, columns[0] if columns else b""
@@ -202,14 +219,14 @@ def _lines(
         paths: the files.
         report: counts the repaired lines.
         hashes: gets the SHA-256 of each file after its last line.
-        side: 0 for the source or 1 for the target of files in TMX and TSV, whose repairs count for the source alone;
-            `_BOTH` for a pair in place of a line; `None` for text that has no other side, where TSV is lines and TMX an
-            error.
+        side: 0 or 1 for the source or the target of files in TMX and TSV; the source is read too, so that repairs are
+            not counted for the target. `_BOTH` for a pair in place of such a line. `None` for text that has no other
+            side, where TSV is lines and TMX an error.
         languages: codes of source and target in TMX.
         strict: whether a line without a target in TSV is an error, or has an empty target.
     """
     for path in paths:
-        number, form = 0, text_format(path.name) if side is not None else ""
+        number, form, has_tab = 0, text_format(path.name) if side is not None else "", False
         counted = Report() if form and side == 1 else report
         try:
             with _Hashed(path) as raw, io.BufferedReader(raw, _BUFFER) as plain:
@@ -226,9 +243,12 @@ def _lines(
                     if line.endswith(b"\r"):
                         line, counted.carriage_returns = line[:-1], counted.carriage_returns + 1
                     if form:
+                        has_tab = has_tab or b"\t" in line
                         pair = _columns(path, number, line, counted, strict)
                         line = pair if side == _BOTH else pair[side]
                     yield path, number, line
+                if form and not has_tab:
+                    raise ValueError(f"{path} has no tab. Expected source, tab and target in each line.")
                 hashes[path] = raw.hash.hexdigest()
         except OSError as error:
             raise OSError(f"Could not read line {number + 1} of {path} ({error.strerror or error}).") from error
@@ -288,7 +308,13 @@ def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target"))
     """
     if not data.dataset:
         splits = ("train",) if data.holds_out else ("valid", "train")
-        check_texts([_names(data, split, sides) for split in splits], not data.skip_bad_lines, data.languages)
+        texts = [_names(data, split, sides) for split in splits]
+        has_tmx = any(text_format(path.name) == "tmx" for names in texts for side in names for path in expand(side))
+        if any(data.languages) and not (data.subwords_file or has_tmx):
+            raise ValueError(
+                "`source_language` and `target_language` have no effect on text files other than TMX. Leave them out."
+            )
+        check_texts(texts, not data.skip_bad_lines, data.languages)
 
 
 def check_texts(texts: list[tuple[str, ...]], utf8: bool = False, languages: tuple[str, str] = ("", "")) -> None:
@@ -300,6 +326,7 @@ def check_texts(texts: list[tuple[str, ...]], utf8: bool = False, languages: tup
     lines, but not in each file, as when the files are not in the same order.
     """
     files = [_aligned_files(text) for text in texts]
+    _check_languages((path for sides in files for paths in sides[1:] for path in paths), languages)
     if (
         sum(path.stat().st_size for path in {path for sides in files for paths in sides for path in paths})
         > _QUICKLY_COUNTED
@@ -346,7 +373,9 @@ def text(
     """
     lines, is_pipe = [], os.path.exists(names) and pathlib.Path(names).is_fifo()  # `exists` takes names of any length.
     paths, report = [pathlib.Path(names)] if is_pipe else expand(names), Report()
-    for path, number, line in _lines(paths, report, {}, side, languages, not skip_bad_lines):
+    of_sides = _lines(paths, report, {}, None if side is None else _BOTH, languages, not skip_bad_lines)
+    for path, number, line in of_sides:
+        line = line[side] if isinstance(line, tuple) else line
         try:
             lines.append(line.decode("utf-8"))
         except UnicodeDecodeError as error:
@@ -354,7 +383,7 @@ def text(
                 raise ValueError(f"{not_utf8(str(path), number, error)}.") from error
             lines.append("")
     if any(getattr(report, name) for name in OF_TWO_SIDES):
-        logger.info(f"{names}: {', '.join(report.notes)}.")
+        tmx.log_once(f"{names}: {', '.join(report.notes)}.")
     return lines
 
 
@@ -365,6 +394,9 @@ def texts(
     its file names. They must have the same number of lines. `sides` has the side of each text, if they have any.
     """
     sides = sides or [None] * len(files)
+    of_sides = [names for (_, names), side in zip(files, sides, strict=True) if side is not None]
+    if any(text_format(name) == "tmx" for names in of_sides for name in names.split(",")):
+        _check_languages([path for names in of_sides for path in expand(names)], languages)
     found = [text(names, side=side, languages=languages) for (_, names), side in zip(files, sides, strict=True)]
     if len(set(map(len, found))) > 1:
         received = ", ".join(f"{len(lines):,} in {name}" for (name, _), lines in zip(files, found, strict=True))
@@ -419,6 +451,7 @@ def _lines_of_sides(sides: Sequence[str], report: Report, hashes: Hashes, *readi
     files = _aligned_files(sides)
     if len(files) < 2:
         return [_lines(files[0], report, hashes)]
+    _check_languages(files[0], reading[0])
     if files[0] == files[1] and all(text_format(path.name) for path in files[0]):  # Read once.
         both = itertools.tee(_lines(files[0], report, hashes, _BOTH, *reading))
         return [map(lambda line, side=side: (*line[:2], line[2][side]), lines) for side, lines in enumerate(both)]
@@ -661,15 +694,15 @@ def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:
         return f"{path.name}{weight} {path.stat().st_size} {hashes.get(path) or describe(path)['sha256']}"
 
     chosen = {"valid_pairs": data.valid_pairs} if data.holds_out else {}
-    if data.names_tmx:
+    texts = {name: data.text(*name.split("_")) for name in TEXTS}
+    paths = {name: _weighted(names) for name, names in texts.items() if names}
+    if any(text_format(path.name) == "tmx" for of_side in paths.values() for path, _ in of_side):
         chosen |= {name: code for name in ("source_language", "target_language") if (code := getattr(data, name))}
     return chosen | {  # Target files have the weights of their source files, whether these are repeated or not.
         name: [
-            described(path, f"@{weight}" if weight > 1 and name.endswith("source") else "")
-            for path, weight in _weighted(getattr(data, name))
+            described(path, f"@{weight}" if weight > 1 and name.endswith("source") else "") for path, weight in of_side
         ]
-        for name in TEXTS
-        if getattr(data, name)
+        for name, of_side in paths.items()
     }
 
 

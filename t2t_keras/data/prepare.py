@@ -252,6 +252,8 @@ class Preparation:
         folder = self.folder
         if not (folder / CORPUS).exists():
             if not (folder / LOCK).exists():  # The folder may be new. Do not create it if options or files are missing.
+                if not self.data.subwords_file:
+                    vocabulary.check_can_learn(self.data.subwords)
                 for split in ("train", "valid"):
                     self._pairs(split)
             data_folder.check(folder)

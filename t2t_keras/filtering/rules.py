@@ -1,5 +1,6 @@
 """The rules of filtering that are functions of a single pair: lengths, letters, scripts, copies and languages."""
 
+import re
 import unicodedata
 from collections.abc import Callable
 
@@ -103,10 +104,9 @@ class Rules:
             _Characters(lambda character, wanted=wanted: script(character) in wanted) if wanted else None
             for wanted in scripts
         ]
-        languages = {
-            name: language for name in ("source_language", "target_language") if (language := getattr(config, name))
-        }
-        self._languages = [getattr(config, f"{side}_language") for side in SIDES]
+        codes = [getattr(config, f"{side}_language") if config.min_language else "" for side in SIDES]
+        self._languages = [re.split("[-_]", code.lower())[0] for code in codes]  # Of TMX, it may be en-US.
+        languages = {f"{side}_language": code for side, code in zip(SIDES, self._languages, strict=True) if code}
         self._identifier = _identifier(languages) if languages else None
 
     def verdict(self, source: str, target: str) -> Verdict:

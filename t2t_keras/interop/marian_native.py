@@ -48,10 +48,11 @@ _EXPECTED = {
         [False],
     ),
 }
-# Of `decoder.yml`, which change translations and have no counterpart, with the values that change nothing.
+# Options of `decoder.yml` that change translations and have no counterpart, with the values that change nothing.
 _NO_COUNTERPART = {"word-penalty": 0, "max-length-factor": 3, "shortlist": [], "output-sampling": []}
 _SUBLAYERS = {"self_attention": "self", "cross_attention": "context", "feed_forward": "ffn"}
 _PARTS = {"query": "q", "key": "k", "value": "v", "output": "o", "inner": "1", "outer": "2"}
+_MAX_YAML = 2**23  # Bytes, of some 300,000 sub-words: PyYAML takes 70 times as much memory.
 _UNTRANSPOSED = "decoder_ff_logit_out_W"  # The matrix of the logits, [D, V], in early versions.
 
 
@@ -90,7 +91,7 @@ class NativeFolder(Folder):
             marian_config.SEARCH: {
                 "num_beams": values.get("beam-size", _BEAMS),
                 "length_penalty": float(n) if isinstance(n := values.get("normalize", _NORMALIZE), bool) else n,
-                # Is reported under this name.
+                # `marian_config` reports these as options without a counterpart.
                 **{name: values[name] for name, usual in _NO_COUNTERPART.items() if values.get(name, usual) != usual},
             },
             VOCABULARY: source,
@@ -118,6 +119,11 @@ class NativeFolder(Folder):
         if DECODER in decoders or len(decoders) == 1:
             name = DECODER if DECODER in decoders else decoders[0]
             return name, _yaml(self.content(name), self.path / name)
+        if decoders:
+            raise ValueError(
+                f"Expected one file {DECODER} in {self.path}. Received: {', '.join(decoders):.200}. Remove the others."
+            )
+        logger.info(f"{self.path} has no {DECODER}: the search has Marian's defaults.")
         models = [name for name in names if name.endswith(".npz") and not name.endswith(".optimizer.npz")]
         lists = [name for name in names if name.endswith((".spm", "vocab.yml")) and name not in _MODELS]
         return "", {"models": models, "vocabs": lists if len(lists) == 1 else []}
@@ -205,6 +211,8 @@ def _yaml(content: bytes, path: pathlib.Path) -> dict:
         import yaml
     except ImportError as error:
         raise ValueError(f"{path} needs the package PyYAML: {INSTALL}.") from error
+    if len(content) > _MAX_YAML:
+        raise ValueError(f"Expected at most {_MAX_YAML:,} bytes of YAML in {path}. Received: {len(content):,}.")
     try:
         values = yaml.load(content, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))  # Makes text alone.
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -244,10 +252,12 @@ class _Arrays:
             with zipfile.ZipFile(path) as archive, path.open("rb") as file:
                 if damaged := archive.testzip():
                     raise zipfile.BadZipFile(f"{damaged} is damaged")
-                self._arrays = {
-                    member.filename.removesuffix(".npy"): self._array(archive, member, file)
-                    for member in archive.infolist()
-                }
+                self._arrays = {}
+                for member in archive.infolist():
+                    name = member.filename.removesuffix(".npy")
+                    if name in self._arrays:
+                        raise ValueError(f"Expected an array a name in {path}. Received: {name!r:.80} twice.")
+                    self._arrays[name] = self._array(archive, member, file)
         except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
             raise ValueError(f"Expected an npz file. Received: {path}, which is damaged ({error!s:.150}).") from error
         self.names = self._arrays.keys() - {OPTIONS}
@@ -262,9 +272,10 @@ class _Arrays:
             except ValueError as error:
                 raise ValueError(f"Expected {name} to be an array of NumPy. Received: {error!s:.150}") from error
             length = content.tell()
-        if dtype.hasobject or not 0 < math.prod(shape) * dtype.itemsize == member.file_size - length:
+        is_shape = 0 < len(shape) < 4 and all(type(size) is int and size > 0 for size in shape)
+        if dtype.hasobject or not is_shape or math.prod(shape) * dtype.itemsize != member.file_size - length:
             raise ValueError(
-                f"Expected {name} to have numbers, as many as its shape {shape} says. Received: "
+                f"Expected {name} to have numbers, as many as its shape {shape!s:.80} says. Received: "
                 f"{member.file_size - length:,} bytes of {dtype}."
             )
         file.seek(member.header_offset + 26)  # The lengths of two fields that follow the 30 bytes of the header.
@@ -281,8 +292,11 @@ class _Arrays:
     def text(self, name: str) -> bytes:
         """Returns the bytes of an array of characters, which end in 0."""
         array = self._arrays.get(name)
-        if array is None or array.dtype.itemsize != 1:
-            raise ValueError(f"Expected {name} in {self.path}, the options of a network of Marian. It is missing.")
+        if array is None or array.dtype.itemsize != 1 or math.prod(array.shape) > _MAX_YAML:
+            raise ValueError(
+                f"Expected {name} in {self.path}, the options of a network of Marian, as at most {_MAX_YAML:,} "
+                "characters. It is missing or something else."
+            )
         return np.memmap(self.path, np.uint8, "r", array.offset, array.shape).tobytes().partition(b"\0")[0]
 
 

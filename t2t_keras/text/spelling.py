@@ -45,9 +45,12 @@ def _each(pieces: Sequence[str]) -> np.ndarray:
 
 
 def _from_beginnings(pieces: Sequence[str]) -> np.ndarray:
-    spelling = spelled(pieces)
-    spaces = [b"".join(spelling[: index + 1]).lstrip(b" ").count(b" ") for index in range(len(spelling))]
-    return np.unique([0, *spaces], return_inverse=True)[1][1:]  # Two spaces begin one word.
+    spaces, has_begun = [0], False
+    for part in spelled(pieces):
+        part = part if has_begun else part.lstrip(b" ")
+        has_begun = has_begun or bool(part)
+        spaces.append(spaces[-1] + part.count(b" "))
+    return np.unique(spaces, return_inverse=True)[1][1:]  # Several spaces in a sub-word begin one word.
 
 
 def _from_ends(pieces: Sequence[str]) -> np.ndarray:

@@ -28,8 +28,9 @@ class _RefusedError(ValueError):
 
 
 @functools.cache
-def _log_once(message: str) -> None:
-    logger.info(message)  # A file is read several times.
+def log_once(message: str) -> None:
+    """Logs what each reading of a file finds again."""
+    logger.info(message)
 
 
 @functools.lru_cache(1000)
@@ -39,8 +40,8 @@ def _normalized(code: str) -> str:
 
 @functools.lru_cache(1000)
 def _matches(language: str, code: str) -> bool:
-    """Returns whether one of two normalized codes is the other, or is more special: en and en-us, but not en-gb and
-    en-us.
+    """Returns whether two normalized codes are equal, or one is a variant of the other: en and en-us, but not en-gb
+    and en-us.
     """
     return bool(code) and f"{code}-".startswith(f"{language}-") or f"{language}-".startswith(f"{code}-")
 
@@ -61,6 +62,7 @@ class _Units:
         self._units, self._found = 0, False
         self._depth, self._codes_depth = 0, 0  # The latter within elements of `_CODES`.
         self._source, self._code, self._size = "", "", 0
+        self._in_unit = False
         self._unit: list[tuple[str, str]] = []  # The code and the text of each segment.
         self._segment: list[str] | None = None
         self._has_tags = False
@@ -73,7 +75,7 @@ class _Units:
 
     def _doctype(self, name: str, system_id: str, public_id: str, declares: int) -> None:
         if declares:
-            self.refuse("declares entities or elements in its DOCTYPE, perhaps an attack. Remove the part in brackets.")
+            self.refuse("declares entities or elements in its DOCTYPE. Remove the part in square brackets.")
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._depth += 1
@@ -83,6 +85,8 @@ class _Units:
             self.refuse(f"has more than {_MAX_DEPTH} elements within each other.")
         if self._segment is not None:
             self._has_tags = True
+            if tag in ("tu", "tuv", "seg"):
+                self.refuse(f"has <{tag}> within <seg>, which is no TMX.")
             self._codes_depth += bool(self._codes_depth) or tag in _CODES
         elif tag == "seg":
             self._segment, self._has_tags = [], False
@@ -90,7 +94,9 @@ class _Units:
         elif tag == "tuv":
             self._code = _normalized((attributes.get("xml:lang") or attributes.get("lang") or "")[:_MAX_CODE])
         elif tag == "tu":
-            self._unit, self._size = [], 0
+            if self._in_unit:
+                self.refuse("has <tu> within <tu>, which is no TMX.")
+            self._in_unit, self._unit, self._size = True, [], 0
         elif tag == "header":
             self._source = _normalized(attributes.get("srclang", "")[:_MAX_CODE])
 
@@ -126,6 +132,7 @@ class _Units:
             self._segment = self._parser.CharacterDataHandler = self._parser.DefaultHandlerExpand = None
 
     def _end_unit(self) -> None:
+        self._in_unit = False
         self._units += 1
         if not self._found:
             codes = list(dict.fromkeys(code for code, _ in self._unit if code))
@@ -152,7 +159,7 @@ class _Units:
         if len(codes) != 2 or len(others) != 1:
             self._refuse_languages(codes)
         source, target = (others[0], target) if target else (source, others[0])
-        _log_once(f"{self._name}: from {source} to {target}.")
+        log_once(f"{self._name}: from {source} to {target}.")
         return source, target
 
     def _refuse_languages(self, codes: list[str]) -> None:
@@ -198,6 +205,11 @@ def pairs(stream: BinaryIO, name: str, languages: tuple[str, str], report) -> It
     Raises:
         ValueError: the file is not TMX in well-formed XML, or has no such unit.
     """
+    if all(languages) and len({*map(_normalized, languages)}) < 2:
+        raise ValueError(
+            f"`source_language` and `target_language` must be two different languages. Received: {languages[0]} for "
+            f"{name}, twice."
+        )
     parser = expat.ParserCreate()
     parser.buffer_text = True
     units, size = _Units(parser, name, languages, report), 0

@@ -6,7 +6,6 @@ follow those of TensorFlow by months.
 """
 
 import collections
-import importlib.metadata
 import importlib.util
 import itertools
 from collections.abc import Callable, Sequence
@@ -32,9 +31,9 @@ def _import_tf_text():
     try:
         import tensorflow_text
     except (ImportError, tf.errors.OpError) as error:
-        version = importlib.metadata.version("tensorflow-text")
+        reason = " ".join(str(error).split())[:150]
         raise ValueError(
-            f"TF.Text {version} cannot be imported with TensorFlow {tf.__version__} ({str(error).splitlines()[0]}). "
+            f"TF.Text cannot be imported with TensorFlow {tf.__version__} ({reason}). "
             "Install the TF.Text of this TensorFlow, or train and translate without it: pip uninstall tensorflow-text"
         ) from error
     return tensorflow_text

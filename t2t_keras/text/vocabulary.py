@@ -6,6 +6,7 @@ from t2t_keras.text import (
     sentence_pieces,
     tensor2tensor,
     tensor2tensor_file,
+    tokenizer_ops,
     word_pieces,
     words,
 )
@@ -27,6 +28,22 @@ _HEADS = {
 }
 
 
+def check_can_learn(kind: str) -> None:
+    """Raises `ValueError` if a kind of sub-words only comes with a model of another toolkit, or its learner is not
+    installed.
+    """
+    if kind not in _LEARN:
+        raise ValueError(
+            f"`subwords={kind}` needs a `subwords_file`; only {', '.join(_LEARN)} are learned. To train an imported "
+            "model, give it as the `parent` of a new run."
+        )
+    if kind == "wordpiece" and tokenizer_ops.tf_text is None:
+        raise ValueError(
+            "Learning word pieces needs TF.Text (pip install tensorflow-text), which is not installed. Use "
+            "`subwords=bpe`, or a `subwords_file` of word pieces that were learned elsewhere."
+        )
+
+
 def learn(kind: str, *args, **options) -> bytes:
     """Learns sub-words.
 
@@ -39,13 +56,9 @@ def learn(kind: str, *args, **options) -> bytes:
         The content of the file.
 
     Raises:
-        ValueError: the text does not give such a vocabulary, or the kind only comes with a model of another toolkit.
+        ValueError: the text does not give such a vocabulary; see also `check_can_learn`.
     """
-    if kind not in _LEARN:
-        raise ValueError(
-            f"`subwords={kind}` needs a `subwords_file`; only {', '.join(_LEARN)} are learned. To train an imported "
-            "model, give it as the `parent` of a new run."
-        )
+    check_can_learn(kind)
     return _LEARN[kind](*args, **options)
 
 

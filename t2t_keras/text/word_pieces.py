@@ -172,11 +172,6 @@ def learn(
     """
     if normalization != "identity":
         raise ValueError(f"Word pieces need `normalization=identity`. Received: normalization={normalization}.")
-    if tokenizer_ops.tf_text is None:
-        raise ValueError(
-            "Learning word pieces needs TF.Text (pip install tensorflow-text), which is not installed. Use "
-            "`subwords=bpe`, or a `subwords_file` of word pieces that were learned elsewhere."
-        )
     words = _count(draw_sample(lines, sample, seed))
     alphabet = _alphabet(words, character_coverage)
     wanted = vocab_size - len(SPECIAL) - len(BYTES)
