@@ -60,8 +60,6 @@ BERT = {"architecture": "bert"}
     (FILES, {"builtin_pairs": 5}, "without `dataset=builtin`"),
     (FILES, {"train_split": "a"}, "without `dataset`"),
     ({"dataset": "builtin"}, {"valid_split": "a"}, "with `dataset=builtin`"),
-    (FILES, {"source_language": "en", "target_language": "de"},
-     "without `dataset` or `subwords_file` or `train_source=*.tmx*` or `valid_source=*.tmx*`"),
     ({"dataset": "builtin"}, {"skip_bad_lines": True}, "with `dataset`"),
     (FILES, {"valid_pairs": 5}, "with `valid_source`"),
     ({"dataset": "builtin"}, {"valid_pairs": 5}, "with `dataset`"),

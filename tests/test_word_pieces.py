@@ -175,7 +175,8 @@ def test_learning_looks_for_the_number_of_occurrences_that_gives_few_more_pieces
         tried.append(threshold)
         return [str(number) for number in range(10_000 // threshold)]
 
-    monkeypatch.setattr(word_pieces.learner, "learn_with_thresh", learn_with_thresh)
+    learner = "tensorflow_text.tools.wordpiece_vocab.wordpiece_tokenizer_learner_lib"
+    monkeypatch.setattr(f"{learner}.learn_with_thresh", learn_with_thresh)
     assert len(word_pieces._learn_pieces([("a", 3), ("the", 1000)], wanted)) == expected
     assert len(tried) == len(set(tried)) <= 10
 
