@@ -457,6 +457,9 @@ def test_a_tsv_file_without_any_tab_is_no_tsv(tmp_path):
     path.write_text("a\nb\n")
     with pytest.raises(ValueError, match="a.tsv has no tab. Expected source, tab and target in each line."):
         list(corpora.all_pairs(str(path), str(path), report=corpora.Report()))
+    path.write_text("")
+    with pytest.raises(ValueError, match="a.tsv is empty. Expected a sentence on each line."):
+        list(corpora.all_pairs(str(path), str(path), report=corpora.Report()))
 
 
 def test_a_line_of_tsv_without_a_tab_is_named_or_left_out(tmp_path):

@@ -247,7 +247,7 @@ def _lines(
                         pair = _columns(path, number, line, counted, strict)
                         line = pair if side == _BOTH else pair[side]
                     yield path, number, line
-                if form and not has_tab:
+                if form and number and not has_tab:
                     raise ValueError(f"{path} has no tab. Expected source, tab and target in each line.")
                 hashes[path] = raw.hash.hexdigest()
         except OSError as error:
@@ -309,8 +309,11 @@ def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target"))
     if not data.dataset:
         splits = ("train",) if data.holds_out else ("valid", "train")
         texts = [_names(data, split, sides) for split in splits]
-        has_tmx = any(text_format(path.name) == "tmx" for names in texts for side in names for path in expand(side))
-        if any(data.languages) and not (data.subwords_file or has_tmx):
+        if (
+            any(data.languages)
+            and not data.subwords_file
+            and all(text_format(path.name) != "tmx" for names in texts for side in names for path in expand(side))
+        ):
             raise ValueError(
                 "`source_language` and `target_language` have no effect on text files other than TMX. Leave them out."
             )
