@@ -329,7 +329,15 @@ def test_the_table_has_all_rows_and_seeds_of_the_folder(tmp_path, trained):
 
 @pytest.mark.parametrize(
     "changed",
-    [{"r_drop": 1.0}, {"d_ff": 8}, {"warmup_steps": 7}, {"bpe_dropout": 0.1}, {"ema_decay": 0.9}, {"freeze": "encoder"}]
+    [
+        {"r_drop": 1.0},
+        {"d_ff": 8},
+        {"warmup_steps": 7},
+        {"bpe_dropout": 0.1},
+        {"augment": "upper:0.1"},
+        {"ema_decay": 0.9},
+        {"freeze": "encoder"},
+    ]
     + [{"batch_tokens": 9}, {"dtype": "bfloat16"}]
     + [{"checkpoint_steps": 3}, {"checkpoint_minutes": 3.0}, {"keep_checkpoints": 2}, {"train_steps": 5}],
     ids=str,

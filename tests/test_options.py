@@ -878,6 +878,10 @@ ROWS = {
             Row(0.3, divided_anew, lambda share: share > 0.8),
             Row(0.02, divided_anew, lambda share: 0.02 < share < 0.4),
         ],
+        "augment": [
+            Row("upper:0.3", divided_anew, lambda share: 0.2 < share < 0.4),
+            Row("upper:0.3,title:0.3", divided_anew, lambda share: 0.4 < share < 0.6),
+        ],
         "ema_decay": [
             Row(
                 0.25,

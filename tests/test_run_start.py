@@ -147,7 +147,7 @@ def other(field):
         "dataset": "ted/x", "source_language": "en", "target_language": "de", "profile_steps": "1,2",
         "keep_patterns": "braces", "source_tag": "<2de>", "norm": "pre", "sinusoids": "tensor2tensor",
         "attention": "unscaled", "jit_compile": "false",
-        "activation": "gelu", "parent_checkpoint": "latest",
+        "activation": "gelu", "parent_checkpoint": "latest", "augment": "upper:0.1",
         "subwords": "bpe",  # The default: word pieces have no normalization. See test_word_pieces.py.
     }  # fmt: skip
     if field.name in (numbers := {"source_vocab_size": 9, "length_buckets": 1.5}):
@@ -174,6 +174,7 @@ def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path, monk
         "first_position": 0,
         "r_drop": 0.0,
         "bpe_dropout": 0.0,
+        "augment": "",
         "attention_window": 0,
     }
     groups = {}
@@ -318,7 +319,7 @@ def test_what_decides_weights_or_the_order_of_the_data_may_not_change(tmp_path, 
     ("name", "value"),
     [
         ("parent", "/other"), ("parent_checkpoint", "latest"), ("parent_subwords", False), ("parent_optimizer", True),
-        ("freeze", "encoder"), ("bpe_dropout", 0.1), ("ema_decay", 0.9),
+        ("freeze", "encoder"), ("bpe_dropout", 0.1), ("augment", "upper:0.1"), ("ema_decay", 0.9),
     ],
 )  # fmt: skip
 def test_what_a_run_started_from_and_how_it_trains_may_not_change(tmp_path, monkeypatch, name, value):

@@ -39,4 +39,15 @@ from t2t_keras.config.search import (
     SampleConfig,
     check_ensemble,
 )
-from t2t_keras.config.training import AUTO, AVERAGE, BEST, CHECKPOINTS, EMA, LATEST, STARTS, TrainConfig, is_checkpoint
+from t2t_keras.config.training import (
+    AUGMENTATIONS,
+    AUTO,
+    AVERAGE,
+    BEST,
+    CHECKPOINTS,
+    EMA,
+    LATEST,
+    STARTS,
+    TrainConfig,
+    is_checkpoint,
+)

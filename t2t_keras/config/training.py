@@ -21,6 +21,7 @@ from t2t_keras.config.options import (
 
 # Choices of the weights of a run, beside the number of an update.
 CHECKPOINTS = AVERAGE, BEST, LATEST, EMA = "average", "best", "latest", "ema"
+AUGMENTATIONS = ("noise", "endpunct", "title", "upper", "typos")  # Kinds of noise in training text.
 AUTO = "auto"  # The type of the arithmetic that measures which one is fast.
 
 
@@ -114,7 +115,12 @@ class TrainConfig:
     bpe_dropout: float = option(
         0.0, "Probability of skipping a merge of byte-pair encoding, so that each epoch divides the training text "
         "into other sub-words (Provilkov et al. 2020: 0.1); 0 divides it once.",
-        minimum=0, below=1, group=REGULARISATION, fixed=True, task="bpe_dropout")
+        minimum=0, below=1, group=REGULARISATION, fixed=True, task="augments")
+    augment: str = option(
+        "", "Noise in the training text of each epoch: kinds with the share of the pairs that get each, such as "
+        "upper:0.07,title:0.05,typos:0.05,endpunct:0.2,noise:0.0005 (capitals, capitals of words, typos in the "
+        "source, no full stop at the end, random characters to copy); empty: none.",
+        group=REGULARISATION, fixed=True, task="augments")
     ema_decay: float = option(
         0.0, "Decay of an exponential moving average of the weights, such as 0.999, which --checkpoint=ema uses; 0 "
         "keeps none. An update leaves this share of the average and adds the rest of the new weights.",
@@ -204,8 +210,17 @@ class TrainConfig:
         address = re.fullmatch(r"grpc://([^\s/:]+|\[[\da-fA-F:.]+\]):([1-9]\d{0,4})", self.data_service, re.ASCII)
         rule = "`data_service` must be the address of its dispatcher, grpc://host:port."
         require(self, not self.data_service or (address and int(address[2]) < 2**16), "data_service", rule)
-        service = "`bpe_dropout` does not work with a `data_service`, because Python code in this process computes it."
-        require(self, not (self.bpe_dropout and self.data_service), "bpe_dropout data_service", service)
+        for name in options_with(TrainConfig, "task", "augments"):
+            service = f"`{name}` does not work with a `data_service`, because Python code in this process computes it."
+            require(self, not (getattr(self, name) and self.data_service), f"{name} data_service", service)
+        rule = (
+            "`augment` must be kinds of noise with shares above 0 and at most 1, such as upper:0.07,typos:0.05, of the "
+            f"kinds {', '.join(AUGMENTATIONS)}, each once."
+        )
+        kinds = self.augment.split(",") if self.augment else []
+        names, shares = {kind.partition(":")[0] for kind in kinds}, self.noise
+        fits = len(names) == len(kinds) and shares.keys() == names <= {*AUGMENTATIONS} and 0 not in shares.values()
+        require(self, fits, "augment", rule)
         measured = "`deterministic` does not work with `dtype=auto`, which measures the machine."
         require(self, not (self.deterministic and self.dtype == AUTO), "deterministic dtype", measured)
         service = "`deterministic` does not work with a `data_service`, whose order of batches is not reproducible."
@@ -239,6 +254,12 @@ class TrainConfig:
         """The updates of `profile_steps` that the run has; empty for none."""
         first, last = map(int, self.profile_steps.split(",")) if self.profile_steps else (1, 0)
         return range(first, min(last, self.train_steps) + 1)
+
+    @property
+    def noise(self) -> dict[str, float]:
+        """The share of the pairs that get each kind of noise of `augment`."""
+        shares = re.findall(r"(\w+):(0?\.\d+|[01](?:\.0*)?)(?:,|$)", self.augment, re.ASCII)
+        return {kind: float(share) for kind, share in shares}
 
     @property
     def cooldown(self) -> int:

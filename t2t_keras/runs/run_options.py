@@ -5,7 +5,16 @@ import os
 import pathlib
 from collections.abc import Iterable
 
-from t2t_keras.config import EOS, GROUPS, DataConfig, DecodeConfig, ModelConfig, TrainConfig, check_effects
+from t2t_keras.config import (
+    EOS,
+    GROUPS,
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    TrainConfig,
+    check_effects,
+    options_with,
+)
 from t2t_keras.config.options import MODEL, PLACES
 from t2t_keras.runs import registry
 from t2t_keras.system import markdown
@@ -171,11 +180,10 @@ def check_training(groups: dict, task) -> None:
         raise ValueError(
             f"Expected `best_metric` to be one of {', '.join(task.best_metrics)}. Received: best_metric={metric}."
         )
-    if (rate := groups["train"].bpe_dropout) and not task.bpe_dropout:
-        raise ValueError(
-            f"Expected no `bpe_dropout`, because the task {task.name} has none. Received: bpe_dropout={rate:g}."
-        )
-    if rate and (kind := groups["data"].subwords) != "bpe":
+    for name in options_with(TrainConfig, "task", "augments"):
+        if (value := getattr(groups["train"], name)) and not task.augments:
+            raise ValueError(f"Expected no `{name}`, because the task {task.name} has none. Received: {name}={value}.")
+    if (rate := groups["train"].bpe_dropout) and (kind := groups["data"].subwords) != "bpe":
         raise ValueError(
             f"Expected `subwords=bpe` with `bpe_dropout`. Received: subwords={kind}, bpe_dropout={rate:g}."
         )

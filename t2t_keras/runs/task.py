@@ -95,7 +95,7 @@ class Task:
             `tokenizer.source`.
         generates: whether its models write text: it uses the options of the search, of validation BLEU and of pictures
             of attention.
-        bpe_dropout: whether `renewal` follows the option `bpe_dropout`.
+        augments: whether `renewal` follows the options `bpe_dropout` and `augment`.
         sums: names of what `loss` returns.
         objective: the one of `sums` that training minimises.
         metrics: what `measure` and `validation` return.
@@ -114,7 +114,7 @@ class Task:
     plain_text: bool = False
     separate_subwords: bool = False
     generates: bool = True
-    bpe_dropout: bool = False
+    augments: bool = False
     sums: tuple[str, ...] = ("loss",)
     objective: str = "loss"
     metrics: tuple[Metric, ...] = (LOSS,)

@@ -8,6 +8,7 @@ import logging
 import pathlib
 from collections.abc import Iterator
 
+import numpy as np
 import tensorflow as tf
 
 from t2t_keras.system import files
@@ -48,6 +49,11 @@ def choose_float32(tf32: bool) -> None:
             else "keeps factors in float32; tf32=true is faster"
         )
         logger.info(f"A product in float32 on the GPU {chosen}.")
+
+
+def numpy_generator(seed: np.ndarray) -> np.random.Generator:
+    """Returns a generator of random numbers for a seed of TensorFlow's stateless operations, [2] int64."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed.view(np.uint64).tolist())))
 
 
 @contextlib.contextmanager

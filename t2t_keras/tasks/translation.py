@@ -18,7 +18,7 @@ class Translation(Task):
 
     name = "translation"
     columns = (Column("source"), Column("target"))
-    separate_subwords = bpe_dropout = True
+    separate_subwords = augments = True
     sums = ("loss", "smoothed_loss")
     objective = "smoothed_loss"
     metrics = (
@@ -45,18 +45,29 @@ class Translation(Task):
         return zip(tokenizer.source.sentences(source, kept), tokenizer.sentences(target, kept), strict=True)
 
     def renewal(self, tokenizer, options, training: bool) -> Renewal | None:
-        """See `Task.renewal`: with BPE-dropout, the sub-words of both sides."""
-        if not (training and options.train.bpe_dropout):
+        """See `Task.renewal`: the noise of `augment`, then the sub-words of BPE-dropout."""
+        train = options.train
+        if not (training and (train.augment or train.bpe_dropout)):
             return None
-        from t2t_keras.text.bpe_dropout import BpeDropout  # Here, because a task imports no TensorFlow.
+        from t2t_keras.text.augmentation import Augmentation  # Here, because a task imports no TensorFlow.
+        from t2t_keras.text.bpe_dropout import BpeDropout
 
         sides = {"source": tokenizer.source, "target": tokenizer}
         # The longest that fit into the batches of an update.
-        most = min(options.data.max_length, options.train.batch_tokens // options.train.buckets_per_update)
-        divide = {name: BpeDropout(subwords, options.train.bpe_dropout, most) for name, subwords in sides.items()}
+        most = min(options.data.max_length, train.batch_tokens // train.buckets_per_update)
+        noise = train.augment and Augmentation(train.noise, *sides.values(), options.data.tags, most)
+        divide = [BpeDropout(subwords, train.bpe_dropout, most) for subwords in sides.values() if train.bpe_dropout]
 
         def change(records: dict, seed) -> dict:
-            return {name: divide[name](ids, seed + index) for index, (name, ids) in enumerate(records.items())}
+            columns = [records[name] for name in sides]
+            if noise:
+                columns = noise(columns, seed + len(sides))
+            if divide:
+                columns = [
+                    of_side(ids, seed + number)
+                    for number, (of_side, ids) in enumerate(zip(divide, columns, strict=True))
+                ]
+            return dict(zip(sides, columns, strict=True))
 
         return Renewal(tuple(sides), change, most=most)
 

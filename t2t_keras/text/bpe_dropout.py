@@ -10,6 +10,7 @@ import sentencepiece
 import tensorflow as tf
 
 from t2t_keras.config import PAD
+from t2t_keras.system.tensorflow import numpy_generator
 from t2t_keras.text.byte_pairs import BytePairs
 from t2t_keras.text.sentencepiece_model import UNDERSCORE
 
@@ -53,7 +54,7 @@ class BpeDropout:
         )
 
     def _sample(self, values: np.ndarray, lengths: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed.view(np.uint64).tolist())))
+        draw = numpy_generator(seed)
         rows = np.repeat(np.arange(len(lengths)), lengths)
         drawn, drawn_rows = self._merges.drawn(values, rows, self.rate, draw)
         fits = np.bincount(drawn_rows, minlength=len(lengths)) <= self.max_length

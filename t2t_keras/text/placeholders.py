@@ -14,7 +14,7 @@ import tensorflow as tf
 NUMBER = 16  # Of different placeholders in a sentence. Further matches are divided into sub-words.
 NAMES = tuple(f"｟{number}｠" for number in range(1, NUMBER + 1))
 _MATCHES = 64  # Matches of a sentence among which different ones are looked for.
-_NAME = r"｟\d+｠"
+NAME = r"｟\d+｠"
 # A bracket in the text itself is followed by a character of the private use area. NFKC turns the first bracket into the
 # second.
 _BRACKET, _MARK = "([｟⦅])", "\ue0f3"
@@ -67,7 +67,7 @@ class Placeholders(tf.Module):
         """Puts back what placeholders stand for; see `replace`. Those that stand for nothing are left out."""
         names = tf.broadcast_to(tf.constant(NAMES), tf.shape(kept))
         return _exchanged(
-            _parts(text, _NAME), names, kept, lambda text: tf.strings.regex_replace(text, _BRACKET + _MARK, r"\1")
+            _parts(text, NAME), names, kept, lambda text: tf.strings.regex_replace(text, _BRACKET + _MARK, r"\1")
         )
 
 

@@ -1,0 +1,264 @@
+"""Noise in the training text: what each kind does, how often, and that the rest of the data stays as it is."""
+
+import collections
+import io
+import re
+import types
+
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+
+from t2t_keras.config import AUGMENTATIONS, DataConfig, TrainConfig
+from t2t_keras.data import batching, shards
+from t2t_keras.runs.registry import task
+from t2t_keras.runs.run_start import Start
+from t2t_keras.text import augmentation
+from t2t_keras.text.augmentation import Augmentation, Noise
+from t2t_keras.text.byte_pairs import BytePairs, learn
+
+LINES = [
+    b"two dogs play in the snow .",
+    b"zwei hunde spielen im schnee .",
+    b"TWO DOGS Play",
+    "Größe ist, was É".encode(),
+]
+LEARN = {"sample": 10**6, "seed": 1, "normalization": "identity", "character_coverage": 1.0}
+
+
+@pytest.fixture(scope="module")
+def subwords() -> BytePairs:
+    return BytePairs(learn(LINES * 20, 320, **LEARN))
+
+
+def seed_of(*numbers):
+    return tf.constant(numbers, tf.int64)
+
+
+def changed(source: str, target: str, *kinds: str, tags=(), seed: int = 1) -> tuple[str, str]:
+    return Noise(tags).changed(source, target, kinds, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "pair", "expected"),
+    [
+        (("upper",), ("Two dogs.", "Zwei Hunde, groß."), ("TWO DOGS.", "ZWEI HUNDE, GROSS.")),
+        (("upper",), ("NASA 2011", "Die Nasa 2011"), None),
+        (("upper",), ("两只狗。", "Two dogs."), None),
+        (("upper",), ("Two dogs.", "两只狗。"), ("TWO DOGS.", "两只狗。")),
+        (("title",), ("it's a well-known dog", "l'été «à la» côte"), ("It's A Well-Known Dog", "L'été «À La» Côte")),
+        (("title",), ("cafe\u0301s of e\u0301tat", "x"), ("Cafe\u0301s Of E\u0301tat", "X")),
+        (("title",), ("2nd dog ǆ", "3d"), ("2nd Dog ǅ", "3d")),
+        (("title", "upper"), ("two dogs", "zwei"), ("TWO DOGS", "ZWEI")),
+        (("endpunct",), ("Two dogs.", "Zwei Hunde."), ("Two dogs", "Zwei Hunde")),
+        (("endpunct",), ("Really?!", "Wirklich ?!"), ("Really", "Wirklich")),
+        (("endpunct",), ('He said "Go."', "Han sa ”Gå!”"), ('He said "Go"', "Han sa ”Gå”")),
+        (("endpunct",), ("Two dogs.", "两只狗。"), ("Two dogs", "两只狗")),
+        (("endpunct",), ("दो कुत्ते।", "Two dogs."), ("दो कुत्ते", "Two dogs")),
+        (("endpunct",), ("Two dogs.", "Zwei Hunde"), None),
+        (("endpunct",), ("Two dogs", "Zwei Hunde."), None),
+        (("endpunct",), ("...", "..."), None),
+        (("endpunct", "upper"), ("a dog.", "ein Hund."), ("A DOG", "EIN HUND")),
+        ((), ("a dog.", "ein Hund."), None),
+    ],
+)
+def test_both_sides_change_alike(kinds, pair, expected):
+    assert changed(*pair, *kinds) == (expected or pair)
+
+
+def test_tags_placeholders_and_terms_stay():
+    tags = ["<2de>", "<2d>"]
+    assert changed("<2de> a dog.", "ein hund.", "upper", tags=tags) == ("<2de> A DOG.", "EIN HUND.")
+    assert changed("<2de> see ｟1｠ at ｟12｠", "｟1｠ ｟12｠", "title", tags=tags) == (
+        "<2de> See ｟1｠ At ｟12｠",
+        "｟1｠ ｟12｠",
+    )
+    assert changed("<2de> <2d> a", "b", "upper", tags=tags) == ("<2de> <2d> A", "B")
+    assert changed("<2dex a", "b", "upper", tags=tags) == ("<2DEX A", "B")
+    source, target = changed("<2de> a dog", "ein hund", "noise", tags=tags)
+    assert source == f"<2de> {target}" and target != "ein hund"
+    line = "<2de> a ⟦ monsieur grand ⟧ walks ｟1｠"
+    for seed in range(60):
+        mistyped, target = changed(line, "ein hund", "typos", tags=tags, seed=seed)
+        assert re.fullmatch(r"<2de> a ⟦ monsieur grand ⟧ \w+ ｟1｠", mistyped) and target == "ein hund"
+
+
+def distance(one: str, other: str) -> int:
+    """The optimal string alignment distance, in which two swapped neighbours count once."""
+    table = np.add.outer(np.arange(len(one) + 1), np.arange(len(other) + 1))
+    for row in range(1, len(one) + 1):
+        for column in range(1, len(other) + 1):
+            same = one[row - 1] == other[column - 1]
+            ways = [table[row - 1, column] + 1, table[row, column - 1] + 1, table[row - 1, column - 1] + (not same)]
+            if row > 1 and column > 1 and one[row - 2 : row] == other[column - 2 : column][::-1]:
+                ways.append(table[row - 2, column - 2] + 1)
+            table[row, column] = min(ways)
+    return table[-1, -1]
+
+
+def test_typos_are_those_of_damerau_and_as_frequent_as_said():
+    words = "seven brothers laughing quietly beneath ancient trees 2011 a".split()
+    typos, lengths, swapped, number = 0, collections.Counter(), 0, 2000
+    draw = np.random.default_rng(1)
+    for _ in range(number):
+        source, target = Noise(()).changed(" ".join(words), "Ziel.", ("typos",), draw)
+        assert target == "Ziel." and source.split()[-2:] == words[-2:]
+        distances = [distance(one, other) for one, other in zip(words, source.split(), strict=True)]
+        assert max(distances) <= 1
+        typos += sum(distances)
+        for one, other in zip(words, source.split(), strict=True):
+            if one != other:
+                lengths[len(other) - len(one)] += 1
+                swapped += sorted(one) == sorted(other)
+    # One of seven words has one in any case, the six others at the rate; some swap or replace equal letters.
+    expected = number * (1 + 6 * augmentation.TYPO_RATE)
+    assert 0.93 * expected < typos < expected * 1.02
+    assert lengths.keys() == {-1, 0, 1}
+    for count in (lengths[-1], lengths[1], swapped, lengths[0] - swapped):
+        assert count / typos == pytest.approx(0.25, abs=0.04)
+
+
+def test_sources_without_case_get_no_typos():
+    for line in ("两只狗。", "2011", "", "a b", "हिन्दी में", "สุนัข"):
+        assert changed(line, "x", "typos") == (line, "x")
+
+
+def test_noise_is_short_lines_of_many_scripts_on_both_sides():
+    draw, seen = np.random.default_rng(1), ""
+    for _ in range(500):
+        source, target = Noise(()).changed("Two dogs.", "Zwei Hunde.", ("noise",), draw)
+        assert source == target and re.fullmatch(r"\S{1,5}( \S{1,5}){0,4}", target)
+        seen += target.replace(" ", "")
+    blocks = [range(ord(first), ord(last) + 1) for first, last in augmentation._RANGES]
+    counts = [sum(ord(character) in block for character in seen) for block in blocks]
+    assert sum(counts) == len(seen) and min(counts) > sum(counts) / len(counts) / 2
+    # None of them means something to the sub-words, or is blank.
+    assert not any(ord(mark) in block for mark in "▁｟｠⦅⟦⟧\u00a0\u00ad\u200b" for block in blocks)
+
+
+def both(subwords, sources, targets) -> list:
+    return [subwords.tokenize(tf.constant([line.encode() for line in lines])) for lines in (sources, targets)]
+
+
+def texts(subwords, sides) -> list[list[str]]:
+    return [[line.decode() for line in subwords.detokenize(ids).numpy()] for ids in sides]
+
+
+def test_each_kind_has_its_share_of_the_pairs_and_the_others_keep_their_sub_words(subwords):
+    number, shares = 4000, {"upper": 0.2, "endpunct": 0.3}
+    sides = both(subwords, ["two dogs ."] * number, ["zwei hunde ."] * number)
+    found = Augmentation(shares, subwords, subwords, [], 99)(sides, seed_of(1, 2))
+    counts = collections.Counter(zip(*texts(subwords, found), strict=True))
+    expected = {
+        ("two dogs .", "zwei hunde ."): 0.8 * 0.7,
+        ("TWO DOGS .", "ZWEI HUNDE ."): 0.2 * 0.7,
+        ("two dogs", "zwei hunde"): 0.8 * 0.3,
+        ("TWO DOGS", "ZWEI HUNDE"): 0.2 * 0.3,
+    }
+    assert counts.keys() == expected.keys()
+    for pair, share in expected.items():
+        assert counts[pair] / number == pytest.approx(share, abs=5 * (share * (1 - share) / number) ** 0.5)
+    same = [one == other for one, other in zip(sides[0].to_list(), found[0].to_list(), strict=True)]
+    assert np.mean(same) == pytest.approx(0.56, abs=0.04) and found[0].dtype == tf.int32
+    assert Augmentation(shares, subwords, subwords, [], 99)(sides, seed_of(1, 2))[1].to_list() == found[1].to_list()
+    assert Augmentation(shares, subwords, subwords, [], 99)(sides, seed_of(1, 3))[1].to_list() != found[1].to_list()
+
+
+def test_pairs_are_changed_whole_or_not_at_all(subwords):
+    sides = both(subwords, ["two dogs ."] * 9, ["zwei hunde spielen im schnee ."] * 9)
+    longest = int(subwords.tokenize(tf.constant(["ZWEI HUNDE SPIELEN IM SCHNEE ."])).row_lengths()[0])
+    upper = {"upper": 1.0}
+    found = Augmentation(upper, subwords, subwords, [], longest)(sides, seed_of(1, 2))
+    assert texts(subwords, found) == [["TWO DOGS ."] * 9, ["ZWEI HUNDE SPIELEN IM SCHNEE ."] * 9]
+    found = Augmentation(upper, subwords, subwords, [], longest - 1)(sides, seed_of(1, 2))
+    assert [ids.to_list() for ids in found] == [ids.to_list() for ids in sides]
+    none = Augmentation(upper, subwords, subwords, [], 99)([ids[:0] for ids in sides], seed_of(1, 2))
+    assert [ids.to_list() for ids in none] == [[], []]
+    none = Augmentation({"noise": 1e-9}, subwords, subwords, [], 99)(sides, seed_of(1, 2))
+    assert [ids.to_list() for ids in none] == [ids.to_list() for ids in sides]
+
+
+def test_characters_that_the_sub_words_lack_are_not_put_in():
+    """A model of somebody's own may have no bytes to spell them in."""
+    written, lines = io.BytesIO(), ["two dogs bark", "zwei hunde bellen", "TWO"] * 40
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=written, model_type="bpe", vocab_size=40, pad_id=0, unk_id=1,
+        bos_id=2, eos_id=3, normalization_rule_name="identity", minloglevel=2,
+    )  # fmt: skip
+    subwords = BytePairs(written.getvalue())
+    sides = both(subwords, ["two", "two", "two dogs", "two 犬"], ["two", "dogs", "two", "two 犬"])
+    found = Augmentation({"upper": 1.0}, subwords, subwords, [], 99)(sides, seed_of(1, 2))
+    expected = both(subwords, ["TWO", "two", "two dogs", "two 犬"], ["TWO", "dogs", "two", "two 犬"])
+    assert [ids.to_list() for ids in found] == [ids.to_list() for ids in expected]
+
+
+def renewal_of(tokenizer, training: bool = True, **train):
+    options = types.SimpleNamespace(
+        train=TrainConfig(batch_tokens=400, buckets_per_update=4, **train),
+        data=DataConfig(max_length=99, source_tag="<2de>"),
+    )
+    return task("translation").renewal(tokenizer, options, training)
+
+
+def test_each_side_has_its_own_sub_words_and_validation_none_of_the_noise(subwords):
+    tokenizer = BytePairs(learn([b"zwei hunde .", b"ZWEI HUNDE"] * 50, 290, **LEARN))
+    tokenizer.own_source = BytePairs(learn([b"two dogs .", b"TWO DOGS"] * 50, 290, tags=["<2de>"], **LEARN))
+    assert renewal_of(tokenizer, training=False, augment="upper:1") is None
+    records = {
+        "source": tokenizer.source.tokenize(tf.constant([b"<2de> two dogs ."] * 9)),
+        "target": tokenizer.tokenize(tf.constant([b"zwei hunde ."] * 9)),
+    }
+    renewal = renewal_of(tokenizer, augment="upper:1")
+    assert renewal.columns == ("source", "target") and renewal.most == 99
+    found = renewal.change(records, seed_of(1, 2))
+    assert set(tokenizer.source.detokenize(found["source"]).numpy()) == {b"<2de> TWO DOGS ."}
+    assert set(tokenizer.detokenize(found["target"]).numpy()) == {b"ZWEI HUNDE ."}
+    divided = renewal_of(tokenizer, augment="upper:1", bpe_dropout=0.5).change(records, seed_of(1, 2))
+    for name, side in (("source", tokenizer.source), ("target", tokenizer)):
+        assert side.detokenize(divided[name]).numpy().tolist() == side.detokenize(found[name]).numpy().tolist()
+        assert divided[name].to_list() != found[name].to_list()
+
+
+def test_every_epoch_has_other_noise_and_a_later_start_the_same(subwords, tmp_path):
+    ids = subwords.sentences([b"two dogs play", b"dogs in the snow .", b"two"] * 8 + [b"two dogs " * 12])
+    columns = {"source": True, "target": True}
+    shards.write(tmp_path, [(row, row) for row in ids], count=25, vocab_size=320, seed=1, columns=columns)
+    reading = {"batch_tokens": 200, "seed": 3, "renewal": renewal_of(subwords, augment="typos:0.5,upper:0.3,noise:0.1")}
+    batches = list(batching.batches(tmp_path, epochs=2, **reading).as_numpy_iterator())
+    rows = [row for batch in batches for row in tf.RaggedTensor.from_tensor(batch["target"], padding=0).to_list()]
+    assert len(rows) == 50
+    lines = texts(subwords, [tf.ragged.constant(rows, tf.int32)])[0]
+    first, second = sorted(lines[:25]), sorted(lines[25:])
+    assert first != second and {"TWO", "two"} <= {*first, *second}
+    start = batching.Position(*map(int, batches[2]["position"]))
+    again = next(batching.batches(tmp_path, start=start, **reading).as_numpy_iterator())
+    for name in columns:
+        np.testing.assert_array_equal(again[name], batches[3][name])
+
+
+@pytest.mark.parametrize(
+    "augment",
+    ["upper", "upper:2", "upper:0", "upper:nan", "upper:1e-3", "upper:0.1,upper:0.2", "shout:0.1", "upper:0.1,", ",",
+     "upper:0.1;title:0.2", "upper:-0.1", "upper:0.1 title:0.1"],
+)  # fmt: skip
+def test_other_values_are_refused(augment):
+    expected = r"shares above 0 and at most 1.* kinds noise, endpunct, title, upper, typos.*Received: augment="
+    with pytest.raises(ValueError, match=expected):
+        TrainConfig(augment=augment)
+
+
+def test_the_recipe_of_the_help_text_is_read():
+    help_text = TrainConfig.__dataclass_fields__["augment"].metadata["help"]
+    shares = TrainConfig(augment=re.search(r"such as (\S+)", help_text)[1]).noise
+    assert shares == {"upper": 0.07, "title": 0.05, "typos": 0.05, "endpunct": 0.2, "noise": 0.0005}
+    assert shares.keys() == set(AUGMENTATIONS)
+
+
+def test_options_that_do_not_fit_are_refused_early(tmp_path):
+    expected = "`augment` does not work with a `data_service`"
+    with pytest.raises(ValueError, match=expected):
+        TrainConfig(augment="upper:0.1", data_service="grpc://host:1")
+    expected = "`augment` has no effect in the task pretraining. Received: augment='upper:0.1'."
+    with pytest.raises(ValueError, match=expected):
+        Start.open(tmp_path / "run", {"architecture": "bert", "augment": "upper:0.1"})
