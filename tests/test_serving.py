@@ -27,7 +27,7 @@ from tensorflow_serving.apis import get_model_metadata_pb2, prediction_service_p
 from tensorflow_serving.config import model_server_config_pb2
 
 from t2t_keras.config import DecodeConfig
-from t2t_keras.serving import client, savedmodel
+from t2t_keras.serving import client, protocol, savedmodel
 from tools import workers
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -182,6 +182,24 @@ def test_what_is_wrong_with_a_sentence_is_reported_in_its_row_and_the_one_beside
     assert found["error"][1] == "" and found["text"][1] == alone["text"][0]
     with pytest.raises(client.ServerError, match="refused 2 of 2 lines, such as 'two hundred': alpha: expected"):
         client.translate_batch(predict, inputs["text"], client.Options(alpha=-2.0))
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+def test_the_client_scores_words_as_the_signature_scores_pairs(servers, scheme):
+    predict, options = client.connect(client.Model(servers[scheme], "translate")), client.Options(n_best=2)
+    lines = ["two hundred and seven", "", "three"]
+    found = client.translate_batch(predict, lines, options, word_scores=True)
+    for plain, scored in zip(client.translate_batch(predict, lines, options), found, strict=True):
+        assert plain["text"] == scored["text"] and plain["score"] == pytest.approx(scored["score"])
+    for line, result in zip(lines, found, strict=True):
+        for place, text in enumerate(result["text"]):
+            words, word_scores, pieces, piece_scores = (result[name][place] for name in protocol.SCORES)
+            assert list(words) == text.split() and len(words) == len(word_scores) and len(pieces) == len(piece_scores)
+            [log_prob] = predict("score", {"source": [line], "target": [text]})["log_prob"]
+            if text:
+                assert sum(piece_scores) == pytest.approx(log_prob, abs=1e-4) and pieces[-1] == "</s>"
+                assert sum(word_scores) == pytest.approx(sum(piece_scores[:-1]), abs=1e-4)
+    assert any(words for result in found for words in result["words"])
 
 
 def test_the_status_of_the_model_is_what_probes_ask_for(servers):

@@ -1555,20 +1555,22 @@ CALLS = {
         [
             ["connect", "http://h:1", "m", 3, 2.5, {}],
             ["retrying", "predict", 6, {}],
-            ["again", 2, 0.25, 8, "p", {"batch_size": 7, "parallel": 5}],
+            ["again", 2, 0.25, 8, "p", {"word_scores": False, "batch_size": 7, "parallel": 5}],
         ],
     ),
     "client ": (
         "from t2t_keras.serving import client\n"
         "client.connect = lambda model: None\n"
-        "client.translate_lines = lambda predict, lines, search, **sizes: (told(dataclasses.asdict(line), search) or "
+        "client.translate_lines = lambda predict, lines, search, word_scores, **sizes: (told(dataclasses.asdict(line), "
+        "search, word_scores) or "
         "{'text': ['é'], 'score': [-1.5], 'constraints_met': [True], 'truncated': False} for line in lines)",
-        ["--jsonl", "--terms={0}/terms.tsv", "--keep_patterns=/n./"],
+        ["--jsonl", "--word_scores", "--terms={0}/terms.tsv", "--keep_patterns=/n./"],
         [
             [
                 {"text": "one", "constraints": ["x", "￭ne"], "avoid": [], "ordered": False}
                 | {"terms": [["one", "eins", []]], "annotated": "", "others": {}},
                 None,
+                True,
                 {},
             ]
         ],

@@ -35,11 +35,15 @@ _MAX_LENGTH = flags.DEFINE_integer(
 )
 _PREFIX = flags.DEFINE_string("prefix", None, "Text that each translation begins with.")
 _JSONL = flags.DEFINE_boolean("jsonl", False, "Read and write a JSON object in each line, as translate does.")
+_WORD_SCORES = flags.DEFINE_boolean(
+    "word_scores", False, "With --jsonl, also write scores of words and sub-words, as translate does."
+)
+options.needs("jsonl", "word_scores")
 _TERMS = options.define_terms()
 _KEEP_PATTERNS = flags.DEFINE_string(
     "keep_patterns", "", "What the translation must copy from the source, as translate does."
 )
-options.define_sampling("n_best", "alpha", "prefix", "jsonl", "terms", "keep_patterns")
+options.define_sampling("n_best", "alpha", "prefix", "jsonl", "word_scores", "terms", "keep_patterns")
 _BATCH_SIZE = flags.DEFINE_integer(
     "batch_size", 32, "Number of lines per request; servers may have a limit.", lower_bound=1
 )
@@ -83,7 +87,7 @@ def translate() -> None:
         requests = phrases.read_requests(texts) if _JSONL.value else map(phrases.Request, texts)
         requests = phrases.note_others(requests, others)
         texts = phrases.with_phrases(requests, terms, kept, warn)
-    results = client.translate_lines(predict, texts, search, **sizes)
+    results = client.translate_lines(predict, texts, search, word_scores=_WORD_SCORES.value, **sizes)
     numbered = sample.draws > 1 if sample else _N_BEST.value is not None
     hidden = True if at_keyboard or sys.stdout.isatty() else None  # None: hidden unless stderr is a terminal.
     number_doubtful, number = 0, 0

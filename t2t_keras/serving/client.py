@@ -20,7 +20,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
 
 from t2t_keras.serving import terms
-from t2t_keras.serving.protocol import OWN_ALPHA, SAMPLES, Int64, options_for
+from t2t_keras.serving.protocol import OWN_ALPHA, SAMPLES, SCORES, Int64, options_for
 from t2t_keras.system.log import logger
 from t2t_keras.text.phrases import Request
 
@@ -341,8 +341,8 @@ def _check(lines: list[str | Request], errors: Iterable[str]) -> None:
         )
 
 
-def _with_terms(predicted: Callable, lines: list[Request], options: Options) -> list[dict]:
-    """Translates requests as `translate_batch` does, with up to two requests to the server."""
+def _in_steps(predicted: Callable, lines: list[str | Request], options: Options, word_scores: bool) -> list[dict]:
+    """Translates as `translate_batch` does what takes up to three requests to the server: terms and scores of words."""
 
     names = {
         "translate_with_options": (
@@ -354,9 +354,12 @@ def _with_terms(predicted: Callable, lines: list[Request], options: Options) -> 
     def predict(signature: str, inputs: dict[str, list]) -> dict[str, list]:
         return predicted(signature, inputs, names[signature])
 
-    rows = terms.predicted(predict, lines, **vars(options) | {"alpha": float(options.alpha)})
+    requests = [line if isinstance(line, Request) else Request(line) for line in lines]
+    rows = terms.predicted(
+        predict, requests, **vars(options) | {"alpha": float(options.alpha)}, word_scores=word_scores
+    )
     _check(lines, [row if isinstance(row, str) else "" for row in rows])
-    names = ("text", "score", "constraints_met", "doubtful")
+    names = ("text", "score", "constraints_met", "doubtful", *(SCORES if word_scores else ()))
     return [
         {name: [getattr(each, name) for each in row] for name in names} | {"truncated": row[0].truncated}
         for row in rows
@@ -364,20 +367,25 @@ def _with_terms(predicted: Callable, lines: list[Request], options: Options) -> 
 
 
 def translate_batch(
-    predict: Predict, lines: list[str | Request], options: Options | Samples | None = None, first: int = 0
+    predict: Predict,
+    lines: list[str | Request],
+    options: Options | Samples | None = None,
+    first: int = 0,
+    word_scores: bool = False,
 ) -> list[dict]:
-    """Translates lines in one request.
+    """Translates lines in one request, or, with terms or scores of words, in up to three.
 
     Args:
         predict: a function from `connect` or `retrying`.
         lines: sentences, or requests with their own phrases.
         options: options for all lines; `None` for those of the model.
         first: number of the first line, from 0, on which its samples depend.
+        word_scores: whether to score the words; not of samples.
 
     Returns:
         For each line {"text": [n_best] str, "score": [n_best] float}, best first, or samples; "constraints_met",
-        [n_best] bool, for requests; and "truncated", whether the model read only the beginning of the line, as far as
-        the export says so. Without `options`, n_best is 1.
+        [n_best] bool, for requests; with `word_scores` also `SCORES` of each `Translation`; and "truncated", whether
+        the model read only the beginning of the line, as far as the export says so. Without `options`, n_best is 1.
 
     Raises:
         ServerError: the server refused the request or one of its lines.
@@ -392,11 +400,11 @@ def translate_batch(
         return found
 
     names = ("text", "score")
+    if word_scores or any(isinstance(line, Request) and line.terms for line in lines):
+        return _in_steps(predicted, lines, options or Options(), word_scores)
     if options is None and not any(isinstance(line, Request) for line in lines):
         outputs = predicted("serving_default", {"text": lines}, names)
         found = {name: [[value] for value in outputs[name]] for name in names}
-    elif any(isinstance(line, Request) and line.terms for line in lines):
-        return _with_terms(predicted, lines, options or Options())
     else:
         options = options or Options()
         if any(isinstance(line, Request) for line in lines):
@@ -432,6 +440,7 @@ def translate_lines(
     lines: Iterable[str | Request],
     options: Options | Samples | None = None,
     *,
+    word_scores: bool = False,
     batch_size: int = 32,
     parallel: int = 4,
 ) -> Iterator[dict]:
@@ -441,6 +450,7 @@ def translate_lines(
         predict: a function from `connect` or `retrying`.
         lines: sentences, or requests with their own phrases.
         options: options for all lines; `None` for those of the model.
+        word_scores: whether to score the words; not of samples.
         batch_size: number of lines in a request.
         parallel: number of requests at the same time.
 
@@ -449,7 +459,7 @@ def translate_lines(
     """
     lines, first, under_way = iter(lines), 0, collections.deque()
     while batch := list(itertools.islice(lines, batch_size)):
-        under_way.append(_start(translate_batch, predict, batch, options, first))
+        under_way.append(_start(translate_batch, predict, batch, options, first, word_scores))
         first += len(batch)
         if len(under_way) == parallel:
             yield from under_way.popleft().result()
