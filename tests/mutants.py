@@ -756,8 +756,19 @@ FAULTS = {
     "t2t_keras/text/bpe_dropout.py": (
         ("BPE-dropout takes a model without merges", "processor.get_score(index).is_integer()",
          "processor.get_score(index) <= 0", "test_bpe_dropout.py::test_a_unigram_model_has_no_merges"),
-        ("BPE-dropout draws the same in all epochs", "np.random.SeedSequence(seed.view(np.uint64).tolist())", "1",
+        ("BPE-dropout draws the same in all epochs", "draw = numpy_generator(seed)", "draw = np.random.default_rng(1)",
          "test_bpe_dropout.py::test_every_epoch_has_other_sub_words_and_a_later_start_the_same"),
+    ),
+    "t2t_keras/text/augmentation.py": (
+        ("noise takes the languages of lines", "if subwords.language else new", "if False else new",
+         "test_augmentation.py::test_sentences_stay_in_the_languages_of_their_lines"),
+        ("noise changes the tags of imported sub-words", "{*tags, *filter(piece_file.TAG.fullmatch, source.pieces)}",
+         "tags", "test_augmentation.py::test_sentences_stay_in_the_languages_of_their_lines"),
+        ("noise draws the same typos in all epochs", "draw = numpy_generator(seed)", "draw = np.random.default_rng(1)",
+         "test_augmentation.py::test_typos_are_others_for_another_seed"),
+        ("a pair loses the full stop of one side alone",
+         "            if all(\n                short != side", "            if any(\n                short != side",
+         "test_augmentation.py::test_both_sides_change_alike"),
     ),
     "t2t_keras/runs/data_folder.py": (
         ("the first option that differs is named alone", "'; '.join(differences)", "differences[0]",

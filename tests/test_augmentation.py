@@ -3,20 +3,23 @@
 import collections
 import io
 import re
+import time
 import types
 
 import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
+import transformers_models as models
 
 from t2t_keras.config import AUGMENTATIONS, DataConfig, TrainConfig
 from t2t_keras.data import batching, shards
 from t2t_keras.runs.registry import task
 from t2t_keras.runs.run_start import Start
-from t2t_keras.text import augmentation
+from t2t_keras.text import augmentation, piece_file
 from t2t_keras.text.augmentation import Augmentation, Noise
 from t2t_keras.text.byte_pairs import BytePairs, learn
+from t2t_keras.text.sentence_pieces import SentencePieces
 
 LINES = [
     b"two dogs play in the snow .",
@@ -67,6 +70,14 @@ def test_both_sides_change_alike(kinds, pair, expected):
     assert changed(*pair, *kinds) == (expected or pair)
 
 
+def test_the_end_of_a_long_line_is_found_in_linear_time():
+    started = time.monotonic()
+    for line in ("." * 20_000 + "a", " " * 20_000 + "a"):
+        assert changed(line, line, "endpunct") == (line, line)
+        assert changed(f"{line}.)", f"{line} ?!", "endpunct") == (f"{line})", line)
+    assert time.monotonic() - started < 2
+
+
 def test_tags_placeholders_and_terms_stay():
     tags = ["<2de>", "<2d>"]
     assert changed("<2de> a dog.", "ein hund.", "upper", tags=tags) == ("<2de> A DOG.", "EIN HUND.")
@@ -84,6 +95,30 @@ def test_tags_placeholders_and_terms_stay():
         assert re.fullmatch(r"<2de> a ⟦ monsieur grand ⟧ \w+ ｟1｠", mistyped) and target == "ein hund"
 
 
+@pytest.mark.parametrize("language", [None, "deu"], ids=["Marian", "NLLB"])
+@pytest.mark.parametrize("kind", ["upper", "title", "typos", "endpunct"])
+def test_sentences_stay_in_the_languages_of_their_lines(kind, language):
+    """Sources of Marian and both sides of NLLB-200 begin with tags, whether or not the run has them as `source_tag`."""
+    processor = models.spm(["abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "."], "char", 60)
+    characters = [piece for piece in models.pieces_of(processor) if piece not in piece_file.SPECIAL]
+    tags = [">>deu<<", ">>fra<<", ">>FRA<<", ">>Fra<<", ">>far<<", ">>rfa<<", ">>fr<<", ">>fa<<", ">>ra<<"]
+    subwords = SentencePieces(piece_file.pack([*characters, *tags], processor, language))
+    spoken, lines = ["", ">>fra<< ", ">>deu<< "] * 9, ["two men.", "a dog runs.", "two dogs."] * 9
+    tagged = [tag + line for tag, line in zip(spoken, lines, strict=True)]
+    sides = both(subwords, tagged, tagged if language else lines)
+    found = Augmentation({kind: 1.0}, subwords, subwords, [], 99)(sides, seed_of(1, 2))
+    assert found[0].to_list() != sides[0].to_list()
+    for name, before, after in zip(("source", "target"), sides, found, strict=True):
+        first = [
+            [subwords.pieces[ids[0]] if ids[0] >= len(subwords.pieces) - len(tags) else "" for ids in side.to_list()]
+            for side in (before, after)
+        ]
+        assert first[0] == first[1] and (">>fra<<" in first[0]) == (bool(language) or name == "source")
+    if kind == "upper":
+        without = [line.removeprefix(tag) for tag, line in zip(spoken, texts(subwords, found)[0], strict=True)]
+        assert without == [line.upper() for line in lines]
+
+
 def distance(one: str, other: str) -> int:
     """The optimal string alignment distance, in which two swapped neighbours count once."""
     table = np.add.outer(np.arange(len(one) + 1), np.arange(len(other) + 1))
@@ -99,7 +134,7 @@ def distance(one: str, other: str) -> int:
 
 def test_typos_are_those_of_damerau_and_as_frequent_as_said():
     words = "seven brothers laughing quietly beneath ancient trees 2011 a".split()
-    typos, lengths, swapped, number = 0, collections.Counter(), 0, 2000
+    typos, lengths, ends, swapped, number = 0, collections.Counter(), collections.Counter(), 0, 2000
     draw = np.random.default_rng(1)
     for _ in range(number):
         source, target = Noise(()).changed(" ".join(words), "Ziel.", ("typos",), draw)
@@ -111,12 +146,22 @@ def test_typos_are_those_of_damerau_and_as_frequent_as_said():
             if one != other:
                 lengths[len(other) - len(one)] += 1
                 swapped += sorted(one) == sorted(other)
+                ends.update({"first": one[0] != other[0], "last": one[-1] != other[-1]})
     # One of seven words has one in any case, the six others at the rate; some swap or replace equal letters.
     expected = number * (1 + 6 * augmentation.TYPO_RATE)
     assert 0.93 * expected < typos < expected * 1.02
     assert lengths.keys() == {-1, 0, 1}
     for count in (lengths[-1], lengths[1], swapped, lengths[0] - swapped):
         assert count / typos == pytest.approx(0.25, abs=0.04)
+    # Any letter may be the one: three of the four kinds change it, and a swap the last two letters for either.
+    assert 0.08 < ends["first"] / typos < 0.16 and 0.1 < ends["last"] / typos < 0.21
+
+
+def test_typos_are_others_for_another_seed(subwords):
+    sides = both(subwords, ["two dogs play in the snow ."] * 20, ["zwei hunde spielen im schnee ."] * 20)
+    typos = Augmentation({"typos": 1.0}, subwords, subwords, [], 99)
+    first, same, other = (texts(subwords, typos(sides, seed_of(1, number)))[0] for number in (2, 2, 3))
+    assert first == same and len(set(first)) > 10 and sum(map(str.__ne__, first, other)) > 10
 
 
 def test_sources_without_case_get_no_typos():
@@ -239,8 +284,8 @@ def test_every_epoch_has_other_noise_and_a_later_start_the_same(subwords, tmp_pa
 
 @pytest.mark.parametrize(
     "augment",
-    ["upper", "upper:2", "upper:0", "upper:nan", "upper:1e-3", "upper:0.1,upper:0.2", "shout:0.1", "upper:0.1,", ",",
-     "upper:0.1;title:0.2", "upper:-0.1", "upper:0.1 title:0.1"],
+    ["upper", "upper:2", "upper:0", "upper:nan", "upper:1e1", "upper:1e-400", "upper:0.1\n", "upper:0.1,upper:0.2",
+     "shout:0.1", "upper:0.1,", ",", "upper:0.1;title:0.2", "upper:-0.1", "upper:0.1 title:0.1"],
 )  # fmt: skip
 def test_other_values_are_refused(augment):
     expected = r"shares above 0 and at most 1.* kinds noise, endpunct, title, upper, typos.*Received: augment="
@@ -251,6 +296,7 @@ def test_other_values_are_refused(augment):
 def test_the_recipe_of_the_help_text_is_read():
     help_text = TrainConfig.__dataclass_fields__["augment"].metadata["help"]
     shares = TrainConfig(augment=re.search(r"such as (\S+)", help_text)[1]).noise
+    assert TrainConfig(augment=",".join(f"{kind}:{share:.0e}" for kind, share in shares.items())).noise == shares
     assert shares == {"upper": 0.07, "title": 0.05, "typos": 0.05, "endpunct": 0.2, "noise": 0.0005}
     assert shares.keys() == set(AUGMENTATIONS)
 

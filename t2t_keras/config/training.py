@@ -219,7 +219,8 @@ class TrainConfig:
         )
         kinds = self.augment.split(",") if self.augment else []
         names, shares = {kind.partition(":")[0] for kind in kinds}, self.noise
-        fits = len(names) == len(kinds) and shares.keys() == names <= {*AUGMENTATIONS} and 0 not in shares.values()
+        fits = len(names) == len(kinds) and shares.keys() == names <= {*AUGMENTATIONS}
+        fits = fits and all(0 < share <= 1 for share in shares.values())
         require(self, fits, "augment", rule)
         measured = "`deterministic` does not work with `dtype=auto`, which measures the machine."
         require(self, not (self.deterministic and self.dtype == AUTO), "deterministic dtype", measured)
@@ -258,7 +259,8 @@ class TrainConfig:
     @property
     def noise(self) -> dict[str, float]:
         """The share of the pairs that get each kind of noise of `augment`."""
-        shares = re.findall(r"(\w+):(0?\.\d+|[01](?:\.0*)?)(?:,|$)", self.augment, re.ASCII)
+        number = r"(?:\d+\.?\d*|\.\d+)(?:e-?\d+)?"
+        shares = re.findall(rf"(\w+):({number})(?:,|\Z)", self.augment, re.ASCII)
         return {kind: float(share) for kind, share in shares}
 
     @property

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from t2t_keras.config import AUGMENTATIONS, TERM_MARKS, UNK
 from t2t_keras.system.tensorflow import numpy_generator
+from t2t_keras.text import piece_file
 from t2t_keras.text.placeholders import NAME
 from t2t_keras.text.subwords import Subwords
 
@@ -20,8 +21,7 @@ NOISE_WORDS, NOISE_CHARACTERS = 5, 5  # Largest numbers: words of a line of nois
 # Each word of noise has characters between these two: ASCII, Latin, Greek, Cyrillic, Hebrew, Arabic, Devanagari, Thai,
 # arrows and operators, symbols, Hiragana, Han, Hangul, pictures.
 _RANGES = "!~", "Àɏ", "αω", "Ѐџ", "את", "ؠغ", "अह", "กะ", "←⋿", "■⛿", "ぁゖ", "一鿋", "가힣", "🌀🙏"
-# The end of a sentence, and quotation marks and brackets after it.
-_END = re.compile(r"\s*[.!?…。．！？।॥۔؟።។။]+(?P<closing>[\"'”’»)\]」』]*)$")
+_ENDS, _CLOSING = ".!?…。．！？।॥۔؟።။།", "\"'”’»)]」』"  # Of sentences; quotation marks and brackets may follow.
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _FIRST_LETTER = re.compile(r"(?<![\w'’\u0300-\u036f])[^\W\d_]")
 
@@ -33,13 +33,14 @@ class Augmentation:
         shares: the probability of each kind of noise in a pair; see `Noise` for their names.
         source: the sub-words of sources.
         target: those of targets.
-        tags: words that sources may begin with, which stay.
+        tags: words that sources may begin with, which stay, as do the tags of languages among the sub-words.
         most: a pair with a sentence that would have more sub-words than this, EOS included, stays as it is. So does one
             with a sentence that would have characters, or has, that the sub-words lack.
     """
 
     def __init__(self, shares: dict[str, float], source: Subwords, target: Subwords, tags: Iterable[str], most: int):
         self.shares = [shares.get(kind, 0.0) for kind in AUGMENTATIONS]
+        tags = {*tags, *filter(piece_file.TAG.fullmatch, source.pieces)}
         self.subwords, self.most, self._noise = (source, target), most, Noise(tags)
 
     def __call__(self, sides: tuple[tf.RaggedTensor, tf.RaggedTensor], seed) -> list[tf.RaggedTensor]:
@@ -59,8 +60,8 @@ class Augmentation:
         text = [subwords.detokenize(ids) for subwords, ids in zip(self.subwords, old, strict=True)]
         text = tf.numpy_function(self._changed, [*text, tf.gather(drawn, rows), seed], [tf.string, tf.string])
         new = [
-            subwords.tokenize(tf.ensure_shape(lines, [None]))
-            for subwords, lines in zip(self.subwords, text, strict=True)
+            _with_language_of(ids, subwords.tokenize(tf.ensure_shape(lines, [None])), subwords)
+            for subwords, ids, lines in zip(self.subwords, old, text, strict=True)
         ]
         fits = tf.ones_like(rows, tf.bool)
         for before, after in zip(old, new, strict=True):
@@ -80,6 +81,11 @@ class Augmentation:
             )
         ]
         return [np.array([pair[side].encode() for pair in pairs], object) for side in (0, 1)]
+
+
+def _with_language_of(old: tf.RaggedTensor, new: tf.RaggedTensor, subwords: Subwords) -> tf.RaggedTensor:
+    """Returns the new sentences, each [B, (length)] int32, in the languages of the old ones, which their text lacks."""
+    return tf.concat([old[:, :1], new[:, 1:]], axis=1) if subwords.language else new
 
 
 class Noise:
@@ -117,7 +123,7 @@ class Noise:
         if "noise" in kinds:
             source = target = _noise(draw)
         if "endpunct" in kinds:
-            sides = [_END.sub(r"\g<closing>", side) for side in (source, target)]
+            sides = [_without_end(side) for side in (source, target)]
             if all(
                 short != side and re.search(r"\w", short) for short, side in zip(sides, (source, target), strict=True)
             ):
@@ -147,6 +153,12 @@ class Noise:
             part = parts[number]
             parts[number] = part[:start] + _with_typo(part[start:end], letters, draw) + part[end:]
         return "".join(parts)
+
+
+def _without_end(text: str) -> str:
+    """Returns a sentence without the marks at its end, and the space before them; in linear time."""
+    words = text.rstrip(_CLOSING)
+    return words.rstrip(_ENDS).rstrip() + text[len(words) :] if words[-1:] in [*_ENDS] else text
 
 
 def _title(text: str) -> str:
