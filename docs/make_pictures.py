@@ -61,9 +61,9 @@ def attention(run: pathlib.Path, sentence: str) -> None:
 
 def server_page(run: pathlib.Path, sentence: str) -> None:
     """The server's page with a sentence typed and a word pointed at."""
-    models = served_models.ServedModels([served_models.local("run", open_model([run]), "en", "de")])
+    models = served_models.ServedModels([served_models.local("run", open_model([run]))])
     models.load_first()
-    server = web_server.serve(web_api.WebApi(models, title="English to German"))
+    server = web_server.serve(web_api.WebApi(models))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with chromium(940) as browser:
         browser.get(f"http://localhost:{server.port}/")

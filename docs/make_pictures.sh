@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Draws docs/pictures: curves of the quick start's run, attention and the demo page of a translation run.
+# Draws docs/pictures: curves of the quick start's run, attention and the page of the server of a translation run.
 #
 #   docs/make_pictures.sh [RUN SENTENCE]
 #
