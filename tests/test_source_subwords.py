@@ -19,7 +19,7 @@ from test_parent import GIVEN, trained
 from test_prepare import TRAIN, VALID, contents, texts, write_text
 
 from t2t_keras.config import BOS, EOS, DataConfig, DecodeConfig
-from t2t_keras.data import prepare, shards
+from t2t_keras.data import corpora, prepare, shards
 from t2t_keras.decoding.loading import load
 from t2t_keras.decoding.reranking import reranked
 from t2t_keras.decoding.translator import Translator, translate_lines
@@ -30,7 +30,7 @@ from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import savedmodel
 from t2t_keras.serving.signatures import Signatures
-from t2t_keras.text import vocabulary
+from t2t_keras.text import tokenizer_ops, vocabulary
 
 # A data folder.
 
@@ -50,10 +50,10 @@ def prepared(data: DataConfig, folder: pathlib.Path, write_train=prepare.write, 
     return folder
 
 
-def learned(side: int, size: int) -> bytes:
+def learned(side: int, size: int, kind: str = "bpe") -> bytes:
     lines = (pair[side].encode() for pair in TRAIN)
     return vocabulary.learn(
-        "bpe", lines, size, sample=2_000_000, seed=1, normalization="identity", character_coverage=1.0
+        kind, lines, size, sample=2_000_000, seed=1, normalization="identity", character_coverage=1.0
     )
 
 
@@ -124,6 +124,19 @@ def test_a_given_file_of_another_size_is_refused_by_the_option_of_its_side(data,
 def test_too_few_sub_words_are_reported_by_the_option_of_the_source(data, tmp_path):
     with pytest.raises(ValueError, match="^`source_vocab_size=100` is too small for this text"):
         prepared(data, tmp_path / "data", source_vocab_size=100)
+
+
+@pytest.mark.parametrize("given", ["subwords_file", "source_subwords_file"])
+def test_without_tf_text_word_pieces_of_either_side_are_refused_before_any_text_is_read(
+    data, tmp_path, monkeypatch, given
+):
+    (tmp_path / "given.model").write_bytes(learned(1, 290, "wordpiece"))
+    monkeypatch.setattr(tokenizer_ops, "tf_text", None)
+    monkeypatch.setattr(corpora, "pairs", lambda *args, **options: pytest.fail("Text was read."))
+    asked = dataclasses.replace(data, subwords="wordpiece", **{given: str(tmp_path / "given.model")})
+    with pytest.raises(ValueError, match="Learning word pieces needs TF.Text"):
+        prepared(asked, tmp_path / "data", vocab_size=290, source_vocab_size=290)
+    assert not (tmp_path / "data").exists()
 
 
 def test_beam_writes_the_same_folder(data, tmp_path):

@@ -8,6 +8,7 @@ import gzip
 import io
 import itertools
 import json
+import lzma
 import pathlib
 import random
 import tracemalloc
@@ -15,6 +16,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 from logged import logged
+from test_corpora import zipped
 
 from t2t_keras.config import DataConfig, FilterConfig, names_of_target, text_format
 from t2t_keras.data import corpora, prepare
@@ -272,6 +274,14 @@ def test_what_is_broken_or_an_attack_is_refused_in_a_sentence(content, said):
     assert said in message and "\n" not in message
 
 
+@pytest.mark.parametrize(("content", "said"), [
+    (zipped(document(A_UNIT).encode()), "x.tmx is a zip archive. Expected TMX: unpack it with unzip."),
+    (lzma.compress(document(A_UNIT).encode()), "x.tmx is compressed with xz. Expected TMX: unpack it with xz -d."),
+])  # fmt: skip
+def test_a_compressed_file_is_called_what_it_is(content, said):
+    assert refusal(content) == said
+
+
 def test_lines_of_a_segment_become_one_in_linear_time():
     spaces = " " * 200_000
     content = document(unit(en=f"\n{spaces}a{spaces[:9]}\n", fr=f"b\r\n\n \tc{spaces[:9]}d"))
@@ -405,6 +415,8 @@ def test_what_a_file_of_two_sides_has_beside_pairs_is_counted_once(tmp_path, mes
     for names, pairs in ((both, 3), (f"{both},{text}", 7)):
         report = pairs_of(names, names, languages=("en", "fr"))[1]
         assert report == corpora.Report(pairs=pairs, **counts) and said in str(report)
+        of_text = ("carriage_returns", "empty")
+        assert report.of_two_sides == {name: count for name, count in counts.items() if name not in of_text}
     corpora.text(both, side=1, languages=("en", "fr"))
     corpora.texts([("source", both), ("target", both)], (0, 1), ("en", "fr"))
     assert sum(said in message for message in messages) == 1
@@ -497,6 +509,20 @@ def test_where_one_text_is_expected_tsv_is_lines_and_tmx_is_refused(texts, tmp_p
         for take in (*one_sided, lambda name: corpora.check_texts([(name,)])):
             with pytest.raises(ValueError, match=f"text.{form} is TMX, of two languages. Expected a text"):
                 take(texts[form])
+
+
+def test_where_others_have_two_sides_a_text_of_one_is_no_tsv(texts):
+    """Its lines would be both columns with the tab, as translations that are scored."""
+    (folder := pathlib.Path(texts["tsv"]).parent / "glob").mkdir()
+    (folder / "a.tsv").write_bytes(open(texts["tsv"], "rb").read())
+    for one_sided, path in ((texts["tsv"], texts["tsv"]), (f"{folder}/*", folder / "a.tsv")):
+        with pytest.raises(ValueError) as refused:
+            corpora.texts([("a", texts["tmx"]), ("b", one_sided)], (1, None))
+        assert str(refused.value) == (
+            f"{path} is TSV, of two sides. Expected a text with a sentence on each line. If the file has one side "
+            "only, give it another ending, such as .txt."
+        )
+    assert corpora.texts([("a", texts["tsv"])]) == [["\t".join(pair) for pair in PAIRS]]
 
 
 def test_errors_of_tmx_files_come_where_those_of_text_files_do(tmp_path, texts):

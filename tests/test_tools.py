@@ -440,8 +440,10 @@ def test_files_of_two_sides_are_evaluated_as_two_text_files_are(of_three, tmp_pa
     assert "--source_language and --target_language have no effect without --model_dir or " in complaint(
         run_stand_in(code, "evaluate", *scored)
     )
-    compared = [f"{tmp_path}/de", f"{tmp_path}/x.tsv", f"--source={tmp_path}/x.tmx", *scored[1:]]
-    assert b"x.tsv" in run_stand_in(STAND_IN.format(""), "compare", *compared, check=True).stdout
+    scored[0] = f"--hypothesis={tmp_path}/x.tsv"
+    assert "x.tsv is TSV, of two sides." in complaint(run_stand_in(code, "evaluate", *scored[:2]))
+    compared = [f"{tmp_path}/de", f"{tmp_path}/en", f"--source={tmp_path}/x.tmx", *scored[1:]]
+    assert b"/en" in run_stand_in(STAND_IN.format(""), "compare", *compared, check=True).stdout
 
 
 def test_evaluating_warns_of_a_source_that_is_cut(of_three, tmp_path):

@@ -30,10 +30,15 @@ from t2t_keras.text.lines import bounded, check_is_text, is_blank, not_utf8, unc
 Pair = tuple[bytes, ...]  # A line of each side; most often two.
 Hashes = dict[pathlib.Path, str]  # SHA-256 by file.
 
-OF_TWO_SIDES = "columns", "units", "variants", "tagged"  # Counts of `Report` about TSV and TMX files.
 _BOTH = 2  # Sides of files in TMX and TSV.
 _BUFFER = 2**20  # Bytes.
 _QUICKLY_COUNTED = 2**28  # Bytes of text whose lines are counted within a second or two.
+_RENAME = "If the file has one side only, give it another ending, such as .txt."
+
+
+def _count_of(note: str, of_two_sides: bool = False) -> dataclasses.Field:
+    """Returns a field of `Report`, with what its count says, and whether it is about TMX and TSV files."""
+    return dataclasses.field(default=0, metadata={"note": note, "of_two_sides": of_two_sides})
 
 
 @dataclasses.dataclass
@@ -52,31 +57,27 @@ class Report:
     """
 
     pairs: int = 0
-    empty: int = 0
-    not_utf8: int = 0
-    too_long: int = 0
-    carriage_returns: int = 0
-    byte_order_marks: int = 0
-    columns: int = 0
-    units: int = 0
-    variants: int = 0
-    tagged: int = 0
+    empty: int = _count_of("with an empty side left out")
+    not_utf8: int = _count_of("not UTF-8 left out")
+    too_long: int = _count_of("longer than `max_length` left out")
+    carriage_returns: int = _count_of("lines' carriage returns removed")
+    byte_order_marks: int = _count_of("byte order marks removed")
+    columns: int = _count_of("lines' columns after the second ignored", of_two_sides=True)
+    units: int = _count_of("units that lack a language left out", of_two_sides=True)
+    variants: int = _count_of("sides of units with several segments, of which the first counts", of_two_sides=True)
+    tagged: int = _count_of("segments' formatting tags removed", of_two_sides=True)
 
     @property
     def notes(self) -> list[str]:
         """What was left out or repaired, as text."""
-        notes = {
-            "with an empty side left out": self.empty,
-            "not UTF-8 left out": self.not_utf8,
-            "longer than `max_length` left out": self.too_long,
-            "lines' carriage returns removed": self.carriage_returns,
-            "byte order marks removed": self.byte_order_marks,
-            "lines' columns after the second ignored": self.columns,
-            "units that lack a language left out": self.units,
-            "sides of units with several segments, of which the first counts": self.variants,
-            "segments' formatting tags removed": self.tagged,
-        }
-        return [f"{count:,} {text}" for text, count in notes.items() if count]
+        notes = ((field.metadata.get("note"), getattr(self, field.name)) for field in dataclasses.fields(self))
+        return [f"{count:,} {note}" for note, count in notes if note and count]
+
+    @property
+    def of_two_sides(self) -> dict[str, int]:
+        """The counts about TMX and TSV files that are not 0, by name."""
+        counts = {field.name: field.metadata.get("of_two_sides") for field in dataclasses.fields(self)}
+        return {name: count for name in counts if counts[name] and (count := getattr(self, name))}
 
     def __str__(self) -> str:
         return ", ".join([f"{self.pairs:,} pairs", *self.notes])
@@ -155,8 +156,8 @@ def _aligned_files(names: tuple[str, ...]) -> list[list[pathlib.Path]]:
         if len(set(paths)) > 1 and any(text_format(path.name) for path in paths if path):
             received = " and ".join(str(path or "none") for path in paths)
             raise ValueError(
-                f"A TMX or TSV file has both sides, and must stand at the same place of both. Received: {received}. If "
-                "a file has one side only, give it another ending, such as .txt."
+                f"A TMX or TSV file has both sides, and must stand at the same place of both. Received: {received}. "
+                f"{_RENAME}"
             )
     if all(weight == 1 for side in sides for _, weight in side):
         return [[path for path, _ in side] for side in sides]
@@ -198,8 +199,8 @@ def _columns(path: pathlib.Path, number: int, line: bytes, report: Report, stric
     source, *columns = line.split(b"\t", 2)
     if strict and not columns and not is_blank(line):
         raise ValueError(
-            f"{path}, line {number} has no tab. Expected source, tab and target in each line of a file named .tsv. If "
-            "the file has one side only, give it another ending, such as .txt."
+            f"{path}, line {number} has no tab. Expected source, tab and target in each line of a file named .tsv. "
+            f"{_RENAME}"
         )
     report.columns += len(columns) > 1
     return source, columns[0] if columns else b""
@@ -367,6 +368,12 @@ def check_texts(texts: list[tuple[str, ...]], utf8: bool = False, languages: tup
             )
 
 
+def _paths(names: str) -> list[pathlib.Path]:
+    """Returns the files of `expand`, or one pipe."""
+    is_pipe = os.path.exists(names) and pathlib.Path(names).is_fifo()  # `exists` takes names of any length.
+    return [pathlib.Path(names)] if is_pipe else expand(names)
+
+
 def text(
     names: str, skip_bad_lines: bool = False, side: int | None = None, languages: tuple[str, str] = ("", "")
 ) -> list[str]:
@@ -374,9 +381,8 @@ def text(
     blank instead of raising an error. `names` are comma-separated file names or globs, or one pipe; gzip is detected.
     With `side` 0 or 1, the lines of TMX and TSV files are those of their source or target; see `text_pairs`.
     """
-    lines, is_pipe = [], os.path.exists(names) and pathlib.Path(names).is_fifo()  # `exists` takes names of any length.
-    paths, report = [pathlib.Path(names)] if is_pipe else expand(names), Report()
-    of_sides = _lines(paths, report, {}, None if side is None else _BOTH, languages, not skip_bad_lines)
+    lines, report = [], Report()
+    of_sides = _lines(_paths(names), report, {}, None if side is None else _BOTH, languages, not skip_bad_lines)
     for path, number, line in of_sides:
         line = line[side] if isinstance(line, tuple) else line
         try:
@@ -385,7 +391,7 @@ def text(
             if not skip_bad_lines:
                 raise ValueError(f"{not_utf8(str(path), number, error)}.") from error
             lines.append("")
-    if any(getattr(report, name) for name in OF_TWO_SIDES):
+    if report.of_two_sides:
         tmx.log_once(f"{names}: {', '.join(report.notes)}.")
     return lines
 
@@ -394,10 +400,15 @@ def texts(
     files: list[tuple[str, str]], sides: Sequence[int | None] = (), languages: tuple[str, str] = ("", "")
 ) -> list[list[str]]:
     """Returns the lines of several texts, line for line, as `text`. Each text is given by what a message calls it, and
-    its file names. They must have the same number of lines. `sides` has the side of each text, if they have any.
+    its file names. They must have the same number of lines. `sides` has the side of each text, if they have any: files
+    in TMX and TSV are then errors where it is `None`.
     """
     sides = sides or [None] * len(files)
     of_sides = [names for (_, names), side in zip(files, sides, strict=True) if side is not None]
+    one_sided = [names for (_, names), side in zip(files, sides, strict=True) if side is None]
+    for path in itertools.chain.from_iterable(map(_paths, one_sided if of_sides else ())):
+        if text_format(path.name) == "tsv":
+            raise ValueError(f"{path} is TSV, of two sides. Expected a text with a sentence on each line. {_RENAME}")
     if any(text_format(name) == "tmx" for names in of_sides for name in names.split(",")):
         _check_languages([path for names in of_sides for path in expand(names)], languages)
     found = [text(names, side=side, languages=languages) for (_, names), side in zip(files, sides, strict=True)]

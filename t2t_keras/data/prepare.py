@@ -252,7 +252,8 @@ class Preparation:
         folder = self.folder
         if not (folder / CORPUS).exists():
             if not (folder / LOCK).exists():  # The folder may be new. Do not create it if options or files are missing.
-                if not self.data.subwords_file:
+                learns_source = self.source_vocab_size and not self.data.source_subwords_file
+                if learns_source or not self.data.subwords_file:
                     vocabulary.check_can_learn(self.data.subwords)
                 for split in ("train", "valid"):
                     self._pairs(split)

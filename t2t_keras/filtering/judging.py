@@ -285,7 +285,7 @@ def divide(
             "length_ratio": round(length_ratio, 4),
             "carriage_returns": report.carriage_returns,
             "byte_order_marks": report.byte_order_marks,
-            **{name: count for name in corpora.OF_TWO_SIDES if (count := getattr(report, name))},
+            **report.of_two_sides,
             "source": list(dict.fromkeys(map(str, corpora.expand(source)))),  # A file may be read several times.
             "target": list(dict.fromkeys(map(str, corpora.expand(target)))),
             "options": dataclasses.asdict(config),

@@ -18,10 +18,8 @@ from t2t_keras.config import text_format
 from t2t_keras.system.log import logger
 
 _GZIP = b"\x1f\x8b"
-# First bytes of files that are not text in UTF-8: what such a file is, and the command that converts it.
-_NOT_TEXT = {
-    b"\xff\xfe": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
-    b"\xfe\xff": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+# First bytes of compressed files: what such a file is, and the command that unpacks it.
+_COMPRESSED = {
     # `opened` unpacks files. This is standard input, a pipe, or a file compressed twice.
     _GZIP: ("compressed with gzip", "gzip -d"),
     b"\xfd7zXZ\x00": ("compressed with xz", "xz -d"),
@@ -29,6 +27,8 @@ _NOT_TEXT = {
     b"PK\x03\x04": ("a zip archive", "unzip"),
     **{b"BZh%d1AY&SY" % level: ("compressed with bzip2", "bunzip2") for level in range(1, 10)},
 }
+_UTF_16 = ("in UTF-16", "iconv -f UTF-16 -t UTF-8")
+_NOT_TEXT = {codecs.BOM_UTF16_LE: _UTF_16, codecs.BOM_UTF16_BE: _UTF_16, **_COMPRESSED}  # In UTF-8.
 BROKEN_GZIP = EOFError, gzip.BadGzipFile, zlib.error
 # Bytes: 30 for each of 32,768 sub-words. A file without line ends would be one line, and take all memory.
 MAX_LINE = 2**20
@@ -53,6 +53,14 @@ def single_spaced(text: str) -> str:
 def uncompressed(file: io.BufferedReader) -> BinaryIO:
     """Returns a file, or its decompressed content if it is compressed with gzip."""
     return gzip.open(file) if file.peek(len(_GZIP)).startswith(_GZIP) else file
+
+
+def compression(beginning: bytes) -> tuple[str, str] | None:
+    """Returns what a compressed file is, such as "a zip archive", and the command that unpacks it; `None` for others.
+
+    `beginning` is its first 10 bytes or more.
+    """
+    return next((found for magic, found in _COMPRESSED.items() if beginning.startswith(magic)), None)
 
 
 def check_is_text(name: str, beginning: bytes) -> None:

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from xml.parsers import expat
 
 from t2t_keras.system.log import logger
-from t2t_keras.text.lines import BROKEN_GZIP, MAX_LINE, broken_gzip
+from t2t_keras.text.lines import BROKEN_GZIP, MAX_LINE, broken_gzip, compression
 
 _BLOCK = 2**18  # Bytes.
 _MAX_UNIT = MAX_LINE // 4  # Characters of all segments of a unit: then each is a line in UTF-8.
@@ -215,6 +215,8 @@ def pairs(stream: BinaryIO, name: str, languages: tuple[str, str], report) -> It
     units, size = _Units(parser, name, languages, report), 0
     try:
         while block := stream.read(_BLOCK):
+            if not size and (compressed := compression(block)):
+                raise _RefusedError(f"{name} is {compressed[0]}. Expected TMX: unpack it with {compressed[1]}.")
             parser.Parse(block)
             size += len(block)
             if size - parser.CurrentByteIndex > MAX_LINE:

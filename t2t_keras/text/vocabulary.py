@@ -34,8 +34,8 @@ def check_can_learn(kind: str) -> None:
     """
     if kind not in _LEARN:
         raise ValueError(
-            f"`subwords={kind}` needs a `subwords_file`; only {', '.join(_LEARN)} are learned. To train an imported "
-            "model, give it as the `parent` of a new run."
+            f"`subwords={kind}` needs a `subwords_file`, and with `source_vocab_size` a `source_subwords_file`; only "
+            f"{', '.join(_LEARN)} are learned. To train an imported model, give it as the `parent` of a new run."
         )
     if kind == "wordpiece" and tokenizer_ops.tf_text is None:
         raise ValueError(
