@@ -18,7 +18,7 @@ from logged import logged
 
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.data import batching, builtin_corpus, corpora, prepare, shards
-from t2t_keras.decoding.loading import load
+from t2t_keras.decoding.loading import load, read_tokenizer
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation import scores
@@ -115,6 +115,21 @@ def test_the_text_decides_the_vocabulary_and_how_many_updates_are_two_epochs(tmp
         patch.setattr(batching, "batches_per_epoch", None)
         assert resume(tmp_path, vocab_size=0, epochs=2.0)[0].step == updates
     assert resume(tmp_path, train_steps=updates + 1)[0].step == updates + 1
+
+
+@pytest.mark.parametrize("noise", [{"bpe_dropout": 0.5}, {"augment": "upper:1"}])
+def test_an_epoch_of_changed_text_has_more_updates(run, noise):
+    """Story: they were counted by the text on disk, so that --epochs=14 ended in the twelfth."""
+    options = run_options.Options(
+        MODEL, dataclasses.replace(TRAIN, epochs=3.0, batch_tokens=800, buckets_per_update=2, **noise), DECODE, DATA
+    )
+    folder, train = run[0] / "data", options.train
+    renewal = options.task.renewal(read_tokenizer(SavedRun.open(run[0])), options, training=True)
+    reading = {"batch_tokens": 400, "seed": train.seed, "epochs": 1}
+    before, batches = (
+        len(list(batching.batches(folder / "train", **reading, renewal=each))) for each in (None, renewal)
+    )
+    assert training_run._with_sizes_of(folder, options).train.train_steps == round(3 * batches / 2) > 3 * before / 2
 
 
 @pytest.mark.parametrize(

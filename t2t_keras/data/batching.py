@@ -112,12 +112,18 @@ def windows_per_epoch(info: dict) -> int:
     return min(len(info["shards"]), max(-(-info["pairs"] // WINDOW_PAIRS), -(-tokens // WINDOW_TOKENS)))
 
 
-def batches_per_epoch(folder: pathlib.Path, batch_tokens: int, seed: int, shapes: Shapes | None = None) -> int:
+def batches_per_epoch(
+    folder: pathlib.Path,
+    batch_tokens: int,
+    seed: int,
+    shapes: Shapes | None = None,
+    renewal: Renewal | None = None,
+) -> int:
     """Returns the number of batches in the first epoch. Others have about as many. See `batches` for the arguments."""
     info = shards.read_info(folder)
     _check(folder, info, batch_tokens, "skip")
     windows = tf.range(windows_per_epoch(info), dtype=tf.int64)  # As `batches` numbers them: seeds depend on the type.
-    read = (_read_window(folder, info, window, batch_tokens, seed, "skip", shapes=shapes) for window in windows)
+    read = (_read_window(folder, info, window, batch_tokens, seed, "skip", renewal, shapes) for window in windows)
     return sum(int(tf.size(window["order"])) for window in read)
 
 

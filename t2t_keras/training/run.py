@@ -36,7 +36,7 @@ from t2t_keras.runs.task import Task
 from t2t_keras.system import files
 from t2t_keras.system.log import logger, warnings_only
 from t2t_keras.system.tensorflow import choose_float32
-from t2t_keras.text import piece_file
+from t2t_keras.text import piece_file, vocabulary
 from t2t_keras.training import cost, devices, diagnosis, embeddings, freezing, loop, optimizer, parent, train_step
 from t2t_keras.training.state import TrainState
 
@@ -149,7 +149,11 @@ def _with_sizes_of(
     elif train.epochs:
         buckets = batching.buckets(info, train.batch_tokens, train.buckets_per_update)
         tokens = train.batch_tokens // buckets
-        batches = batching.batches_per_epoch(folder / "train", tokens, train.seed, devices.shapes(train, info, tokens))
+        subwords = [folder / saved_run.SUBWORDS, data_folder.source_subwords_in(folder)]
+        tokenizer = vocabulary.load_sides(*(path.read_bytes() for path in subwords if path))
+        renewal = options.task.renewal(tokenizer, dataclasses.replace(options, model=model), training=True)
+        shapes = devices.shapes(train, info, tokens)
+        batches = batching.batches_per_epoch(folder / "train", tokens, train.seed, shapes, renewal)
         updates = max(1, round(train.epochs * batches / buckets))
         logger.info(f"{train.epochs:g} epochs of {batches / buckets:,.1f} updates: {updates:,} updates.")
         train = dataclasses.replace(train, train_steps=updates)
