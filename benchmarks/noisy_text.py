@@ -1,6 +1,6 @@
 """Measures how models bear text as people type it: scores of translations of clean text, and of the text with noise.
 
-python benchmarks/noisy_text.py --model_dirs=runs/clean,runs/noise --source=test.en --reference=test.de
+python benchmarks/noisy_text.py --model_dirs=runs/clean,runs/noise --test_source=test.en --test_target=test.de
 
 Each sentence gets the noise: capitals, capitals of words, or no full stop at the end, in the reference as well; and in
 the source alone typos, those of `--augment` or of a keyboard, where a neighbouring key takes the place of a letter.
@@ -10,6 +10,7 @@ import json
 import pathlib
 import re
 import sys
+from collections.abc import Iterable
 
 import numpy as np
 from absl import flags
@@ -22,13 +23,14 @@ from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 from t2t_keras.data import corpora
 from t2t_keras.evaluation import scores
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import markdown
 from t2t_keras.text.augmentation import TYPO_RATE, Noise
 
 _MODEL_DIRS = flags.DEFINE_string("model_dirs", None, "Folders of runs, separated by commas.", required=True)
-_SOURCE = flags.DEFINE_string("source", None, "File of sentences.", required=True)
-_REFERENCE = flags.DEFINE_string("reference", None, "File of their translations.", required=True)
-_SEED = flags.DEFINE_integer("seed", 1, "Seed of the typos.")
+_SOURCE = flags.DEFINE_string("test_source", None, "File of sentences.", required=True)
+_REFERENCE = flags.DEFINE_string("test_target", None, "File of their translations.", required=True)
+_SEED = flags.DEFINE_integer("typo_seed", 1, "Seed of the typos.")
 KINDS = {
     "clean": "clean",
     "upper": "in capitals",
@@ -52,9 +54,11 @@ def keyboard_typos(text: str, draw: np.random.Generator) -> str:
     return "".join(letters)
 
 
-def noisy(sources: list[str], references: list[str], kind: str, seed: int) -> tuple[list[str], list[str]]:
-    """Returns both sides of a text with a kind of noise, one of `KINDS`."""
-    draw, noise = np.random.default_rng(seed), Noise(())
+def noisy(
+    sources: list[str], references: list[str], kind: str, seed: int, tags: Iterable[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Returns both sides of a text with a kind of noise, one of `KINDS`. Sources may begin with tags, which stay."""
+    draw, noise = np.random.default_rng(seed), Noise(tags)
     if kind == "keyboard":
         return [keyboard_typos(source, draw) for source in sources], references
     pairs = [noise.changed(*pair, (kind,), draw) for pair in zip(sources, references, strict=True)]
@@ -68,7 +72,7 @@ def main() -> None:
         translator = t2t_keras.load(folder)
         cells = [folder.name]
         for kind in KINDS:
-            sources, references = noisy(*text, kind, _SEED.value)
+            sources, references = noisy(*text, kind, _SEED.value, SavedRun.open(folder).options.data.tags)
             translations = translator.translate(sources)
             found = scores.bleu(translations, references), scores.chrf(translations, references)
             cells.append(f"{found[0]['bleu']:.2f}, {found[1]['chrf']:.2f}")

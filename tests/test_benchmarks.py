@@ -23,7 +23,7 @@ import stand_in
 import tensorflow as tf
 import toy
 
-from benchmarks import unseen_words
+from benchmarks import noisy_text, unseen_words
 from t2t_keras.config import BOS, EOS, PAD, ModelConfig
 from t2t_keras.model.transformer import Transformer
 
@@ -264,6 +264,32 @@ def bleu(*lines: int) -> tuple[int, float]:
     """Of some sentences: their number, and sacreBLEU's BLEU."""
     hypotheses, references = ([texts[line] for line in lines] for texts in (TRANSLATIONS, REFERENCES))
     return len(lines), pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references], tokenize="none", force=True).score)
+
+
+def test_noise_of_a_kind_is_in_each_sentence_and_capitals_in_its_reference_too():
+    sources, references = ["<2de> two Dogs play .", "<2de> A cat"], ["zwei Hunde spielen .", "Eine Katze"]
+    upper = noisy_text.noisy(sources, references, "upper", 1, ["<2de>"])
+    assert upper == (["<2de> TWO DOGS PLAY .", "<2de> A CAT"], ["ZWEI HUNDE SPIELEN .", "EINE KATZE"])
+    assert noisy_text.noisy(sources, references, "clean", 1) == (sources, references)
+    near = {
+        "a": "s",
+        "c": "xv",
+        "d": "sf",
+        "g": "fh",
+        "l": "k",
+        "o": "ip",
+        "p": "o",
+        "s": "ad",
+        "t": "ry",
+        "w": "qe",
+        "y": "tu",
+    }
+    for seed in range(50):
+        typed, same = noisy_text.noisy(["two dogs play", "cat"], references, "keyboard", seed)
+        assert same == references
+        for old, new in zip(["two dogs play", "cat"], typed, strict=True):
+            differing = [(one, other) for one, other in zip(old, new, strict=True) if one != other]
+            assert differing and all(other in near[one] for one, other in differing)
 
 
 def test_sentences_with_words_that_the_training_text_lacks_are_scored_by_themselves():
