@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs PyTorch, JAX, Flax, transformers, KerasHub, JoeyNMT, locust, mbrs, OpenNMT-tf and Argos Translate with the package into .venv-peers, then runs the tests that compare with them, slow
-# ones too.
+# Installs PyTorch, JAX, Flax, transformers, KerasHub, JoeyNMT, locust, mbrs and Argos Translate with the package into .venv-peers, and OpenNMT-tf
+# and, if there is a Python 3.7, tensor2tensor into environments of their own. Then runs the tests that compare with them, slow ones too.
 # Arguments go to pytest. PyPI's PyTorch brings several GB of CUDA; without: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -21,5 +21,15 @@ if ! [ -x "$root/.venv-opennmt/bin/python" ]; then
   "$root/.venv-opennmt/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps tensorflow-addons==0.23.0 OpenNMT-tf==2.32.0 'ctranslate2>=3,<4' >&2
 fi
 export OPENNMT_PYTHON=${OPENNMT_PYTHON:-$root/.venv-opennmt/bin/python}
+# tensor2tensor needs TensorFlow 1.15, which has wheels up to Python 3.7. Its own requirements are those of all its problems.
+old=${TENSOR2TENSOR_PYTHON:-$root/.venv-tensor2tensor/bin/python}
+if ! [ -x "$old" ] && command -v "${PYTHON37:-python3.7}" > /dev/null; then
+  "${PYTHON37:-python3.7}" -m venv "$root/.venv-tensor2tensor"
+  "$old" -m pip install --quiet --disable-pip-version-check tensorflow==1.15.5 'protobuf<3.21' 'numpy<1.19' six future requests tqdm 'scipy<1.5' \
+    tensorflow-probability==0.7.0 sympy 'gin-config<0.6' tensorflow-datasets==3.2.1 Pillow bz2file >&2
+  "$old" -m pip install --quiet --disable-pip-version-check --no-deps tensor2tensor==1.15.7 mesh-tensorflow==0.1.13 kfac tf_slim tensorflow-gan pypng \
+    gym==0.15.4 cloudpickle==1.2.2 dopamine-rl==3.0.1 'opencv-python-headless<4.6' 'tensorflow-hub<0.13' 'tensorflow-metadata<1.3' >&2
+fi
+[ -x "$old" ] && export TENSOR2TENSOR_PYTHON=$old
 cd "$root"
-exec .venv-peers/bin/python -m pytest -m "slow or not slow" tests/test_benchmarks.py tests/test_bench_train.py tests/test_gpu_peers.py tests/test_import_peers.py tests/test_argos_format.py tests/test_mbrs.py tests/test_opennmt.py tests/test_saved_models.py "$@"
+exec .venv-peers/bin/python -m pytest -m "slow or not slow" tests/test_benchmarks.py tests/test_bench_train.py tests/test_gpu_peers.py tests/test_import_peers.py tests/test_argos_format.py tests/test_mbrs.py tests/test_opennmt.py tests/test_saved_models.py tests/test_tensor2tensor.py "$@"
