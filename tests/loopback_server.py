@@ -12,6 +12,7 @@ It prints its addresses as JSON, and ends when its standard input does.
 import concurrent.futures
 import contextlib
 import http.server
+import importlib.util
 import json
 import pathlib
 import re
@@ -23,9 +24,11 @@ from collections.abc import Callable, Iterator
 import grpc
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401  Its ops are in exports.
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2, prediction_service_pb2_grpc
+
+if importlib.util.find_spec("tensorflow_text"):
+    import tensorflow_text  # noqa: F401  Its ops are in exports.
 
 DEFAULT_SIGNATURE = "serving_default"
 HTTP_CODES = {

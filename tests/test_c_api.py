@@ -11,7 +11,6 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_text as tf_text
 from tensorflow.core.framework import op_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -23,6 +22,7 @@ from t2t_keras.model.transformer import Transformer
 from t2t_keras.serving import savedmodel
 from t2t_keras.text import vocabulary
 
+tf_text = pytest.importorskip("tensorflow_text", reason="TF.Text is not installed")
 VOCAB_SIZE = 330
 SENTENCEPIECE_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
 LIBRARIES = [
