@@ -25,7 +25,7 @@ from t2t_keras import config
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.reporting import curves
 from t2t_keras.runs import export_folder
-from t2t_keras.text import vocabulary
+from t2t_keras.text import vocabulary, word_pieces
 from t2t_keras.training import devices
 
 devices.virtual_cpu_devices(4)
@@ -84,7 +84,7 @@ def skip_without_tf_text() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if not importlib.util.find_spec("tensorflow_text"):
             patch.setattr(export_folder, "require_tf_text", skip)
-            patch.setitem(vocabulary._LEARN, "wordpiece", skip)
+            patch.setattr(word_pieces, "_learn_pieces", skip)
             patch.setattr(
                 vocabulary, "check_can_learn", lambda kind: None if kind == "wordpiece" else check_can_learn(kind)
             )
