@@ -117,6 +117,7 @@ def test_the_text_decides_the_vocabulary_and_how_many_updates_are_two_epochs(tmp
     assert resume(tmp_path, train_steps=updates + 1)[0].step == updates + 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("noise", [{"bpe_dropout": 0.5}, {"augment": "upper:1"}])
 def test_an_epoch_of_changed_text_has_more_updates(run, noise):
     """Story: they were counted by the text on disk, so that --epochs=14 ended in the twelfth."""
