@@ -69,10 +69,10 @@ def main() -> None:
     text = corpora.texts([("the source", _SOURCE.value), ("the reference", _REFERENCE.value)])
     rows = []
     for folder in options.run_folders(_MODEL_DIRS.value):
-        translator = t2t_keras.load(folder)
+        translator, tags = t2t_keras.load(folder), SavedRun.open(folder).options.data.tags
         cells = [folder.name]
         for kind in KINDS:
-            sources, references = noisy(*text, kind, _SEED.value, SavedRun.open(folder).options.data.tags)
+            sources, references = noisy(*text, kind, _SEED.value, tags)
             translations = translator.translate(sources)
             found = scores.bleu(translations, references), scores.chrf(translations, references)
             cells.append(f"{found[0]['bleu']:.2f}, {found[1]['chrf']:.2f}")

@@ -152,8 +152,9 @@ def _with_sizes_of(
         subwords = [folder / saved_run.SUBWORDS, data_folder.source_subwords_in(folder)]
         tokenizer = vocabulary.load_sides(*(path.read_bytes() for path in subwords if path))
         renewal = options.task.renewal(tokenizer, dataclasses.replace(options, model=model), training=True)
+        grows = renewal if renewal and renewal.most else None  # Others make no record longer.
         shapes = devices.shapes(train, info, tokens)
-        batches = batching.batches_per_epoch(folder / "train", tokens, train.seed, shapes, renewal)
+        batches = batching.batches_per_epoch(folder / "train", tokens, train.seed, shapes, grows)
         updates = max(1, round(train.epochs * batches / buckets))
         logger.info(f"{train.epochs:g} epochs of {batches / buckets:,.1f} updates: {updates:,} updates.")
         train = dataclasses.replace(train, train_steps=updates)
