@@ -79,10 +79,8 @@ def architecture(request) -> str:
 
 @functools.cache
 def runs(root: pathlib.Path, architecture: str) -> pathlib.Path:
-    folder = root / architecture
-    trained(folder / "whole", architecture, train_steps=6)
-    resumed(folder / "whole", folder / "resumed", 3)
-    return folder
+    trained(root / architecture / "whole", architecture, train_steps=6)
+    return root / architecture
 
 
 @pytest.fixture(scope="module")
@@ -92,13 +90,13 @@ def root(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def folder(root, architecture) -> pathlib.Path:
-    """Two runs: one of six updates, and one that was killed after three and was resumed."""
+    """A run of six updates."""
     return runs(root, architecture)
 
 
 @pytest.fixture(scope="module")
 def gru(root) -> pathlib.Path:
-    """Those of the architecture that the package does not know."""
+    """That of the architecture that the package does not know."""
     return runs(root, "gru")
 
 
@@ -116,16 +114,21 @@ LINES = ["twenty-one", "", "one hundred and seven", "the third of may", "two eur
 
 
 @pytest.mark.medium
-def test_it_trains_on_two_devices_and_resumes_to_the_last_bit(folder, architecture):
-    whole, resumed = arrays(folder / "whole"), arrays(folder / "resumed")
-    assert whole.keys() == resumed.keys() and OWN[architecture][1] in whole
-    for name in whole:
-        np.testing.assert_array_equal(resumed[name], whole[name], err_msg=name)
-    assert (
-        sum(array.size for name, array in whole.items() if name.startswith("model/"))
-        == SavedRun.open(folder / "whole").options.model.num_weights
-    )
+def test_a_run_on_two_devices_has_all_weights_and_names_its_architecture(folder, architecture):
+    whole = arrays(folder / "whole")
+    assert OWN[architecture][1] in whole
+    sizes = [array.size for name, array in whole.items() if name.startswith("model/")]
+    assert sum(sizes) == SavedRun.open(folder / "whole").options.model.num_weights
     assert json.loads((folder / "whole" / "config.json").read_text())["architecture"] == architecture
+
+
+@pytest.mark.medium
+def test_a_killed_run_resumes_to_the_last_bit(gru):
+    resumed(gru / "whole", gru / "resumed", 3)
+    whole, again = arrays(gru / "whole"), arrays(gru / "resumed")
+    assert whole.keys() == again.keys()
+    for name in whole:
+        np.testing.assert_array_equal(again[name], whole[name], err_msg=name)
 
 
 @pytest.mark.medium

@@ -2,6 +2,7 @@
 
 import collections
 import io
+import pathlib
 import re
 import time
 import types
@@ -11,9 +12,10 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 import transformers_models as models
+from logged import logged
 
 from t2t_keras.config import AUGMENTATIONS, DataConfig, TrainConfig
-from t2t_keras.data import batching, shards
+from t2t_keras.data import batching, prepare, shards
 from t2t_keras.runs.registry import task
 from t2t_keras.runs.run_start import Start
 from t2t_keras.text import augmentation, piece_file
@@ -236,6 +238,57 @@ def test_characters_that_the_sub_words_lack_are_not_put_in():
     found = Augmentation({"upper": 1.0}, subwords, subwords, [], 99)(sides, seed_of(1, 2))
     expected = both(subwords, ["TWO", "two", "two dogs", "two 犬"], ["TWO", "dogs", "two", "two 犬"])
     assert [ids.to_list() for ids in found] == [ids.to_list() for ids in expected]
+
+
+def test_sub_words_are_learned_from_pairs_with_the_noise_but_from_no_random_characters():
+    pairs, shares = [(b"<2de> two dogs .", b"zwei hunde .")] * 4000, {"upper": 0.2, "endpunct": 0.3, "noise": 0.5}
+    found = list(augmentation.noisy(iter(pairs), shares, ["<2de>"], 1))
+    expected = {
+        pairs[0]: 0.8 * 0.7,
+        (b"<2de> TWO DOGS .", b"ZWEI HUNDE ."): 0.2 * 0.7,
+        (b"<2de> two dogs", b"zwei hunde"): 0.8 * 0.3,
+        (b"<2de> TWO DOGS", b"ZWEI HUNDE"): 0.2 * 0.3,
+    }
+    counts = collections.Counter(found)
+    assert counts.keys() == expected.keys() and len(found) == len(pairs)
+    for pair, share in expected.items():
+        assert counts[pair] / 4000 == pytest.approx(share, abs=5 * (share * (1 - share) / 4000) ** 0.5)
+    assert list(augmentation.noisy(pairs, shares, ["<2de>"], 1)) == found
+    assert list(augmentation.noisy(pairs, shares, ["<2de>"], 2)) != found
+
+
+def prepared(folder: pathlib.Path, **options) -> list[str]:
+    """Prepares forty pairs, and returns what is logged."""
+    text = {"train_source": b"two dogs play in the snow\n" * 40}
+    text |= {"train_target": b"zwei hunde spielen im schnee\n" * 40}
+    text |= {"valid_source": b"two\n", "valid_target": b"zwei\n"}
+    for name, lines in text.items():
+        (folder.parent / name).write_bytes(lines)
+    files = {name: str(folder.parent / name) for name in text}
+    chosen = Start.open(folder.parent / "run", files | {"vocab_size": 322} | options).options
+    with logged() as said:
+        prepare.Preparation.of(chosen, folder).run()
+    return said
+
+
+def test_the_sub_words_of_a_run_with_noise_divide_noisy_text_into_fewer(tmp_path):
+    warned = [prepared(tmp_path / "clean"), prepared(tmp_path / "noisy", augment="upper:0.5")]
+    number = {}
+    for name in ("clean", "noisy"):
+        subwords = BytePairs((tmp_path / name / "subwords.model").read_bytes())
+        lines = tf.constant(["two dogs play", "TWO DOGS PLAY", "ZWEI HUNDE SPIELEN"])
+        number[name] = subwords.tokenize(lines).row_lengths().numpy()
+    assert (number["noisy"][1:] < number["clean"][1:]).all() and number["noisy"][0] > number["clean"][0]
+    warned += [prepared(tmp_path / "clean", augment="endpunct:0.5")]  # Needs no other sub-words.
+    warned += [prepared(tmp_path / "noisy", augment="upper:0.1"), prepared(tmp_path / "noisy")]
+    assert not any("without the noise" in line for line in sum(warned, []))
+    for name, augment, expected in (("clean", "upper:0.1,title:0.1", "upper and title"), ("noisy", "title:1", "title")):
+        said = "\n".join(prepared(tmp_path / name, augment=augment))
+        assert f"text without the noise {expected} of `augment`" in said
+    given = {"subwords_file": str(tmp_path / "clean" / "subwords.model"), "augment": "upper:0.5"}
+    said = prepared(tmp_path / "given", **given) + prepared(tmp_path / "given", **given)
+    assert not any("without the noise" in line for line in said)
+    assert (tmp_path / "given" / "subwords.model").read_bytes() == (tmp_path / "clean" / "subwords.model").read_bytes()
 
 
 def renewal_of(tokenizer, training: bool = True, **train):

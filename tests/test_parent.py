@@ -393,10 +393,11 @@ def test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_i
     assert json.loads((child / "config.json").read_text())["parent"] == expected and len(expected["checkpoints"]) == 2
     shutil.rmtree(before)  # What has started needs its parent no longer.
     (tmp_path / "link").symlink_to(before)
-    commands = (3, {}), (4, {"parent": str(before)} | CHILD), (5, {"parent": str(tmp_path / "link")} | CHILD)
-    for number, command in commands:  # In short, and the same command again.
-        said = trained(child, **command | {"train_steps": number})
-        assert f"Resuming from update {number - 1}" in said and "Starting from the" not in said
+    again = CHILD | {"train_steps": 3}
+    for command in ({"train_steps": 3}, again | {"parent": str(before)}):  # In short, and the same command again.
+        Start.open(child, command).check()
+    said = trained(child, **again, parent=str(tmp_path / "link"))
+    assert "Resuming from update 2" in said and "Starting from the" not in said
     assert json.loads((child / "config.json").read_text())["parent"] == expected
 
 

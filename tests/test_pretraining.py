@@ -17,7 +17,7 @@ import numpy as np
 import numpy_transformer as paper
 import pytest
 import tensorflow as tf
-from test_architecture import arrays, resumed
+from test_architecture import arrays
 from test_flops import products
 from test_oracle import as_in_the_paper, randomized
 
@@ -345,24 +345,20 @@ def trained(model_dir: pathlib.Path, number: int, **given):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> pathlib.Path:
-    """A run of 60 updates on two devices, and one that was killed after 30 and resumed."""
+    """A run of 60 updates on two devices."""
     folder = tmp_path_factory.mktemp("pretraining")
     for split, number in (("train", 200), ("valid", 60)):
         (folder / f"{split}.txt").write_text(documents(number, seed=number))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         trained(folder / "whole", 2, train_steps=60)
-        resumed(folder / "whole", folder / "resumed", 30)
     return folder
 
 
 @pytest.mark.medium
-def test_a_resumed_run_has_the_same_weights(folder):
-    whole, again = arrays(folder / "whole"), arrays(folder / "resumed")
-    for name in whole:
-        np.testing.assert_array_equal(again[name], whole[name], err_msg=name)
-    options = SavedRun.open(folder / "whole").options
-    assert sum(array.size for name, array in whole.items() if name.startswith("model/")) == options.model.num_weights
+def test_a_checkpoint_has_all_weights(folder):
+    sizes = [array.size for name, array in arrays(folder / "whole").items() if name.startswith("model/")]
+    assert sum(sizes) == SavedRun.open(folder / "whole").options.model.num_weights
 
 
 @pytest.mark.medium

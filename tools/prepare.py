@@ -31,8 +31,8 @@ _PROCESSES = flags.DEFINE_integer(
 )
 beam.define("write the training shards", exchange="--data_dir")
 options.excludes("beam_runner", "processes")
-# All are accepted, so that flagfiles for training work here; only the vocabulary sizes, --seed and the data options are
-# used.
+# All are accepted, so that flagfiles for training work here; only the vocabulary sizes, --seed, --augment and the data
+# options are used.
 options.define_run()
 options.define_divisors()
 

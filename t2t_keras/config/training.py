@@ -120,7 +120,7 @@ class TrainConfig:
         "", "Noise in the training text of each epoch: kinds with the share of the pairs that get each, such as "
         "upper:0.07,title:0.05,typos:0.05,endpunct:0.2,noise:0.0005 (capitals, capitals of words, typos in the "
         "source, no full stop at the end, random characters to copy); empty: none.",
-        group=REGULARISATION, fixed=True, task="augments")
+        group=REGULARISATION, fixed=True, task="augments", prepares=True)
     ema_decay: float = option(
         0.0, "Decay of an exponential moving average of the weights, such as 0.999, which --checkpoint=ema uses; 0 "
         "keeps none. An update leaves this share of the average and adds the rest of the new weights.",

@@ -31,7 +31,7 @@ from t2t_keras.system import files
 from t2t_keras.system.files import EXCHANGE, LOCK, SOURCE_SUBWORDS, SUBWORDS, write_whole
 from t2t_keras.system.log import logger
 from t2t_keras.system.tensorflow import hide_gpus, writing
-from t2t_keras.text import phrases, piece_file, vocabulary
+from t2t_keras.text import augmentation, phrases, piece_file, vocabulary
 from t2t_keras.text.placeholders import Placeholders, find_all
 from t2t_keras.text.spelling import BYTES
 from t2t_keras.text.subwords import Subwords
@@ -219,6 +219,8 @@ class Preparation:
         folder: created if it does not exist.
         task: what a record holds.
         source_vocab_size: number of sub-words of the source alone; 0 if both sides share a matrix.
+        noise: the shares of the noise in the training text, which sub-words are learned from; see
+            `augmentation.noisy`.
     """
 
     data: DataConfig
@@ -227,6 +229,7 @@ class Preparation:
     folder: pathlib.Path
     task: Task
     source_vocab_size: int = 0
+    noise: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, options: Options, folder: pathlib.Path) -> "Preparation":
@@ -238,6 +241,7 @@ class Preparation:
             folder,
             options.task,
             options.source_vocab_size,
+            options.train.noise if options.task.augments else {},
         )
 
     def run(self, write_train: Callable = write) -> None:
@@ -252,8 +256,7 @@ class Preparation:
         folder = self.folder
         if not (folder / CORPUS).exists():
             if not (folder / LOCK).exists():  # The folder may be new. Do not create it if options or files are missing.
-                learns_source = self.source_vocab_size and not self.data.source_subwords_file
-                if learns_source or not self.data.subwords_file:
+                if self._learns:
                     vocabulary.check_can_learn(self.data.subwords)
                 for split in ("train", "valid"):
                     self._pairs(split)
@@ -266,14 +269,30 @@ class Preparation:
         self.check()
         logger.info(f"Using the data in {folder}.")
 
+    @property
+    def _learns(self) -> bool:
+        """Whether sub-words are learned, of either side."""
+        learns_source = self.source_vocab_size and not self.data.source_subwords_file
+        return bool(learns_source or not self.data.subwords_file)
+
     def check(self) -> None:
         """Checks that the folder, which is prepared, is what the options ask for. The message names all that differ.
+        Other noise than that of its sub-words gives a warning.
 
         If the options name no corpus, only the task, the sizes of the vocabularies and the options that differ from
         their defaults are compared. Text files are compared by the hash of all their bytes.
         """
         recorded = data_folder.recorded_options(self.folder)
+        learned_with = str(recorded.pop("noise", ""))
+        unseen = [kind for kind in ("upper", "title") if kind in self.noise and kind not in learned_with]
+        if unseen and "subwords_file" not in recorded:
+            logger.warning(
+                f"The sub-words in {self.folder} were learned from text without the noise {' and '.join(unseen)} of "
+                "`augment`, and divide such text into several times as many. For fewer, prepare another folder with "
+                "`augment`."
+            )
         options = self._options(recorded=recorded)
+        options.pop("noise", None)
         names = [*options, *sorted(set(recorded) - set(options))]
         if not self.data.names_corpus:
             fields = dataclasses.fields(DataConfig)
@@ -304,6 +323,8 @@ class Preparation:
                 options[name] = recorded[name] if is_gone else f"{path.name} {files.describe(path)}"
         if data.subwords == "sentencepiece" and not data.dataset:
             options |= {name: code for name in ("source_language", "target_language") if (code := getattr(data, name))}
+        if self.noise and self._learns:
+            options["noise"] = self.noise
         text_options = {name: getattr(data, name) for name in options_with(DataConfig, "any_corpus")}
         return {**corpora.identity(data, self.seed, hashes), **options, **text_options}
 
@@ -406,6 +427,8 @@ class Preparation:
         logger.info(f"Learning {vocab_size:,} sub-words{f' of the {side}' if side else ''} …")
         sides = [number for number, name in enumerate(task.texts) if side in ("", name)]
         pairs = corpora.pairs(data, "train", self.seed, corpora.Report(), sides=task.texts)  # Without blank lines.
+        if self.noise:
+            pairs = augmentation.noisy(pairs, self.noise, data.tags, self.seed)
         lines = (
             sentence for pair in _with_progress(pairs) for number in sides for sentence in task.sentences(pair[number])
         )

@@ -4,8 +4,9 @@ full stops, and with characters that they do not know, which they copy.
 The kinds are those of OpusTrainer (Nieminen et al. 2023, https://arxiv.org/abs/2311.14838).
 """
 
+import itertools
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -81,6 +82,28 @@ class Augmentation:
             )
         ]
         return [np.array([pair[side].encode() for pair in pairs], object) for side in (0, 1)]
+
+
+def noisy(pairs: Iterable[tuple[bytes, ...]], shares: dict[str, float], tags: Iterable[str], seed: int) -> Iterator:
+    """Changes some pairs of text as an epoch does, for sub-words to be learned from. No pair becomes random characters,
+    which need no sub-words.
+
+    Args:
+        pairs: both sides of each pair, UTF-8.
+        shares: the probability of each kind of noise in a pair; see `Noise` for their names.
+        tags: words that sources may begin with, which stay.
+        seed: the same seed gives the same changes.
+
+    Yields:
+        As `pairs`.
+    """
+    kinds = [kind for kind in AUGMENTATIONS if kind != "noise"]
+    noise, draw, shares = Noise(tags), np.random.default_rng(seed), np.array([shares.get(kind, 0.0) for kind in kinds])
+    for pair in pairs:
+        if chosen := [*itertools.compress(kinds, draw.random(len(kinds)) < shares)]:
+            changed = noise.changed(*(side.decode() for side in pair), chosen, draw)
+            pair = tuple(side.encode() for side in changed)
+        yield pair
 
 
 def _with_language_of(old: tf.RaggedTensor, new: tf.RaggedTensor, subwords: Subwords) -> tf.RaggedTensor:
