@@ -1,6 +1,7 @@
 """Noise in the training text: what each kind does, how often, and that the rest of the data stays as it is."""
 
 import collections
+import dataclasses
 import io
 import pathlib
 import re
@@ -17,6 +18,7 @@ from logged import logged
 from t2t_keras.config import AUGMENTATIONS, DataConfig, TrainConfig
 from t2t_keras.data import batching, prepare, shards
 from t2t_keras.runs.registry import task
+from t2t_keras.runs.run_options import Options
 from t2t_keras.runs.run_start import Start
 from t2t_keras.text import augmentation, piece_file
 from t2t_keras.text.augmentation import Augmentation, Noise
@@ -257,38 +259,60 @@ def test_sub_words_are_learned_from_pairs_with_the_noise_but_from_no_random_char
     assert list(augmentation.noisy(pairs, shares, ["<2de>"], 2)) != found
 
 
-def prepared(folder: pathlib.Path, **options) -> list[str]:
+def prepared(folder: pathlib.Path, resumes: bool = False, **options) -> list[str]:
     """Prepares forty pairs, and returns what is logged."""
-    text = {"train_source": b"two dogs play in the snow\n" * 40}
-    text |= {"train_target": b"zwei hunde spielen im schnee\n" * 40}
-    text |= {"valid_source": b"two\n", "valid_target": b"zwei\n"}
-    for name, lines in text.items():
-        (folder.parent / name).write_bytes(lines)
-    files = {name: str(folder.parent / name) for name in text}
-    chosen = Start.open(folder.parent / "run", files | {"vocab_size": 322} | options).options
+    text = {"source": b"two dogs play in the snow\n" * 40, "target": b"zwei hunde spielen im schnee\n" * 40}
+    files = {f"{split}_{side}": folder.parent / f"{split}.{side}" for split in ("train", "valid") for side in text}
+    for name, path in files.items():
+        path.write_bytes(text[name.partition("_")[2]])
+    chosen = Start.open(folder.parent / "run", files_of(files) | {"vocab_size": 322} | options).options
     with logged() as said:
-        prepare.Preparation.of(chosen, folder).run()
+        prepare.Preparation.of(chosen, folder).run(resumes=resumes)
     return said
 
 
+def files_of(paths: dict) -> dict[str, str]:
+    return {name: str(path) for name, path in paths.items()}
+
+
 def test_the_sub_words_of_a_run_with_noise_divide_noisy_text_into_fewer(tmp_path):
-    warned = [prepared(tmp_path / "clean"), prepared(tmp_path / "noisy", augment="upper:0.5")]
+    prepared(tmp_path / "clean")
+    warned = prepared(tmp_path / "noisy", augment="upper:0.5")
     number = {}
     for name in ("clean", "noisy"):
         subwords = BytePairs((tmp_path / name / "subwords.model").read_bytes())
         lines = tf.constant(["two dogs play", "TWO DOGS PLAY", "ZWEI HUNDE SPIELEN"])
         number[name] = subwords.tokenize(lines).row_lengths().numpy()
     assert (number["noisy"][1:] < number["clean"][1:]).all() and number["noisy"][0] > number["clean"][0]
-    warned += [prepared(tmp_path / "clean", augment="endpunct:0.5")]  # Needs no other sub-words.
-    warned += [prepared(tmp_path / "noisy", augment="upper:0.1"), prepared(tmp_path / "noisy")]
-    assert not any("without the noise" in line for line in sum(warned, []))
-    for name, augment, expected in (("clean", "upper:0.1,title:0.1", "upper and title"), ("noisy", "title:1", "title")):
-        said = "\n".join(prepared(tmp_path / name, augment=augment))
-        assert f"text without the noise {expected} of `augment`" in said
-    given = {"subwords_file": str(tmp_path / "clean" / "subwords.model"), "augment": "upper:0.5"}
-    said = prepared(tmp_path / "given", **given) + prepared(tmp_path / "given", **given)
-    assert not any("without the noise" in line for line in said)
+    warned += prepared(tmp_path / "clean", augment="endpunct:0.5")  # Needs no other sub-words.
+    warned += prepared(tmp_path / "clean", augment="upper:0.1", resumes=True)
+    warned += prepared(tmp_path / "noisy", augment="title:0.1")
+    assert not any("In capitals" in line for line in warned)
+    given = {"subwords_file": str(tmp_path / "clean" / "subwords.model")}
+    for name, options in (("clean", {}), ("given", given)):
+        said = prepared(tmp_path / name, augment="upper:0.1", **options)
+        assert re.match(r"In capitals, text has [2-9]\.\d times as many sub-words", said[-1])
     assert (tmp_path / "given" / "subwords.model").read_bytes() == (tmp_path / "clean" / "subwords.model").read_bytes()
+    expected = f"The sub-words in {tmp_path / 'noisy'} were learned from text with the noise of `augment`."
+    assert expected in prepared(tmp_path / "noisy")
+
+
+def test_no_sub_words_are_learned_from_noise_in_text_to_keep_nor_words(tmp_path, monkeypatch):
+    learned = []
+    monkeypatch.setattr(prepare.vocabulary, "learn", lambda kind, lines, *_, **__: learned.extend(lines) or None)
+    monkeypatch.setattr(prepare.vocabulary, "load", lambda model: None)
+    (tmp_path / "text").write_bytes(b"see {abc} here\n" * 40)
+    options = DataConfig(train_source=str(tmp_path / "text"), train_target=str(tmp_path / "text"))
+    for subwords, pattern, expected in (
+        ("bpe", "braces", {b"SEE   HERE"}),
+        ("bpe", "", {b"SEE {ABC} HERE"}),
+        ("word", "", {b"see {abc} here"}),
+    ):
+        learned.clear()
+        data = dataclasses.replace(options, subwords=subwords, keep_patterns=pattern)
+        chosen = Options(data=data, train=TrainConfig(augment="upper:1"))
+        prepare.Preparation.of(chosen, tmp_path / "data")._learn_subwords(300)
+        assert set(learned) == expected
 
 
 def renewal_of(tokenizer, training: bool = True, **train):

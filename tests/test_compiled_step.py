@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
+from test_architecture import arrays, resumed
 from toy import SMALL, TRAIN, on_devices, random_updates
 
 from t2t_keras.config import BertConfig, ClassifierConfig, ModelConfig, RnnConfig
@@ -18,6 +19,7 @@ from t2t_keras.data.few_shapes import Shapes
 from t2t_keras.layers.inference import compiled
 from t2t_keras.model.linear_cross_entropy import Consistency, linear_cross_entropy, r_drop, simcut
 from t2t_keras.runs import registry, run_options
+from t2t_keras.runs.run_start import Start
 from t2t_keras.training import devices, run, train_step
 
 ENCODER = {"encoder_layers": 1, "d_model": 8, "d_ff": 12, "num_heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
@@ -223,6 +225,23 @@ def test_shapes_are_those_of_the_counted_columns():
     info = {"columns": {"tokens": True, "label": False}}
     assert devices.shapes(dataclasses.replace(TRAIN, length_buckets=1.2), info, 50) == Shapes(1.2, 50, ("tokens",))
     assert devices.shapes(TRAIN, info, 50) is None
+
+
+@pytest.mark.slow
+def test_a_compiled_run_resumes_to_the_last_bit(tmp_path):
+    given = {
+        "dataset": "builtin", "builtin_pairs": 400, "vocab_size": 340, "encoder_layers": 1, "decoder_layers": 1,
+        "d_model": 8, "d_ff": 8, "num_heads": 1, "d_k": 8, "d_v": 8, "batch_tokens": 512, "micro_batch_tokens": 256,
+        "train_steps": 4, "valid_steps": 4, "checkpoint_steps": 2, "valid_sentences": 0, "best_metric": "loss",
+        "length_buckets": 2, "jit_compile": "true",
+    }  # fmt: skip
+    start = Start.open(tmp_path / "whole", given, str(tmp_path / "data"))
+    run.train(start, strategy=devices.make_strategy(2))
+    resumed(tmp_path / "whole", tmp_path / "resumed", 2)
+    whole, again = arrays(tmp_path / "whole"), arrays(tmp_path / "resumed")
+    assert whole.keys() == again.keys()
+    for name in whole:
+        np.testing.assert_array_equal(again[name], whole[name], err_msg=name)
 
 
 @pytest.mark.slow

@@ -48,6 +48,14 @@ def test_what_is_not_dropped_is_divided_by_one_minus_the_rate():
     assert (y == 0).any()
 
 
+def test_no_number_is_divided():
+    """Of bounded random numbers, TensorFlow takes the rest of a division."""
+    layer = Dropout(0.1, seed=1)
+    graph = tf.function(lambda x: layer(x, training=True)).get_concrete_function(tf.TensorSpec([None, 8])).graph
+    names = {operation.type for operation in graph.get_operations()}
+    assert {name for name in names if "Uniform" in name} == {"StatelessRandomUniformFullIntV2"}
+
+
 def test_every_two_columns_and_every_two_rows_are_dropped_independently():
     """Two values share the bits of one 32-bit draw; none share more."""
     mask = dropped(Dropout(0.1, seed=4), (20_000, 8)).astype("float64")

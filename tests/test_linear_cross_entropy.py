@@ -192,6 +192,20 @@ def test_without_gradients_only_the_losses_are_computed():
     assert products(lambda: linear_cross_entropy(hidden, tf.convert_to_tensor(matrix), target, EPSILON)) - without == 2
 
 
+@pytest.mark.parametrize("gap", [20.0, 60.0, 80.0, 95.0, 300.0])
+def test_the_loss_of_a_target_that_is_all_but_impossible_is_exact(gap):
+    """From e^-69 on, 1e-30, its probability is too small for its logarithm, and from e^-104 on it is 0."""
+    hidden, target = tf.constant([[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]]), tf.constant([[4, 5, 6]])
+    matrix = np.zeros([9, 2], np.float32)
+    matrix[4], matrix[5] = (-gap, 1.0), (2.0, 0.5)
+    logits = np.array([[1, 0], [0, 1], [1, 1]], np.float64) @ matrix.T.astype(np.float64)
+    log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    costs = -log_p[np.arange(3), [4, 5, 6]]
+    expected = (1 - EPSILON) * costs.sum() - EPSILON * log_p.mean(axis=1).sum(), costs.sum()
+    found = linear_cross_entropy(hidden, tf.constant(matrix), target, EPSILON)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_a_logit_that_is_not_finite_makes_the_loss_not_finite():
     hidden, matrix, target = inputs(2, 3)
     row, column = np.argwhere(target.numpy() != PAD)[0]

@@ -4,6 +4,7 @@ translates requests of many people together, and its page works in a browser.
 
 import contextlib
 import html
+import io
 import json
 import os
 import pathlib
@@ -23,13 +24,13 @@ import stand_in
 from werkzeug.test import Client
 
 import t2t_keras
-from t2t_keras.serving import client, served_models, web_server
+from t2t_keras.serving import client, served_models, web_api, web_server
 from t2t_keras.serving.batching import Batcher, BusyError
 from t2t_keras.serving.markup import Document
 from t2t_keras.serving.metrics import Metrics
 from t2t_keras.serving.protocol import Translation
 from t2t_keras.serving.served_models import ServedModel, ServedModels
-from t2t_keras.serving.web_api import MAX_REQUEST, WebApi
+from t2t_keras.serving.web_api import LOOPBACK, MAX_REQUEST, WebApi
 from t2t_keras.text.sentences import lines, sentences, whole
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -105,7 +106,7 @@ def app():
 
 
 def ask(app, path="/translate", **request) -> tuple[int, dict]:
-    if "method" not in request and not {"json", "data"} & request.keys():
+    if "method" not in request and not {"json", "data", "input_stream"} & request.keys():
         request["json"] = {"q": "one two", "source": "en", "target": "de"}
     response = Client(app).open(path, **{"method": "POST", "base_url": "http://localhost:8000", **request})
     return response.status_code, json.loads(response.text)
@@ -227,7 +228,7 @@ def test_languages_are_identified():
         ("/translate", {"json": body(constraints=["a\tb"])}, 400, "without tabs"),
         ("/translate", {"json": body(constraints=["x"] * 33)}, 400, "at most 32 phrases"),
         ("/translate", {"json": body(glossary=[["x"]])}, 400, "`glossary`"),
-        ("/translate", {"json": body(glossary=[["x", ""]])}, 400, "terms"),
+        ("/translate", {"json": body(glossary=[["x", ""]])}, 400, "text as term and translation"),
         ("/translate", {"json": body("w " * 40, glossary=[["w", "v " * 40]])}, 400, "at most 32"),
         ("/translate", {"json": body("a \ud800")}, 400, "surrogate"),
         ("/translate", {"json": body("refuse")}, 400, "This sentence is too long."),
@@ -236,8 +237,14 @@ def test_languages_are_identified():
         ("/translate", {"data": "{", "content_type": "application/json"}, 400, "JSON object"),
         ("/translate", {"data": "[" * 100_000, "content_type": "application/json"}, 400, "JSON object"),
         ("/translate", {"data": '{"q": "a"}', "content_type": "text/plain"}, 415, "application/json"),
-        ("/translate", {"json": body("a" * 2_000_000)}, 413, "exceeds"),
-        ("/translate", {"data": body("a" * 2_000_000)}, 413, "exceeds"),
+        ("/translate", {"json": body("a" * 2_000_000)}, 413, "at most 256 KiB"),
+        ("/translate", {"data": body("a" * 2_000_000)}, 413, "at most 256 KiB"),
+        ("/detect", {"data": body("a" * MAX_REQUEST)}, 413, "at most 256 KiB"),
+        ("/translate", {"json": body(details="yes")}, 400, "`details`"),
+        ("/translate", {"json": body(prefix="\ud800")}, 400, "surrogate"),
+        ("/translate", {"json": body(glossary=[["a", "\udc00"]])}, 400, "surrogate"),
+        ("/translate", {"data": b'{"q": "\xe9"}', "content_type": "application/json"}, 400, "in UTF-8"),
+        ("/translate", {"json": body("<p>a</p><p>b</p>", format="html", details=True)}, 400, "`details`. Received"),
         ("/translate", {"json": body("a\n" * 1100)}, 413, "at most 1,024 sentences"),
         ("/translate", {"method": "GET", "query_string": {"q": "a"}}, 400, "`langpair`"),
         ("/translate", {"method": "GET", "query_string": {"q": "a", "langpair": "en"}}, 400, "en|de"),
@@ -254,11 +261,14 @@ def test_requests_that_cannot_be_answered_say_why(app, path, request_, status, e
 def test_a_refusal_of_apertium_s_api_has_its_shape(app):
     _, answer = ask(app, method="GET", query_string={"q": "a", "langpair": "en|xx"})
     assert answer["status"] == "error" and answer["code"] == 400 and answer["explanation"]
+    for key, code in (("k", 400), ("no", 403)):
+        _, answer = ask(application(api_key="k"), data={"q": "a", "langpair": "en|xx", "key": key})
+        assert answer["status"] == "error" and answer["code"] == code and answer["explanation"]
 
 
 def test_a_key_is_asked_for():
     app = application(api_key="secrét")
-    for key, expected in (("secrét", 200), ("secret", 403), (3, 403), (None, 403)):
+    for key, expected in (("secrét", 200), ("secret", 403), (3, 403), (None, 403), ("\ud800", 403)):
         assert ask(app, json=body(api_key=key))[0] == expected
     assert ask(app, data=body(api_key="secrét"))[0] == 200
     assert ask(app, json=body())[0] == 403 and ask(app, "/detect", data={"q": "a"})[0] == 403
@@ -277,6 +287,31 @@ def test_details_are_those_of_each_translation_as_one_sentence(app):
     assert first["alignment"] == np.eye(3).tolist()
     assert (first["words"], first["word_scores"]) == ([".enO", "owT"], [0, -0.25])
     assert first["piece_scores"] == [0, -0.25, -0.5]
+
+
+def test_a_form_asks_for_details_too_and_fields_without_a_value_are_as_not_given(app):
+    for value, expected in (("true", True), ("1", True), ("false", False), ("0", False), ("", False)):
+        assert ("translations" in ask(app, data=body("One.", details=value))[1]) == expected
+    nothing = dict.fromkeys(("format", "alternatives", "prefix", "details", "glossary", "constraints"))
+    assert ask(app, json=body("one", **nothing)) == (200, {"translatedText": "eno"})
+
+
+def test_a_text_that_was_cut_says_so(app):
+    assert ask(app, json=body("one\nlong")) == (200, {"translatedText": "eno\ngnol", "truncated": True})
+
+
+def test_a_body_without_a_length_is_refused_and_not_cut(app):
+    """Story: of a form that was sent in chunks, the beginning was translated."""
+    text = b"source=en&target=de&q=" + b"ab+" * 100_000
+    for content, status in ((text[:3000], 200), (text, 413)):
+        environ = {"wsgi.input_terminated": True, "CONTENT_LENGTH": ""}
+        request = {"input_stream": io.BytesIO(content), "content_type": "application/x-www-form-urlencoded"}
+        assert ask(app, **request, environ_overrides=environ)[0] == status
+
+
+def test_hosts_are_those_of_this_machine_unless_it_serves_others():
+    for host, expected in (("localhost", LOOPBACK), ("127.0.0.2", (*LOOPBACK, "127.0.0.2")), ("0.0.0.0", ())):
+        assert web_api.hosts(host) == expected
 
 
 def test_paths_are_for_the_page_s_host_and_origin_alone(app):
@@ -655,6 +690,18 @@ def test_people_who_need_two_models_in_turn_all_get_answers_though_one_fits():
     for thread in threads:
         thread.join()
     assert statuses == [200] * 40 and max(most) == 1
+
+
+def test_a_model_that_takes_longer_to_load_than_an_answer_may_take_translates_all_the_same():
+    """Story: where two models alternate and one fits, most requests were refused after the model was loaded."""
+
+    def load(name):
+        time.sleep(0.4)
+        return Backwards()
+
+    app = WebApi(served("en-de", "en-fr", load=load, max_loaded=1), timeout=0.3)
+    for target in ("de", "fr", "de"):
+        assert ask(app, json=body(target=target)) == (200, {"translatedText": "eno owt"})
 
 
 def test_a_model_that_cannot_be_loaded_is_tried_again(messages):

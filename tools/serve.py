@@ -7,6 +7,7 @@ python tools/serve.py --server=grpc://localhost:8500 --source_language=en --targ
 
 import contextlib
 import functools
+import math
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -48,12 +49,17 @@ _ORIGINS = flags.DEFINE_list(
     "https://example.org; * is all.",
 )  # fmt: skip
 _SPLIT = flags.DEFINE_boolean("split_sentences", True, "Translate a text sentence by sentence, not line by line.")
-_TIMEOUT = flags.DEFINE_float("timeout", 60, "Seconds after which a request that waits is refused.", lower_bound=0.1)
-_MAX_WAIT_MS = flags.DEFINE_float(
-    "max_wait_ms", 5, "Milliseconds that a sentence waits for others to be translated with.", lower_bound=0
+_TIMEOUT = flags.DEFINE_float(
+    "timeout", 60, "Seconds after which a request that waits is refused.", lower_bound=0.1, upper_bound=86_400
 )
+_MAX_WAIT_MS = flags.DEFINE_float(
+    "max_wait_ms", 5, "Milliseconds that a sentence waits for others to be translated with.", lower_bound=0,
+    upper_bound=60_000,
+)  # fmt: skip
 _MAX_BATCH = flags.DEFINE_integer("max_batch", 32, "Maximum number of sentences translated together.", lower_bound=1)
-_MAX_QUEUE = flags.DEFINE_integer("max_queue", 1024, "Number of sentences that may wait; others are refused.")
+_MAX_QUEUE = flags.DEFINE_integer(
+    "max_queue", 1024, "Number of sentences that may wait; others are refused.", lower_bound=1
+)
 _N_BEST = flags.DEFINE_integer(
     "n_best", 4, "Number of translations that the page shows, at most the model's beam size.", lower_bound=1
 )
@@ -96,6 +102,9 @@ def serve() -> None:
     if bool(_MODEL_DIR.value) == bool(_SERVER.value):
         received = "both" if _SERVER.value else "neither"
         raise ValueError(f"Expected exactly one of `model_dir` and `server`. Received: {received}.")
+    if not math.isfinite(_TIMEOUT.value + _MAX_WAIT_MS.value):
+        received = f"timeout={_TIMEOUT.value}, max_wait_ms={_MAX_WAIT_MS.value}"
+        raise ValueError(f"Expected numbers as `timeout` and `max_wait_ms`. Received: {received}.")
     from t2t_keras.serving import served_models, web_api, web_server
     from t2t_keras.serving.metrics import Metrics
 
@@ -142,7 +151,7 @@ def serve() -> None:
         served,
         title=", ".join(model.name for model in models),
         n_best=_N_BEST.value,
-        hosts=web_api.LOOPBACK if shown in web_api.LOOPBACK else (),
+        hosts=web_api.hosts(host),
         origins=_ORIGINS.value,
         api_key=_API_KEY.value,
         timeout=_TIMEOUT.value,

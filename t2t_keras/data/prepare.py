@@ -32,7 +32,7 @@ from t2t_keras.system.files import EXCHANGE, LOCK, SOURCE_SUBWORDS, SUBWORDS, wr
 from t2t_keras.system.log import logger
 from t2t_keras.system.tensorflow import hide_gpus, writing
 from t2t_keras.text import augmentation, phrases, piece_file, vocabulary
-from t2t_keras.text.placeholders import Placeholders, find_all
+from t2t_keras.text.placeholders import Placeholders, find_all, replace_all
 from t2t_keras.text.spelling import BYTES
 from t2t_keras.text.subwords import Subwords
 
@@ -40,6 +40,7 @@ from t2t_keras.text.subwords import Subwords
 PAIRS_AT_ONCE, BYTES_AT_ONCE = 8192, 2**22
 PROGRESS_SECONDS = 30  # Between two messages.
 SIZES = ("vocab_size", "source_vocab_size")  # Options of the model that a data folder fixes.
+CAPITALS_PAIRS = 500  # Validation pairs whose sub-words are counted in capitals too.
 COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared with, to find swapped files.
 
 
@@ -197,6 +198,12 @@ def _warn_of_copies(text: _Text, repeated: set[corpora.Pair], identical: int) ->
         )
 
 
+def _without(pairs: Iterator[corpora.Pair], pattern: str) -> Iterator[corpora.Pair]:
+    """Yields pairs with a space in place of each match of a pattern."""
+    while chunk := list(itertools.islice(pairs, PAIRS_AT_ONCE)):
+        yield from zip(*(replace_all(side, pattern, " ") for side in zip(*chunk, strict=True)), strict=True)
+
+
 def _check_patterns(data: DataConfig) -> None:
     """Raises `ValueError` for patterns that RE2 refuses, and for tags that are text to keep, before text is read."""
     pattern = Placeholders(patterns.parse(data.keep_patterns)).pattern
@@ -241,19 +248,20 @@ class Preparation:
             folder,
             options.task,
             options.source_vocab_size,
-            options.train.noise if options.task.augments else {},
+            options.train.noise if options.task.augments and options.data.subwords != "word" else {},
         )
 
-    def run(self, write_train: Callable = write) -> None:
+    def run(self, write_train: Callable = write, resumes: bool = False) -> None:
         """Prepares the folder, unless it was already prepared from the same corpus. If another process is preparing it,
-        waits for it. `write_train` writes the training shards, with the arguments and the result of `write`.
+        waits for it. `write_train` writes the training shards, with the arguments and the result of `write`. Unless a
+        run resumes, sub-words that do not suit the noise give a warning.
 
         Raises:
             FileNotFoundError: a file of the corpus is missing.
             ValueError: the corpus is not usable, or the folder was prepared from another one.
             FileExistsError: the folder holds other files.
         """
-        folder = self.folder
+        folder, is_new = self.folder, False
         if not (folder / CORPUS).exists():
             if not (folder / LOCK).exists():  # The folder may be new. Do not create it if options or files are missing.
                 if self._learns:
@@ -262,12 +270,34 @@ class Preparation:
                     self._pairs(split)
             data_folder.check(folder)
             with writing(folder), files.exclusive(folder / LOCK, str(folder), wait=True):
-                if not (folder / CORPUS).exists():  # Another process may have written it while this one waited.
+                if is_new := not (folder / CORPUS).exists():  # Another process may have written it meanwhile.
                     files.check_no_links(*folder.iterdir())
                     self._write(write_train)
-                    return
-        self.check()
-        logger.info(f"Using the data in {folder}.")
+        if not is_new:
+            self.check()
+            logger.info(f"Using the data in {folder}.")
+        if not resumes and {"upper", "title"} & self.noise.keys():
+            self._warn_of_capitals()
+
+    def _warn_of_capitals(self) -> None:
+        """Warns if the sub-words divide text in capitals into many more."""
+        sides = read_text(self.folder, "valid")
+        models = [(self.folder / SUBWORDS).read_bytes()]
+        if path := data_folder.source_subwords_in(self.folder):
+            models.append(path.read_bytes())
+        subwords = vocabulary.load_sides(*models)
+        numbers = [
+            sum(
+                tf.size(side.words(tf.constant(list(map(change, lines[:CAPITALS_PAIRS])))).values).numpy()
+                for side, lines in zip((subwords.source, subwords), sides, strict=True)
+            )
+            for change in (str, str.upper)
+        ]
+        if (ratio := numbers[1] / max(numbers[0], 1)) >= 2:
+            logger.warning(
+                f"In capitals, text has {ratio:.1f} times as many sub-words, and an epoch with `augment` more updates. "
+                "Sub-words that are learned with `augment`, in another data folder, divide it into fewer."
+            )
 
     @property
     def _learns(self) -> bool:
@@ -277,20 +307,14 @@ class Preparation:
 
     def check(self) -> None:
         """Checks that the folder, which is prepared, is what the options ask for. The message names all that differ.
-        Other noise than that of its sub-words gives a warning.
+        Whether its sub-words were learned from text with noise is not compared.
 
         If the options name no corpus, only the task, the sizes of the vocabularies and the options that differ from
         their defaults are compared. Text files are compared by the hash of all their bytes.
         """
         recorded = data_folder.recorded_options(self.folder)
-        learned_with = str(recorded.pop("noise", ""))
-        unseen = [kind for kind in ("upper", "title") if kind in self.noise and kind not in learned_with]
-        if unseen and "subwords_file" not in recorded:
-            logger.warning(
-                f"The sub-words in {self.folder} were learned from text without the noise {' and '.join(unseen)} of "
-                "`augment`, and divide such text into several times as many. For fewer, prepare another folder with "
-                "`augment`."
-            )
+        if recorded.pop("noise", None) and not self.noise:
+            logger.info(f"The sub-words in {self.folder} were learned from text with the noise of `augment`.")
         options = self._options(recorded=recorded)
         options.pop("noise", None)
         names = [*options, *sorted(set(recorded) - set(options))]
@@ -428,6 +452,8 @@ class Preparation:
         sides = [number for number, name in enumerate(task.texts) if side in ("", name)]
         pairs = corpora.pairs(data, "train", self.seed, corpora.Report(), sides=task.texts)  # Without blank lines.
         if self.noise:
+            if data.keep_patterns:
+                pairs = _without(pairs, patterns.parse(data.keep_patterns))
             pairs = augmentation.noisy(pairs, self.noise, data.tags, self.seed)
         lines = (
             sentence for pair in _with_progress(pairs) for number in sides for sentence in task.sentences(pair[number])

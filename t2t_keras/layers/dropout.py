@@ -45,8 +45,11 @@ class Dropout(keras.layers.Layer):
             return x
         *rows, width = ops.shape(x)
         # Each word has the bits of two values. `randint` excludes its upper bound, so it never draws the largest int32.
-        words = keras.random.randint((*rows, (width + 1) // 2, 1), -(2**31), 2**31 - 1, seed=self.seed_generator)
-        if keras.backend.backend() == "torch":  # Keras has no uint16 there.
+        # Without bounds TensorFlow draws any, which needs no division of each number.
+        backend = keras.backend.backend()
+        bounds = (None, None) if backend == "tensorflow" else (-(2**31), 2**31 - 1)
+        words = keras.random.randint((*rows, (width + 1) // 2, 1), *bounds, seed=self.seed_generator)
+        if backend == "torch":  # Keras has no uint16 there.
             halves = ops.concatenate([ops.bitwise_and(words, 2**16 - 1), ops.bitwise_and(words >> 16, 2**16 - 1)], -1)
         else:
             halves = ops.view(words, "uint16")

@@ -23,6 +23,7 @@ from t2t_keras.layers.inference import custom_gradient, mode
 from t2t_keras.model.loss import cross_entropy
 
 BLOCK = 512  # Tokens.
+_SMALLEST = 1e-30  # Smallest probability whose logarithm is exact; float32 has some down to 1.2e-38.
 
 
 class Consistency(NamedTuple):
@@ -85,6 +86,10 @@ def linear_cross_entropy(
     # Tokens first. After the last position comes a row that nothing reads, so that each block is whole.
     order = ops.concatenate([ops.argsort(-real), ops.full((BLOCK,), number, "int32")])
 
+    def at(values, token):
+        """Returns the value of each token, [tokens], of values [tokens, V]."""
+        return ops.take_along_axis(values, token[:, None], axis=-1)[:, 0]
+
     def divergence(logits, p, log_sum):
         """Returns the weighted divergence of the tokens of a block of both passes, and its gradient by the logits."""
         (p, q), (log_p, log_q) = ops.split(p, 2), ops.split(logits - log_sum[:, None], 2)
@@ -111,10 +116,14 @@ def linear_cross_entropy(
             h, token = (ops.take(values, ops.minimum(index, number - 1), axis=0) for values in (rows, ids))
             logits = sum(bias, ops.cast(ops.matmul(h, ops.transpose(e)), "float32"))
             p = ops.softmax(logits)
-            # log Σ exp(logits), computed from the most likely token: its p is at least 1 / V, so the logarithm is
-            # finite.
-            log_sum = ops.max(logits, axis=-1) - ops.log(ops.max(p, axis=-1))
-            token_logit = ops.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
+            token_logit, p_token = (at(values, token) for values in (logits, p))
+            # log Σ exp(logits), computed from the target or, where its p may be rounded to 0, from the most likely
+            # token, whose p is at least 1 / V: two more passes over the logits.
+            log_sum = ops.cond(
+                ops.min(p_token) > _SMALLEST,
+                lambda: token_logit - ops.log(p_token),
+                lambda: ops.max(logits, axis=-1) - ops.log(ops.max(p, axis=-1)),
+            )
             mean = sum(map(ops.mean, bias), ops.matmul(ops.cast(h, "float32"), mean_e))
             smoothed = log_sum - (1 - label_smoothing) * token_logit - label_smoothing * mean
             sums = sums + ops.sum(ops.stack([smoothed, log_sum - token_logit]) * (weight * share), axis=1)
@@ -128,10 +137,9 @@ def linear_cross_entropy(
                 # Times E and times h. Rounding would lose the small difference at the token, so what it loses there is
                 # added.
                 rounded = ops.cast(grad_logits, gradient_dtype)
-                exact, at_token = (
-                    ops.take_along_axis(values, token[:, None], axis=-1)[:, 0] for values in (grad_logits, rounded)
-                )
-                token_weight = weight * (share * (1 - label_smoothing) - (exact - ops.cast(at_token, "float32")))
+                exact = at(grad_logits, token) if consistency else p_token
+                lost = exact - ops.cast(at(rounded, token), "float32")
+                token_weight = weight * (share * (1 - label_smoothing) - lost)
                 grad_h = (
                     ops.cast(ops.matmul(rounded, ops.cast(e, gradient_dtype)), "float32")
                     - label_smoothing * share[:, None] * mean_e

@@ -359,7 +359,8 @@ def _in_steps(predicted: Callable, lines: list[str | Request], options: Options,
         predict, requests, **vars(options) | {"alpha": float(options.alpha)}, word_scores=word_scores
     )
     _check(lines, [row if isinstance(row, str) else "" for row in rows])
-    names = ("text", "score", "constraints_met", "doubtful", *(SCORES if word_scores else ()))
+    doubts = ("doubtful",) if any(request.terms for request in requests) else ()
+    names = ("text", "score", "constraints_met", *doubts, *(SCORES if word_scores else ()))
     return [
         {name: [getattr(each, name) for each in row] for name in names} | {"truncated": row[0].truncated}
         for row in rows

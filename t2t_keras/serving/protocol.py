@@ -85,13 +85,14 @@ class Translation:
     piece_scores: tuple[float, ...] = ()
 
     def with_scores(self, pieces: Sequence[str], log_probs: Sequence[float]) -> "Translation":
-        """Returns the translation with scores of its words. That of a blank sentence has none.
+        """Returns the translation with scores of its words. One that is blank has none, nor has one with bytes that are
+        no UTF-8: its text is of other sub-words than those that were found.
 
         Args:
             pieces: the sub-words of its text with the end token, T.
             log_probs: log P of each, [T or more].
         """
-        if not self.text:
+        if not self.text or "\ufffd" in self.text:
             return self
         first = int(bool(piece_file.TAG.fullmatch(pieces[0])))  # The language of a multilingual model.
         pieces, scores = tuple(pieces), tuple(map(float, log_probs[: len(pieces)]))

@@ -168,7 +168,7 @@ class ServedModels:
             pair: one of `pairs`.
             requests: the sentences.
             n_best: number of translations of each; there are fewer if the model has fewer beams.
-            deadline: when to give up, as `time.monotonic` counts.
+            deadline: when to give up, as `time.monotonic` counts; later if the model has to be loaded.
             glossary: terms to translate as they say.
             prefix: text that every translation begins with.
             alignment: whether to align; a sentence that is too long for that has no alignment.
@@ -180,8 +180,10 @@ class ServedModels:
         """
         model = self._model[pair]
         begin, tag = model.beginnings[pair]
+        began = time.monotonic()
         with self._used(model, deadline) as (batcher, beam_size):
-            predict = functools.partial(batcher, deadline=deadline)
+            # A model that takes longer to load than the deadline allows would never translate, where models alternate.
+            predict = functools.partial(batcher, deadline=deadline + time.monotonic() - began)
 
             def fits(phrase: str, text: str) -> bool:
                 inputs = {"source": [text], "target": [phrase.removeprefix(JOINER)]}
@@ -262,4 +264,5 @@ class ServedModels:
 
 
 def _refuse(message: str) -> None:
-    raise ValueError(message.partition(": ")[2])  # Without the number of a line.
+    # Without the number of a line, and what another program would leave out.
+    raise ValueError(message.partition(": ")[2].replace("Left out:", "These are more or longer:"))

@@ -2,7 +2,9 @@
 which translation platforms, subtitle editors and translators' tools speak.
 """
 
+import contextlib
 import hmac
+import ipaddress
 import json
 import pathlib
 import time
@@ -19,9 +21,9 @@ from t2t_keras.serving.metrics import Metrics
 from t2t_keras.serving.protocol import merged
 from t2t_keras.serving.served_models import Pair, ServedModels
 from t2t_keras.system.log import logger
-from t2t_keras.text.lines import single_spaced
+from t2t_keras.text.lines import is_blank, single_spaced
 from t2t_keras.text.phrases import Request as Sentence
-from t2t_keras.text.phrases import Terms
+from t2t_keras.text.phrases import Terms, check_unicode
 from t2t_keras.text.sentences import lines, sentences, whole
 
 PAGE = pathlib.Path(__file__).with_name("page.html")
@@ -29,6 +31,7 @@ MAX_REQUEST = 256 * 1024  # Bytes.
 MAX_SENTENCES = 1024  # Of a request.
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 APERTIUM = ("/listPairs", "/listpairs")
+_APERTIUM = "t2t_keras.apertium"  # In the environment of a request: whether its API is Apertium's.
 _HEADERS = {
     # The page loads nothing from other hosts, and no other page may show it in a frame.
     "Content-Security-Policy": (
@@ -92,7 +95,8 @@ class WebApi:
 
     def __call__(self, environ, start_response):
         request, began = Request(environ), time.monotonic()
-        request.max_content_length = request.max_form_memory_size = MAX_REQUEST
+        # One byte more than `_fields` allows: of a body without a length, werkzeug reads as much and cuts the rest off.
+        request.max_content_length = request.max_form_memory_size = MAX_REQUEST + 1
         response = self._respond(request)
         response.headers.update(_HEADERS)
         known = request.path in {path for _, path in self._answers}
@@ -133,7 +137,8 @@ class WebApi:
 
     def _failed(self, request: Request, message: str, status: int) -> Response:
         apertium = {"status": "error", "code": status, "message": message, "explanation": message}
-        return _json({"error": message} | (apertium if "langpair" in request.args else {}), status)
+        is_apertium = "langpair" in request.args or request.environ.get(_APERTIUM)
+        return _json({"error": message} | (apertium if is_apertium else {}), status)
 
     def _allowed_origin(self, request: Request) -> str:
         """Returns the origin of a request of another site that is allowed; "" for one of the page or of a program.
@@ -165,7 +170,7 @@ class WebApi:
                 "n_best": self._n_best,
                 "apiKeys": bool(self._api_key),
                 "keyRequired": bool(self._api_key),
-                "charLimit": MAX_REQUEST // 4,
+                "charLimit": MAX_REQUEST // 12,  # In a form, a character may have 12 bytes, as in JSON.
                 "filesTranslation": False,
                 "frontendTimeout": 300,
                 "suggestions": False,
@@ -207,25 +212,33 @@ class WebApi:
         """Returns the fields of a request, in its address, in JSON or in a form.
 
         Raises:
-            HTTPException: it has no fields, or not the key.
+            HTTPException: it is too large, has no fields, or not the key.
         """
         fields: dict = request.args.to_dict()
+        try:
+            too_large = len(body := request.get_data()) > MAX_REQUEST
+        except RequestEntityTooLarge:
+            too_large = True
+        if too_large:
+            raise RequestEntityTooLarge(f"Expected a request of at most {MAX_REQUEST // 1024} KiB. Send several.")
         if request.mimetype == "application/json":
             try:
-                body = json.loads(request.get_data())
-            except (ValueError, RecursionError) as error:
-                raise BadRequest("Expected a JSON object.") from error
-            if not isinstance(body, dict):
-                raise BadRequest("Expected a JSON object.")
-            fields |= body
+                values = json.loads(body)
+            except (ValueError, RecursionError):
+                values = None
+            if not isinstance(values, dict):
+                raise BadRequest("Expected a JSON object in UTF-8.")
+            fields |= values
         elif request.method == "POST" and request.mimetype not in (
             "application/x-www-form-urlencoded", "multipart/form-data", ""
         ):  # fmt: skip
             raise UnsupportedMediaType("Expected application/json, or a form.")
         else:
             fields |= {name: values if len(values) > 1 else values[0] for name, values in request.form.lists()}
+        request.environ[_APERTIUM] = "langpair" in fields
         key = fields.get("api_key", fields.get("key", ""))
-        if self._api_key and not (isinstance(key, str) and hmac.compare_digest(key.encode(), self._api_key.encode())):
+        keys = [str(each).encode(errors="replace") for each in (key, self._api_key)]
+        if self._api_key and not (isinstance(key, str) and hmac.compare_digest(*keys)):
             raise Forbidden("Expected the `api_key` of this server.")
         return fields
 
@@ -267,7 +280,9 @@ class WebApi:
             for text, is_whole in zip(listed, asked.is_whole, strict=True)
         ]
         if any(is_whole and len(each.sentences) > 1 for is_whole, each in zip(asked.is_whole, documents, strict=True)):
-            raise BadRequest("Expected one paragraph of HTML with `constraints` or `prefix`. Received: several.")
+            raise BadRequest(
+                "Expected one paragraph of HTML with `constraints`, `prefix` or `details`. Received: several."
+            )
         if sum(len(document.sentences) for document in documents) > MAX_SENTENCES:
             raise RequestEntityTooLarge(f"Expected at most {MAX_SENTENCES:,} sentences in a request.")
         rows: list[list] = [[] for _ in listed]
@@ -314,6 +329,8 @@ class WebApi:
         answer = {"translatedText": unlisted([best for best, *_ in shown])}
         if asked.alternatives:
             answer["alternatives"] = unlisted([others for _, *others in shown])
+        if any(each.truncated for found in rows for row in found for each in row):
+            answer["truncated"] = True
         if fields["source"] == "auto":
             answer["detectedLanguage"] = unlisted([found for _, found in pairs])
         if asked.details:
@@ -333,20 +350,24 @@ class _Options:
     """
 
     def __init__(self, fields: dict, texts: list[str] | None):
-        form = fields.get("format", "text")
+        form = fields.get("format") or "text"
         if form not in ("text", "html", "txt"):
             raise ValueError(f"Expected `format` to be text or html. Received: {form!r:.80}.")
         self.is_html = form == "html"
-        alternatives = fields.get("alternatives", 0)
+        alternatives = fields.get("alternatives") or 0
         if isinstance(alternatives, str) and alternatives.isascii() and alternatives.isdecimal():
             alternatives = int(alternatives[:4])
-        if type(alternatives) is not int or alternatives < 0:
+        if type(alternatives) is not int or alternatives < 0 or fields.get("alternatives") is False:
             raise ValueError(f"Expected `alternatives` to be a whole number. Received: {alternatives!r:.80}.")
         self.alternatives = min(alternatives, 100)
-        self.details = fields.get("details") is True
-        self.prefix = fields.get("prefix", "")
+        details = fields.get("details") or "false"
+        if details not in (True, "true", "1", "false", "0"):
+            raise ValueError(f"Expected `details` to be true or false. Received: {details!r:.80}.")
+        self.details = details in (True, "true", "1")
+        self.prefix = fields.get("prefix") or ""
         if not isinstance(self.prefix, str):
             raise ValueError(f"Expected `prefix` to be text. Received: {self.prefix!r:.80}.")
+        check_unicode(self.prefix)
         self.prefix = single_spaced(self.prefix)
         self.glossary = _glossary(_listed(fields, "glossary"))
         self.constraints, self.avoid = (
@@ -379,13 +400,19 @@ def _glossary(rows: list) -> Terms | None:
                 "Expected `glossary` to be a list of [term, translation] or [term, translation, forbidden forms with | "
                 f"between them]. Received: {row!r:.80}."
             )
+        check_unicode(" ".join(row))
+        if any(map(is_blank, row[:2])):
+            raise ValueError(f"Expected text as term and translation of `glossary`. Received: {row!r:.80}.")
     return Terms.read(["\t".join(map(single_spaced, row)) for row in rows], "the glossary") if rows else None
 
 
 def _texts(fields: dict) -> str | list[str]:
     texts = fields.get("q")
     if not isinstance(texts, str) and not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
-        raise BadRequest(f"Expected `q` to be a text or a list of texts. Received: {texts!r:.80}.")
+        raise BadRequest(
+            f"Expected `q` to be a text or a list of texts, in JSON or in a form with its Content-Type. Received: "
+            f"{texts!r:.80}."
+        )
     return texts
 
 
@@ -401,6 +428,16 @@ def _code(language: str, known: Sequence[str], name: str) -> str:
         if form in by_name:
             return by_name[form]
     raise BadRequest(f"Expected `{name}` to be one of {', '.join(known):.300}. Received: {language!r:.80}.")
+
+
+def hosts(host: str) -> tuple[str, ...]:
+    """Returns the names under which a server that listens on an interface may be called; none, which is any name,
+    beyond this machine.
+    """
+    with contextlib.suppress(ValueError):
+        if ipaddress.ip_address(host).is_loopback:
+            return (*LOOPBACK, host)
+    return LOOPBACK if host == "localhost" else ()
 
 
 def _host_of(origin: str) -> str:

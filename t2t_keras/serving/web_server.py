@@ -90,4 +90,4 @@ def serve(
     try:
         return _Server(host, port, application, _Handler, refused=refused)
     except SystemExit as error:  # Werkzeug's answer to a port that is taken.
-        raise OSError(f"Could not listen on {host}:{port}. Give another `port`.") from error
+        raise OSError(f"Could not listen on {host}:{port}. Give another `host` or `port`.") from error

@@ -99,7 +99,7 @@ def _prepare_folders(start: Start, strategy, dry_run: bool) -> Start:
         outside = ["data_dir", *(["dataset"] if options.data.dataset != "builtin" else []), *FILES]
         dataclasses.replace(start, options=options).check_given(outside, f"prepare {folder} again")
         data = options.data
-    prepare.Preparation.of(dataclasses.replace(options, data=data), folder).run()
+    prepare.Preparation.of(dataclasses.replace(options, data=data), folder).run(resumes=resumed)
     if not options.data.names_corpus:
         data = data_folder.prepared_with(folder)
         sources = dict.fromkeys(dataclasses.asdict(data), "data folder") | options.sources
