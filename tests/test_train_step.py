@@ -505,6 +505,7 @@ def test_bounds_of_slices_and_seeds_of_dropout_are_computed_on_the_host(replicas
         for function in (graph, *(graph._get_function(name).graph for name in graph._functions))
         for operation in function.get_operations()
     ]
-    for kind in ("Any", "StatelessRandomUniformFullIntV2"):
-        places = {operation.device for operation in operations if operation.type == kind}
+    for kind, dtype in (("Any", tf.bool), ("StatelessRandomUniformFullIntV2", tf.int64)):  # Masks have int32.
+        found = [operation for operation in operations if operation.type == kind]
+        places = {operation.device for operation in found if operation.outputs[0].dtype == dtype}
         assert places and all(place.endswith("CPU:0") for place in places), (kind, places)
