@@ -184,8 +184,12 @@ def test_the_scores_of_words_add_up_to_that_of_the_sentence(run, translator):
     rows = translator.n_best(texts, n=2, word_scores=True)
     plain = translator.n_best(texts, n=2)
     assert [[each.text for each in row] for row in rows] == [[each.text for each in row] for row in plain]
+    assert any(each.text and "\ufffd" not in each.text for row in rows for each in row)
     for text, row in zip(texts, rows, strict=True):
         for each in row:
+            if "\ufffd" in each.text:  # Of bytes that are no UTF-8.
+                assert (each.words, each.word_scores, each.piece_scores) == ((), (), ())
+                continue
             assert " ".join(each.words) == each.text and len(each.words) == len(each.word_scores)
             if text:
                 assert sum(each.piece_scores) == pytest.approx(translator.score(text, each.text), abs=1e-3)

@@ -1101,7 +1101,7 @@ def test_a_large_body_is_refused_with_an_answer_that_arrives():
 def test_a_taken_port_is_an_error_that_names_it(app):
     server = web_server.serve(app)
     try:
-        with pytest.raises(OSError, match=f"localhost:{server.port}. Give another `port`"):
+        with pytest.raises(OSError, match=f"localhost:{server.port}. Give another `host` or `port`"):
             web_server.serve(app, port=server.port)
     finally:
         server.server_close()
