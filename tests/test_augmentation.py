@@ -265,14 +265,11 @@ def prepared(folder: pathlib.Path, resumes: bool = False, **options) -> list[str
     files = {f"{split}_{side}": folder.parent / f"{split}.{side}" for split in ("train", "valid") for side in text}
     for name, path in files.items():
         path.write_bytes(text[name.partition("_")[2]])
-    chosen = Start.open(folder.parent / "run", files_of(files) | {"vocab_size": 322} | options).options
+    given = {name: str(path) for name, path in files.items()} | {"vocab_size": 322} | options
+    chosen = Start.open(folder.parent / "run", given).options
     with logged() as said:
         prepare.Preparation.of(chosen, folder).run(resumes=resumes)
     return said
-
-
-def files_of(paths: dict) -> dict[str, str]:
-    return {name: str(path) for name, path in paths.items()}
 
 
 def test_the_sub_words_of_a_run_with_noise_divide_noisy_text_into_fewer(tmp_path):

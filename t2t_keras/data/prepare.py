@@ -200,7 +200,7 @@ def _warn_of_copies(text: _Text, repeated: set[corpora.Pair], identical: int) ->
 
 def _without(pairs: Iterator[corpora.Pair], pattern: str) -> Iterator[corpora.Pair]:
     """Yields pairs with a space in place of each match of a pattern."""
-    while chunk := list(itertools.islice(pairs, PAIRS_AT_ONCE)):
+    for chunk in corpora.chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE):
         yield from zip(*(replace_all(side, pattern, " ") for side in zip(*chunk, strict=True)), strict=True)
 
 
@@ -316,7 +316,6 @@ class Preparation:
         if recorded.pop("noise", None) and not self.noise:
             logger.info(f"The sub-words in {self.folder} were learned from text with the noise of `augment`.")
         options = self._options(recorded=recorded)
-        options.pop("noise", None)
         names = [*options, *sorted(set(recorded) - set(options))]
         if not self.data.names_corpus:
             fields = dataclasses.fields(DataConfig)
@@ -347,8 +346,6 @@ class Preparation:
                 options[name] = recorded[name] if is_gone else f"{path.name} {files.describe(path)}"
         if data.subwords == "sentencepiece" and not data.dataset:
             options |= {name: code for name in ("source_language", "target_language") if (code := getattr(data, name))}
-        if self.noise and self._learns:
-            options["noise"] = self.noise
         text_options = {name: getattr(data, name) for name in options_with(DataConfig, "any_corpus")}
         return {**corpora.identity(data, self.seed, hashes), **options, **text_options}
 
@@ -556,8 +553,9 @@ class Preparation:
         self._write_text("valid", text.valid_pairs)
         if data.dataset == "builtin":
             self._write_text("test", list(self._pairs("test")))
+        learned_with = {"noise": self.noise} if self.noise and self._learns else {}
         record = {
-            "options": self._options(text.hashes, {"vocab_size": subwords.vocab_size}),
+            "options": self._options(text.hashes, {"vocab_size": subwords.vocab_size}) | learned_with,
             "report": {"train": dataclasses.asdict(text.train), "valid": dataclasses.asdict(text.valid)},
         }
         write_whole(folder / CORPUS, (json.dumps(record, indent=2) + "\n").encode())

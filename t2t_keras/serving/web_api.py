@@ -237,7 +237,7 @@ class WebApi:
             fields |= {name: values if len(values) > 1 else values[0] for name, values in request.form.lists()}
         request.environ[_APERTIUM] = "langpair" in fields
         key = fields.get("api_key", fields.get("key", ""))
-        keys = [str(each).encode(errors="replace") for each in (key, self._api_key)]
+        keys = [str(each).encode(errors="surrogatepass") for each in (key, self._api_key)]
         if self._api_key and not (isinstance(key, str) and hmac.compare_digest(*keys)):
             raise Forbidden("Expected the `api_key` of this server.")
         return fields
@@ -350,21 +350,21 @@ class _Options:
     """
 
     def __init__(self, fields: dict, texts: list[str] | None):
-        form = fields.get("format") or "text"
+        form = _given(fields, "format", "text")
         if form not in ("text", "html", "txt"):
             raise ValueError(f"Expected `format` to be text or html. Received: {form!r:.80}.")
         self.is_html = form == "html"
-        alternatives = fields.get("alternatives") or 0
+        alternatives = _given(fields, "alternatives", 0)
         if isinstance(alternatives, str) and alternatives.isascii() and alternatives.isdecimal():
             alternatives = int(alternatives[:4])
-        if type(alternatives) is not int or alternatives < 0 or fields.get("alternatives") is False:
+        if type(alternatives) is not int or alternatives < 0:
             raise ValueError(f"Expected `alternatives` to be a whole number. Received: {alternatives!r:.80}.")
         self.alternatives = min(alternatives, 100)
-        details = fields.get("details") or "false"
-        if details not in (True, "true", "1", "false", "0"):
+        details = _given(fields, "details", False)
+        if details not in (True, False, "true", "1", "false", "0"):
             raise ValueError(f"Expected `details` to be true or false. Received: {details!r:.80}.")
         self.details = details in (True, "true", "1")
-        self.prefix = fields.get("prefix") or ""
+        self.prefix = _given(fields, "prefix", "")
         if not isinstance(self.prefix, str):
             raise ValueError(f"Expected `prefix` to be text. Received: {self.prefix!r:.80}.")
         check_unicode(self.prefix)
@@ -379,6 +379,11 @@ class _Options:
                 raise ValueError(f"Expected `{name}` to have a list of phrases for each of {len(texts)} texts.")
         # What must be in a translation is in one sentence.
         self.is_whole = [bool(required or self.prefix or self.details) for required in self.constraints]
+
+
+def _given(fields: dict, name: str, default):
+    """Returns a field, or the default if it is not there, null or empty."""
+    return default if (value := fields.get(name)) is None or value == "" else value
 
 
 def _listed(fields: dict, name: str) -> list:
