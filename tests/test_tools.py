@@ -1733,7 +1733,7 @@ CALLS = {
             "from t2t_keras.serving import served_models\n"
             "served_models.ServedModels.load_first = lambda self: told('load')\n"
             "server = SimpleNamespace(port=5, serve_forever=lambda: told('for ever'))\n"
-            "module('serving.web_api', LOOPBACK=('localhost', '[::1]'), WebApi=lambda models, identify, metrics, "
+            "module('serving.web_api', hosts=lambda host: ['as', host], WebApi=lambda models, identify, metrics, "
             "**options: told([[model.name, list(model.beginnings)] for model in models.models], **options))\n"
             "module('serving.web_server', serve=lambda application, *where: told(*where[:2]) or server)",
             [*folders, *flags],
@@ -1750,13 +1750,13 @@ CALLS = {
                     ["--model_dir={0}"], [["{0.name}", [["en", "de"]]]],
                     [*PAIR, "--n_best=3", "--host=0.0.0.0", "--port=81", "--api_key=k", "--origins=http://a,http://b"],
                     "0.0.0.0", 81,
-                    {"n_best": 3, "hosts": [], "api_key": "k", "origins": ["http://a", "http://b"]},
+                    {"n_best": 3, "hosts": ["as", "0.0.0.0"], "api_key": "k", "origins": ["http://a", "http://b"]},
                 ),
                 (
                     ["--model_dir={0},{0}/."], [["{0.name} + {0.name}", [["en", "de"]]]],
                     [*PAIR, "--host=[::1]", "--nosplit_sentences", "--timeout=3"], "::1", 8000,
                     {
-                        "n_best": 4, "hosts": ["localhost", "[::1]"], "api_key": "", "origins": [], "split": False,
+                        "n_best": 4, "hosts": ["as", "::1"], "api_key": "", "origins": [], "split": False,
                         "timeout": 3.0,
                     },
                 ),
@@ -1764,7 +1764,7 @@ CALLS = {
                     ["--model_dir={0}", "--model_dir={0}"],
                     [["{0.name}", [["en", "fr"]]], ["{0.name}", [["en", "it"]]]],
                     ["--source_language=en", "--target_language=fr,it"], "localhost", 8000,
-                    {"n_best": 4, "hosts": ["localhost", "[::1]"], "api_key": "", "origins": []},
+                    {"n_best": 4, "hosts": ["as", "localhost"], "api_key": "", "origins": []},
                 ),
             )
         )
@@ -1772,7 +1772,7 @@ CALLS = {
     "serve   ": (
         "from t2t_keras.serving import client\n"
         "client.connect = lambda model: [model.server, model.name, model.timeout]\n"
-        "module('serving.web_api', LOOPBACK=('localhost', '[::1]'), WebApi=lambda models, title, **options: "
+        "module('serving.web_api', hosts=lambda host: ['as', host], WebApi=lambda models, title, **options: "
         "told(title, *models.models[0].load()) or SimpleNamespace())\n"
         "from t2t_keras.serving import served_models\n"
         "served_models.ServedModels.load_first = lambda self: None\n"
