@@ -198,6 +198,7 @@ def test_languages_are_identified():
     models = served("en-de", "fr-de")
     app = WebApi(models, identify=identify)
     assert ask(app, "/detect", data={"q": "été"}) == (200, [{"language": "fr", "confidence": 75.0}])
+    assert ask(app, "/detect", data={"q": "\u200b "})[1][0]["confidence"] == 0.0
     status, answer = ask(app, json=body(["one", "été"], source="auto"))
     assert status == 200 and answer["translatedText"] == ["eno", "été"]
     assert answer["detectedLanguage"] == [
@@ -1057,6 +1058,14 @@ def test_requests_that_do_not_arrive_are_few_and_end_soon(connect):
     connection = connect()
     connection.send(REQUEST)
     assert b'{"status": "ok"}' in answer(connection)
+
+
+@pytest.mark.parametrize("line", [b"GET / HTTP/x", b'"100%s" \\', b"GET /" + 70_000 * b"a" + b" HTTP/1.1"])
+def test_the_answer_to_what_is_no_http_is_json(connect, line):
+    connection = connect()
+    connection.send(line + b"\r\n\r\n")
+    found = answer(connection)
+    assert json.loads(found.rpartition(b"\r\n\r\n")[2])["error"], found
 
 
 @pytest.mark.parametrize(

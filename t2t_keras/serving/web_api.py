@@ -206,6 +206,8 @@ class WebApi:
                 "give the code of the language as `source`."
             )
         language, probability = self._identify(text, among)
+        if is_blank(text):
+            probability = 0.0
         return {"language": language, "confidence": round(100 * probability, 1)}
 
     def _fields(self, request: Request) -> dict:

@@ -33,9 +33,16 @@ class _UntilDeadline(io.RawIOBase):
 
 
 class _Handler(WSGIRequestHandler):
+    error_content_type = "application/json"
+
     def setup(self) -> None:
         super().setup()
         self.rfile = io.BufferedReader(_UntilDeadline(self.connection))
+
+    def send_error(self, code, message=None, explain=None) -> None:
+        """Answers a request that is no HTTP as the application answers what is invalid: in JSON, not in HTML."""
+        self.error_message_format = json.dumps({"error": message or self.responses[code][0]}).replace("%", "%%")
+        super().send_error(code, message, explain)
 
     def log_request(self, code="-", size="-") -> None:
         """Requests hold what a person types, and are not logged."""
