@@ -400,6 +400,24 @@ def test_files_and_their_chunks_are_spread_over_the_workers(source, monkeypatch)
     assert {"Spread files", "Spread chunks"} <= pipelines[0].applied_labels
 
 
+@pytest.mark.parametrize("name", ["packed.txt.gz", "many.txt"])
+def test_a_packed_file_is_unpacked_once_however_many_chunks_it_has(source, monkeypatch, name):
+    """Story: each chunk was read from the beginning of the file, so the time was quadratic in its length."""
+    unpacked, uncompressed = [], folder.uncompressed
+
+    def noted(file):
+        stream = uncompressed(file)
+        unpacked.append(isinstance(stream, gzip.GzipFile))
+        return stream
+
+    monkeypatch.setattr(folder, "uncompressed", noted)
+    assert translate(source, pattern=name) == {name.removesuffix(".gz"): EXPECTED["many.txt"]}
+    chunks = -(-len(TEXTS["many"].splitlines()) // 7)
+    assert chunks > 2 and sum(unpacked) == 2 * name.endswith(".gz")  # To find the chunks, and to unpack.
+    assert len(unpacked) == chunks + 2
+    assert not list((source.parent / "out").rglob("unpacked*"))
+
+
 def test_a_damaged_file_is_reported_and_the_others_are_finished(source, monkeypatch):
     packed = source / "packed.txt.gz"
     whole = packed.read_bytes()

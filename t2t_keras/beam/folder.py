@@ -6,6 +6,7 @@ chunks, they are joined.
 
 import contextlib
 import dataclasses
+import gzip
 import io
 import json
 import os
@@ -84,6 +85,18 @@ class Folder:
 
     def output(self, name: str) -> str:
         return FileSystems.join(self.path, name)
+
+    def unpacked(self, file: File) -> File:
+        """Returns a file with its text unpacked if it is gzip, so that a chunk is read from its own place and not from
+        the beginning of the file.
+        """
+        with opened(file.path) as stream:
+            if not isinstance(stream, gzip.GzipFile):
+                return file
+            plain = FileSystems.join(self.exchange, file.name, "unpacked.text")
+            with shared_files.replacing(plain, self.exchange) as target:
+                shutil.copyfileobj(stream, target)
+        return File(plain, file.name)
 
     def part(self, chunk: Chunk) -> str:
         """The file of a translated chunk: messages as JSON in its first line, and the translations."""

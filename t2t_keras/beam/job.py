@@ -50,7 +50,10 @@ class _Cut(beam.DoFn):
         missing = [chunk for chunk in chunks if not FileSystems.exists(self.folder.part(chunk))]
         if not missing:
             self.folder.join(chunks, file.name)
-        yield from missing
+            return
+        plain = self.folder.unpacked(file)
+        for chunk in missing:
+            yield dataclasses.replace(chunk, file=plain)
 
 
 class _Read(beam.DoFn):
