@@ -53,7 +53,7 @@ setuptools.setup(
         "ctranslate2": ["ctranslate2>=4.8.1"],
         "bench": ["ctranslate2>=4.8.1", "keras-hub>=0.32", "locust>=2.40", "torch>=2.6", "transformers>=4.56"],
         "embeddings": ["gensim>=4.4"],
-        "filter": ["py3langid>=0.4"],  # Earlier ones unpickle their model.
+        "filter": ["langcodes>=3.5", "py3langid>=0.4"],  # Earlier ones of py3langid unpickle their model.
         "interop": ["huggingface_hub>=1", "pyyaml>=6", "safetensors>=0.6"],
         "mutation": ["cosmic-ray>=8.4,<9"],
         "classifiers": ["scikit-learn>=1.5"],  # The bag of words to compare with.
@@ -64,6 +64,7 @@ setuptools.setup(
             "gensim>=4.4",
             "huggingface_hub>=1",
             "import-linter>=2.13",
+            "langcodes>=3.5",
             "py3langid>=0.4",
             "ipykernel>=6.29",  # Runs the notebooks of the course.
             "nbclient>=0.10",

@@ -39,6 +39,7 @@ PACKAGES = {
     "nbformat": "nbformat",
     "numpy": "numpy",
     "parso": "parso",
+    "langcodes": "langcodes",
     "py3langid": "py3langid",
     "pytest": "pytest",
     "requests": "requests",

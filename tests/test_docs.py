@@ -329,8 +329,8 @@ def test_everything_imported_is_installed_with_the_package():
     files = [*(ROOT / "t2t_keras").rglob("*.py"), *(ROOT / "tools").glob("*.py")]
     roots = {name.split(".")[0] for file in files for name in imported(file)}
     extras = {
-        "apache-beam", "ctranslate2", "gensim", "grpcio", "py3langid", "huggingface-hub", "pyyaml", "requests",
-        "rouge-score", "safetensors", "scikit-learn", "tensorflow-serving-api", "torch", "transformers",
+        "apache-beam", "ctranslate2", "gensim", "grpcio", "huggingface-hub", "langcodes", "py3langid", "pyyaml",
+        "requests", "rouge-score", "safetensors", "scikit-learn", "tensorflow-serving-api", "torch", "transformers",
     }  # fmt: skip
     # TensorFlow brings them.
     needed = {PACKAGES[root] for root in roots if root in PACKAGES} - extras - {"ml-dtypes", "numpy", "protobuf"}

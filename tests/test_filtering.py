@@ -24,6 +24,7 @@ from test_tools import ROOT, complaint, tool
 from t2t_keras.config import FilterConfig
 from t2t_keras.data import processes
 from t2t_keras.filtering import judging, rules
+from t2t_keras.text import language_identification
 
 GOOD = ("A man plays the guitar on a stage.", "Ein Mann spielt auf einer Bühne Gitarre.")
 CYRILLIC = "Мужчина играет на гитаре на сцене."
@@ -101,6 +102,27 @@ def test_a_pair_is_rejected_by_the_rule_that_it_breaks(pair, options, rule):
 )
 def test_what_a_rule_measured_is_reported(pair, options, expected):
     assert rules.Rules(FilterConfig(**options)).verdict(*pair) == expected
+
+
+def test_codes_of_all_kinds_name_a_language():
+    codes = {
+        "de": "de", "de-AT": "de", "en_US": "en", "EN": "en", "deu_Latn": "de", "arb_Arab": "ar", "pes_Arab": "fa",
+        "zho_Hans": "zh", "kmr_Latn": "ku", "ace_Arab": "ace", "english": "english", "<2de>": "<2de>",
+    }  # fmt: skip
+    assert {code: language_identification.language_of(code) for code in codes} == codes
+    verdict = rules.Rules(FilterConfig(source_language="fra_Latn", target_language="deu_Latn")).verdict
+    assert verdict(FRENCH, GOOD[1]) is None and verdict(GOOD[0], GOOD[1])[0] == "language"
+
+
+def test_a_language_is_identified_among_codes_of_all_kinds():
+    """Story: NLLB's codes have three letters, so German was taken for Acehnese, whose code py3langid writes so."""
+    identify = language_identification.identify
+    code, probability = identify(GOOD[1], ["ace_Arab", "deu_Latn", "eng_Latn"])
+    assert code == "deu_Latn" and probability > 0.5
+    assert identify(GOOD[1])[0] == "de" and identify(GOOD[1], ["de_AT", "de_CH", "en"])[0] == "de_AT"
+    assert identify(GOOD[1], ["source"]) == ("source", 0.0)
+    with pytest.raises(ValueError, match="No language of these codes can be identified: first, second."):
+        identify(GOOD[1], ["first", "second"])
 
 
 def test_a_language_is_accepted_from_its_limit_on():
@@ -374,6 +396,7 @@ def test_what_cannot_be_filtered_is_reported_and_leaves_nothing(tmp_path, monkey
     assert re.search("as `target_script`. Received: Latn.$", refused(tmp_path, *text, target_script="Latn,Latin"))
     assert re.search("as `source_language`. Received: english.$", refused(tmp_path, *text, source_language="english"))
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    language_identification.identifier.cache_clear()
     assert "`target_language` requires py3langid: pip install 't2t_keras[filter]'" in refused(
         tmp_path, *text, target_language="de"
     )

@@ -705,6 +705,66 @@ def test_a_model_that_takes_longer_to_load_than_an_answer_may_take_translates_al
         assert ask(app, json=body(target=target)) == (200, {"translatedText": "eno owt"})
 
 
+def test_a_model_with_many_users_gives_its_place_to_one_that_a_person_waits_for():
+    """Story: the users of the first loaded it again and again, and the second had no turn."""
+    loads, ended = [], threading.Event()
+
+    def load(name):
+        loads.append(name)
+        return Backwards(slow=0.005)
+
+    app, statuses = WebApi(served("en-de", "en-fr", load=load, max_loaded=1), timeout=20), []
+
+    def send() -> None:
+        while not ended.is_set():
+            statuses.append(ask(app, json=body())[0])
+
+    threads = [threading.Thread(target=send) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(statuses) > 20)
+    assert loads == ["en-de"] and ask(app, json=body(target="fr"))[0] == 200
+    before = len(statuses)
+    wait_until(lambda: len(statuses) > before + 20)
+    ended.set()
+    for thread in threads:
+        thread.join()
+    assert loads == ["en-de", "en-fr", "en-de"] and set(statuses) == {200}
+
+
+def test_a_model_stays_in_use_if_nobody_waits_for_its_place_any_longer():
+    """Story: its requests were refused for ever, as if it had to be loaded."""
+    models = served("en-de", "en-fr", max_loaded=1)
+    first, second = models.models
+
+    def use(model):
+        return models._used(model, time.monotonic() + 0.1)
+
+    with use(first):
+        with pytest.raises(BusyError, match="because others are in use"), use(second):
+            pass
+        with use(first):
+            assert models.loaded == 1
+    with use(second):
+        assert models.loaded == 1
+
+
+def test_all_requests_for_a_model_wait_until_it_is_loaded():
+    """Story: only the time of the request that loaded it did not count."""
+
+    def load(name):
+        time.sleep(0.5)
+        return Backwards()
+
+    app, statuses = WebApi(served("en-de", load=load), timeout=0.2), []
+    threads = [threading.Thread(target=lambda: statuses.append(ask(app, json=body())[0])) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == [200] * 4
+
+
 def test_a_model_that_cannot_be_loaded_is_tried_again(messages):
     failures = [OSError("no such file"), None]
 
@@ -742,6 +802,33 @@ def test_the_languages_of_models_are_those_that_they_know_or_that_are_given():
     given = ("x", "a")
     with pytest.raises(ValueError, match="x"):
         model(["a", "b"])
+    given = ("a", "a")
+    with pytest.raises(ValueError, match="must differ. Received for x: a."):
+        model(["a", "b"])
+    # Tags of domains, and a text without a tag.
+    given = ("", "")
+    of_domains = {("en", "de-news"): ("<news> ", ""), ("en", "de-talk"): ("<talk> ", "")}
+    assert model(tags=["<news>", "<talk>"], pair=["en", "de"]) == of_domains
+    assert model(tags=["", "<news>"], pair=["en", "de"]) == {("en", "de"): ("", ""), ("en", "de-news"): ("<news> ", "")}
+    assert model(tags=["<2de>"], pair=["en", "de"]) == {("en", "de"): ("<2de> ", "")}
+    given = ("en", "de")
+    assert model(tags=["", "<2fr>"]) == {("en", "de"): ("", ""), ("en", "fr"): ("<2fr> ", "")}
+    assert model(tags=["<2de>", "<2fr>"]) == {("en", "de"): ("<2de> ", "")}
+    given = ("en", "it")
+    with pytest.raises(ValueError, match="`target_language` must be one of de, fr for x. Received: it."):
+        model(tags=["<2de>", "<2fr>"])
+
+
+def test_one_model_that_does_not_name_its_languages_is_served_with_all_that_its_tags_and_pieces_name():
+    """Story: the name that stands for an unknown target was looked for among the tags, so nothing was left."""
+
+    def model(**description):
+        opened = served_models.SavedExport(pathlib.Path("x"))
+        opened.__dict__["description"] = description
+        return served_models.local("x", opened, unknown=("source", "target")).beginnings
+
+    assert model(tags=["<2de>", "<2fr>"]) == {("source", "de"): ("<2de> ", ""), ("source", "fr"): ("<2fr> ", "")}
+    assert model(languages=["a", "b"]) == {("a", "b"): (">>a<<", ">>b<<"), ("b", "a"): (">>b<<", ">>a<<")}
 
 
 # The whole way.

@@ -10,7 +10,6 @@ import functools
 import math
 import pathlib
 import sys
-from collections.abc import Sequence
 
 from absl import flags
 
@@ -18,6 +17,7 @@ from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 from t2t_keras.serving.saved_export import open_model
 from t2t_keras.system.log import logger
+from t2t_keras.text import language_identification
 
 _MODEL_DIR = flags.DEFINE_multi_string(
     "model_dir",
@@ -83,21 +83,6 @@ def _one_each(flag: flags.FlagHolder, number: int) -> list[str]:
     return values if len(values) == number else values * number
 
 
-@functools.cache
-def _identifier():
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-
-
-def _identify(text: str, among: Sequence[str]) -> tuple[str, float]:
-    """Identifies the language of a text by py3langid; see `web_api.Identify`."""
-    ranked = [(str(code), float(probability)) for code, probability in _identifier().rank(text[:2000])]
-    codes = {code.replace("_", "-").partition("-")[0].lower(): code for code in among}
-    found = [(codes.get(code, code), share) for code, share in ranked if code in codes or not among]
-    return found[0] if found else (among[0], 0.0)
-
-
 def serve() -> None:
     if bool(_MODEL_DIR.value) == bool(_SERVER.value):
         received = "both" if _SERVER.value else "neither"
@@ -124,7 +109,7 @@ def serve() -> None:
         languages = (_one_each(flag, len(opened)) for flag in (_SOURCE_LANGUAGE, _TARGET_LANGUAGE))
         unknown = ("source", "target") if len(opened) == 1 else ("", "")
         models = [served_models.local(*each, unknown) for each in zip(names, opened, *languages, strict=True)]
-        if unknown in models[0].beginnings:
+        if unknown[0] in {source for source, _ in models[0].beginnings}:
             logger.warning(
                 "The data of the model do not name its languages. Give --source_language and --target_language, or "
                 "call them source and target in requests."
@@ -144,9 +129,8 @@ def serve() -> None:
     metrics.gauges |= {"t2t_waiting_sentences": lambda: served.waiting, "t2t_loaded_models": lambda: served.loaded}
     identify = None
     with contextlib.suppress(ImportError):
-        import py3langid  # noqa: F401
-
-        identify = _identify
+        language_identification.identifier()
+        identify = language_identification.identify
     application = web_api.WebApi(
         served,
         title=", ".join(model.name for model in models),

@@ -1,10 +1,11 @@
 """The rules of filtering that are functions of a single pair: lengths, letters, scripts, copies and languages."""
 
-import re
 import unicodedata
 from collections.abc import Callable
 
 from t2t_keras.config import FilterConfig
+from t2t_keras.text import language_identification
+from t2t_keras.text.language_identification import language_of
 from t2t_keras.text.lines import is_blank
 
 SIDES = ("source", "target")
@@ -70,15 +71,14 @@ def _identifier(languages: dict[str, str]):
     not installed.
     """
     try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+        identifier = language_identification.identifier()
     except ImportError as error:
         raise ValueError(
             f"`{next(iter(languages))}` requires py3langid: pip install 't2t_keras[filter]', or -e '.[filter]' in a "
             "checkout."
         ) from error
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     for option, language in languages.items():
-        if language not in identifier.labels:
+        if language_of(language) not in identifier.labels:
             raise ValueError(
                 f"Expected a language of py3langid ({', '.join(sorted(identifier.labels))}) as `{option}`. Received: "
                 f"{language}."
@@ -105,9 +105,9 @@ class Rules:
             for wanted in scripts
         ]
         codes = [getattr(config, f"{side}_language") if config.min_language else "" for side in SIDES]
-        self._languages = [re.split("[-_]", code.lower())[0] for code in codes]  # Of TMX, it may be en-US.
-        languages = {f"{side}_language": code for side, code in zip(SIDES, self._languages, strict=True) if code}
+        languages = {f"{side}_language": code for side, code in zip(SIDES, codes, strict=True) if code}
         self._identifier = _identifier(languages) if languages else None
+        self._languages = [code and language_of(code) for code in codes]
 
     def verdict(self, source: str, target: str) -> Verdict:
         """Returns the first rule that a pair breaks and what it measured, or `None`."""

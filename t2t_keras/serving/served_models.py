@@ -52,11 +52,12 @@ def local(
     Args:
         name: what people call it.
         model: the model.
-        source, target: the codes of its languages; empty for those that it knows.
+        source, target: the codes of its languages; empty for those that it knows. Of several languages, and of several
+            tags of languages, they choose one.
         unknown: what to call its languages if it does not know them.
 
     Raises:
-        ValueError: it does not know its languages and `unknown` is not given, or it does not have them.
+        ValueError: it does not know its languages and `unknown` is not given, or it lacks those that are given.
     """
 
     def load() -> Predict:
@@ -74,22 +75,33 @@ def local(
 def _beginnings(
     name: str, model: TrainedModel | SavedExport, source: str, target: str, unknown: Pair
 ) -> dict[Pair, tuple[str, str]]:
-    languages, tags, known = codes(model), [tag for tag in model.tags if tag], known_pair(model) or unknown
-    source, target = source or known[0], target or known[1]
-    for language in filter(None, (source, target) if languages else ()):
-        piece_file.check_language(language, languages)
-    if languages:
+    if languages := codes(model):
+        for language in filter(None, (source, target)):
+            piece_file.check_language(language, languages)
         pairs = [(one, other) for one in languages for other in languages if one != other]
         pairs = [pair for pair in pairs if source in ("", pair[0]) and target in ("", pair[1])]
+        if not pairs:
+            raise ValueError(f"`source_language` and `target_language` must differ. Received for {name}: {source}.")
         return {pair: (piece_file.tag_of(pair[0]), piece_file.tag_of(pair[1])) for pair in pairs}
-    by_target = {re.sub(r"^2|[^\w-]", "", re.sub(r"[<>]", "", tag)): f"{tag} " for tag in tags} or {target: ""}
-    if not source or "" in by_target:
-        received = f"source_language={source or 'unknown'}, target_language={target or 'unknown'}"
+    known, tags = known_pair(model), list(model.tags) or [""]
+    first, last = (given or default for given, default in zip((source, target), known or unknown, strict=True))
+    by_target = {}
+    for tag in tags:
+        # A tag is the name of a target language, such as <2de>, or of a domain if all targets have one language.
+        code = re.sub(r"^2|[^\w-]", "", re.sub(r"[<>]", "", tag))
+        code = f"{last}-{code}" if known and code not in ("", last) else code or last
+        by_target[code] = tag and f"{tag} "
+    if not first or "" in by_target:
+        received = f"source_language={first or 'unknown'}, target_language={last or 'unknown'}"
         raise ValueError(
             f"`source_language` and `target_language` must be codes, such as en and de, of the languages of {name}, "
             f"which does not name them itself. Received: {received}."
         )
-    return {(source, code): (tag, "") for code, tag in by_target.items() if not tags or target in ("", code)}
+    if target and "" not in by_target.values() and not known:
+        if target not in by_target:
+            raise ValueError(f"`target_language` must be one of {', '.join(by_target)} for {name}. Received: {target}.")
+        by_target = {target: by_target[target]}
+    return {(first, code): (tag, "") for code, tag in by_target.items()}
 
 
 def codes(model: TrainedModel | SavedExport) -> Sequence[str]:
@@ -127,6 +139,7 @@ class ServedModels:
         # The least recently needed first; `None` while it is loaded.
         self._loaded: OrderedDict[ServedModel, tuple[Batcher, int] | None] = OrderedDict()
         self._users = dict.fromkeys(self.models, 0)
+        self._waiting: dict[ServedModel, list] = {model: [] for model in self.models}  # Tickets of requests.
         self._leaving: set[ServedModel] = set()
         self._changed = threading.Condition()
 
@@ -217,30 +230,54 @@ class ServedModels:
                 self._changed.notify_all()
 
     def _take(self, model: ServedModel, deadline: float) -> tuple[Batcher, int] | None:
-        """Waits until a model can be used, and counts one more user. Returns `None` if the caller is to load it."""
+        """Waits until a model can be used, and counts one more user. Returns `None` if the caller is to load it.
+
+        The time that others take to load it does not count.
+        """
+        ticket = object()
         with self._changed:
-            while True:
-                if self._loaded.get(model) and model not in self._leaving:
-                    self._loaded.move_to_end(model)
-                    break
-                if model not in self._loaded and len(self._loaded) < self._max_loaded:
-                    self._loaded[model] = None
-                    break
-                if model not in self._loaded and not self._leaving:
-                    # No new request uses it, so that it gets free.
-                    self._leaving.update([other for other, each in self._loaded.items() if each][:1])
-                for other in [other for other in self._leaving if not self._users[other]]:
-                    self._leaving.remove(other)
-                    self._loaded.pop(other)[0].close()
-                    self._changed.notify_all()
-                    break
-                else:
-                    seconds = deadline - time.monotonic()
+            waiting = self._waiting[model]
+            waiting.append(ticket)
+            try:
+                while ticket in waiting:  # `_load` admits all that wait.
+                    is_loading = False
+                    if model in self._loaded:
+                        is_loading = self._loaded[model] is None
+                        if not is_loading and model not in self._leaving:
+                            self._loaded.move_to_end(model)
+                            self._users[model] += 1
+                            break
+                    elif self._make_room():
+                        self._loaded[model] = None
+                        self._users[model] += 1
+                        break
+                    seconds = threading.TIMEOUT_MAX if is_loading else deadline - time.monotonic()
                     if seconds <= 0:
                         raise BusyError("The model could not be loaded in time, because others are in use. Try again.")
                     self._changed.wait(min(seconds, threading.TIMEOUT_MAX))
-            self._users[model] += 1
-            return self._loaded[model]
+                return self._loaded[model]
+            finally:
+                if ticket in waiting:
+                    waiting.remove(ticket)
+                if not any(each for other, each in self._waiting.items() if other not in self._loaded):
+                    self._leaving.clear()  # Nothing waits for their places any longer.
+                    self._changed.notify_all()
+
+    def _make_room(self) -> bool:
+        """Returns whether one more model may be loaded. If not, no new request uses the model that was not needed for
+        longest, so that it gets free.
+        """
+        if len(self._loaded) < self._max_loaded:
+            return True
+        if not self._leaving:
+            self._leaving.update([other for other, each in self._loaded.items() if each][:1])
+        for other in self._leaving:
+            if not self._users[other]:
+                self._leaving.remove(other)
+                self._loaded.pop(other)[0].close()
+                self._changed.notify_all()
+                return True
+        return False
 
     def _load(self, model: ServedModel) -> tuple[Batcher, int]:
         """Loads a model and translates a short and a long sentence, so that no person waits for graphs and kernels."""
@@ -258,6 +295,8 @@ class ServedModels:
             with self._changed:
                 if loaded:
                     self._loaded[model] = loaded
+                    self._users[model] += len(self._waiting[model])
+                    self._waiting[model].clear()
                 else:
                     del self._loaded[model]
                 self._changed.notify_all()
