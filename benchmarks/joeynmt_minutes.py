@@ -5,8 +5,8 @@
         --folder=/tmp/joey --minutes=5,10,20 --recipe=iwslt14
 
 Give raw text: 8000.en and 8000.fr are the training text, of which the last `--valid_pairs` validate, as with our
-`--valid_pairs`. Joint sub-words are learned by SentencePiece first; that time does not count. Each validation saves a
-checkpoint. For each number of minutes, the checkpoint with the best validation BLEU until then translates the test
+`--valid_pairs`. Joint sub-words are learned by SentencePiece first. Neither that time counts nor that of validations,
+each of which saves a checkpoint. For each number of minutes, the checkpoint with the best validation BLEU until then translates the test
 text with beam 5 and length penalty 1, as JoeyNMT's configurations do.
 
 Recipes:
@@ -18,8 +18,10 @@ JoeyNMT computes in float32 on CPUs. The environment needs no TensorFlow, and th
 """
 
 import argparse
+import datetime
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -132,22 +134,36 @@ def configuration(args: argparse.Namespace) -> dict:
 
 
 def train(args: argparse.Namespace, config: dict, minutes: int) -> list[tuple[float, int, float]]:
-    """Trains for a number of minutes. Returns minutes, update and BLEU of each validation. Validations count."""
-    path = args.folder / "train.yaml"
+    """Trains for a number of minutes. Returns minutes, update and BLEU of each validation. Its own time does not count."""
+    path, log = args.folder / "train.yaml", args.folder / "model" / "train.log"
     path.write_text(yaml.safe_dump(config), "utf-8")
-    start = time.time()
     with subprocess.Popen([sys.executable, "-c", RUN, "train", path, "--skip-test"]) as process:
-        try:
-            process.wait(60 * minutes)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-    found = []
-    for line in (args.folder / "model" / "validations.txt").read_text("utf-8").splitlines():
-        fields = line.replace("\t", " ").split()
-        step, score = int(fields[fields.index("Steps:") + 1]), float(fields[fields.index("bleu:") + 1])
-        saved = (args.folder / "model" / f"{step}.ckpt").stat().st_mtime
-        found.append(((saved - start) / 60, step, score))
-    return found
+        while process.poll() is None and not (log.exists() and trained(log)[0] >= minutes):
+            time.sleep(1)
+        process.terminate()
+    return trained(log)[1]
+
+
+def trained(log: pathlib.Path) -> tuple[float, list[tuple[float, int, float]]]:
+    """Returns the minutes of training up to now, and what `train` returns, from JoeyNMT's log."""
+    begun = validating = step = None
+    excluded, found = 0.0, []
+    for line in log.read_text("utf-8").splitlines():
+        if not (match := re.match(r"(\d{4}-\S+ \S+) - INFO - \S+ - (.*)", line)):
+            continue
+        at, said = datetime.datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S,%f").timestamp(), match[2]
+        if said.startswith("EPOCH") and begun is None:
+            begun = at
+        elif said.startswith("Predicting"):
+            validating = at
+        elif at_step := re.search(r"Step: +(\d+)", said):
+            step = int(at_step[1])
+        elif score := re.search(r"bleu: +([\d.]+)", said):
+            found.append(((validating - begun - excluded) / 60, step, float(score[1])))
+            excluded += at - validating
+            validating = None
+    now = time.time() if validating is None else validating
+    return (now - begun - excluded) / 60 if begun else 0.0, found
 
 
 def score(args: argparse.Namespace, config: dict, step: int) -> dict:

@@ -635,12 +635,13 @@ def test_an_option_that_an_export_refuses_is_reported_with_its_sentence(real, si
 
 def test_a_line_that_is_not_json_is_answered_by_a_blank_one(source, real):
     asked = LineTranslation(MODEL, jsonl=True)
-    texts = ['{"text": "one"}', '{"text": 3}', "{", '{"text": "seven"}']
+    texts = ['{"text": "one"}', '{"id": 7, "text": 3}', "{", '{"text": "seven"}']
     (source / "real.jsonl").write_text("\n".join(texts))
     found = translate(source, asked, pattern="real.jsonl")
     answers, blank = [json.loads(line) for line in found["real.jsonl"].splitlines()], '{"text": ""}'
     reasons = [answer.pop("error", None) for answer in answers]
-    expected = [json.loads(line) for line in plainly(asked, [texts[0], blank, blank, texts[3]]).splitlines()]
+    of_second = blank.replace("{", '{"id": 7, ')
+    expected = [json.loads(line) for line in plainly(asked, [texts[0], of_second, blank, texts[3]]).splitlines()]
     assert answers == [{**each, "score": pytest.approx(each["score"])} for each in expected]
     assert reasons[::3] == [None, None] and reasons[1] == "Line 2: text: expected a sentence. Received: 3."
     problems = found["real.jsonl.problems"].decode().splitlines()

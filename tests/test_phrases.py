@@ -195,6 +195,25 @@ def test_forbidden_forms_are_avoided_where_their_term_is(text, avoid, expected):
     assert [warning.partition("Left out: ")[2] for warning in warnings] == ([left_out] if left_out else [])
 
 
+def test_a_term_whose_translation_the_sentence_requires_itself_keeps_its_forbidden_forms():
+    """Story: the term was left out, so "homme" could be written, and its second place was not translated."""
+    requests = [
+        Request("a man and a man", ["monsieur", "x"]),
+        Request("a man", ["monsieur", "monsieur"]),
+        Request("a man", ["x", "monsieur"], (), True),  # In their order.
+        Request("a man", ["monsieur"] + ["x"] * (MAX_PHRASES - 1)),
+    ]
+    warnings = []
+    found = extended(requests, FORBIDDEN, Kept(""), warnings.append, lambda phrase, line: False)
+    assert [sorted(each.required) for each in found] == [
+        ["monsieur", "monsieur", "x"], ["monsieur", "monsieur"], ["monsieur", "x"], ["monsieur"] + ["x"] * 31,
+    ]  # fmt: skip
+    forms = ["homme", "Homme", "Mann", "gars", "Gars"]
+    assert [each.excluded for each in found] == [forms, forms, [], forms] and not warnings
+    [inline] = with_phrases(requests[:1], FORBIDDEN, Kept(""), warnings.append, inline=True)
+    assert inline.constraints == ["monsieur", "x"] and inline.annotated.count("monsieur") == 2
+
+
 @pytest.mark.parametrize(
     ("text", "phrase", "expected"),
     [

@@ -167,6 +167,11 @@ def body(q="one two", **fields) -> dict:
             {"responseData": {"translatedText": "eno owt"}, "responseDetails": None, "responseStatus": 200},
         ),
         (
+            {"method": "GET", "query_string": "langpair=en|de&q=one&q=two"},
+            {"responseData": {"translatedText": ["eno", "owt"]}, "responseDetails": None, "responseStatus": 200},
+        ),
+        ({"json": body("one", langpair=None, api_key=None)}, {"translatedText": "eno"}),
+        (
             {"data": {"langpair": "en|de", "q": "<i>one</i>", "format": "html"}},
             {"responseData": {"translatedText": "<i>eno</i>"}, "responseDetails": None, "responseStatus": 200},
         ),
@@ -420,6 +425,12 @@ def reversed_translation(text: str, aligned: bool = True) -> Translation:
         ("&lt;script&gt; x", "x &lt;script&gt;"),
         ("1 < 2 > 0", "0 &gt; 2 &lt; 1"),
         ("<p title='a > b'>q</p>", "<p title='a > b'>q</p>"),
+        ('c <a href="x" title="a < b">d e</a>', '<a href="x" title="a < b">e d</a> c'),
+        ("c <a href=http://x/>d</a> e", "e <a href=http://x/>d</a> c"),
+        ("c <a href= x/ >d</a> e", "e <a href= x/ >d</a> c"),
+        ("c <i/> d", "<i/> d c"),
+        ("c <i class='x'/> d", "<i class='x'/> d c"),
+        ("c <i hidden/> d", "<i hidden/> d c"),
         ("<p>\n  one\n  two</p>", "<p> two one</p>"),
         ("<b><i>a</i></b> c", "c <b><i>a</i></b>"),
         ("", ""),
@@ -428,6 +439,17 @@ def reversed_translation(text: str, aligned: bool = True) -> Translation:
 def test_tags_go_with_the_words_that_they_enclose(text, expected):
     document = Document(text, is_html=True)
     assert document.translated([reversed_translation(each) for each in document.sentences]) == expected
+
+
+@pytest.mark.parametrize("part", ['<a "', "<a '", "<a \"'", "<a '\"'", '<a "x" ', "<a b=\"<c d='"])
+def test_html_is_divided_in_linear_time(part):
+    """Whatever quotation marks stay open."""
+    seconds = []
+    for number in (1000, 8000):
+        started = time.perf_counter()
+        Document(part * number, is_html=True)
+        seconds.append(time.perf_counter() - started)
+    assert seconds[1] < 40 * seconds[0] + 0.1
 
 
 @pytest.mark.parametrize("aligned", [True, False])

@@ -108,6 +108,27 @@ def test_a_translation_that_has_all_terms_is_as_asked(text, of_terms, fields, ex
     assert not terms.is_as_asked(Translation(text, -1.0, constraints_met=False), request)
 
 
+def test_no_more_translations_are_scored_at_once_than_a_server_takes():
+    """Story: TensorFlow Serving refused the 40 translations of 10 sentences as one batch."""
+    sizes = []
+
+    def predict(signature, inputs):
+        if signature == "score":
+            sizes.append(len(inputs["source"]))
+            assert len(inputs["target"]) == sizes[-1]
+            return {"pieces": [["▁" + text, "</s>"] for text in inputs["target"]],
+                    "token_log_probs": [[-float(text[1:]), 0.0] for text in inputs["target"]]}  # fmt: skip
+        number = len(inputs["text"])
+        return {
+            "text": [[f"a{4 * row + place}" for place in range(4)] for row in range(number)],
+            "score": [[-1.0] * 4] * number, "constraints_met": [[True] * 4] * number, "error": [""] * number,
+        }  # fmt: skip
+
+    rows = terms.predicted(predict, [Request(str(number)) for number in range(10)], 4, word_scores=True)
+    assert sizes == [terms.MIN_SCORED, 8]
+    assert [each.word_scores for row in rows for each in row] == [[-float(number)] for number in range(40)]
+
+
 def test_sentences_with_terms_are_searched_without_them_first_and_again_where_it_lacks_some():
     asked = []
     plain = {

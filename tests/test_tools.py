@@ -1109,6 +1109,10 @@ def test_an_export_translates_as_the_program_does(trained, tmp_path):
         (["--format=argos", "--int8"], "--quantization"),
         (["--format=argos", "--from_code=en", "--to_code=de"], "Expected --from_name to be the name of a language"),
         (["--to_name=German"], "--format=argos"),
+        (
+            ["--format=argos", "--beam_size=8", "--from_name=A", "--to_name=B"],
+            "--beam_size has no effect with --format=argos",
+        ),
         (["--format=huggingface", "--dtype=bfloat16"], "--dtype and --int8 do not apply"),
         (["--scores=x"], "--format=huggingface"),
         (["--export_dir=gs://bucket/x"], "local folder"),

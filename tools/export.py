@@ -4,12 +4,14 @@ Argos Translate or transformers.
 python tools/export.py --model_dir=runs/x --export_dir=exports/x
 """
 
+import dataclasses
 import pathlib
 
 from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
+from t2t_keras.config import DecodeConfig
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.runs import export_folder
 from t2t_keras.system.files import check_new
@@ -50,6 +52,8 @@ options.needs("format=ctranslate2 format=argos", "quantization")
 options.needs("format=argos", "from_name", "to_name", "from_code", "to_code")
 options.needs("format=huggingface", "scores")
 options.define_trained_model()
+# A package of Argos Translate has no options of the search.
+options.excludes("format=argos", *(field.name for field in dataclasses.fields(DecodeConfig)))
 
 
 def export() -> None:

@@ -4,6 +4,7 @@ The workers load the model by Beam's RunInference, once for each process, and tr
 `translate.py` does.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -88,7 +89,7 @@ class Handler(ModelHandler):
         for lines in batch:
             started, warnings, failures = time.monotonic(), [], dict(lines.failures)
             texts = [
-                _blank(self.asked.jsonl) if number in failures else text
+                _blank(self.asked.jsonl, text) if number in failures else text
                 for number, text in enumerate(lines.texts, lines.first)
             ]
             results = list(_results(model, texts, lines.first, warnings, failures))
@@ -111,9 +112,16 @@ class Handler(ModelHandler):
         return "t2t_keras"
 
 
-def _blank(jsonl: bool) -> str:
-    """Returns what takes the place of a line that cannot be translated."""
-    return json.dumps({"text": ""}) if jsonl else ""
+def _blank(jsonl: bool, text: str) -> str:
+    """Returns what takes the place of a line that cannot be translated. A JSON line keeps the keys for the output."""
+    if not jsonl:
+        return ""
+    with contextlib.suppress(ValueError, RecursionError, AttributeError):
+        others = {name: value for name, value in json.loads(text).items() if name not in phrases.KEYS}
+        line = json.dumps(others | {"text": ""})
+        list(phrases.read_requests([line]))
+        return line
+    return json.dumps({"text": ""})
 
 
 def _results(
@@ -133,7 +141,7 @@ def _results(
             yield from _results(model, texts[:half], first, warnings, failures)
             yield from _results(model, texts[half:], first + half, warnings, failures)
             return
-        results = list(model.results([_blank(model.asked.jsonl)], own.append, first))
+        results = list(model.results([_blank(model.asked.jsonl, texts[0])], own.append, first))
         failures[first] = f"{type(error).__name__}: {error}"
     warnings += own
     yield from results

@@ -16,8 +16,10 @@ from t2t_keras.text.lines import single_spaced
 from t2t_keras.text.sentences import sentences
 from t2t_keras.text.spelling import text_and_ends, words_of
 
-# A tag with its attributes, or a comment or declaration. Each < is looked at once: an attribute ends before the next <.
-_TAG = re.compile(r"""<(/?)([a-zA-Z][^\s/<>"']*)((?:[^<>"']|"[^"<]*"|'[^'<]*')*+)>|<[!?][^<>]*+>""")
+# A tag with its attributes, or a comment or declaration. A character is looked at three times at most: a search ends at
+# the next < outside of quotation marks, and two searches cannot be inside the same ones.
+_TAG = re.compile(r"""<(/?)([a-zA-Z][^\s/<>"']*)((?:[^<>"']|"[^"]*"|'[^']*')*+)>|<[!?][^<>]*+>""")
+_LAST_WORD = re.compile(r"""(.*[\s"'])?([^\s"']*)""", re.DOTALL)
 _RAW = ("script", "style", "textarea")  # Elements without text to translate.
 # Elements that sentences do not go beyond. All others, such as those of a translator's tool, are within sentences.
 _BLOCK = re.compile(
@@ -166,11 +168,17 @@ def _tokens(text: str) -> Iterator[_Token]:
         if name in _RAW and not is_end:
             end = for_end[name].search(text, start)
             start = end.end() if end else len(text)
-        is_alone = not name or bool(_VOID.fullmatch(name)) or tag[3].endswith("/")
+        is_alone = not name or bool(_VOID.fullmatch(name)) or _closes_itself(tag[3])
         yield _Token(text[place:start], name, True, is_end, is_alone)
         begin = start
     if begin < len(text):
         yield _Token(text[begin:])
+
+
+def _closes_itself(attributes: str) -> bool:
+    """Returns whether a tag ends with a slash that is not the end of a value without quotation marks."""
+    before, last = _LAST_WORD.fullmatch(attributes).groups("")
+    return last.endswith("/") and "=" not in last and not before.rstrip().endswith("=")
 
 
 def _within_sentences(tokens: Sequence[_Token]) -> tuple[dict[int, int], set[int]]:

@@ -24,6 +24,8 @@ from t2t_keras.text.spelling import text_and_ends, words_of
 ALIGNED = 0.4
 # Sentences to align at once: `translate_with_options` has a limit of sentences times beams.
 MAX_ALIGNED_BEAMS = 1024
+# As many translations may be scored at once, or as there are requests: a server may refuse larger batches.
+MIN_SCORED = 32
 
 # How much log P the least likely sub-word outside of the terms may lose. Of 96 translations of Multi30k, 8 lost more,
 # up to 8.5, and all of these were wrong. The mean of the sub-words tells less: one wrong word is among good ones.
@@ -135,9 +137,13 @@ def predicted(
 
     def score(sources: Sequence[str], targets: Sequence[str]) -> list[tuple[Sequence[str], Sequence[float]]]:
         targets = [f"{tag[0] if tag else ''}{target}" for target in targets]
-        outputs = predict("score", {"source": list(sources), "target": targets})
-        scored = zip(outputs["pieces"], outputs["token_log_probs"], strict=True)
-        return [([as_text(piece) for piece in pieces if piece], values) for pieces, values in scored]
+        found, at_once = [], max(len(requests), MIN_SCORED)
+        for first in range(0, len(targets), at_once):
+            rows = slice(first, first + at_once)
+            outputs = predict("score", {"source": list(sources[rows]), "target": targets[rows]})
+            scored = zip(outputs["pieces"], outputs["token_log_probs"], strict=True)
+            found += [([as_text(piece) for piece in pieces if piece], values) for pieces, values in scored]
+        return found
 
     rows = translate(search, score, requests, n_best, alignment=alignment, beam_size=beam_size)
     return _with_word_scores(score, rows, requests) if word_scores else rows

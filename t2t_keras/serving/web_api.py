@@ -11,6 +11,7 @@ import time
 import urllib.parse
 from collections.abc import Callable, Sequence
 
+from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import BadRequest, Forbidden, HTTPException, RequestEntityTooLarge, UnsupportedMediaType
 from werkzeug.wrappers import Request, Response
 
@@ -216,7 +217,7 @@ class WebApi:
         Raises:
             HTTPException: it is too large, has no fields, or not the key.
         """
-        fields: dict = request.args.to_dict()
+        fields = _unlisted(request.args)
         try:
             too_large = len(body := request.get_data()) > MAX_REQUEST
         except RequestEntityTooLarge:
@@ -236,7 +237,8 @@ class WebApi:
         ):  # fmt: skip
             raise UnsupportedMediaType("Expected application/json, or a form.")
         else:
-            fields |= {name: values if len(values) > 1 else values[0] for name, values in request.form.lists()}
+            fields |= _unlisted(request.form)
+        fields = {name: value for name, value in fields.items() if value is not None}
         request.environ[_APERTIUM] = "langpair" in fields
         key = fields.get("api_key", fields.get("key", ""))
         keys = [str(each).encode(errors="surrogatepass") for each in (key, self._api_key)]
@@ -383,9 +385,14 @@ class _Options:
         self.is_whole = [bool(required or self.prefix or self.details) for required in self.constraints]
 
 
+def _unlisted(fields: MultiDict) -> dict:
+    """Returns the values of fields: those of one that is there several times as a list."""
+    return {name: values if len(values) > 1 else values[0] for name, values in fields.lists()}
+
+
 def _given(fields: dict, name: str, default):
-    """Returns a field, or the default if it is not there, null or empty."""
-    return default if (value := fields.get(name)) is None or value == "" else value
+    """Returns a field, or the default if it is not there or empty."""
+    return default if (value := fields.get(name, "")) == "" else value
 
 
 def _listed(fields: dict, name: str) -> list:

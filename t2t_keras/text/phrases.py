@@ -145,6 +145,9 @@ def with_capital(phrase: str) -> list[str]:
     return list(dict.fromkeys([phrase, phrase[:1].upper() + phrase[1:]]))
 
 
+KEYS = ["text", "constraints", "avoid", "ordered"]  # Of a JSON line.
+
+
 def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
     """Yields the request of each JSON line: {"text": …, "constraints": […], "avoid": […], "ordered": …}. Only "text" is
     required. Other keys are for the output, except for near matches of these, which are typing errors.
@@ -156,8 +159,7 @@ def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
     Raises:
         ValueError: a line is invalid; the message has its number.
     """
-    names = ["text", "constraints", "avoid", "ordered"]
-    expected = f"Expected a JSON object with {', '.join(names)} in each line."
+    expected = f"Expected a JSON object with {', '.join(KEYS)} in each line."
     for number, line in enumerate(texts, first):
         try:
             fields = json.loads(line)
@@ -167,9 +169,9 @@ def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
             ) from error
         if not isinstance(fields, dict) or "text" not in fields:
             raise ValueError(f"{expected} Received: line {number:,}, {line[:80]!r}.")
-        others = {name: fields.pop(name) for name in list(fields) if name not in names}
+        others = {name: fields.pop(name) for name in list(fields) if name not in KEYS}
         for name in others.keys() - {"constraints_met"}:  # The output of another translation has it.
-            near = names[1:2] if name == "terms" else difflib.get_close_matches(name.lower(), names, 1, 0.8)
+            near = KEYS[1:2] if name == "terms" else difflib.get_close_matches(name.lower(), KEYS, 1, 0.8)
             if near:
                 raise ValueError(f"Line {number:,}: expected the key {near[0]}. Received: {name!r:.80}.")
         if isinstance(fields["text"], str):  # A line end is a space, as between lines.
@@ -357,18 +359,25 @@ def with_phrases(
             return asked <= 2 * MAX_PHRASES and fits(phrase, line)
 
         for start, end, term in terms.with_places(text):
-            if term.translation in known:
+            constraints = [*request.constraints]
+            # A phrase that the sentence requires itself is required once, as that of the term.
+            if is_own := term.translation in constraints and not inline and not request.ordered:
+                constraints.remove(term.translation)
+            elif term.translation in known:
                 continue
-            if len(request.required) >= MAX_PHRASES or not is_short(term.translation):
-                left_out.append(term.translation)
+            if len(request.required) >= MAX_PHRASES + is_own or not is_short(term.translation):
+                left_out += [] if is_own else [term.translation]
                 continue
             forms = tuple(form for form in term.forbidden if is_short(form))
-            longer = dataclasses.replace(request, terms=(*request.terms, term._replace(forbidden=forms)))
+            longer = dataclasses.replace(
+                request, constraints=tuple(constraints), terms=(*request.terms, term._replace(forbidden=forms))
+            )
             if len(longer.excluded) > MAX_PHRASES:
                 forms = ()
-                longer = dataclasses.replace(request, terms=(*request.terms, term._replace(forbidden=())))
+                longer = dataclasses.replace(longer, terms=(*request.terms, term._replace(forbidden=())))
             left_out += [form for form in term.forbidden if form not in forms]
             request = longer
+            known.discard(term.translation)
             translated.append((beginning + start, beginning + end, term.translation))
         if inline and translated:
             request = dataclasses.replace(request, annotated=annotated(request.text, translated))
