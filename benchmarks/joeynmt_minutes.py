@@ -6,8 +6,8 @@
 
 Give raw text: 8000.en and 8000.fr are the training text, of which the last `--valid_pairs` validate, as with our
 `--valid_pairs`. Joint sub-words are learned by SentencePiece first. Neither that time counts nor that of validations,
-each of which saves a checkpoint. For each number of minutes, the checkpoint with the best validation BLEU until then translates the test
-text with beam 5 and length penalty 1, as JoeyNMT's configurations do.
+each of which saves a checkpoint. For each number of minutes, the checkpoint with the best validation BLEU until then
+translates the test text with beam 5 and length penalty 1, as JoeyNMT's configurations do.
 
 Recipes:
 
@@ -134,7 +134,7 @@ def configuration(args: argparse.Namespace) -> dict:
 
 
 def train(args: argparse.Namespace, config: dict, minutes: int) -> list[tuple[float, int, float]]:
-    """Trains for a number of minutes. Returns minutes, update and BLEU of each validation. Its own time does not count."""
+    """Trains for a number of minutes. Returns minutes, update and BLEU of validations, whose time does not count."""
     path, log = args.folder / "train.yaml", args.folder / "model" / "train.log"
     path.write_text(yaml.safe_dump(config), "utf-8")
     with subprocess.Popen([sys.executable, "-c", RUN, "train", path, "--skip-test"]) as process:

@@ -321,10 +321,12 @@ def test_a_run_is_measured_with_its_first_weights_and_its_last(monkeypatch, tmp_
     monkeypatch.setattr(attention_functions, "of_model", of_model)
     model = ModelConfig(9, encoder_layers=1, decoder_layers=1, d_model=4, d_ff=4, num_heads=1, d_k=2, d_v=2)
     options = run_options.Options(model, TrainConfig(seed=3, micro_batch_tokens=77))
-    found = attention_functions._figures_of_run(tmp_path, options, "all", "quiet")
+    asked = dataclasses.replace(options, model=dataclasses.replace(model, vocab_size=0))  # The text decides it.
+    monkeypatch.setattr(attention_functions.SavedRun, "open", {tmp_path: SimpleNamespace(options=options)}.get)
+    found = attention_functions._figures_of_run(tmp_path, asked, "all", "quiet")
     assert found == {"before": {"perplexity": 1}, "after": {"perplexity": 2}}
     reading = {"batch_tokens": max(77, longest), "seed": 0, "epochs": 1}
-    trained = (Start.of(tmp_path, options), {"strategy": "all", "quiet": "quiet"})
+    trained = (Start.of(tmp_path, asked), {"strategy": "all", "quiet": "quiet"})
     assert given == [trained, (options.data_folder(tmp_path) / "valid", reading), (tmp_path, "latest")]
     keras.utils.set_random_seed(3)
     first = Transformer(model).get_weights()

@@ -654,6 +654,14 @@ def test_the_manifest_is_the_size_and_the_sha_256(written):
     assert json.loads(written.with_suffix(".json").read_text()) == expected
 
 
+def test_a_checkpoint_of_another_size_is_not_hashed(written):
+    """Story: a sparse file of terabytes was hashed for hours."""
+    with written.open("r+b") as file:
+        file.truncate(2**40)
+    with pytest.raises(checkpoint.DamagedError, match="is damaged. .* Received: {'bytes': 1099511627776}."):
+        checkpoint.restore(written, (model := new_model()), new_adam(model))
+
+
 def test_the_newest_whole_checkpoint_is_restored_and_newer_ones_are_reported(tmp_path, messages):
     """Truncated, flipped or missing: with each, the one before is as good as it was."""
     weights = write_run(tmp_path, [1, 2, 3, 4])

@@ -290,6 +290,7 @@ def test_text_files_and_a_dataset_together_are_refused_with_both():
     (TrainConfig, {"best_metric": "loss", "valid_sentences": 0}),
     (TrainConfig, {"checkpoint_steps": 0}),
     (TrainConfig, {"cooldown_steps": 10, "train_steps": 10}),
+    (TrainConfig, {"cooldown_steps": 11, "train_steps": 10, "epochs": 2.0}),  # Whose updates are counted later.
     (TrainConfig, {"checkpoint_minutes": 0.0}),
     (TrainConfig, {"label_smoothing": 0.0, "dtype": "bfloat16"}),
     (DecodeConfig, {"beam_size": 1, "alpha": 0.0, "extra_length": 0}),
@@ -483,3 +484,9 @@ def test_a_vocabulary_has_more_than_the_special_ids_or_the_text_decides(options)
     assert options(vocab_size=0).vocab_size == 0 and options(vocab_size=5).vocab_size == 5
     with pytest.raises(ValueError, match="`vocab_size` must be 0 or more than the 4 special ids"):
         options(vocab_size=4)
+
+
+def test_a_long_option_of_noise_is_refused_in_linear_time():
+    for augment in ("a" * 2**20, "upper:1" * 2**17):
+        with pytest.raises(ValueError, match="`augment` must be"):
+            TrainConfig(augment=augment)

@@ -151,6 +151,21 @@ def test_a_record_that_is_none_of_tensorboard_ends_what_is_read_of_a_file(tmp_pa
     assert read_scalars(tmp_path) == {"a": {1: 1.0}}
 
 
+def test_a_record_that_is_far_too_long_is_not_read(tmp_path):
+    """As of a stranger's sparse file."""
+    value = summary_pb2.Summary.Value(tag="a", tensor=tensor_pb2.TensorProto(dtype=1, float_val=[1.0]))
+    path = tmp_path / "events.out.tfevents.1"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(event_pb2.Event(step=1, summary=summary_pb2.Summary(value=[value])).SerializeToString())
+    with path.open("ab") as file:
+        file.write((2**36).to_bytes(8, "little") + bytes(4))
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size + 2**36 + 4)
+    with tf.io.TFRecordWriter(str(tmp_path / "events.out.tfevents.2")) as writer:
+        writer.write(event_pb2.Event(step=2, summary=summary_pb2.Summary(value=[value])).SerializeToString())
+    assert read_scalars(tmp_path) == {"a": {1: 1.0, 2: 1.0}}
+
+
 def test_a_large_file_is_read_record_by_record(tmp_path):
     with tf.io.TFRecordWriter(str(tmp_path / "events.out.tfevents.1")) as writer:
         for step in range(20):

@@ -70,7 +70,13 @@ def test_vectors_that_give_no_row_are_refused(tmp_path, rows):
 def test_the_folder_keeps_which_rows_have_started(tmp_path):
     embeddings.write(tmp_path, ["▁cat", "▁dog"])
     assert embeddings.read(tmp_path, PIECES) == ["▁cat", "▁dog"]
-    for content in (b"", "▁cat\n▁do".encode(), "▁cat\n▁mouse\n".encode(), "▁cat\n".encode("utf-16")):
+    for content in (
+        b"",
+        "▁cat\n▁do".encode(),
+        "▁cat\n▁mouse\n".encode(),
+        "▁cat\n".encode("utf-16"),
+        "▁cat\n".encode() * 999,
+    ):
         (tmp_path / saved_run.EMBEDDINGS).write_bytes(content)
         with pytest.raises(ValueError, match="Expected sub-words of the run in .*embeddings.txt"):
             embeddings.read(tmp_path, PIECES)

@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import programs
@@ -485,6 +486,8 @@ def test_max_hours_counts_from_the_first_run(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(grid.prepare, "read_text", lambda *args: ([], []))
     monkeypatch.setattr(grid, "write_whole", lambda *args: None)
+    of_run = types.SimpleNamespace(options=run_options.Options())
+    monkeypatch.setattr(grid.saved_run.SavedRun, "open", lambda folder: of_run)
     before = time.monotonic()
     train(tmp_path, 1)
     assert len(given) == 2 and given[0] == given[1] and before <= given[0] <= time.monotonic()
@@ -502,6 +505,32 @@ def test_more_updates_train_on_and_options_without_effect_on_the_result_change_n
     train(tmp_path, 1)
     assert train(tmp_path, 1, log_steps=7, device_tflops=0.5, max_hours=3.0, micro_batch_tokens=9) == []
     assert [result.updates for result in train(tmp_path, 1, train_steps=20)] == [20, 20]
+
+
+def test_what_the_text_decides_is_that_of_the_run(tmp_path, trained, monkeypatch):
+    """Story: of runs with `vocab_size=0` and `epochs`, as of `flagfile=small`, the table counted no embeddings, and the
+    same command again refused them.
+    """
+    stand_in = run.train
+
+    def train_and_decide(start, **others):
+        options = start.options
+        model = dataclasses.replace(options.model, vocab_size=400)
+        decided = dataclasses.replace(options.train, train_steps=round(3 * options.train.epochs), length_buckets=1.15)
+        decided = dataclasses.replace(options, model=model, train=decided)
+        return stand_in(types.SimpleNamespace(folder=start.folder, options=decided), **others)
+
+    monkeypatch.setattr(run, "train", train_and_decide)
+    asked = {"vocab_size": 0, "epochs": 4.0, "train_steps": 100_000}
+    found = train(tmp_path, 1, **asked)
+    assert [result.updates for result in found] == [12, 12]
+    assert found[0].parameters == ModelConfig(vocab_size=400).num_weights
+    assert [found[0].options[name] for name in ("vocab_size", "train_steps")] == [400, 12]
+    assert train(tmp_path, 1, **asked) == []
+    assert [result.seed for result in train(tmp_path, 1, 2, **asked)] == [2, 2]
+    assert [result.updates for result in train(tmp_path, 1, 2, **asked | {"epochs": 5.0})] == [15] * 4
+    with pytest.raises(ValueError, match=r"Received: epochs=4.0 \(.*: 5.0\). Give another"):
+        train(tmp_path, 1, 2, **asked)
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "{", '{"row": "base"}', None], ids=str)

@@ -31,7 +31,9 @@ from t2t_keras.text import inline_terms, phrases
         ("bleue", "chemise bleue", False),
         ("", "a", False),
         ("a", "", False),
-        ("一只猫", "猫", False),  # A script without spaces has no words to compare.
+        ("一只猫", "猫", True),  # A script without spaces has no words to compare.
+        ("私はリンゴが好き", "リンゴ", True),
+        ("一只狗", "猫", False),
     ],
 )
 def test_an_inflected_form_begins_as_the_phrase(text, phrase, expected):
@@ -63,6 +65,22 @@ def test_half_of_the_pairs_with_a_term_and_its_translation_have_it_in_the_source
         source, target = plain[number]
         assert found[number] == (re.sub(rf"\b{word}\b", f"⟦ {translation} ⟧", source), target)
     assert read("valid", **options) == read("valid", **names)
+
+
+def test_terms_in_a_tag_are_no_terms(names, tmp_path):  # noqa: F811
+    """Story: the tag <news> was destroyed in half of the pairs with the translation of "news"."""
+    word, translation = read("train", **names)[0][0].split()[1], read("train", **names)[0][1].split()[1]
+    (tmp_path / "terms.tsv").write_text(f"{word}\t{translation}\n")
+    found = read("train", **names, source_tag=f"<{word}>", train_terms=str(tmp_path / "terms.tsv"))
+    assert all(source.startswith(f"<{word}> ") for source, _ in found)
+    assert any(f"⟦ {translation} ⟧" in source for source, _ in found)
+
+
+def test_terms_that_no_pair_has_are_refused(names, tmp_path):  # noqa: F811
+    """Story: such a model got its terms as input that it had never learned to use."""
+    (tmp_path / "terms.tsv").write_text("nowhere\tnirgends\n")
+    with pytest.raises(ValueError, match="No pair of [0-9,]+ has, so a model would not learn"):
+        prepared(tmp_path / "data", **names, train_terms=str(tmp_path / "terms.tsv"))
 
 
 def test_the_marks_are_subwords_and_the_folder_records_the_terms(names, tmp_path, monkeypatch):  # noqa: F811

@@ -177,6 +177,14 @@ BROKEN = {
         rewrite("data.yml", "data:\n", "data:\n  source_sequence_controls: {start: true}\n"),
         "do not begin with <s>",
     ),
+    "a vocabulary in a linked folder": (
+        lambda folder: [
+            (folder / "sub").symlink_to(folder),
+            rewrite("data.yml", "source.vocab", "sub/source.vocab")(folder),
+        ],
+        "sub is a link",
+    ),  # fmt: skip
+    "a long configuration": (lambda folder: (folder / "data.yml").write_text("#" * 2**20 + "\n"), "at most 1,048,576"),
     "a linked vocabulary": (
         lambda folder: [(folder / "source.vocab").unlink(), (folder / "source.vocab").symlink_to("/etc/passwd")],
         "is a link",

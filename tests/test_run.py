@@ -142,6 +142,12 @@ def test_a_model_much_too_large_for_its_text_is_told(run, messages, model, expec
     assert [said.split(":")[0] for said in messages] == expected
 
 
+def test_a_cooldown_longer_than_the_updates_of_epochs_is_refused(run):
+    train = dataclasses.replace(TRAIN, epochs=0.1, cooldown_steps=5_000)
+    with pytest.raises(ValueError, match="Received: cooldown_steps=5,000 for [0-9]+ updates. `cooldown_share`"):
+        training_run._with_sizes_of(run[0] / "data", run_options.Options(MODEL, train, DECODE, DATA))
+
+
 def test_a_model_folder_can_do_without_its_data(run, tmp_path):
     """What comes after training asks for the folder and nothing else."""
     for name, content in contents(run[0]).items():

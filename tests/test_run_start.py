@@ -211,6 +211,10 @@ def test_a_new_run_has_the_options_given_and_the_defaults(tmp_path):
         ({"epochs": 0.0, "train_steps": 9}, {"epochs": "command line", "train_steps": "command line"}, (9, 0.0)),
         ({"epochs": 3.0, "train_steps": 9}, {"epochs": "command line", "train_steps": "command line"}, None),
         ({"epochs": 3.0, "train_steps": 9}, {}, None),
+        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "flagfile small", "train_steps": "row a"}, (9, 0.0)),
+        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "row a", "train_steps": "flagfile x"}, (100_000, 3.0)),
+        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "row a", "train_steps": "command line"}, (9, 0.0)),
+        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "flagfile x", "train_steps": "flagfile y"}, None),
     ],
 )
 def test_the_length_is_of_updates_or_epochs_and_the_command_line_overrides_a_flagfile(
@@ -232,6 +236,13 @@ def test_updates_given_to_a_run_of_epochs_are_its_length(tmp_path):
     train = Start.open(tmp_path, {"train_steps": 40}).options.train
     assert (train.train_steps, train.epochs) == (40, 0)
     assert Start.open(tmp_path, {"epochs": 4.0}).options.train.epochs == 4
+
+
+def test_no_lengths_are_rounded_by_0_and_by_1(tmp_path):
+    write(tmp_path)
+    assert changes(tmp_path, {"length_buckets": 1.0}) == ""
+    with pytest.raises(ValueError, match="length_buckets=1.15"):
+        changes(tmp_path, {"length_buckets": 1.15})
 
 
 def test_a_vocabulary_that_the_text_decides_stays_the_one_that_it_decided(tmp_path):

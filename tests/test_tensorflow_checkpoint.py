@@ -119,6 +119,21 @@ def test_a_folder_that_does_not_fit_gives_one_sentence(folder, kind):
     assert "\n" not in str(caught.value)
 
 
+def test_a_long_file_checkpoint_is_read_in_linear_time(folder):
+    (folder / "checkpoint").write_text("\n" * 2**20)
+    with pytest.raises(ValueError, match=NAMES):
+        tensorflow_checkpoint.find(folder)
+
+
+def test_the_variables_of_a_saved_model_are_no_link(folder, tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (folder / "variables.index").touch()
+    (model / "variables").symlink_to(folder)
+    with pytest.raises(ValueError, match="variables is a link"):
+        tensorflow_checkpoint.find(model)
+
+
 def test_an_index_of_more_than_its_files_hold_is_refused_before_it_is_read(tmp_path):
     tf.raw_ops.SaveV2(
         prefix=str(tmp_path / "large"), tensor_names=["a"], shape_and_slices=[""], tensors=[tf.zeros([2**14])]

@@ -354,7 +354,8 @@ def with_row(row: str, given: dict, sources: dict[str, str], source: str) -> tup
     `source` is where the row comes from.
     """
     own = paper.table_3(row, **{divisor: flags.FLAGS[divisor].value for divisor in _DIVISORS})
-    kept = {option for option in own if sources.get(option) == "command line"} | ({"train_steps"} & given.keys())
+    kept = {option for option in own if sources.get(option) == "command line"}
+    kept |= {"train_steps"} if given.get("train_steps") or given.get("epochs") else set()
     own = {option: value for option, value in own.items() if option not in kept}
     return given | own, sources | dict.fromkeys(own, source)
 

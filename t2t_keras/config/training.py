@@ -182,7 +182,8 @@ class TrainConfig:
     def __post_init__(self):
         check_fields(self)
         rule = "`cooldown_steps` must be at most `train_steps`."
-        require(self, self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", rule)
+        # The updates of epochs are counted later.
+        require(self, self.epochs or self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", rule)
         rule = "`cooldown_steps` and `cooldown_share` exclude each other."
         names = "cooldown_steps cooldown_share"
         require(self, not (self.cooldown_steps and self.cooldown_share), names, rule)
@@ -260,8 +261,8 @@ class TrainConfig:
     def noise(self) -> dict[str, float]:
         """The share of the pairs that get each kind of noise of `augment`."""
         number = r"(?:\d+\.?\d*|\.\d+)(?:e-?\d+)?"
-        shares = re.findall(rf"(\w+):({number})(?:,|\Z)", self.augment, re.ASCII)
-        return {kind: float(share) for kind, share in shares}
+        shares = (re.fullmatch(rf"(\w+):({number})", each, re.ASCII) for each in self.augment.split(","))
+        return {share[1]: float(share[2]) for share in shares if share}
 
     @property
     def cooldown(self) -> int:

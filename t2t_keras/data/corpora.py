@@ -54,6 +54,7 @@ class Report:
         byte_order_marks: byte order marks removed.
         columns: lines of TSV files with more than two columns.
         units, variants, tagged: of TMX files; see `tmx.pairs`.
+        with_terms: pairs whose source has terms of `train_terms` in their translation.
     """
 
     pairs: int = 0
@@ -66,6 +67,7 @@ class Report:
     units: int = _count_of("units that lack a language left out", of_two_sides=True)
     variants: int = _count_of("sides of units with several segments, of which the first counts", of_two_sides=True)
     tagged: int = _count_of("segments' formatting tags removed", of_two_sides=True)
+    with_terms: int = _count_of("with terms in the source")
 
     @property
     def notes(self) -> list[str]:
@@ -624,13 +626,18 @@ def _divided(pairs: Iterator[Pair], number: int, split: str, report: Report) -> 
         yield from last
 
 
-def _with_terms(pairs: Iterator[Pair], terms: phrases.Terms) -> Iterator[Pair]:
-    """Yields training pairs, half of them with their terms in the source; see the option `train_terms`."""
+def _with_terms(pairs: Iterator[Pair], terms: phrases.Terms, tags: Sequence[str], report: Report) -> Iterator[Pair]:
+    """Yields training pairs, half of them with their terms in the source, except for tags; see the option
+    `train_terms`. Counts in `report` the pairs that have some.
+    """
     for number, pair in enumerate(pairs):
         if zlib.crc32(b"%d %b" % (number, pair[0])) % 2:
             source, target = (side.decode(errors="surrogateescape") for side in pair)
-            places = ((start, end, term.translation) for start, end, term in terms.with_places(source))
+            text = phrases.untagged(source, tags)
+            tag = len(source) - len(text)
+            places = ((tag + start, tag + end, term.translation) for start, end, term in terms.with_places(text))
             found = [place for place in places if inline_terms.has_form(target, place[-1])]
+            report.with_terms += bool(found)
             pair = (inline_terms.annotated(source, found).encode(errors="surrogateescape"), *pair[1:])
         yield pair
 
@@ -650,7 +657,7 @@ def pairs(
     found = _plain_pairs(data, split, seed, report, hashes, sides, documents)
     if not data.train_terms or split != "train":
         return found
-    return _with_terms(found, phrases.read_terms(data.train_terms))
+    return _with_terms(found, phrases.read_terms(data.train_terms), data.tags, report)
 
 
 def _plain_pairs(

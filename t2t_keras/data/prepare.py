@@ -392,6 +392,11 @@ class Preparation:
                 f"No training pair has text to keep on both sides (keep_patterns={data.keep_patterns}): a model cannot "
                 "learn to copy it."
             )
+        if data.train_terms and text.train.pairs and not text.train.with_terms:
+            raise ValueError(
+                f"Expected training pairs that have terms of `train_terms` in the source and their translations in the "
+                f"target. No pair of {text.train.pairs:,} has, so a model would not learn to use them."
+            )
         for name, report in (("training", text.train), ("validation", text.valid)):
             if not report.pairs:
                 raise ValueError(f"The {name} text has no usable pair: {report}.")

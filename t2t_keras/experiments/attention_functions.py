@@ -102,6 +102,7 @@ def of_model(model, pairs: list) -> dict[str, float]:
 def _figures_of_run(folder: pathlib.Path, options: run_options.Options, strategy, quiet: Callable) -> dict:
     """Trains a run, or resumes it, and measures its model with its first weights and with its last."""
     run.train(Start.of(folder, options), strategy=strategy, quiet=quiet)
+    options = SavedRun.open(folder).options  # With the size of the vocabulary, if the text decides it.
     with shards.plain_errors():
         valid = options.data_folder(folder) / "valid"
         budget = max(options.train.micro_batch_tokens, *shards.counted(shards.read_info(valid)))

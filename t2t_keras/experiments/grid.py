@@ -100,6 +100,7 @@ def _check_alike(
     if result.changes.keys() & STARTS:  # Such rows take options from another run.
         return  # Its other options are those of that run.
     wanted, left_out = series.determining(base), {"seed", *result.changes, *series.WITHOUT_EFFECT}
+    left_out |= series.undecided(base)
     if changed := [
         option for option, value in result.options.items() if option not in left_out and value != wanted.get(option)
     ]:
@@ -144,7 +145,8 @@ def train(
         return result if as_now else None
 
     def score(name: str, state: TrainState) -> Result:
-        options, folder, row = runs[name], output_dir / name, name.partition("/")[0]
+        folder, row = output_dir / name, name.partition("/")[0]
+        options = saved_run.SavedRun.open(folder).options  # With the size of the vocabulary, if the text decides it.
         translator = load(folder, scoring.checkpoint, **dataclasses.asdict(scoring.search))
         texts = {VALID: prepare.read_text(options.data_folder(folder), "valid")} | scoring.tests
         how = {"lowercase": scoring.lowercase, "tokenize": scoring.tokenize}

@@ -51,6 +51,13 @@ def determining(options: run_options.Options, checkpoint: str = "") -> dict:
     return dataclasses.asdict(options.model) | training | data
 
 
+def undecided(options: run_options.Options) -> set[str]:
+    """Returns the names of the options that the text or the machine decides when a run is trained."""
+    names = {"train_steps"} if options.train.epochs else set()
+    values = vars(options.model) | vars(options.train)
+    return names | {name for name in ("vocab_size", "length_buckets") if not values.get(name)}
+
+
 def is_current(
     result: Scored | None, folder: pathlib.Path, options: run_options.Options, determining: Callable
 ) -> bool:
@@ -66,13 +73,16 @@ def is_current(
     wanted = determining(options)
     # A result lacks the options that came after it.
     before = determining(SavedRun.open(folder).options) | (result.options if result else {})
-    changed = [name for name in wanted if name in before and before[name] != wanted[name]]
-    if not result and (updates := checkpoint.step_of(checkpoints[-1])) > wanted["train_steps"]:
+    compared = [name for name in wanted if name in before and name not in undecided(options)]
+    changed = [name for name in compared if before[name] != wanted[name]]
+    updates = 0 if result or options.train.epochs else checkpoint.step_of(checkpoints[-1])
+    if updates > wanted["train_steps"]:
         raise ValueError(
             f"{folder} has had {updates} updates, more than train_steps={wanted['train_steps']}. Give `train_steps` of "
             f"{updates} or more, or another `output_dir`."
         )
-    if changed == ["train_steps"] and (not result or wanted["train_steps"] > before["train_steps"]):
+    [length] = changed if changed in (["train_steps"], ["epochs"]) else [None]
+    if length and (not result or wanted[length] > before[length]):
         return False
     if changed:
         received = ", ".join(f"{name}={wanted[name]} ({folder}: {before[name]})" for name in changed)

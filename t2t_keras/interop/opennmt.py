@@ -20,12 +20,13 @@ from t2t_keras.interop.huggingface_folder import Folder
 from t2t_keras.interop.marian_weights import NORM, Linear, Weight, alternating, layers
 from t2t_keras.interop.tensorflow_checkpoint import VALUE, Checkpoint, Weights
 from t2t_keras.runs import run_options
-from t2t_keras.system.files import check_new
+from t2t_keras.system.files import check_new, check_no_link
 from t2t_keras.system.log import logger
 from t2t_keras.text import piece_file
 
 CONFIGS = ("data.yml", "config.yml")  # Names of the configuration, where none is given.
 SPECIAL = ["<blank>", "<s>", "</s>"]  # The first tokens of a vocabulary.
+MAX_YAML = 2**20  # Bytes.
 _PARTS = ("examples_inputter", "encoder", "decoder")  # Of a model.
 _SOURCE, _TARGET = (f"examples_inputter/{side}_inputter/embedding" for side in ("features", "labels"))
 _LOGITS, _LOGITS_BIAS = "decoder/output_layer/kernel", "decoder/output_layer/bias"
@@ -136,6 +137,8 @@ class _Config:
                 f"{self._path} needs the package PyYAML: pip install pyyaml, or give the vocabularies without `config`."
             ) from error
         content = Folder(self._path.parent).content(self._path.name)
+        if len(content) > MAX_YAML:  # PyYAML takes 70 times as much memory.
+            raise ValueError(f"Expected {self._path} to have at most {MAX_YAML:,} bytes. Received: {len(content):,}.")
         try:
             values = yaml.safe_load(content)
         except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -169,6 +172,8 @@ class _Config:
                 f"Expected {self._path} to name a file of its folder as the {side}'s {what}. Received: "
                 f"{_short(value)}. Give its path as `{name}`."
             )
+        for folder in parts.parents[:-1]:
+            check_no_link(self._path.parent / folder)
         return path
 
     def _sentencepiece(self, side: str) -> str | None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from t2t_keras.interop.huggingface_folder import Folder
 from t2t_keras.interop.marian_weights import Weight
+from t2t_keras.system.files import check_no_link
 from t2t_keras.system.native_messages import without_noise
 
 STATE = "checkpoint"
@@ -22,7 +23,7 @@ GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # How the names of variables end in an object-based checkpoint.
 # Other lists of the variables of a layer, in a SavedModel of Keras.
 _OF_KERAS = {"variables", "trainable_variables", "non_trainable_variables", "keras_api"}
-_NEWEST = re.compile(r'^\s*model_checkpoint_path:\s*"(.*)"\s*$', re.MULTILINE)
+_NEWEST = re.compile(r'^[ \t]*model_checkpoint_path:[ \t]*"(.*)"[ \t\r]*$', re.MULTILINE)
 _SHARD = re.compile(r"\.data-(\d{5})-of-(\d{5})")
 
 
@@ -134,6 +135,7 @@ def find(folder: str | os.PathLike, name: str = "") -> pathlib.Path:
     if name and not name.isdecimal():
         return path / name.removesuffix(".index")
     if (path / "variables" / "variables.index").is_file() and not name:
+        check_no_link(path / "variables")
         return path / "variables" / "variables"
     if not name and Folder(path).find(STATE):
         newest = _NEWEST.search(Folder(path).content(STATE).decode(errors="replace"))

@@ -19,6 +19,7 @@ PATTERN = "events.out.tfevents.*"
 
 
 FRAME_BEFORE, FRAME_AFTER = 12, 4  # Bytes of a record before and after its content.
+MAX_RECORD = 2**26  # Bytes. The content of a longer one is not read: it has no scalars of a run.
 
 
 def _order(path: pathlib.Path) -> list:
@@ -30,7 +31,7 @@ def _order(path: pathlib.Path) -> list:
 
 def records(path: pathlib.Path, start: int) -> Iterator[tuple[bytes, int]]:
     """The records from a byte on, and where each ends, up to the first incomplete one, which a running training may be
-    writing.
+    writing. Very long ones come as empty ones.
     """
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -40,6 +41,10 @@ def records(path: pathlib.Path, start: int) -> Iterator[tuple[bytes, int]]:
             start += FRAME_BEFORE + length + FRAME_AFTER
             if start > size:
                 return
+            if length > MAX_RECORD:
+                file.seek(start)
+                yield b"", start
+                continue
             yield file.read(length + FRAME_AFTER)[:length], start
 
 

@@ -99,11 +99,14 @@ def _resolve(
 
 
 def _with_one_length(given: dict, sources: dict[str, str]) -> dict:
-    """Returns given options with one of `epochs` and `train_steps`: the command line's, if a flagfile has the other."""
+    """Returns given options with one of `epochs` and `train_steps`: the command line's before that of a row or a model,
+    and both before a flagfile's.
+    """
     names = ("train_steps", "epochs")
     lengths = [name for name in names if given.get(name)]
     if len(lengths) == 2:
-        lengths = [name for name in names if sources.get(name) == "command line"]
+        of_command_line = [name for name in names if sources.get(name) == "command line"]
+        lengths = of_command_line or [name for name in names if not sources.get(name, "given").startswith("flagfile")]
         if len(lengths) != 1:
             received = ", ".join(f"{name}={given[name]}" for name in names)
             raise ValueError(f"`train_steps` and `epochs` exclude each other. Received: {received}.")
@@ -405,4 +408,6 @@ class Start:
 
 def _is_same(name: str, old, new) -> bool:
     """Returns whether an option has the same value. A run to start from may have another path, as through a link."""
+    if name == "length_buckets":  # Both 0 and 1 round no lengths in a run that has been trained.
+        old, new = max(old, 1.0), max(new, 1.0)
     return old == new or (name in STARTS and bool(old and new) and os.path.realpath(old) == os.path.realpath(new))

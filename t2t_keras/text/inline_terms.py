@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterable
 
 from t2t_keras.config import TERM_MARKS
+from t2t_keras.text.scripts import is_unspaced
 
 MIN_PREFIX, MIN_SHARE = 3, 2 / 3  # Of a word that its inflected form begins with: characters, and share of the longer.
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -36,8 +37,11 @@ def annotated(text: str, translations: Iterable[tuple[int, int, str]]) -> str:
 def has_form(text: str, phrase: str) -> bool:
     """Returns whether a text has a phrase or an inflected form of it: words in a row that begin as those of the phrase.
 
-    Case and diacritics do not count, so that Männer is a form of Mann.
+    Case and diacritics do not count, so that Männer is a form of Mann. A phrase in a script without spaces may be
+    anywhere.
     """
+    if is_unspaced([phrase]):
+        return _plain(phrase) in _plain(text)
     words, wanted = (_WORD.findall(_plain(each)) for each in (text, phrase))
     starts = range(len(words) - len(wanted) + 1) if wanted else ()
     return any(all(map(_is_form, words[start:], wanted)) for start in starts)

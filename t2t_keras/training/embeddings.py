@@ -71,7 +71,9 @@ def read(model_dir: pathlib.Path, pieces: Collection[str]) -> list[str]:
         raise FileNotFoundError(
             f"Expected {path}, which names the embeddings to freeze. Received none. Restore it from a copy."
         )
-    *started, rest = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    largest = sum(len(piece.encode(errors="replace")) + 1 for piece in pieces)
+    with path.open("rb") as file:
+        *started, rest = file.read(largest + 1).decode(errors="replace").split("\n")
     if rest or not started or not set(started) <= set(pieces):
         raise ValueError(
             f"Expected sub-words of the run in {path}, one a line. Received: something else. Restore it from a copy."

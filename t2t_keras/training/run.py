@@ -158,6 +158,11 @@ def _with_sizes_of(
         updates = max(1, round(train.epochs * batches / buckets))
         logger.info(f"{train.epochs:g} epochs of {batches / buckets:,.1f} updates: {updates:,} updates.")
         train = dataclasses.replace(train, train_steps=updates)
+        if train.cooldown_steps > updates:
+            raise ValueError(
+                f"`cooldown_steps` must be at most the updates of `epochs`. Received: cooldown_steps="
+                f"{train.cooldown_steps:,} for {updates:,} updates. `cooldown_share` is a share of them."
+            )
     weights = model.num_weights
     if "target" in options.task.texts and weights > max(MANY_WEIGHTS, MANY_WEIGHTS_PER_PAIR * info["pairs"]):
         logger.warning(
@@ -290,7 +295,8 @@ def train(
         with quiet():
             prepared = devices.chief_first(strategy, prepare_folders)
             if not prepared:  # The other workers have the chief's options.
-                prepared = Start.of(model_dir, start.options if dry_run else SavedRun.open(model_dir).options)
+                keeps = dry_run and start.is_resumed  # Then the chief writes no options.
+                prepared = Start.of(model_dir, start.options if keeps else SavedRun.open(model_dir).options)
             tokenizer = read_tokenizer(prepared.before)
         options = prepared.options
         config, task, folder = options.train, options.task, options.data_folder(model_dir)
