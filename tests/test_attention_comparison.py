@@ -10,6 +10,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import keras
 import numpy as np
