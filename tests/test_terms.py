@@ -126,7 +126,7 @@ def test_no_more_translations_are_scored_at_once_than_a_server_takes():
 
     rows = terms.predicted(predict, [Request(str(number)) for number in range(10)], 4, word_scores=True)
     assert sizes == [terms.MIN_SCORED, 8]
-    assert [each.word_scores for row in rows for each in row] == [[-float(number)] for number in range(40)]
+    assert [each.word_scores for row in rows for each in row] == [(-float(number),) for number in range(40)]
 
 
 def test_sentences_with_terms_are_searched_without_them_first_and_again_where_it_lacks_some():
