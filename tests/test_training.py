@@ -587,6 +587,17 @@ def test_a_process_runs_the_largest_micro_batches_of_what_it_reads(monkeypatch, 
     assert ((config.batch_tokens, config.buckets_per_update), replicas) == expected
 
 
+def test_a_part_of_an_update_too_small_for_the_longest_sentence_is_told_with_the_numbers_of_the_whole(
+    folder, monkeypatch
+):
+    """Story: the message had the tokens of one process, and asked for as many as there were."""
+    monkeypatch.setattr(devices, "process_count", lambda strategy: 4)
+    longest = max(shards.counted(shards.read_info(folder)))
+    config = dataclasses.replace(TRAIN, data_service="grpc://somewhere:5050", batch_tokens=4 * longest - 1)
+    with pytest.raises(ValueError, match=f"at least {4 * longest}: .* each of 4 .*Received: {4 * longest - 1}."):
+        loop._Reading.of(types.SimpleNamespace(num_replicas_in_sync=4), config, folder)
+
+
 def test_the_workers_of_a_data_service_share_the_job_of_the_chief_and_keep_their_part_of_an_update(folder, monkeypatch):
     monkeypatch.setattr(devices, "broadcast_from_chief", lambda strategy, value: float(2**50 - 1))
     monkeypatch.setattr(devices, "process_count", lambda strategy: 2)

@@ -81,8 +81,15 @@ class _Reading(NamedTuple):
     @classmethod
     def of(cls, strategy, config: TrainConfig, folder: pathlib.Path) -> "_Reading":
         """Returns it for a strategy and the shards of the training data."""
-        config, replicas = _per_process(strategy, config)
+        whole, (config, replicas) = config.batch_tokens, _per_process(strategy, config)
         info = shards.read_info(folder)
+        longest, processes = max(shards.counted(info)), whole // max(config.batch_tokens, 1)
+        if processes > 1 and longest > config.batch_tokens:
+            raise ValueError(
+                f"Expected `batch_tokens` of at least {processes * longest}: with a `data_service`, each of "
+                f"{processes} processes reads a part of an update, and the longest sentence has {longest} sub-words. "
+                f"Received: {whole}."
+            )
         buckets = batching.buckets(info, config.batch_tokens, config.buckets_per_update)
         return cls(config, replicas, buckets, devices.shapes(config, info, config.batch_tokens // buckets))
 
