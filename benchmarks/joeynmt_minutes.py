@@ -1,6 +1,9 @@
 """Measures the BLEU of JoeyNMT by minutes of training on small text, for docs/results.md's table of small corpora.
 
-    python -m venv joey && joey/bin/pip install joeynmt
+    python -m venv joey
+    joey/bin/pip install --no-deps joeynmt subword-nmt    # Its requirements ask for versions that are gone.
+    joey/bin/pip install torch==2.13.0 'sentencepiece<0.2.1' sacrebleu sacremoses numpy pyyaml tensorboard matplotlib \\
+        seaborn pandas pillow 'setuptools<80' six wrapt datasets packaging 'importlib_metadata<8' zipp
     joey/bin/python benchmarks/joeynmt_minutes.py --train=8000 --test=test_2016_flickr --languages=en,fr \
         --folder=/tmp/joey --minutes=5,10,20 --recipe=iwslt14
 
@@ -71,7 +74,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--recipe", choices=RECIPES, default="iwslt14")
     parser.add_argument("--valid_pairs", type=int, default=500)
     parser.add_argument("--vocab_size", type=int, default=4000)
-    parser.add_argument("--valid_steps", type=int, default=100)
+    parser.add_argument("--valid_steps", type=int, default=200)
     return parser.parse_args()
 
 
