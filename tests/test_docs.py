@@ -102,7 +102,8 @@ def test_every_flag_that_a_page_names_is_one():
         *(ROOT / "t2t_keras/cli").glob("*.py"),
     ]:
         known |= set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', text_of(program)))
-    known |= set(re.findall(r'add_argument\("--(\w+)"', text_of(ROOT / "tests/mutation.py")))
+    for program in ("tests/mutation.py", "benchmarks/joeynmt_minutes.py"):
+        known |= set(re.findall(r'add_argument\("--(\w+)"', text_of(ROOT / program)))
     known |= {"help", "helpfull", "flagfile", "logdir", run_options.ARCHITECTURE}
     of_others = re.compile(r'--beam_options="[^"]*"|python -m apache_beam.*|serving/serve.sh .*|ghz .*|sacrebleu -t .*')
     for page in PAGES:
