@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import logging
 
 import numpy as np
 import pytest
@@ -121,6 +122,21 @@ def test_one_shard_keeps_the_order(tmp_path):
     pairs = make_pairs(2000, SMALL)
     info = shards.write(tmp_path, pairs, count=2000, vocab_size=SMALL, seed=1)
     assert read_pairs(tmp_path, info) == as_tuples(pairs)
+
+
+def test_a_dataset_of_shards_needs_no_conversion_of_python_code(tmp_path, small_shards):
+    """Story: TensorFlow warned that it could not convert the function, in the course's last notebook."""
+    info = shards.write(tmp_path, make_pairs(350, SMALL), count=350, vocab_size=SMALL, seed=1)
+    warnings = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: warnings.append(record.getMessage())
+    tf.get_logger().addHandler(handler)
+    try:
+        dataset = tf.data.Dataset.range(len(info["shards"])).map(lambda shard: shards.read(tmp_path, [shard]))
+        assert sum(part["source_lengths"].shape[0] for part in dataset.as_numpy_iterator()) == 350
+    finally:
+        tf.get_logger().removeHandler(handler)
+    assert warnings == []
 
 
 def test_all_shards_can_be_read_at_once(tmp_path, small_shards):

@@ -297,6 +297,7 @@ def _contents(files, sizes, records):
     ).values
 
 
+@tf.autograph.experimental.do_not_convert
 def read(folder: pathlib.Path, chosen, damaged_records: str = "stop") -> dict:
     """Reads all pairs of the `chosen` shards, [N] int32, in the graph. `damaged_records` is `stop`, an error at a
     damaged record, which `plain_errors` makes a ValueError, or `skip`, which leaves it out and prints its place on
