@@ -12,6 +12,7 @@ import types
 import keras
 import numpy as np
 import pytest
+import shutil
 import stand_in
 import tensorflow as tf
 from logged import logged
@@ -448,6 +449,21 @@ def test_other_workers_take_the_options_of_the_chief_s_folder(copy, monkeypatch)
     )
     assert state.step == 4 and seeds == [TRAIN.seed]
     assert SavedRun.open(copy).options.train == TRAIN
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("is_new", [True, False])
+def test_other_workers_dry_run_a_new_run_with_the_options_that_the_chief_wrote(copy, monkeypatch, is_new):
+    """Story: the chief had decided the vocabulary, and the others had none. Of a run with checkpoints, the chief writes
+    no options.
+    """
+    if is_new:
+        shutil.rmtree(copy / "checkpoints")
+    monkeypatch.setattr(devices, "is_chief", lambda strategy: False)
+    seeds, set_seed = [], keras.utils.set_random_seed
+    monkeypatch.setattr(keras.utils, "set_random_seed", lambda seed: (seeds.append(seed), set_seed(seed)))
+    train(copy, train=dataclasses.replace(TRAIN, train_steps=8, seed=TRAIN.seed + 1), dry_run=True)
+    assert seeds == [TRAIN.seed if is_new else TRAIN.seed + 1]
 
 
 def test_another_model_in_the_same_folder_is_refused_by_the_names_of_its_flags(run):
