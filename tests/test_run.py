@@ -6,13 +6,13 @@ import dataclasses
 import json
 import math
 import pathlib
+import shutil
 import time
 import types
 
 import keras
 import numpy as np
 import pytest
-import shutil
 import stand_in
 import tensorflow as tf
 from logged import logged
