@@ -1,8 +1,8 @@
-"""Measures the BLEU of JoeyNMT by minutes of training on small text, for docs/results.md's table of small corpora.
+r"""Measures the BLEU of JoeyNMT by minutes of training on small text, for docs/results.md's table of small corpora.
 
     python -m venv joey
     joey/bin/pip install --no-deps joeynmt subword-nmt    # Its requirements ask for versions that are gone.
-    joey/bin/pip install torch==2.13.0 'sentencepiece<0.2.1' sacrebleu sacremoses numpy pyyaml tensorboard matplotlib \\
+    joey/bin/pip install torch==2.13.0 'sentencepiece<0.2.1' sacrebleu sacremoses numpy pyyaml tensorboard matplotlib \
         seaborn pandas pillow 'setuptools<80' six wrapt datasets packaging 'importlib_metadata<8' zipp
     joey/bin/python benchmarks/joeynmt_minutes.py --train=8000 --test=test_2016_flickr --languages=en,fr \
         --folder=/tmp/joey --minutes=5,10,20 --recipe=iwslt14
@@ -143,6 +143,8 @@ def train(args: argparse.Namespace, config: dict, minutes: int) -> list[tuple[fl
     with subprocess.Popen([sys.executable, "-c", RUN, "train", path, "--skip-test"]) as process:
         while process.poll() is None and not (log.exists() and trained(log)[0] >= minutes):
             time.sleep(1)
+        if process.poll() is not None:
+            sys.exit(f"JoeyNMT ended before {minutes} minutes, with exit code {process.returncode}.")
         process.terminate()
     return trained(log)[1]
 

@@ -1059,11 +1059,12 @@ FAULTS = {
          "test_serve.py::test_a_long_list_does_not_hold_up_single_sentences"),
     ),
     "t2t_keras/serving/served_models.py": (
-        ("who waits for a model is not admitted", "self._users[model] += len(self._waiting[model])", "pass",
+        ("who waits for a model is not admitted", "self._users[model] += len(waiting)", "pass",
          "test_serve.py::test_people_who_need_two_models_in_turn_all_get_answers_though_one_fits"),
         ("a place that nobody waits for is given up", "self._leaving.clear()  #", "pass  #",
          "test_serve.py::test_a_model_stays_in_use_if_nobody_waits_for_its_place_any_longer"),
-        ("the time that others load counts", "threading.TIMEOUT_MAX if is_loading else deadline", "deadline",
+        ("the time that others load counts", "threading.TIMEOUT_MAX if is_loading else deadline - began",
+         "deadline - began",
          "test_serve.py::test_all_requests_for_a_model_wait_until_it_is_loaded"),
     ),
     "t2t_keras/text/language_identification.py": (
@@ -1147,7 +1148,7 @@ FAULTS = {
     "t2t_keras/experiments/series.py": (
         ("what the text decides is compared", "and name not in undecided(options)", "",
          "test_grid.py::test_what_the_text_decides_is_that_of_the_run"),
-        ("a row with fewer updates counts as finished", "if length and (not result", "if False and (not result",
+        ("a row with fewer updates counts as finished", "if length and (wanted", "if False and (wanted",
          "test_table3.py::test_more_updates_train_on_and_options_without_effect_on_the_result_change_nothing"),
         ("an unfinished run with more updates than are wanted is scored", "if updates > wanted", "if False and wanted",
          "test_grid.py::test_an_unfinished_run_that_has_more_updates_than_are_wanted_is_refused"),

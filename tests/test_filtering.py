@@ -114,6 +114,15 @@ def test_codes_of_all_kinds_name_a_language():
     assert verdict(FRENCH, GOOD[1]) is None and verdict(GOOD[0], GOOD[1])[0] == "language"
 
 
+def test_each_language_of_py3langid_keeps_its_name():
+    """Story: tl became fil, which py3langid does not know."""
+    labels = language_identification.identifier().labels
+    assert [str(label) for label in labels if language_identification.language_of(label) != label] == []
+    assert (
+        language_identification.language_of("nob_Latn") == "no" and language_identification.language_of("fil") == "tl"
+    )
+
+
 def test_a_language_is_identified_among_codes_of_all_kinds():
     """Story: NLLB's codes have three letters, so German was taken for Acehnese, whose code py3langid writes so."""
     identify = language_identification.identify
@@ -397,7 +406,7 @@ def test_what_cannot_be_filtered_is_reported_and_leaves_nothing(tmp_path, monkey
     assert re.search("as `source_language`. Received: english.$", refused(tmp_path, *text, source_language="english"))
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
     language_identification.identifier.cache_clear()
-    assert "`target_language` requires py3langid: pip install 't2t_keras[filter]'" in refused(
+    assert "`target_language` requires py3langid and langcodes: pip install 't2t_keras[filter]'" in refused(
         tmp_path, *text, target_language="de"
     )
     (tmp_path / "out").mkdir()

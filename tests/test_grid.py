@@ -531,6 +531,13 @@ def test_what_the_text_decides_is_that_of_the_run(tmp_path, trained, monkeypatch
     assert [result.updates for result in train(tmp_path, 1, 2, **asked | {"epochs": 5.0})] == [15] * 4
     with pytest.raises(ValueError, match=r"Received: epochs=4.0 \(.*: 5.0\). Give another"):
         train(tmp_path, 1, 2, **asked)
+    for row in ("base", "a"):  # Without their results too.
+        folder = tmp_path / row / "seed1"
+        (folder / RESULT).unlink()
+        (folder / "checkpoints").mkdir()
+        (folder / "checkpoints/step-000000015.json").touch()
+    with pytest.raises(ValueError, match=r"Received: epochs=4.0 \(.*: 5.0\). Give another"):
+        train(tmp_path, 1, **asked)
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "{", '{"row": "base"}', None], ids=str)

@@ -34,6 +34,7 @@ from t2t_keras.text import inline_terms, phrases
         ("一只猫", "猫", True),  # A script without spaces has no words to compare.
         ("私はリンゴが好き", "リンゴ", True),
         ("一只狗", "猫", False),
+        ("バス", "ハス", False),
     ],
 )
 def test_an_inflected_form_begins_as_the_phrase(text, phrase, expected):
@@ -79,7 +80,7 @@ def test_terms_in_a_tag_are_no_terms(names, tmp_path):  # noqa: F811
 def test_terms_that_no_pair_has_are_refused(names, tmp_path):  # noqa: F811
     """Story: such a model got its terms as input that it had never learned to use."""
     (tmp_path / "terms.tsv").write_text("nowhere\tnirgends\n")
-    with pytest.raises(ValueError, match="No pair of [0-9,]+ has, so a model would not learn"):
+    with pytest.raises(ValueError, match="half of [0-9,]+, has one, so a model would not learn"):
         prepared(tmp_path / "data", **names, train_terms=str(tmp_path / "terms.tsv"))
 
 

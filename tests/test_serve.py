@@ -771,6 +771,38 @@ def test_a_model_stays_in_use_if_nobody_waits_for_its_place_any_longer():
         assert models.loaded == 1
 
 
+def test_those_who_wait_for_a_model_that_cannot_be_loaded_get_the_error_at_once(messages):
+    """Story: each of them tried to load it again, one after another."""
+    loads = []
+
+    def load(name):
+        loads.append(name)
+        time.sleep(0.3)
+        raise OSError("no such file")
+
+    app, statuses = WebApi(served("en-de", load=load), timeout=0.2), []
+    threads = [threading.Thread(target=lambda: statuses.append(ask(app, json=body())[0])) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == [500] * 5 and loads == ["en-de"]
+    assert ask(app, json=body())[0] == 500 and len(loads) == 2
+
+
+def test_an_idle_model_gives_its_place_and_not_the_one_in_use():
+    models = served("en-de", "en-fr", "de-en", max_loaded=2)
+    first, second, third = models.models
+    for model in (second, first):
+        with models._used(model, time.monotonic() + 1):
+            pass
+    with models._used(second, time.monotonic() + 1):
+        with models._used(third, time.monotonic() + 1):
+            assert models.loaded == 2
+        with models._used(first, time.monotonic() + 1):
+            assert models.loaded == 2
+
+
 def test_all_requests_for_a_model_wait_until_it_is_loaded():
     """Story: only the time of the request that loaded it did not count."""
 
@@ -836,9 +868,14 @@ def test_the_languages_of_models_are_those_that_they_know_or_that_are_given():
     given = ("en", "de")
     assert model(tags=["", "<2fr>"]) == {("en", "de"): ("", ""), ("en", "fr"): ("<2fr> ", "")}
     assert model(tags=["<2de>", "<2fr>"]) == {("en", "de"): ("<2de> ", "")}
+    assert model(tags=["<news>", "<talk>"]) == of_domains
+    assert model(tags=["<news>", "<talk>"], pair=["en", "fr"]) == of_domains
+    assert model(tags=["<de>", "<fr>"]) == {("en", "de"): ("<de> ", "")}
     given = ("en", "it")
     with pytest.raises(ValueError, match="`target_language` must be one of de, fr for x. Received: it."):
         model(tags=["<2de>", "<2fr>"])
+    given = ("", "")
+    assert model(tags=["<2pt-BR>"], pair=["en", "pt"]) == {("en", "pt-BR"): ("<2pt-BR> ", "")}
 
 
 def test_one_model_that_does_not_name_its_languages_is_served_with_all_that_its_tags_and_pieces_name():

@@ -54,7 +54,7 @@ class Report:
         byte_order_marks: byte order marks removed.
         columns: lines of TSV files with more than two columns.
         units, variants, tagged: of TMX files; see `tmx.pairs`.
-        with_terms: pairs whose source has terms of `train_terms` in their translation.
+        with_terms: training pairs in whose source translations took the place of terms; see `train_terms`.
     """
 
     pairs: int = 0

@@ -395,7 +395,8 @@ class Preparation:
         if data.train_terms and text.train.pairs and not text.train.with_terms:
             raise ValueError(
                 f"Expected training pairs that have terms of `train_terms` in the source and their translations in the "
-                f"target. No pair of {text.train.pairs:,} has, so a model would not learn to use them."
+                f"target. None of those that are to get terms, half of {text.train.pairs:,}, has one, so a model would "
+                "not learn to use them."
             )
         for name, report in (("training", text.train), ("validation", text.valid)):
             if not report.pairs:

@@ -82,7 +82,7 @@ def is_current(
             f"{updates} or more, or another `output_dir`."
         )
     [length] = changed if changed in (["train_steps"], ["epochs"]) else [None]
-    if length and (not result or wanted[length] > before[length]):
+    if length and (wanted[length] > before[length] or length == "train_steps" and not result):
         return False
     if changed:
         received = ", ".join(f"{name}={wanted[name]} ({folder}: {before[name]})" for name in changed)

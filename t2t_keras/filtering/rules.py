@@ -74,8 +74,8 @@ def _identifier(languages: dict[str, str]):
         identifier = language_identification.identifier()
     except ImportError as error:
         raise ValueError(
-            f"`{next(iter(languages))}` requires py3langid: pip install 't2t_keras[filter]', or -e '.[filter]' in a "
-            "checkout."
+            f"`{next(iter(languages))}` requires py3langid and langcodes: pip install 't2t_keras[filter]', or "
+            "-e '.[filter]' in a checkout."
         ) from error
     for option, language in languages.items():
         if language_of(language) not in identifier.labels:

@@ -85,11 +85,14 @@ def _beginnings(
         return {pair: (piece_file.tag_of(pair[0]), piece_file.tag_of(pair[1])) for pair in pairs}
     known, tags = known_pair(model), list(model.tags) or [""]
     first, last = (given or default for given, default in zip((source, target), known or unknown, strict=True))
+    names = {tag: re.sub(r"^2|[^\w-]", "", re.sub(r"[<>]", "", tag)) for tag in tags}
     by_target = {}
-    for tag in tags:
-        # A tag is the name of a target language, such as <2de>, or of a domain if all targets have one language.
-        code = re.sub(r"^2|[^\w-]", "", re.sub(r"[<>]", "", tag))
-        code = f"{last}-{code}" if known and code not in ("", last) else code or last
+    for tag, code in names.items():
+        # A tag names a target language, such as <2de> and >>de<<, or a domain if all targets have one language.
+        of_one_language = (
+            (known or target) and target not in filter(None, names.values()) and not re.match("<2|>>", tag)
+        )
+        code = f"{last}-{code}" if of_one_language and code not in ("", last) else code or last
         by_target[code] = tag and f"{tag} "
     if not first or "" in by_target:
         received = f"source_language={first or 'unknown'}, target_language={last or 'unknown'}"
@@ -97,10 +100,11 @@ def _beginnings(
             f"`source_language` and `target_language` must be codes, such as en and de, of the languages of {name}, "
             f"which does not name them itself. Received: {received}."
         )
-    if target and "" not in by_target.values() and not known:
-        if target not in by_target:
+    if target and "" not in by_target.values():
+        chosen = {code: tag for code, tag in by_target.items() if code == target or code.startswith(f"{target}-")}
+        if not chosen:
             raise ValueError(f"`target_language` must be one of {', '.join(by_target)} for {name}. Received: {target}.")
-        by_target = {target: by_target[target]}
+        by_target = chosen
     return {(first, code): (tag, "") for code, tag in by_target.items()}
 
 
@@ -124,6 +128,12 @@ def remote(name: str, predict: Predict, source: str, target: str) -> ServedModel
     return ServedModel(name, {(source, target): ("", "")}, lambda: predict, workers=4)
 
 
+class _Ticket:
+    """A request that waits for a model, and the error of the one that could not load it."""
+
+    error: Exception | None = None
+
+
 class ServedModels:
     """The models of a server, of which some are loaded: those that were needed last.
 
@@ -139,7 +149,7 @@ class ServedModels:
         # The least recently needed first; `None` while it is loaded.
         self._loaded: OrderedDict[ServedModel, tuple[Batcher, int] | None] = OrderedDict()
         self._users = dict.fromkeys(self.models, 0)
-        self._waiting: dict[ServedModel, list] = {model: [] for model in self.models}  # Tickets of requests.
+        self._waiting: dict[ServedModel, list[_Ticket]] = {model: [] for model in self.models}
         self._leaving: set[ServedModel] = set()
         self._changed = threading.Condition()
 
@@ -232,29 +242,30 @@ class ServedModels:
     def _take(self, model: ServedModel, deadline: float) -> tuple[Batcher, int] | None:
         """Waits until a model can be used, and counts one more user. Returns `None` if the caller is to load it.
 
-        The time that others take to load it does not count.
+        The time in which models are loaded does not count. If another caller cannot load this one, its error is raised.
         """
-        ticket = object()
+        ticket = _Ticket()
         with self._changed:
             waiting = self._waiting[model]
             waiting.append(ticket)
             try:
                 while ticket in waiting:  # `_load` admits all that wait.
-                    is_loading = False
-                    if model in self._loaded:
-                        is_loading = self._loaded[model] is None
-                        if not is_loading and model not in self._leaving:
-                            self._loaded.move_to_end(model)
-                            self._users[model] += 1
-                            break
-                    elif self._make_room():
+                    if self._loaded.get(model) and model not in self._leaving:
+                        self._loaded.move_to_end(model)
+                        self._users[model] += 1
+                        break
+                    if model not in self._loaded and self._make_room():
                         self._loaded[model] = None
                         self._users[model] += 1
                         break
-                    seconds = threading.TIMEOUT_MAX if is_loading else deadline - time.monotonic()
+                    is_loading, began = None in self._loaded.values(), time.monotonic()
+                    seconds = threading.TIMEOUT_MAX if is_loading else deadline - began
                     if seconds <= 0:
                         raise BusyError("The model could not be loaded in time, because others are in use. Try again.")
                     self._changed.wait(min(seconds, threading.TIMEOUT_MAX))
+                    deadline += is_loading * (time.monotonic() - began)
+                if ticket.error:
+                    raise ticket.error
                 return self._loaded[model]
             finally:
                 if ticket in waiting:
@@ -269,19 +280,20 @@ class ServedModels:
         """
         if len(self._loaded) < self._max_loaded:
             return True
-        if not self._leaving:
-            self._leaving.update([other for other, each in self._loaded.items() if each][:1])
-        for other in self._leaving:
+        loaded = [other for other, each in self._loaded.items() if each]
+        for other in [*self._leaving, *loaded]:
             if not self._users[other]:
-                self._leaving.remove(other)
+                self._leaving.discard(other)
                 self._loaded.pop(other)[0].close()
                 self._changed.notify_all()
                 return True
+        if not self._leaving:
+            self._leaving.update(loaded[:1])
         return False
 
     def _load(self, model: ServedModel) -> tuple[Batcher, int]:
         """Loads a model and translates a short and a long sentence, so that no person waits for graphs and kernels."""
-        loaded = None
+        loaded = failure = None
         try:
             predict = model.load()
             for words in WARM_UP_WORDS:
@@ -291,14 +303,21 @@ class ServedModels:
             batcher = Batcher(predict, model.workers, **self._batching)
             loaded = batcher, len(outputs["text"][0])
             return loaded
+        except Exception as error:
+            failure = error
+            raise
         finally:
             with self._changed:
+                waiting = self._waiting[model]
                 if loaded:
                     self._loaded[model] = loaded
-                    self._users[model] += len(self._waiting[model])
-                    self._waiting[model].clear()
+                    self._users[model] += len(waiting)
                 else:
                     del self._loaded[model]
+                if loaded or failure:
+                    for ticket in waiting:
+                        ticket.error = failure
+                    waiting.clear()
                 self._changed.notify_all()
 
 

@@ -203,8 +203,8 @@ class WebApi:
     def _identified(self, among: Sequence[str], text: str) -> dict:
         if self._identify is None:
             raise BadRequest(
-                "Languages are identified by py3langid, which is not installed: pip install 't2t_keras[filter]'. Or "
-                "give the code of the language as `source`."
+                "Languages are identified by py3langid and langcodes, which are not both installed: pip install "
+                "'t2t_keras[filter]'. Or give the code of the language as `source`."
             )
         language, probability = self._identify(text, among)
         if is_blank(text):

@@ -38,10 +38,10 @@ def has_form(text: str, phrase: str) -> bool:
     """Returns whether a text has a phrase or an inflected form of it: words in a row that begin as those of the phrase.
 
     Case and diacritics do not count, so that Männer is a form of Mann. A phrase in a script without spaces may be
-    anywhere.
+    anywhere, with its diacritics, which make other letters of kana.
     """
     if is_unspaced([phrase]):
-        return _plain(phrase) in _plain(text)
+        return unicodedata.normalize("NFC", phrase.casefold()) in unicodedata.normalize("NFC", text.casefold())
     words, wanted = (_WORD.findall(_plain(each)) for each in (text, phrase))
     starts = range(len(words) - len(wanted) + 1) if wanted else ()
     return any(all(map(_is_form, words[start:], wanted)) for start in starts)

@@ -16,6 +16,19 @@ def identifier():
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
+@functools.cache
+def _labels() -> dict[str, str]:
+    """Returns py3langid's name of a language by its standard code, such as tl by fil."""
+    labels = identifier().labels
+    return {"nb": "no"} | {_standard(label): label for label in labels} | {label: label for label in labels}
+
+
+def _standard(code: str) -> str:
+    import langcodes
+
+    return langcodes.standardize_tag(code, macro=True).partition("-")[0]
+
+
 def language_of(code: str) -> str:
     """Returns the code of a language as py3langid has it, without script and region: "de" for de, de-AT, deu and
     deu_Latn, and that of the macrolanguage, "ar" for arb_Arab. What is no code comes back in lower case.
@@ -23,9 +36,10 @@ def language_of(code: str) -> str:
     import langcodes
 
     try:
-        return langcodes.standardize_tag(code, macro=True).partition("-")[0]
+        standard = _standard(code)
     except langcodes.LanguageTagError:
         return code.lower()
+    return _labels().get(standard, standard)
 
 
 def identify(text: str, among: Sequence[str] = ()) -> tuple[str, float]:
