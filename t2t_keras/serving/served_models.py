@@ -86,13 +86,11 @@ def _beginnings(
     known, tags = known_pair(model), list(model.tags) or [""]
     first, last = (given or default for given, default in zip((source, target), known or unknown, strict=True))
     names = {tag: re.sub(r"^2|[^\w-]", "", re.sub(r"[<>]", "", tag)) for tag in tags}
-    by_target = {}
+    by_target, is_one = {}, (known or target) and target not in filter(None, names.values())
     for tag, code in names.items():
         # A tag names a target language, such as <2de> and >>de<<, or a domain if all targets have one language.
-        of_one_language = (
-            (known or target) and target not in filter(None, names.values()) and not re.match("<2|>>", tag)
-        )
-        code = f"{last}-{code}" if of_one_language and code not in ("", last) else code or last
+        is_domain = is_one and code not in ("", last) and not re.match("<2|>>", tag)
+        code = f"{last}-{code}" if is_domain else code or last
         by_target[code] = tag and f"{tag} "
     if not first or "" in by_target:
         received = f"source_language={first or 'unknown'}, target_language={last or 'unknown'}"
