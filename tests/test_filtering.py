@@ -118,9 +118,7 @@ def test_each_language_of_py3langid_keeps_its_name():
     """Story: tl became fil, which py3langid does not know."""
     labels = language_identification.identifier().labels
     assert [str(label) for label in labels if language_identification.language_of(label) != label] == []
-    assert (
-        language_identification.language_of("nob_Latn") == "no" and language_identification.language_of("fil") == "tl"
-    )
+    assert [language_identification.language_of(code) for code in ("nob_Latn", "fil")] == ["no", "tl"]
 
 
 def test_a_language_is_identified_among_codes_of_all_kinds():

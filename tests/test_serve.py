@@ -771,6 +771,17 @@ def test_a_model_stays_in_use_if_nobody_waits_for_its_place_any_longer():
         assert models.loaded == 1
 
 
+def at_once(app, number: int) -> list[int]:
+    """The statuses of requests that are sent at the same time."""
+    statuses: list[int] = []
+    threads = [threading.Thread(target=lambda: statuses.append(ask(app, json=body())[0])) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return statuses
+
+
 def test_those_who_wait_for_a_model_that_cannot_be_loaded_get_the_error_at_once(messages):
     """Story: each of them tried to load it again, one after another."""
     loads = []
@@ -780,13 +791,8 @@ def test_those_who_wait_for_a_model_that_cannot_be_loaded_get_the_error_at_once(
         time.sleep(0.3)
         raise OSError("no such file")
 
-    app, statuses = WebApi(served("en-de", load=load), timeout=0.2), []
-    threads = [threading.Thread(target=lambda: statuses.append(ask(app, json=body())[0])) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert statuses == [500] * 5 and loads == ["en-de"]
+    app = WebApi(served("en-de", load=load), timeout=0.2)
+    assert at_once(app, 5) == [500] * 5 and loads == ["en-de"]
     assert ask(app, json=body())[0] == 500 and len(loads) == 2
 
 
@@ -810,13 +816,7 @@ def test_all_requests_for_a_model_wait_until_it_is_loaded():
         time.sleep(0.5)
         return Backwards()
 
-    app, statuses = WebApi(served("en-de", load=load), timeout=0.2), []
-    threads = [threading.Thread(target=lambda: statuses.append(ask(app, json=body())[0])) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert statuses == [200] * 4
+    assert at_once(WebApi(served("en-de", load=load), timeout=0.2), 4) == [200] * 4
 
 
 def test_a_model_that_cannot_be_loaded_is_tried_again(messages):

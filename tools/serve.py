@@ -5,8 +5,8 @@ python tools/serve.py --model_dir=runs/en_de --model_dir=runs/de_en --max_loaded
 python tools/serve.py --server=grpc://localhost:8500 --source_language=en --target_language=de
 """
 
-import contextlib
 import functools
+import importlib.util
 import math
 import pathlib
 import sys
@@ -127,10 +127,8 @@ def serve() -> None:
         observe=functools.partial(metrics.observe, "t2t_batch_sentences"),
     )
     metrics.gauges |= {"t2t_waiting_sentences": lambda: served.waiting, "t2t_loaded_models": lambda: served.loaded}
-    identify = None
-    with contextlib.suppress(ImportError):
-        language_identification.identifier()
-        identify = language_identification.identify
+    installed = all(map(importlib.util.find_spec, ("langcodes", "py3langid")))
+    identify = language_identification.identify if installed else None
     application = web_api.WebApi(
         served,
         title=", ".join(model.name for model in models),
