@@ -10,8 +10,10 @@ fastest in a short first round. To install the other systems: pip install -e '.[
 """
 
 import collections
+import contextlib
 import dataclasses
 import importlib.metadata
+import itertools
 import json
 import os
 import pathlib
@@ -27,6 +29,7 @@ from absl import flags
 # `python benchmarks/decode.py` puts only this folder there.
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
+from benchmarks.passes.process import progress
 from t2t_keras.cli import program
 from t2t_keras.config import EOS, PAD, DecodeConfig, paper
 from t2t_keras.data import corpora
@@ -116,9 +119,8 @@ def load_ours(task: dict, system: dict):
     from benchmarks.our_decoder import translate_function
 
     tf.config.threading.set_inter_op_parallelism_threads(task["threads"])
-    translate_batch = translate_function(
-        load_model(pathlib.Path(task["folder"]), system["dtype"]), task["alpha"], task["threads"]
-    )
+    model = load_model(pathlib.Path(task["folder"]), system["dtype"])
+    translate_batch = translate_function(model, task["alpha"], task["threads"])
 
     def translate(sources, batch_size, beam_size):
         written = []
@@ -160,13 +162,10 @@ def load_ctranslate2(task: dict, system: dict):
 
 
 def to_marian(model, positions: int):
-    """Converts a `Transformer` to a Hugging Face `MarianMTModel`.
+    """Converts a `Transformer` to a Hugging Face `MarianMTModel`; see `marian_config`.
 
     Marian's attention has biases, which are set to zero. Its sinusoids have another order and its ε is 1e-5; both are
     replaced.
-
-    Raises:
-        ValueError: see `marian_config`.
     """
     import keras
     import numpy as np
@@ -214,9 +213,8 @@ def load_marian(task: dict, system: dict):
     import torch
 
     torch.set_num_threads(task["threads"])
-    peer = to_marian(load_model(pathlib.Path(task["folder"]), "float32"), task["positions"]).to(
-        getattr(torch, system["dtype"])
-    )
+    model = load_model(pathlib.Path(task["folder"]), "float32")
+    peer = to_marian(model, task["positions"]).to(getattr(torch, system["dtype"]))
 
     @torch.inference_mode()
     def translate(sources, batch_size, beam_size):
@@ -280,10 +278,8 @@ def prepare(folder: pathlib.Path) -> dict:
         model, pieces, target_length = translator.model, list(translator.tokenizer.pieces), 0
         sources = translator.tokenizer.tokenize(tf.constant(lines), max_length=translator.config.max_input).to_list()
     else:
-        model, target_length = (
-            never_ending(paper.model(_CONFIG.value, vocab_size=_VOCAB_SIZE.value)),
-            _TARGET_LENGTH.value,
-        )
+        model = never_ending(paper.model(_CONFIG.value, vocab_size=_VOCAB_SIZE.value))
+        target_length = _TARGET_LENGTH.value
         pieces = ["<pad>", "<unk>", "<s>", "</s>", *(f"p{index}" for index in range(EOS + 1, _VOCAB_SIZE.value))]
         draw = np.random.default_rng(1).integers(EOS + 1, _VOCAB_SIZE.value, [number, target_length - 1])
         sources = [[*row, EOS] for row in draw.tolist()]
@@ -315,16 +311,9 @@ def installed(*packages: str) -> dict:
     """Returns the versions of the given packages that are installed."""
     versions = {}
     for package in packages:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            pass
     return versions
-
-
-def progress(text: str) -> None:
-    """Prints a line on stderr, with the time of day."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def launch(task: dict, systems: list[dict], environment: dict) -> list[dict]:
@@ -342,12 +331,10 @@ def launch(task: dict, systems: list[dict], environment: dict) -> list[dict]:
         **environment,
     }
     command = [*shlex.split(_LAUNCHER.value), sys.executable, __file__, f"--worker={file}"]
-    names, settings = (
-        {f"{system['engine']} {system['dtype']}" for system in systems},
-        sum(len(system["settings"]) for system in systems),
-    )
+    names = ", ".join(sorted({f"{system['engine']} {system['dtype']}" for system in systems}))
+    settings = sum(len(system["settings"]) for system in systems)
     chosen = " ".join(f"{name}={value}" for name, value in environment.items())
-    progress(f"{', '.join(sorted(names))} {chosen}: {settings} measurement{'s' * (settings > 1)} …")
+    progress(f"{names} {chosen}: {settings} measurement{'s' * (settings > 1)} …")
     with tempfile.TemporaryFile("w+") as errors:
         with subprocess.Popen(
             command, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace"
@@ -357,17 +344,14 @@ def launch(task: dict, systems: list[dict], environment: dict) -> list[dict]:
         errors.seek(0)
         why = errors.read().strip()[-300:]
     if process.returncode or not done.exists():
-        progress(f"{', '.join(sorted(names))} with {environment} failed: {why}")
+        progress(f"{names} with {environment} failed: {why}")
         return []
     return json.loads(done.read_text(encoding="utf-8"))
 
 
 def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]]) -> dict:
     """Finds the fastest instruction set, matrix library and threads with short batches of at most 16 sentences, one for
-    each core.
-
-    Returns:
-        {(dtype, batch size, beam size): (environment, system)}.
+    each core. Returns {(dtype, batch size, beam size): (environment, system)}.
     """
     known = cpu()["flags"]
     sets = [name for name, flag in (("AVX", "avx"), ("AVX2", "avx2"), ("AVX512", "avx512f")) if flag in known] or [
@@ -380,25 +364,13 @@ def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]])
     for instructions in sets:
         for library in ("0", "1"):
             environment = {"CT2_FORCE_CPU_ISA": instructions, "CT2_USE_MKL": library}
-            systems = [
-                {
-                    "engine": "CTranslate2",
-                    "dtype": dtype,
-                    "inter_threads": inter,
-                    "intra_threads": intra,
-                    "settings": chosen,
-                }
-                for dtype in types
-                for inter, intra in sorted({(1, cores), (cores, 1), (1, 1)})
+            systems = []
+            for dtype, (inter, intra) in itertools.product(types, sorted({(1, cores), (cores, 1), (1, 1)})):
                 # One sentence after the other keeps one worker busy; larger batches keep all cores busy.
-                if (
-                    chosen := [
-                        [batch, beam]
-                        for batch, beam in settings
-                        if (inter == 1 if batch == 1 else inter * intra == cores)
-                    ]
-                )
-            ]
+                alone, together = inter == 1, inter * intra == cores
+                if chosen := [setting for setting in settings if (alone if setting[0] == 1 else together)]:
+                    threads = {"inter_threads": inter, "intra_threads": intra}
+                    systems.append({"engine": "CTranslate2", "dtype": dtype, **threads, "settings": chosen})
             for result in launch(task, systems, environment):
                 key = (result["dtype"], *result["settings"])
                 if key not in best or result["seconds"] < best[key][0]:
@@ -410,11 +382,8 @@ def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]])
 def kernels_of(task: dict, dtype: str) -> dict:
     """Returns the environment variables with which programs such as `translate.py` decode in a dtype."""
     config = SavedRun.open(pathlib.Path(task["folder"])).model
-    chosen = {
-        name: value
-        for name, value in os.environ.items()
-        if name in (process_environment.ONEDNN, process_environment.THREADS)
-    }
+    names = (process_environment.ONEDNN, process_environment.THREADS)
+    chosen = {name: os.environ[name] for name in names if name in os.environ}
     process_environment.choose([config], dtype, False, chosen)
     return chosen
 
@@ -440,30 +409,21 @@ def measure(task: dict) -> list[dict]:
         plain += [("Marian", "float32"), ("Marian", "bfloat16")]
     names = [f"{engine} {dtype}" for engine, dtype in plain]
     types = ctranslate2_types()
-    wanted = [
-        name
-        for name in [*names, *(f"CTranslate2 {dtype}" for dtype in types)]
-        if name.startswith(tuple(_SYSTEMS.value) or "")
-    ]
+    known = [*names, *(f"CTranslate2 {dtype}" for dtype in types)]
+    wanted = [name for name in known if name.startswith(tuple(_SYSTEMS.value) or "")]
     if not wanted:
         raise ValueError(
             f"Expected --systems among {', '.join(names)}, CTranslate2 …. Received: {', '.join(_SYSTEMS.value)}."
         )
     alone = [setting for setting in settings if setting[0] == 1]
-    processes = [
-        (
-            kernels_of(task, dtype) if engine == "t2t_keras" else {},
-            [{"engine": engine, "dtype": dtype, "settings": chosen}],
-        )
-        for engine, dtype in plain
-        for chosen in (alone, [setting for setting in settings if setting not in alone])
-        if chosen and f"{engine} {dtype}" in wanted
-    ]
+    together, processes = [setting for setting in settings if setting not in alone], []
+    for engine, dtype in plain:
+        for chosen in filter(None, (alone, together) if f"{engine} {dtype}" in wanted else ()):
+            environment = kernels_of(task, dtype) if engine == "t2t_keras" else {}
+            processes.append((environment, [{"engine": engine, "dtype": dtype, "settings": chosen}]))
     types = [dtype for dtype in types if f"CTranslate2 {dtype}" in wanted]
-    by_process = collections.defaultdict(list)
-    for (_, batch_size, beam_size), (environment, system) in (
-        fastest_ctranslate2(task, types, settings) if types else {}
-    ).items():
+    by_process, fastest = collections.defaultdict(list), fastest_ctranslate2(task, types, settings) if types else {}
+    for (_, batch_size, beam_size), (environment, system) in fastest.items():
         by_process[json.dumps([environment, system])].append([batch_size, beam_size])
     for key, chosen in by_process.items():
         environment, system = json.loads(key)
@@ -473,9 +433,8 @@ def measure(task: dict) -> list[dict]:
         progress(f"Round {number + 1} of {_ROUNDS.value}: {len(processes)} processes.")
         for environment, systems in processes[number % len(processes) :] + processes[: number % len(processes)]:
             for result in launch(task, systems, environment):
-                found[(*result["settings"], f"{result['engine']} {result['dtype']}")].append(
-                    {**result, "environment": environment}
-                )
+                key = *result["settings"], f"{result['engine']} {result['dtype']}"
+                found[key].append({**result, "environment": environment})
     return [row for setting in settings for row in rows_of(task, setting, found)]
 
 
@@ -520,10 +479,8 @@ def table(rows: list[dict]) -> str:
         name = row["system"]
         if "environment" in row:
             library = "MKL" if row["environment"]["CT2_USE_MKL"] == "1" else "oneDNN"
-            name += (
-                f", {row['environment']['CT2_FORCE_CPU_ISA']}, {library}, {row['inter_threads']} × "
-                f"{row['intra_threads']} threads"
-            )
+            threads = f"{row['inter_threads']} × {row['intra_threads']} threads"
+            name += f", {row['environment']['CT2_FORCE_CPU_ISA']}, {library}, {threads}"
         ratio, equal = (f"{row[key]:.2f}" if key in row else "" for key in ("ratio", "equal"))
         numbers = [f"{row['sentences_per_second']:.2f}", speeds, ratio, f"{row['mean_length']:.1f}", equal]
         lines.append([f"{row['batch_size']}", f"{row['beam_size']}", name, *numbers])
@@ -546,9 +503,5 @@ def benchmark() -> None:
         print(table(rows))
 
 
-def main() -> None:
-    program.run(benchmark)
-
-
 if __name__ == "__main__":
-    main()
+    program.run(benchmark)

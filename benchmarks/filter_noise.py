@@ -41,16 +41,8 @@ def _truncated(text: str, share: float) -> str:
 
 
 def noisy(pairs: list[Pair], others: list[str], rate: float, seed: int) -> tuple[list[Pair], list[str]]:
-    """Puts noise into clean pairs.
-
-    Args:
-        pairs: the clean pairs.
-        others: the sources in a third language.
-        rate: share of the pairs that each kind of noise changes.
-        seed: of the draws.
-
-    Returns:
-        As many pairs, and the kind of noise of each: "" for none.
+    """Puts noise into clean pairs. `others` are their sources in a third language, and `rate` is the share of the pairs
+    that each kind of noise changes. Returns as many pairs, and the kind of noise of each: "" for none.
     """
     draw, found, kinds = random.Random(seed), list(pairs), [""] * len(pairs)
 
@@ -85,11 +77,8 @@ def noisy(pairs: list[Pair], others: list[str], rate: float, seed: int) -> tuple
 
 
 def report(kinds: list[str], rejected: dict[int, str]) -> str:
-    """Returns two tables in Markdown: what was found of each kind of noise, and how right each rule was.
-
-    Args:
-        kinds: the kind of noise of each pair, "" for none.
-        rejected: the rule of each pair that was rejected, by its index.
+    """Returns two tables in Markdown: what was found of each kind of noise, and how right each rule was. `kinds` are
+    those of `noisy`, and `rejected` has the rule of each pair that was rejected, by its index.
     """
     totals, by_kind = collections.Counter(kinds), collections.Counter(kinds[index] for index in rejected)
     by_rule = collections.defaultdict(collections.Counter)
@@ -146,10 +135,8 @@ def measure() -> None:
         if not rejected:
             folder = pathlib.Path(output_dir or stack.enter_context(tempfile.TemporaryDirectory())).expanduser()
             rejected = filtered(pairs, folder, options.read(FilterConfig))
-        rows = [
-            line.split("\t")
-            for line in pathlib.Path(rejected).expanduser().read_text(encoding="utf-8").splitlines()[1:]
-        ]
+        lines = pathlib.Path(rejected).expanduser().read_text(encoding="utf-8").splitlines()
+        rows = [line.split("\t") for line in lines[1:]]
     print(report(kinds, {int(line) - 1: rule for line, rule, _ in rows}))
 
 

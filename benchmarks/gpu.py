@@ -81,15 +81,9 @@ def median_seconds(run: Callable[[], object]) -> tuple[float, float]:
 
 def report(step: str, model: str, shape: str, tokens: int, seconds: float, **others) -> None:
     """Prints the result of a step that makes so many target tokens, and appends it to the results in --folder."""
-    result = {
-        "step": step,
-        "model": model,
-        "shape": shape,
-        "ms": round(seconds * 1000, 2),
-        "target_tokens_per_second": round(tokens / seconds),
-        **{name: round(value, 4) for name, value in others.items()},
-    }
-    text = json.dumps(result)
+    speed = {"ms": round(seconds * 1000, 2), "target_tokens_per_second": round(tokens / seconds)}
+    rounded = {name: round(value, 4) for name, value in others.items()}
+    text = json.dumps({"step": step, "model": model, "shape": shape, **speed, **rounded})
     print(text, flush=True)
     if _FOLDER.value:
         with (pathlib.Path(_FOLDER.value) / RESULTS).open("a", encoding="utf-8") as file:
@@ -241,26 +235,15 @@ def export() -> None:
         inputs = [*weights, *seeds, *sides, {"value": 1.0, "dtype": "float32"}]
         values = [tf.constant(value_of(spec, index)) for index, spec in enumerate(inputs)]
         number = len(weights) + len(seeds)
-        arguments = (
-            values[: len(weights)],
-            [],
-            values[len(weights) : number],
-            {"source": values[number], "target": values[number + 1]},
-            values[-1],
-        )
+        columns = {"source": values[number], "target": values[number + 1]}
+        arguments = values[: len(weights)], [], values[len(weights) : number], columns, values[-1]
         text = program.experimental_get_compiler_ir(*arguments)(stage="stablehlo")
         gradients, sums = program(*arguments)
         place = pathlib.Path(_FOLDER.value) / f"{name}-{rows}"
         place.with_suffix(".mlir.gz").write_bytes(gzip.compress(spelled_out(text).encode(), mtime=0))
-        description = {
-            "model": name,
-            "rows": rows,
-            "operations": operations_of(config, rows),
-            "inputs": inputs,
-            "loss": float(sums["loss"]),
-            "gradient_norm": float(tf.linalg.global_norm(gradients)),
-            "sums": sorted(sums),
-        }
+        found = {"loss": float(sums["loss"]), "gradient_norm": float(tf.linalg.global_norm(gradients))}
+        description = {"model": name, "rows": rows, "operations": operations_of(config, rows), "inputs": inputs}
+        description |= found | {"sums": sorted(sums)}
         place.with_suffix(".json").write_text(json.dumps(description), encoding="utf-8")
         print(f"{place}: loss {description['loss']:.2f}, gradient norm {description['gradient_norm']:.4f}", flush=True)
 
@@ -287,9 +270,8 @@ def run() -> None:
         of_step = json.loads(path.with_suffix("").with_suffix(".json").read_text(encoding="utf-8"))
         program = gzip.decompress(path.read_bytes())
         started = time.perf_counter()
-        executable = get_backend().compile_and_load(
-            program, xla_client.DeviceList((device,)), xla_client.CompileOptions()
-        )
+        here = xla_client.DeviceList((device,))
+        executable = get_backend().compile_and_load(program, here, xla_client.CompileOptions())
         compiling = time.perf_counter() - started
         inputs = [jax.device_put(value_of(spec, index), device) for index, spec in enumerate(of_step["inputs"])]
 

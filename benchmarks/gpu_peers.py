@@ -17,6 +17,7 @@ what the systems need, and neither TensorFlow nor Keras. On a machine without a 
 import dataclasses
 import json
 import pathlib
+import re
 import sys
 
 from absl import app, flags
@@ -43,23 +44,8 @@ _LAYERS = flags.DEFINE_integer(
 _JSON = flags.DEFINE_string("json", "", "File for the measurements; it is rewritten after each. Empty writes none.")
 
 
-def shape(text: str) -> tuple[int, int]:
-    """Returns rows and length of a shape such as 200x32.
-
-    Raises:
-        ValueError: it is none.
-    """
-    numbers = text.split("x")
-    if len(numbers) != 2 or not all(number.isdecimal() and int(number) for number in numbers):
-        raise ValueError(f"Expected a shape such as 200x32. Received: {text}.")
-    return int(numbers[0]), int(numbers[1])
-
-
 def are_shapes(texts: list[str]) -> bool:
-    try:
-        return bool([shape(text) for text in texts])
-    except ValueError as error:
-        raise flags.ValidationError(str(error)) from error
+    return bool(texts) and all(re.fullmatch(r"[1-9]\d*x[1-9]\d*", text) for text in texts)
 
 
 def known(choices):
@@ -77,7 +63,7 @@ def main(_) -> None:
     changes = {"encoder_layers": _LAYERS.value, "decoder_layers": _LAYERS.value} if _LAYERS.value else {}
     for config in _CONFIGS.value:
         model = paper.model(config, vocab_size=_VOCAB_SIZE.value, **changes)
-        for rows, length in map(shape, _SHAPES.value):
+        for rows, length in (map(int, shape.split("x")) for shape in _SHAPES.value):
             for system in _SYSTEMS.value:
                 task = {
                     "system": system, "config": config, "model": dataclasses.asdict(model), "rows": rows,

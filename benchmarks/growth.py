@@ -17,7 +17,6 @@ import pathlib
 import statistics
 import sys
 import tempfile
-import time
 
 from absl import flags
 
@@ -26,6 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 from benchmarks.growth_experiments import data, decoding, recurrent, training
 from benchmarks.growth_experiments.results import picture, table
+from benchmarks.passes.process import progress
 from t2t_keras.cli import program
 from t2t_keras.system.files import write_whole
 from t2t_keras.system.machine import cpu
@@ -59,9 +59,7 @@ def work(task: dict) -> None:
 
 
 def combined(results: list[dict]) -> dict:
-    """Returns the measurement of some processes that ran together: the sum of their memory, and the mean of all
-    else.
-    """
+    """Returns the measurement of processes that ran together: the sum of their memory, and the mean of all else."""
     return {
         name: (sum if name.endswith("bytes") else statistics.mean)([each[name] for each in results])
         for name in results[0]
@@ -69,10 +67,8 @@ def combined(results: list[dict]) -> dict:
 
 
 def measure(name: str, value: int) -> dict:
-    """Makes a measurement in one or more processes of its own.
-
-    Raises:
-        ValueError: a process failed. What it says is on stderr.
+    """Makes a measurement in one or more processes of its own. Raises `ValueError` if one fails, which says why on
+    stderr.
     """
     number = EXPERIMENTS[name].processes(value)
     # Importing `t2t_keras.cli.program` sets it. A process that inherits it takes it for the user's choice and hides
@@ -89,9 +85,8 @@ def measure(name: str, value: int) -> dict:
                 process.kill()
         if code:
             raise ValueError(f"The measurement of {name} at {value:,} failed with exit code {code}.")
-        return combined(
-            [json.loads(pathlib.Path(f"{file}.{index}").read_text(encoding="utf-8")) for index in range(number)]
-        )
+        results = [pathlib.Path(f"{file}.{index}").read_text(encoding="utf-8") for index in range(number)]
+        return combined(list(map(json.loads, results)))
 
 
 def benchmark() -> None:
@@ -116,7 +111,7 @@ def benchmark() -> None:
                     raise ValueError(
                         f"Expected {file} to be of this machine, {machine}. Received: {results['machine']}."
                     )
-                print(f"{time.strftime('%H:%M:%S')} {name}: {value:,} …", file=sys.stderr, flush=True)
+                progress(f"{name}: {value:,} …")
                 found[str(value)] = measure(name, value)
                 if file:
                     write_whole(file, json.dumps(results, indent=1).encode())
@@ -131,15 +126,10 @@ def benchmark() -> None:
         folder = pathlib.Path(_OUTPUT.value).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
         for group, experiments in GROUPS.items():
-            if measured := [
-                (experiment, results[name]) for name, experiment in experiments.items() if results.get(name)
-            ]:
+            known = [name for name in experiments if results.get(name)]
+            if measured := [(experiments[name], results[name]) for name in known]:
                 figures.save(picture(measured), folder / f"growth_{group}.png")
 
 
-def main() -> None:
-    program.run(benchmark)
-
-
 if __name__ == "__main__":
-    main()
+    program.run(benchmark)

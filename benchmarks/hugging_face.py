@@ -11,15 +11,9 @@ MARIAN = {
 
 
 def marian_config(config: ModelConfig, positions: int, **options) -> MarianConfig:
-    """Returns the config of a Marian model of the same sizes.
-
-    Args:
-        config: of the `Transformer`.
-        positions: length of the longest sentence.
-        **options: further options of `MarianConfig`.
-
-    Raises:
-        ValueError: the heads are not d_model / num_heads wide, or other options are not those of Marian.
+    """Returns the config of a Marian model of the sizes of a `Transformer`, for sentences of so many `positions`, with
+    further `options` of `MarianConfig`. Raises `ValueError` if the heads are not d_model / num_heads wide, or other
+    options are not those of Marian.
     """
     if not config.num_heads * config.d_k == config.num_heads * config.d_v == config.d_model:
         raise ValueError(
@@ -31,17 +25,15 @@ def marian_config(config: ModelConfig, positions: int, **options) -> MarianConfi
             ", ".join(f"{name}={values[name]}" for name in differ) for values in (MARIAN, vars(config))
         )
         raise ValueError(f"Expected {expected}, as Marian requires. Received: {received}.")
-    sides = {}
-    for side in ("encoder", "decoder"):
-        sides |= {
-            f"{side}_layers": getattr(config, f"{side}_layers"),
-            f"{side}_ffn_dim": config.d_ff,
-            f"{side}_attention_heads": config.num_heads,
-        }
     return MarianConfig(
         vocab_size=config.vocab_size,
         d_model=config.d_model,
-        **sides,
+        encoder_layers=config.encoder_layers,
+        decoder_layers=config.decoder_layers,
+        encoder_ffn_dim=config.d_ff,
+        decoder_ffn_dim=config.d_ff,
+        encoder_attention_heads=config.num_heads,
+        decoder_attention_heads=config.num_heads,
         activation_function="relu",
         scale_embedding=True,
         max_position_embeddings=positions,

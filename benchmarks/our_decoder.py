@@ -15,16 +15,11 @@ from t2t_keras.model.transformer import Transformer
 
 
 def translate_function(model: Transformer, alpha: float, cores: int = 0) -> Callable:
-    """Returns a function that translates a batch.
+    """Returns a function that translates a batch: (source ids, maximum lengths, beam size) → target ids. Ids are a list
+    for each sentence, maximum lengths a number.
 
-    Args:
-        model: the model. It must not change afterwards, because its weights become constants.
-        alpha: length penalty.
-        cores: number of cores to divide a batch among; 0: all.
-
-    Returns:
-        A function (source ids, maximum lengths, beam size) → target ids. Ids are a list for each sentence, maximum
-        lengths a number.
+    The model must not change afterwards, because its weights become constants. `cores` is the number of cores to divide
+    a batch among; 0: all.
     """
 
     @functools.cache

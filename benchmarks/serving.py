@@ -23,6 +23,7 @@ from absl import flags
 # `python benchmarks/serving.py` puts only this folder there.
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
+from benchmarks.passes.process import ROOT, process_environment
 from t2t_keras.cli import program
 from t2t_keras.serving import client
 from t2t_keras.system import machine
@@ -42,7 +43,6 @@ _WARM_UP = flags.DEFINE_float(
     "warm_up", 10, "Seconds of load by one user before the measurements of a server.", lower_bound=1
 )
 
-ROOT = pathlib.Path(__file__).parent.parent
 PERCENTILES = (0.5, 0.95, 0.99)
 Send = Callable[[str], object]  # Sends a sentence, and returns after its translation has come.
 
@@ -70,13 +70,8 @@ def to_api(address: str) -> Send:
 def started(program: list[str], announced: str, stream: str = "stdout") -> Iterator[str]:
     """A program that runs inside a `with` block, and what it says at its start that matches a pattern."""
     # The settings of a server; see serving/README.md.
-    environment = {
-        "TF_NUM_INTRAOP_THREADS": "1",
-        "TF_NUM_INTEROP_THREADS": str(machine.cores()),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        **os.environ,
-    }
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": str(machine.cores())}
+    environment = {**threads, "TF_CPP_MIN_LOG_LEVEL": "3", **process_environment()}
     command = [sys.executable, *program]
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, text=True, **{stream: subprocess.PIPE}
@@ -107,17 +102,11 @@ def served(export_dir: str) -> Iterator[tuple[str, str, Callable[[], Send]]]:
 def measure(
     connect: Callable[[], Send], users: int, sentences: Iterator[str], seconds: float
 ) -> tuple[list[float], float, float]:
-    """Sends sentences by several users at the same time, each waiting for its answers.
+    """Sends sentences, which have no end, by several users at the same time, each waiting for its answers. `connect`
+    connects a user to the server. The first second does not count.
 
-    Args:
-        connect: connects a user to the server.
-        users: their number.
-        sentences: without end.
-        seconds: how long; the first second does not count.
-
-    Returns:
-        The `PERCENTILES` of the latencies in milliseconds, rounded as locust does, the translations in a second, and
-        the share of requests that failed.
+    Returns the `PERCENTILES` of the latencies in milliseconds, rounded as locust does, the translations in a second,
+    and the share of requests that failed.
     """
     import gevent
     import locust
@@ -135,14 +124,8 @@ def measure(
             except (ValueError, OSError) as error:
                 failure = error
             milliseconds = 1000 * (time.perf_counter() - began)
-            self.environment.events.request.fire(
-                request_type="",
-                name="translate",
-                response_time=milliseconds,
-                response_length=0,
-                exception=failure,
-                context={},
-            )
+            outcome = {"response_time": milliseconds, "response_length": 0, "exception": failure, "context": {}}
+            self.environment.events.request.fire(request_type="", name="translate", **outcome)
 
     # A greenlet killed inside gRPC would stop those of the next users.
     environment = Environment(user_classes=[User], stop_timeout=60)
@@ -191,20 +174,9 @@ def serving() -> None:
             measure(connect, 1, sentences, _WARM_UP.value)
             for number in users:
                 latencies, rate, failed = measure(connect, number, sentences, _SECONDS.value)
-                cells = [
-                    server,
-                    protocol,
-                    number,
-                    *(f"{each:.0f}" for each in latencies),
-                    f"{rate:.1f}",
-                    f"{failed:.0%}",
-                ]
-                print(f"| {' | '.join(map(str, cells))} |", flush=True)
-
-
-def main() -> None:
-    program.run(serving)
+                times = " | ".join(f"{each:.0f}" for each in latencies)
+                print(f"| {server} | {protocol} | {number} | {times} | {rate:.1f} | {failed:.0%} |", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    program.run(serving)

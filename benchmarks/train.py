@@ -101,13 +101,8 @@ def configs() -> tuple[ModelConfig, TrainConfig]:
 
 
 def write_pairs(folder: pathlib.Path, model: ModelConfig) -> tuple[pathlib.Path, str]:
-    """Writes the pairs that the batches are made of.
-
-    Returns:
-        The folder of the shards, and what they are.
-
-    Raises:
-        ValueError: the flags name too much or too little text, or the data has other sub-words.
+    """Writes the pairs that the batches are made of. Returns the folder of the shards, and what they are. Raises
+    `ValueError` if the flags name too much or too little text, or the data has other sub-words.
     """
     from benchmarks.train_peers.batches import write_random_pairs, write_text_pairs
     from t2t_keras.data import shards
@@ -141,20 +136,12 @@ def write_pairs(folder: pathlib.Path, model: ModelConfig) -> tuple[pathlib.Path,
 
 
 def with_interpreter(contestant: Contestant) -> Contestant:
-    """Returns a contestant with the interpreter that --python names for it.
-
-    Raises:
-        ValueError: an entry of --python is no interpreter.
-    """
+    """Returns a contestant with the interpreter that --python names for it. Raises `ValueError` for what is none."""
     for entry in _PYTHON.value:
         beginning, equals, path = entry.partition("=")
         path = pathlib.Path(path).expanduser().absolute()
-        if (
-            not beginning
-            or not equals
-            or not path.is_file()
-            or not any(peer.name.startswith(beginning) for peer in PEERS)
-        ):
+        names_a_peer = beginning and any(peer.name.startswith(beginning) for peer in PEERS)
+        if not (names_a_peer and equals and path.is_file()):
             raise ValueError(
                 f"Expected --python=NAME=PATH, a peer and the path of its Python interpreter. Received: {entry}."
             )
@@ -164,11 +151,7 @@ def with_interpreter(contestant: Contestant) -> Contestant:
 
 
 def chosen_peers() -> list[Contestant]:
-    """Returns the peers that --contestants names.
-
-    Raises:
-        ValueError: an entry is the beginning of no peer's name.
-    """
+    """Returns the peers that --contestants names. Raises `ValueError` for the beginning of no peer's name."""
     for beginning in _CONTESTANTS.value:
         if not any(peer.name.startswith(beginning) for peer in PEERS):
             names = "; ".join(peer.name for peer in PEERS)
@@ -242,9 +225,5 @@ def benchmark() -> None:
     print(table(results))
 
 
-def main() -> None:
-    program.run(benchmark)
-
-
 if __name__ == "__main__":
-    main()
+    program.run(benchmark)

@@ -29,34 +29,27 @@ _LOWERCASE, _TOKENIZE = options.define_scoring()
 
 
 def measure(train: list[str], references: list[str], hypotheses: list[str], **scoring) -> dict:
-    """Compares the references that have unseen words with the others.
+    """Compares the references that have unseen words with the others; `scoring` are options of `scores.bleu`.
 
-    Args:
-        train: sentences.
-        references, hypotheses: sentences, of which those of the same number belong together.
-        scoring: options of `scores.bleu`.
-
-    Returns:
-        `words` of the references, how many of them are `unseen`, and how many of those are `found` in their
-        translation; and `all`, `seen` and `with_unseen`, the number of references and BLEU of all, of those without and
-        of those with unseen words.
+    Returns `words` of the references, how many of them are `unseen`, and how many of those are `found` in their
+    translation; and `all`, `seen` and `with_unseen`, the number of references and BLEU of all, of those without and of
+    those with unseen words.
     """
     known = {word for line in train for word in line.split()}
-    pairs = list(zip(hypotheses, references, strict=True))
     unseen = [[word for word in reference.split() if word not in known] for reference in references]
+    rows = list(zip(hypotheses, references, unseen, strict=True))
 
-    def scored(chosen: list[tuple[str, str]]) -> tuple[int, float]:
-        return len(chosen), scores.bleu(*map(list, zip(*chosen, strict=True)), **scoring)["bleu"] if chosen else 0.0
+    def scored(chosen: list[tuple[str, str, list]]) -> tuple[int, float]:
+        found, expected, _ = map(list, zip(*chosen, strict=True)) if chosen else ([], [], [])
+        return len(chosen), scores.bleu(found, expected, **scoring)["bleu"] if chosen else 0.0
 
     return {
         "words": sum(len(reference.split()) for reference in references),
         "unseen": sum(map(len, unseen)),
-        "found": sum(
-            word in hypothesis.split() for (hypothesis, _), words in zip(pairs, unseen, strict=True) for word in words
-        ),
-        "all": scored(pairs),
-        "seen": scored([pair for pair, words in zip(pairs, unseen, strict=True) if not words]),
-        "with_unseen": scored([pair for pair, words in zip(pairs, unseen, strict=True) if words]),
+        "found": sum(word in hypothesis.split() for hypothesis, _, words in rows for word in words),
+        "all": scored(rows),
+        "seen": scored([row for row in rows if not row[2]]),
+        "with_unseen": scored([row for row in rows if row[2]]),
     }
 
 

@@ -99,14 +99,8 @@ def _write(file, words, ends, marks) -> None:
 
 
 class Child:
-    """A program of this project in a process of its own.
-
-    Args:
-        command: its arguments.
-        log: file for its output.
-
-    Attributes:
-        lines: (seconds since the start, line) of what it has written to stderr so far.
+    """A program of this project in a process of its own, which writes to a file, `log`. `lines` are (seconds since the
+    start, line) of what it has written to stderr so far.
     """
 
     def __init__(self, command: list[str], log: pathlib.Path):
@@ -137,11 +131,7 @@ class Child:
             time.sleep(0.1)
 
     def wait(self) -> float:
-        """Waits for the end of the process and returns its duration in seconds.
-
-        Raises:
-            RuntimeError: it failed.
-        """
+        """Waits for the end of the process and returns its duration in seconds. Raises `RuntimeError` if it failed."""
         code = self.process.wait()
         duration = time.monotonic() - self._started
         self._reader.join()
@@ -182,26 +172,22 @@ def make_text(folder: pathlib.Path) -> list:
     return [("generate the text", seconds, child.peak(), f"{_PAIRS.value:,} pairs, {size(folder, 'train.??')}")]
 
 
+def _own(folder: pathlib.Path) -> list[str]:
+    """Returns the flags of both programs: those of the config, without its corpus."""
+    return [
+        "--flagfile=wmt14_en_de_base", "--dataset=", "--source_language=", "--target_language=",
+        f"--vocab_size={_VOCAB_SIZE.value}", f"--data_dir={folder / 'data'}",
+    ]  # fmt: skip
+
+
 def prepare(folder: pathlib.Path) -> list:
     shutil.rmtree(folder / "data", ignore_errors=True)
-    names = {
-        "train_source": "train.en",
-        "train_target": "train.de",
-        "valid_source": "valid.en",
-        "valid_target": "valid.de",
-    }
-    texts = [f"--{name}={folder / file}" for name, file in names.items()]
-    own = [
-        "--dataset=",
-        "--source_language=",
-        "--target_language=",
-        f"--vocab_size={_VOCAB_SIZE.value}",
-        f"--subwords={_SUBWORDS.value}",
+    texts = [
+        f"--{split}_{side}={folder / split}.{language}"
+        for split in ("train", "valid")
+        for side, language in (("source", "en"), ("target", "de"))
     ]
-    child = Child(
-        ["tools/prepare.py", "--flagfile=wmt14_en_de_base", *own, *texts, f"--data_dir={folder / 'data'}"],
-        folder / "log",
-    )
+    child = Child(["tools/prepare.py", *_own(folder), f"--subwords={_SUBWORDS.value}", *texts], folder / "log")
     seconds = child.wait()
     reading, learning, writing = (
         child.when(text) for text in ("Reading and checking", "Learning", "Writing token ids")
@@ -223,10 +209,9 @@ def train(folder: pathlib.Path, model_dir: pathlib.Path) -> Child:
     """Starts or resumes a run."""
     return Child(
         [
-            "tools/train.py", "--flagfile=wmt14_en_de_base", "--dataset=", "--source_language=", "--target_language=",
-            f"--model_dir={model_dir}", f"--data_dir={folder / 'data'}", f"--vocab_size={_VOCAB_SIZE.value}",
-            f"--batch_tokens={_BATCH_TOKENS.value}", f"--train_steps={_STEPS.value}",
-            f"--checkpoint_steps={_STEPS.value // 4}", "--checkpoint_minutes=0", "--keep_checkpoints=2",
+            "tools/train.py", *_own(folder), f"--model_dir={model_dir}", f"--batch_tokens={_BATCH_TOKENS.value}",
+            f"--train_steps={_STEPS.value}", f"--checkpoint_steps={_STEPS.value // 4}", "--checkpoint_minutes=0",
+            "--keep_checkpoints=2",
             "--valid_sentences=0", "--best_metric=loss", "--attention_images=0", "--log_steps=1", "--dtype=bfloat16",
             "--deterministic",
         ],
@@ -245,15 +230,10 @@ def uninterrupted(folder: pathlib.Path) -> list:
     child = train(folder, folder / "whole")
     seconds = child.wait()
     first, last = child.when(" update 1 of"), child.when(f" update {_STEPS.value:,} of")
-    tokens = f"{_BATCH_TOKENS.value:,} tokens in 4 batches"
+    number, tokens = _STEPS.value - 1, f"{_BATCH_TOKENS.value:,} tokens in 4 batches"
     return [
         ("train: to the end of the first update", first, child.peak(0, first), "largest micro-batches run first"),
-        (
-            f"train: an update (mean of {_STEPS.value - 1})",
-            (last - first) / (_STEPS.value - 1),
-            child.peak(first, last),
-            tokens,
-        ),
+        (f"train: an update (mean of {number})", (last - first) / number, child.peak(first, last), tokens),
         ("train: checkpoint and validation at the end", seconds - last, child.peak(last), last_update(child)),
     ]
 

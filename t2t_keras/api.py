@@ -72,10 +72,8 @@ class TextTranslator:
             TypeError: `text` is neither a string nor a sequence of strings.
             ValueError: a sentence has half of a surrogate pair, or the model has no such language.
         """
-        texts, [prefix] = (
-            self._in_language(self._sources(text), source_language),
-            self._in_language([""], target_language),
-        )
+        texts = self._in_language(self._sources(text), source_language)
+        [prefix] = self._in_language([""], target_language)
 
         def into_language(lines) -> dict:
             found = checked(self._model.translate_with_options(**option_inputs(lines, prefix=prefix)), lines)
@@ -204,12 +202,8 @@ class TextTranslator:
             ValueError: an option is invalid.
         """
         check_names(options, [field.name for field in dataclasses.fields(SampleConfig)])
-        texts, config, size, found = (
-            self._sources(text),
-            SampleConfig(**options),
-            _size(batch_size, self._batch_size),
-            [],
-        )
+        texts, config = self._sources(text), SampleConfig(**options)
+        size, found = _size(batch_size, self._batch_size), []
         own = list(seeds) or [sampling.seed_of_line(config.seed, number) for number in range(len(texts))]
         if len(own) != len(texts):
             raise ValueError(
@@ -220,13 +214,8 @@ class TextTranslator:
             outputs = _checked(self._model.sample(**sample_inputs(tf.constant(chosen), seed, config)), chosen)
             _warn_of_truncated(outputs["truncated"], first)
             for *drawn, cut in zip(*(outputs[name].tolist() for name in ("text", "score", "truncated")), strict=True):
-                texts_and_scores = zip(*drawn, strict=True)
-                found.append(
-                    [
-                        Translation(each.decode(errors="replace"), score, truncated=cut)
-                        for each, score in texts_and_scores
-                    ]
-                )
+                decoded = [(each.decode(errors="replace"), score) for each, score in zip(*drawn, strict=True)]
+                found.append([Translation(*each, truncated=cut) for each in decoded])
         return found[0] if isinstance(text, str) else found
 
     def score(
@@ -247,10 +236,8 @@ class TextTranslator:
             TypeError: `source` or `target` is neither a string nor a sequence of strings.
             ValueError: the numbers of sentences differ, or the model has no such language.
         """
-        sources, targets = (
-            self._in_language(self._sources(source), source_language),
-            self._in_language(_listed(target), target_language),
-        )
+        sources = self._in_language(self._sources(source), source_language)
+        targets = self._in_language(_listed(target), target_language)
         if isinstance(source, str) != isinstance(target, str) or len(sources) != len(targets):
             raise ValueError(
                 f"Expected one target for each source. Received: {len(sources)} sources and {len(targets)} targets."
@@ -265,10 +252,8 @@ class TextTranslator:
 
 
 def _phrases(number: int | None, phrases: Phrases, name: str) -> list[Sequence[str]]:
-    """Returns the phrases of each sentence of a list, whose number is given, or of a single sentence.
-
-    Raises:
-        ValueError: they are not one list of phrases for each sentence of the list.
+    """Returns the phrases of each sentence of a list, whose number is given, or of a single sentence. Raises
+    `ValueError` if they are not one list of phrases for each sentence of the list.
     """
     if number is None:
         return [phrases]
@@ -287,17 +272,13 @@ def _terms(terms: Mapping[str, str | Sequence[str]] | str | os.PathLike) -> Term
     entries = {term: [entry] if isinstance(entry, str) else list(entry) for term, entry in terms.items()}
     if wrong := [term for term, entry in entries.items() if not entry]:
         raise ValueError(f"terms: expected a translation for each term. Received: none for {wrong[0]!r:.80}.")
-    return Terms(
-        {term: entry[0] for term, entry in entries.items()}, {term: entry[1:] for term, entry in entries.items()}
-    )
+    forms = {term: entry[1:] for term, entry in entries.items()}
+    return Terms({term: entry[0] for term, entry in entries.items()}, forms)
 
 
 def _listed(text: Text) -> list[str]:
-    """Returns a sentence or a sequence of sentences as a list of lines.
-
-    Raises:
-        TypeError: `text` is neither a string nor a sequence of strings.
-        ValueError: a sentence has half of a surrogate pair.
+    """Returns a sentence or a sequence of sentences as a list of lines. Raises `TypeError` for anything else, and
+    `ValueError` if a sentence has half of a surrogate pair.
     """
     texts = [text] if isinstance(text, str | bytes) or not isinstance(text, Iterable) else list(text)
     if wrong := [each for each in texts if not isinstance(each, str)]:
@@ -411,10 +392,7 @@ class Run:
 
     def _translator(self, checkpoint: str) -> Translator:
         """Loads a translator, or returns the one loaded before if its files have not changed."""
-        paths = [
-            self.model_dir / CONFIG,
-            *(path for kind in (STEP, BEST) for path in kept(self.model_dir, kind)),
-        ]
+        paths = [self.model_dir / CONFIG, *(path for kind in (STEP, BEST) for path in kept(self.model_dir, kind))]
         files = [(path.name, path.stat().st_mtime_ns) for path in paths if path.exists()]
         if checkpoint not in self._loaded or self._loaded[checkpoint][0] != files:
             with without_noise():

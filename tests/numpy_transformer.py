@@ -5,6 +5,9 @@ One sentence at a time, so there is no padding and no padding mask; one head at 
 cache. It shares no code with the package. A row of a matrix is a position. Letters: S source words, T target words, D
 d_model, H heads, K d_k, E d_v, F d_ff, V vocabulary.
 
+`transformers_models.py`, `opennmt_models.py` and `test_tensor2tensor.py` give their weights these names, and have their
+own embeddings.
+
 The weights are a dictionary. In the paper's model, all three matrices are one, and only equation 2 and norms have a
 bias:
     source_matrix, target_matrix, logits_matrix: [V, D]; logits_bias: [V]
@@ -56,6 +59,16 @@ def heads_weights(queries, memory, weights, causal: bool = False):
     )
 
 
+def in_heads(number: int, query, key, value, output, score=scaled_dot_product) -> dict:
+    """The weights of an attention with `number` heads, of projections ([D, H·K], [H·K]) of all heads together."""
+    projections = {"query": query, "key": key, "value": value}
+    cut = {
+        name: list(zip(*(np.split(part, number, axis=-1) for part in parts), strict=True))
+        for name, parts in projections.items()
+    }
+    return cut | {"output": output, "score": [score] * number}
+
+
 def multi_head_attention(queries, memory, weights, causal: bool = False):
     """Section 3.2.2: head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V). [T, D], [S, D] → [T, D]."""
     heads = [
@@ -100,6 +113,12 @@ def positional_encoding(length: int, d_model: int, first: int = 0, tensor2tensor
     return table
 
 
+def sines_before_cosines(length: int, d_model: int, first: int = 0, tensor2tensor: bool = True):
+    """The same in the order of other programs. → [length, D]."""
+    table = positional_encoding(length, d_model, first, tensor2tensor)
+    return np.concatenate([table[:, ::2], table[:, 1::2]], axis=1)
+
+
 def embed(ids, matrix, weights):
     """Section 3.4, and the sum of section 3.5. T ids → [T, D]."""
     d_model = matrix.shape[1]
@@ -124,20 +143,30 @@ def stack(x, side: str, weights, sub_layers: dict, watch=None):
     return layer_norm(x, weights[f"{side}_norm"]) if pre else x
 
 
-def encode(source, weights, watch=None):
-    """The encoder. S ids → [S, D]."""
+def encoder(x, weights, watch=None):
+    """[S, D] → [S, D]."""
     sub_layers = {"self_attention": lambda x, of: multi_head_attention(x, x, of), "feed_forward": feed_forward}
-    return stack(embed(source, weights["source_matrix"], weights), "encoder", weights, sub_layers, watch)
+    return stack(x, "encoder", weights, sub_layers, watch)
 
 
-def decode(memory, shifted_target, weights, watch=None):
-    """The decoder. [S, D], T ids → [T, D]."""
+def decoder(memory, x, weights, watch=None):
+    """[S, D], [T, D] → [T, D]."""
     sub_layers = {
         "self_attention": lambda x, of: multi_head_attention(x, x, of, causal=True),
         "cross_attention": lambda x, of: multi_head_attention(x, memory, of),
         "feed_forward": feed_forward,
     }
-    return stack(embed(shifted_target, weights["target_matrix"], weights), "decoder", weights, sub_layers, watch)
+    return stack(x, "decoder", weights, sub_layers, watch)
+
+
+def encode(source, weights, watch=None):
+    """S ids → [S, D]."""
+    return encoder(embed(source, weights["source_matrix"], weights), weights, watch)
+
+
+def decode(memory, shifted_target, weights, watch=None):
+    """[S, D], T ids → [T, D]."""
+    return decoder(memory, embed(shifted_target, weights["target_matrix"], weights), weights, watch)
 
 
 def logits(source, shifted_target, weights):

@@ -3,6 +3,7 @@
 import pathlib
 
 import numpy as np
+import numpy_transformer as paper
 import tensorflow as tf
 
 SPECIAL = ["<blank>", "<s>", "</s>"]
@@ -94,67 +95,44 @@ def make(folder: pathlib.Path, **shape) -> dict[str, np.ndarray]:
 # The forward pass.
 
 
-def _norm(x, arrays, name):
-    normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-3)
-    return normal * arrays[f"{name}/gamma"] + arrays[f"{name}/beta"]
+def _projection(arrays, name):
+    kernel = arrays[f"{name}/kernel"]
+    return kernel, arrays.get(f"{name}/bias", np.zeros(kernel.shape[1]))
 
 
-def _linear(x, arrays, name):
-    return x @ arrays[f"{name}/kernel"] + arrays.get(f"{name}/bias", 0)
+def _norm(arrays, name):
+    return arrays[f"{name}/gamma"], arrays[f"{name}/beta"], 1e-3
 
 
-def _attention(x, memory, arrays, name, heads, causal):
-    queries, keys, values = (
-        _linear(y, arrays, f"{name}/linear_{part}")
-        for y, part in ((x, "queries"), (memory, "keys"), (memory, "values"))
-    )
-    width, contexts = x.shape[1] // heads, []
-    for head in range(heads):
-        columns = slice(head * width, (head + 1) * width)
-        scores = queries[:, columns] @ keys[:, columns].T * width**-0.5
-        if causal:
-            scores = np.where(np.tri(len(x), dtype=bool), scores, -np.inf)
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        contexts.append(weights / weights.sum(axis=1, keepdims=True) @ values[:, columns])
-    return _linear(np.concatenate(contexts, axis=1), arrays, f"{name}/linear_output")
+def _layers(arrays, side, heads, attentions) -> dict:
+    """The weights of a side, by the names of `numpy_transformer.py`."""
+    pre = f"{side}/layer_norm/gamma" in arrays
+    norm, found = f"{'input' if pre else 'output'}_layer_norm", []
+    for index in range(sum(name.startswith(f"{side}/layers/") and name.endswith("inner/bias") for name in arrays)):
+        name = f"{side}/layers/{index}"
+        inner, outer = (_projection(arrays, f"{name}/ffn/layer/{part}") for part in ("inner", "outer"))
+        layer = {"feed_forward": (*inner, *outer, "relu"), "feed_forward_norm": _norm(arrays, f"{name}/ffn/{norm}")}
+        for own, theirs in attentions.items():
+            parts = ("queries", "keys", "values", "output")
+            projections = (_projection(arrays, f"{name}/{theirs}/layer/linear_{part}") for part in parts)
+            layer[own] = paper.in_heads(heads, *projections)
+            layer[f"{own}_norm"] = _norm(arrays, f"{name}/{theirs}/{norm}")
+        found.append(layer)
+    return {"pre": pre, side: found} | ({f"{side}_norm": _norm(arrays, f"{side}/layer_norm")} if pre else {})
 
 
 def _embedded(ids, matrix):
     width = matrix.shape[1]
-    scales = np.exp(-np.arange(width // 2) * np.log(10000) / (width / 2 - 1))
-    angles = (np.arange(len(ids)) + 1)[:, None] * scales
-    return matrix[ids] * width**0.5 + np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-
-
-def _stack(x, memory, arrays, side, heads):
-    pre = f"{side}/layer_norm/gamma" in arrays
-
-    def sublayer(x, name, apply):
-        if pre:
-            return x + apply(_norm(x, arrays, f"{name}/input_layer_norm"), f"{name}/layer")
-        return _norm(x + apply(x, f"{name}/layer"), arrays, f"{name}/output_layer_norm")
-
-    def feed_forward(x, name):
-        return _linear(np.maximum(_linear(x, arrays, f"{name}/inner"), 0), arrays, f"{name}/outer")
-
-    for index in range(sum(name.startswith(f"{side}/layers/") and name.endswith("inner/bias") for name in arrays)):
-        layer, causal = f"{side}/layers/{index}", side == "decoder"
-
-        def self_attention(y, name, causal=causal):
-            return _attention(y, y, arrays, name, heads, causal)
-
-        x = sublayer(x, f"{layer}/self_attention", self_attention)
-        if causal:
-            x = sublayer(x, f"{layer}/attention/0", lambda y, name: _attention(y, memory, arrays, name, heads, False))
-        x = sublayer(x, f"{layer}/ffn", feed_forward)
-    return _norm(x, arrays, f"{side}/layer_norm") if pre else x
+    return matrix[ids] * width**0.5 + paper.sines_before_cosines(len(ids), width, first=1)
 
 
 def logits(arrays: dict[str, np.ndarray], source: list[int], target: list[int], heads: int = 4) -> np.ndarray:
     """Logits of the token after each of `target`, by their ids."""
     source_matrix = arrays["examples_inputter/features_inputter/embedding"]
     target_matrix = arrays.get("examples_inputter/labels_inputter/embedding", source_matrix)
-    memory = _stack(_embedded(source, source_matrix), None, arrays, "encoder", heads)
-    hidden = _stack(_embedded(target, target_matrix), memory, arrays, "decoder", heads)
+    attentions = {"self_attention": "self_attention"}
+    memory = paper.encoder(_embedded(source, source_matrix), _layers(arrays, "encoder", heads, attentions))
+    attentions |= {"cross_attention": "attention/0"}
+    hidden = paper.decoder(memory, _embedded(target, target_matrix), _layers(arrays, "decoder", heads, attentions))
     kernel = arrays.get("decoder/output_layer/kernel", target_matrix.T)
     return hidden @ kernel + arrays.get("decoder/output_layer/bias", 0)

@@ -28,6 +28,7 @@ import traceback
 import types
 from collections.abc import Callable
 
+ROOT = pathlib.Path(__file__).parent.parent
 WITHOUT_TENSORFLOW = (
     "absl.app", "absl.flags", "absl.logging", "matplotlib.pyplot", "numpy", "sacrebleu", "sentencepiece", "tqdm",
 )  # fmt: skip
@@ -102,6 +103,17 @@ def run(
     if check:
         result.check_returncode()
     return result
+
+
+def command(name: str, *arguments) -> list[str]:
+    """Returns the command that runs tools/NAME.py."""
+    return [sys.executable, str(ROOT / "tools" / f"{name}.py"), *map(str, arguments)]
+
+
+def tool(name: str, *arguments, **options) -> subprocess.CompletedProcess:
+    """Runs tools/NAME.py with this repository on its path. What it writes is text, unless an option says otherwise."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return run(command(name, *arguments), **{"capture_output": True, "text": True, "env": environment, **options})
 
 
 def without_this_package() -> dict[str, str]:
@@ -270,6 +282,23 @@ if __name__ == "__main__":
     gc.collect()
     gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))
+
+
+def answers_each_line(start: Callable, answers: dict[bytes, bytes]) -> None:
+    """Checks that a program with --flush answers a line before the next comes.
+
+    Args:
+        start: starts the program, with its arguments and the options of `Popen`.
+        answers: the answer to each line.
+    """
+    with start("--flush", start=Popen, stdin=subprocess.PIPE) as process:
+        for line, answer in answers.items():
+            process.stdin.write(line + b"\n")
+            process.stdin.flush()
+            assert select.select([process.stdout], [], [], 30)[0], "no answer"
+            assert process.stdout.readline() == answer + b"\n"
+        process.stdin.close()
+        assert process.wait(timeout=30) == 0
 
 
 def answers_what_is_typed(start: Callable, line: str, answer: bytes) -> None:

@@ -397,8 +397,7 @@ def with_plugin(tmp_path: pathlib.Path, code: str) -> dict:
 
 
 def train_help(environment: dict, *arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "tools/train.py"), *arguments, "--helpfull"]
-    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment)
+    return programs.tool("train", *arguments, "--helpfull", modules=programs.WITHOUT_TENSORFLOW, env=environment)
 
 
 @pytest.mark.medium

@@ -116,6 +116,7 @@ def stand_ins(monkeypatch) -> list:
         trained.append((folder.name, options.model.attention, options.model.d_k, strategy))
         part, perplexity = 1 / (1 + options.model.d_k), 8.25 + FUNCTIONS.index(options.model.attention)
         return {
+            "options": series.determining(options),
             "before": {"variance": 2.0, "entropy": part, "gradient": part / 2, "perplexity": 400.0},
             "after": {
                 "variance": 3.0 * options.model.d_k,
@@ -193,6 +194,16 @@ def test_runs_of_another_d_k_must_have_the_options_of_those_before(stand_ins, tm
     with pytest.raises(ValueError, match=expected):
         measured(tmp_path, 8, **now)
     assert len(stand_ins) == 3
+
+
+def test_a_vocabulary_that_the_text_decides_is_compared_with_none(stand_ins, tmp_path):
+    """Story: with `vocab_size=0`, the same command again was refused."""
+    results = measured(tmp_path, 4)
+    asked = runs(4, 8)
+    for name, options in asked.items():
+        asked[name] = dataclasses.replace(options, model=dataclasses.replace(options.model, vocab_size=0))
+    attention_functions.measure(SETTINGS, [16, 8], 2, asked, tmp_path, strategy="all")
+    assert len(stand_ins) == 6 and results["runs"]["scaled"]["4"]["options"]["vocab_size"] == 340
 
 
 @pytest.mark.parametrize("d_k", [4, 8], ids=["the same runs", "another d_k"])
@@ -325,6 +336,7 @@ def test_a_run_is_measured_with_its_first_weights_and_its_last(monkeypatch, tmp_
     asked = dataclasses.replace(options, model=dataclasses.replace(model, vocab_size=0))  # The text decides it.
     monkeypatch.setattr(attention_functions.SavedRun, "open", {tmp_path: SimpleNamespace(options=options)}.get)
     found = attention_functions._figures_of_run(tmp_path, asked, "all", "quiet")
+    assert found.pop("options") == series.determining(options), "with the size that the text decided"
     assert found == {"before": {"perplexity": 1}, "after": {"perplexity": 2}}
     reading = {"batch_tokens": max(77, longest), "seed": 0, "epochs": 1}
     trained = (Start.of(tmp_path, asked), {"strategy": "all", "quiet": "quiet"})
@@ -338,10 +350,7 @@ def test_a_run_is_measured_with_its_first_weights_and_its_last(monkeypatch, tmp_
 
 
 def program(tmp_path, *arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(PROGRAM), f"--output_dir={tmp_path}/out", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
+    return programs.tool("attention_functions", f"--output_dir={tmp_path}/out", *arguments, cwd=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -481,8 +481,9 @@ def test_no_text_gets_out_of_the_data_of_a_page():
     assert not set("<>&") & set(page.scripts[0])
 
 
-def test_a_page_needs_no_network_and_sets_no_markup_from_data():
-    template = pages.ATTENTION.read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", [pages.ATTENTION, pages.COMPARISON], ids=lambda page: page.stem)
+def test_a_page_needs_no_network_and_sets_no_markup_from_data(page):
+    template = page.read_text(encoding="utf-8")
     assert not [attributes for _, attributes in Elements(template).tags if {"src", "href"} & set(attributes)]
     assert "default-src 'none'" in template
     assert not any(

@@ -6,7 +6,6 @@ import io
 import pathlib
 import re
 import time
-import types
 
 import numpy as np
 import pytest
@@ -14,10 +13,10 @@ import sentencepiece
 import tensorflow as tf
 import transformers_models as models
 from logged import logged
+from test_bpe_dropout import LEARN, renewal_of, seed_of, two_epochs
 
 from t2t_keras.config import AUGMENTATIONS, DataConfig, TrainConfig
-from t2t_keras.data import batching, prepare, shards
-from t2t_keras.runs.registry import task
+from t2t_keras.data import prepare
 from t2t_keras.runs.run_options import Options
 from t2t_keras.runs.run_start import Start
 from t2t_keras.text import augmentation, piece_file
@@ -31,16 +30,11 @@ LINES = [
     b"TWO DOGS Play",
     "Größe ist, was É".encode(),
 ]
-LEARN = {"sample": 10**6, "seed": 1, "normalization": "identity", "character_coverage": 1.0}
 
 
 @pytest.fixture(scope="module")
 def subwords() -> BytePairs:
     return BytePairs(learn(LINES * 20, 320, **LEARN))
-
-
-def seed_of(*numbers):
-    return tf.constant(numbers, tf.int64)
 
 
 def changed(source: str, target: str, *kinds: str, tags=(), seed: int = 1) -> tuple[str, str]:
@@ -171,6 +165,13 @@ def test_typos_are_others_for_another_seed(subwords):
 def test_sources_without_case_get_no_typos():
     for line in ("两只狗。", "2011", "", "a b", "हिन्दी में", "สุนัข"):
         assert changed(line, "x", "typos") == (line, "x")
+
+
+def test_noise_has_no_typos():
+    """Story: of a pair with both, the source alone had typos in its random characters."""
+    for seed in range(300):
+        source, target = Noise(()).changed("A dog.", "Ein Hund.", ("noise", "typos"), np.random.default_rng(seed))
+        assert source == target
 
 
 def test_noise_is_short_lines_of_many_scripts_on_both_sides():
@@ -312,14 +313,6 @@ def test_no_sub_words_are_learned_from_noise_in_text_to_keep_nor_words(tmp_path,
         assert set(learned) == expected
 
 
-def renewal_of(tokenizer, training: bool = True, **train):
-    options = types.SimpleNamespace(
-        train=TrainConfig(batch_tokens=400, buckets_per_update=4, **train),
-        data=DataConfig(max_length=99, source_tag="<2de>"),
-    )
-    return task("translation").renewal(tokenizer, options, training)
-
-
 def test_each_side_has_its_own_sub_words_and_validation_none_of_the_noise(subwords):
     tokenizer = BytePairs(learn([b"zwei hunde .", b"ZWEI HUNDE"] * 50, 290, **LEARN))
     tokenizer.own_source = BytePairs(learn([b"two dogs .", b"TWO DOGS"] * 50, 290, tags=["<2de>"], **LEARN))
@@ -340,20 +333,11 @@ def test_each_side_has_its_own_sub_words_and_validation_none_of_the_noise(subwor
 
 
 def test_every_epoch_has_other_noise_and_a_later_start_the_same(subwords, tmp_path):
-    ids = subwords.sentences([b"two dogs play", b"dogs in the snow .", b"two"] * 8 + [b"two dogs " * 12])
-    columns = {"source": True, "target": True}
-    shards.write(tmp_path, [(row, row) for row in ids], count=25, vocab_size=320, seed=1, columns=columns)
-    reading = {"batch_tokens": 200, "seed": 3, "renewal": renewal_of(subwords, augment="typos:0.5,upper:0.3,noise:0.1")}
-    batches = list(batching.batches(tmp_path, epochs=2, **reading).as_numpy_iterator())
-    rows = [row for batch in batches for row in tf.RaggedTensor.from_tensor(batch["target"], padding=0).to_list()]
-    assert len(rows) == 50
-    lines = texts(subwords, [tf.ragged.constant(rows, tf.int32)])[0]
-    first, second = sorted(lines[:25]), sorted(lines[25:])
+    lines = [b"two dogs play", b"dogs in the snow .", b"two"] * 8 + [b"two dogs " * 12]
+    renewal = renewal_of(subwords, augment="typos:0.5,upper:0.3,noise:0.1")
+    epochs = two_epochs(tmp_path, subwords, lines, 200, renewal)
+    first, second = (sorted(texts(subwords, [tf.ragged.constant(rows, tf.int32)])[0]) for rows in epochs)
     assert first != second and {"TWO", "two"} <= {*first, *second}
-    start = batching.Position(*map(int, batches[2]["position"]))
-    again = next(batching.batches(tmp_path, start=start, **reading).as_numpy_iterator())
-    for name in columns:
-        np.testing.assert_array_equal(again[name], batches[3][name])
 
 
 @pytest.mark.parametrize(

@@ -776,18 +776,10 @@ def test_the_program_with_two_processes_writes_what_it_writes_without_beam(sourc
     )
     for name in ("first", "second"):
         (source / f"{name}.en").write_text(texts)
-    program = [
-        sys.executable,
-        str(ROOT / "tools/translate.py"),
-        f"--model_dir={RUN}",
-        "--n_best=2",
-        "--beam_size=3",
-        "--alpha=0.9",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    expected = programs.run(program, input=texts.encode(), capture_output=True, env=environment).stdout
+    given = [f"--model_dir={RUN}", "--n_best=2", "--beam_size=3", "--alpha=0.9"]
+    expected = programs.tool("translate", *given, input=texts.encode(), text=False).stdout
     workers = "--beam_options=--direct_num_workers=2 --direct_running_mode=multi_processing"
     flags = ["--beam_runner=DirectRunner", workers, f"--input={source}/*.en", f"--output={tmp_path}/out"]
-    assert programs.run([*program, *flags], capture_output=True, env=environment).returncode == 0
+    assert programs.tool("translate", *given, *flags).returncode == 0
     assert [(tmp_path / "out" / f"{name}.en").read_bytes() for name in ("first", "second")] == [expected] * 2
     assert expected.count(b"\n") == 12

@@ -218,14 +218,8 @@ def test_elements_between_workers_do_not_grow_with_the_number_of_repetitions(tmp
 @pytest.mark.slow
 def test_the_program_writes_what_it_writes_without_beam(text, tmp_path):
     """Processes of their own, whose TensorFlow reads the environment that the program chooses."""
-    program = [
-        sys.executable,
-        str(ROOT / "tools/filter.py"),
-        f"--source={text[0]}",
-        f"--target={text[1]}",
-        "--max_cross_entropy=0",
-    ]
-    program += [f"--forward_run={RUN}", f"--backward_run={RUN}"]
+    given = [f"--source={text[0]}", f"--target={text[1]}", "--max_cross_entropy=0"]
+    program = programs.command("filter", *given, f"--forward_run={RUN}", f"--backward_run={RUN}")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([*program, f"--output_dir={tmp_path}/local"], env=environment, check=True)
     beam = ["--beam_runner=DirectRunner", f"--beam_options={PROCESSES}", f"--output_dir={tmp_path}/beam"]

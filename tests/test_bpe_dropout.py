@@ -44,7 +44,7 @@ def merged_anew(subwords: BytePairs, ids) -> list[list[int]]:
     """The sub-words that merges make of the characters of whole sentences, if none is skipped."""
     merges, values, rows = BpeDropout(subwords, 0.5, 99)._merges, ids.values.numpy(), ids.value_rowids().numpy()
     never = np.full(len(rows), 10**6)
-    found, rows = merges._merged_anew(values, merges._counts[values], rows, never, 0.5, np.random.default_rng(1))
+    found, rows = merges._merged_anew(values, rows, never, np.random.default_rng(1))
     return [found[rows == row].tolist() for row in range(ids.nrows())]
 
 
@@ -262,19 +262,36 @@ def test_a_unigram_model_has_no_merges():
         BpeDropout(vocabulary.load(model), 0.1, 99)
 
 
-def renewal_of(tokenizer, rate: float, training: bool = True):
+def renewal_of(tokenizer, training: bool = True, buckets: int = 4, **train):
     options = types.SimpleNamespace(
-        train=TrainConfig(bpe_dropout=rate, batch_tokens=400, buckets_per_update=4), data=DataConfig(max_length=99)
+        train=TrainConfig(batch_tokens=400, buckets_per_update=buckets, **train),
+        data=DataConfig(max_length=99, source_tag="<2de>"),
     )
     return task("translation").renewal(tokenizer, options, training)
+
+
+def two_epochs(folder, subwords, lines: list[bytes], batch_tokens: int, renewal) -> list[list]:
+    """The targets of both epochs of 25 lines. Checks that a later start reads what comes there."""
+    columns = {"source": True, "target": True}
+    pairs = [(row, row) for row in subwords.sentences(lines)]
+    shards.write(folder, pairs, count=25, vocab_size=subwords.vocab_size, seed=1, columns=columns)
+    reading = {"batch_tokens": batch_tokens, "seed": 3, "renewal": renewal}
+    batches = list(batching.batches(folder, epochs=2, **reading).as_numpy_iterator())
+    start = batching.Position(*map(int, batches[2]["position"]))
+    again = next(batching.batches(folder, start=start, **reading).as_numpy_iterator())
+    for name in columns:
+        np.testing.assert_array_equal(again[name], batches[3][name])
+    rows = [row for batch in batches for row in tf.RaggedTensor.from_tensor(batch["target"], padding=0).to_list()]
+    assert len(rows) == 50
+    return [rows[:25], rows[25:]]
 
 
 def test_each_side_of_the_training_data_has_its_own_sub_words_and_numbers(subwords):
     other = BytePairs(learn([b"das haus der hunde"] * 50, 290, **LEARN))
     tokenizer = BytePairs(subwords.model)
     tokenizer.own_source = other
-    assert renewal_of(tokenizer, 0.0) is None and renewal_of(tokenizer, 0.3, training=False) is None
-    renewal = renewal_of(tokenizer, 0.3)
+    assert renewal_of(tokenizer) is None and renewal_of(tokenizer, training=False, bpe_dropout=0.3) is None
+    renewal = renewal_of(tokenizer, bpe_dropout=0.3)
     texts = {
         "source": tf.constant([b"das haus der hunde"] * 30),
         "target": tf.constant([b"the cats see the dogs of 12_3"] * 30),
@@ -284,36 +301,20 @@ def test_each_side_of_the_training_data_has_its_own_sub_words_and_numbers(subwor
     assert tuple(found) == renewal.columns == ("source", "target")
     for name, side in (("source", other), ("target", tokenizer)):
         assert side.detokenize(found[name]).numpy().tolist() == texts[name].numpy().tolist()
-    records["target"] = tokenizer.tokenize(tf.constant([b"the cats see the dogs"] * 30 + [b"the cats " * 12]))
-    same = renewal_of(subwords, 0.3).change({"source": records["target"], "target": records["target"]}, seed_of(1, 2))
+    ids = tokenizer.tokenize(tf.constant([b"the cats see the dogs"] * 30 + [b"the cats " * 12]))
+    same = renewal_of(subwords, bpe_dropout=0.3).change({"source": ids, "target": ids}, seed_of(1, 2))
     assert same["source"].to_list() != same["target"].to_list()
 
 
 def test_every_epoch_has_other_sub_words_and_a_later_start_the_same(subwords, tmp_path):
-    ids = subwords.sentences([b"the cats see the dogs", b"dogs see the cats", b"cats"] * 8 + [b"the cats " * 12])
-    shards.write(
-        tmp_path,
-        [(row, row) for row in ids],
-        count=25,
-        vocab_size=300,
-        seed=1,
-        columns={"source": True, "target": True},
-    )
-    reading = {"batch_tokens": 100, "seed": 3, "renewal": renewal_of(subwords, 0.3)}
-    batches = list(batching.batches(tmp_path, epochs=2, **reading).as_numpy_iterator())
-    rows = [
-        tuple(row) for batch in batches for row in tf.RaggedTensor.from_tensor(batch["target"], padding=0).to_list()
-    ]
+    lines = [b"the cats see the dogs", b"dogs see the cats", b"cats"] * 8 + [b"the cats " * 12]
+    first, second = two_epochs(tmp_path, subwords, lines, 100, renewal_of(subwords, bpe_dropout=0.3))
 
     def texts(rows) -> list:
-        return sorted(subwords.detokenize(tf.ragged.constant(list(map(list, rows)), tf.int32)).numpy())
+        return sorted(subwords.detokenize(tf.ragged.constant(rows, tf.int32)).numpy())
 
-    first, second = rows[:25], rows[25:]
-    assert texts(first) == texts(second) == texts(ids)
+    assert texts(first) == texts(second) == texts([row.tolist() for row in subwords.sentences(lines)])
     assert sorted(first) != sorted(second)
-    start = batching.Position(*map(int, batches[2]["position"]))
-    again = next(batching.batches(tmp_path, start=start, **reading).as_numpy_iterator())
-    np.testing.assert_array_equal(again["target"], batches[3]["target"])
 
 
 @pytest.mark.parametrize(("rate", "expected"), [(0.0, [7, 6]), (0.3, [99, 99])])
@@ -323,17 +324,13 @@ def test_memory_is_planned_for_the_length_that_sentences_may_grow_to(subwords, t
     monkeypatch.setattr(
         device_memory, "run_largest_micro_batches", lambda strategy, step, info, *given, **options: seen.append(info)
     )
-    renewal = renewal_of(subwords, rate)
+    renewal = renewal_of(subwords, bpe_dropout=rate)
     loop._run_largest(tf.distribute.get_strategy(), None, task("translation"), TrainConfig(), tmp_path, renewal)
     assert shards.counted(seen[0]) == expected
 
 
 def test_the_most_that_sentences_grow_to_fits_into_the_batches_of_an_update(subwords):
-    options = types.SimpleNamespace(
-        train=TrainConfig(bpe_dropout=0.3, batch_tokens=400, buckets_per_update=8), data=DataConfig(max_length=99)
-    )
-    renewal = task("translation").renewal(subwords, options, True)
-    assert (renewal.most, renewal_of(subwords, 0.3).most) == (50, 99)
+    assert [renewal_of(subwords, bpe_dropout=0.3, buckets=number).most for number in (8, 4)] == [50, 99]
 
 
 def test_options_that_do_not_fit_are_refused_early(tmp_path):

@@ -6,8 +6,8 @@ import json
 import math
 import pathlib
 import re
-import shutil
 
+import browsers
 import pytest
 
 from t2t_keras.config import TrainConfig, paper
@@ -18,7 +18,6 @@ from t2t_keras.training import device_memory, devices
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "calculator.html"
-BROWSER, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
 
 
 @pytest.fixture(scope="module")
@@ -160,15 +159,7 @@ def test_small_models_have_the_sizes_and_updates_of_their_flagfiles(maker):
 
 @pytest.fixture(scope="module")
 def browser():
-    webdriver = pytest.importorskip("selenium.webdriver")
-    if not (BROWSER and DRIVER):
-        pytest.skip("Chromium and chromedriver are not installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1000,1200"):
-        options.add_argument(f"--{argument}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER)) as found:
+    with browsers.chromium(1000, 1200) as found:
         yield found
 
 

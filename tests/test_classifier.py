@@ -7,7 +7,6 @@ import os
 import pathlib
 import random
 import re
-import sys
 import types
 
 import keras
@@ -33,7 +32,6 @@ from t2t_keras.tasks import classification
 from t2t_keras.text import vocabulary
 from t2t_keras.training import devices, run
 
-ROOT = pathlib.Path(__file__).parent.parent
 SMALL = ClassifierConfig(300, encoder_layers=1, d_model=8, d_ff=12, num_heads=2, dropout=0.0, labels="no,yes,perhaps")
 
 # Records and losses.
@@ -210,9 +208,7 @@ def examples(number: int, seed: int) -> list[tuple[str, str, str]]:
 
 
 def program(*given, **options):
-    return programs.run(
-        [sys.executable, str(ROOT / "tools" / "classify.py"), *given], capture_output=True, timeout=120, **options
-    )
+    return programs.tool("classify", *given, text=False, timeout=120, **options)
 
 
 def test_a_classifier_has_the_weights_that_were_asked_for_and_the_arithmetic_and_length_of_training(
@@ -419,9 +415,9 @@ def test_the_words_of_a_prediction_are_those_of_training(folder):
 @pytest.mark.parametrize(("given", "expected"), [
     (["--predict", "--evaluate=x"], "The program does one thing at a time. Received: --evaluate and --predict."),
     (["--predict", "--train_steps=5"], "--train_steps has no effect with --predict."),
-    (["--predict", "--dry_run", "--cpu_devices=2"], "--cpu_devices, --dry_run have no effect with --predict."),
+    (["--predict", "--dry_run", "--cpu_devices=2"], "--cpu_devices and --dry_run have no effect with --predict."),
     (["--evaluate=valid.tsv", "--data_dir=x"], "--data_dir has no effect with --evaluate."),
-    (["--bag_of_words=x"], "--bag_of_words has no effect in training."),
+    (["--bag_of_words=x"], "--bag_of_words has no effect without --evaluate."),
     (["--evaluate="], "--evaluate must be a path. Received: an empty text."),
     (["--export_dir="], "--export_dir must be a path. Received: an empty text."),
     (["--train_source=bad.tsv", "--valid_source=valid.tsv"], "bad.tsv, line 3 is not UTF-8"),
@@ -430,12 +426,13 @@ def test_the_words_of_a_prediction_are_those_of_training(folder):
      "The labels of --valid_source must be among those of --train_source: a, b."),
     (["--train_source=strange.tsv", "--valid_source=bad.tsv", "--skip_bad_lines"],
      "The labels of --valid_source must be among those of --train_source: neither. Received: a, b."),
-    (["--evaluate=valid.tsv", "--output=x"], "--output has no effect with --evaluate."),
+    (["--evaluate=valid.tsv", "--output=x"], "--output has no effect without --predict."),
     (["--train_source=train.tsv", "--valid_source=strange.tsv"],
      "The labels of --valid_source must be among those of --train_source: other, same. "),
     (["--train_source=train.tsv", "--valid_source=valid.tsv", "--labels=a,b"],
      "--labels must be those of the training text: other,same."),
     (["--train_source=commas.tsv", "--valid_source=commas.tsv"], "A label must not have a comma. Received: 'a,b'."),
+    (["--train_source=commas.tsv", "--valid_pairs=1"], "A label must not have a comma. Received: 'a,b'."),
     (["--train_source=train.txt", "--valid_source=valid.txt"],
      "train.txt, line 1: Expected a label and one sentence or two"),
 ])  # fmt: skip

@@ -3,16 +3,17 @@
 import dataclasses
 import pathlib
 
+import browsers
 import numpy as np
 import pytest
-from test_pages import BROWSER, DRIVER, luminance, pytestmark  # noqa: F401  Skips these tests too, without a browser.
+from test_pages import luminance, scheme  # noqa: F401
 
 from t2t_keras.evaluation.comparison import compare
 from t2t_keras.reporting import pages
 
 selenium = pytest.importorskip("selenium")
 
-from selenium import webdriver  # noqa: E402
+from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import Select  # noqa: E402
@@ -42,32 +43,12 @@ def align(system: str, source: str, text: str) -> list | None:
     return [[1 / (row + 1), row / (row + 1)] for row in range(len(text.split()))] if system == "<b>mine" else None
 
 
-@pytest.fixture(scope="module", params=["light", "dark"])
-def scheme(request) -> str:
-    return request.param
-
-
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory, scheme):
-    """A browser without a window."""
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for argument in (
-        "headless=new",
-        "no-sandbox",
-        "disable-gpu",
-        "disable-dev-shm-usage",
-        "window-size=1200,900",
-        "disable-extensions",
-    ):
-        options.add_argument(f"--{argument}")
-    options.add_argument(f"--blink-settings=preferredColorScheme={({'dark': 0, 'light': 1})[scheme]}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+def opened(tmp_path_factory, scheme):  # noqa: F811
     page = tmp_path_factory.mktemp("page") / "comparison.html"
     page.write_text(pages.comparison_page(dataclasses.asdict(FOUND), align), encoding="utf-8")
-    yield browser, page
-    browser.quit()
+    with browsers.chromium(1200, 900, scheme) as browser:
+        yield browser, page
 
 
 @pytest.fixture
@@ -152,10 +133,10 @@ def test_pointing_at_a_word_colours_the_words_of_its_source(browser):
 
     plain = source[0].value_of_css_property("background-color")
     assert shown() == ["", ""]
-    webdriver.ActionChains(browser).move_to_element(words[1]).perform()
+    ActionChains(browser).move_to_element(words[1]).perform()
     assert shown() == ["0.50", "0.50", words[1].text]
     assert source[0].value_of_css_property("background-color") != plain
-    webdriver.ActionChains(browser).move_to_element(article.find_element(By.TAG_NAME, "header")).perform()
+    ActionChains(browser).move_to_element(article.find_element(By.TAG_NAME, "header")).perform()
     assert shown() == ["", ""] and source[0].value_of_css_property("background-color") == plain
     text = article.find_element(By.CSS_SELECTOR, ".after .text")
     for key, expected in (
@@ -215,7 +196,7 @@ def test_text_that_looks_like_markup_is_text(browser):
     ]
 
 
-def test_text_and_marks_have_contrast_in_light_and_dark(browser, scheme):
+def test_text_and_marks_have_contrast_in_light_and_dark(browser, scheme):  # noqa: F811
     """At least 4.5 to 1, as WCAG asks of text."""
     colors = "const s = getComputedStyle(document.querySelector(arguments[0])); return [s.color, s.backgroundColor]"
     assert (luminance(browser.execute_script(colors, "body")[1]) < 0.1) == (scheme == "dark")

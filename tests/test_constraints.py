@@ -12,6 +12,7 @@ import tensorflow as tf
 from test_beam_search import (
     ALPHAS,
     EOS,
+    assert_alone_as_together,
     assert_same,
     constant_tables,
     every_hypothesis,
@@ -399,7 +400,6 @@ def test_sentences_of_different_phrases_give_what_each_gives_alone(beam_size):
     batch, draw, spelling = 14, np.random.default_rng(3), [b"", b" b", b" c", b"", b" e", b" f"]
     weights = draw.normal(0, 2, [101, 6]).astype(np.float32)
 
-    @tf.function
     def run(start, max_length, tokens, ordered, forbidden):
         state = {"read": tf.zeros([tf.shape(start)[0], 0, beam_size], tf.int32)}
         hooks = {
@@ -422,22 +422,9 @@ def test_sentences_of_different_phrases_give_what_each_gives_alone(beam_size):
         [[" ".join(draw.choice(list("bcef"), draw.integers(1, 3))) if row % 2 else ""] for row in range(batch)]
     )
     starts, maxima = tf.range(batch) % 6, tf.constant(draw.integers(1, 14, batch), tf.int32)
-    function = run.get_concrete_function(
-        *(
-            tf.TensorSpec([None] * rank, dtype)
-            for rank, dtype in ((1, tf.int32), (1, tf.int32), (3, tf.int32), (1, tf.bool), (2, tf.string))
-        )
-    )
-    together = function(starts, maxima, padded(rows), tf.constant(ordered), forbidden)
-    for row in range(batch):
-        chosen = slice(row, row + 1)
-        own = function(
-            starts[chosen],
-            maxima[chosen],
-            padded(rows[chosen]),
-            tf.constant(ordered[chosen]),
-            forbidden[chosen],
-        )
-        np.testing.assert_allclose(together[1][row], own[1][0], atol=1e-5)
-        there = np.isfinite(own[1][0])
-        np.testing.assert_array_equal(together[0][row].numpy()[there, : own[0].shape[2]], own[0][0].numpy()[there])
+
+    def rows_of(chosen: slice) -> list[tf.Tensor]:
+        own = padded(rows[chosen]), tf.constant(ordered[chosen]), forbidden[chosen]
+        return [starts[chosen], maxima[chosen], *own]
+
+    assert_alone_as_together(run, batch, rows_of)

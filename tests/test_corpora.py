@@ -218,6 +218,16 @@ def test_the_last_pairs_of_the_training_text_validate_and_are_not_trained_on(fil
     assert corpora.identity(data, 1) not in others
 
 
+def test_pairs_that_validate_are_not_repeated_by_a_weight(file):
+    """Story: the pairs held out of the last copy of a file were trained on in the others."""
+    first, last, targets = file("a\n"), file("b\nc\n"), file("B\nC\n")
+    data = DataConfig(f"{first},{last}@2", f"{file('A')},{targets}", valid_pairs=1)
+    for check in (corpora.check_files, lambda data: corpora.pairs(data, "valid", 1, corpora.Report())):
+        with pytest.raises(ValueError, match="its last file must have no weight. Received: @2. Put another file last"):
+            check(data)
+    corpora.check_files(DataConfig(f"{last}@2,{first}", f"{targets},{file('A')}", valid_pairs=1))
+
+
 def test_validation_text_that_is_given_is_used_and_no_training_pair(file):
     texts = file("a\nb\n"), file("A\nB\n"), file("v\n"), file("V\n")
     data = DataConfig(*texts, valid_pairs=1)

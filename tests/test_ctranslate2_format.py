@@ -14,7 +14,7 @@ from t2t_keras.config import BOS, EOS, DecodeConfig, ModelConfig
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.serving import ctranslate2_format
-from t2t_keras.text.byte_pairs import BytePairs, learn
+from t2t_keras.text.byte_pairs import BytePairs
 
 ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="the extra 'ctranslate2' is not installed: pip install -e '.[ctranslate2]'"
@@ -43,8 +43,7 @@ STRANGE = ["", " ", "▁a\ue0f00 \ue0f0", "<s> one </s>", "naïve 😀"]
 
 @pytest.fixture(scope="module")
 def tokenizer() -> BytePairs:
-    lines = (side.encode() for pair in stand_in.pairs() for side in pair)
-    return BytePairs(learn(lines, VOCAB_SIZE, sample=10_000, seed=1, normalization="identity", character_coverage=1.0))
+    return BytePairs(stand_in.subwords("bpe"))
 
 
 def make_translator(config: ModelConfig, tokenizer: BytePairs, **decode) -> Translator:

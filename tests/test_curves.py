@@ -7,13 +7,13 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tracemalloc
 import types
 
 import numpy as np
 import programs
 import pytest
 import tensorflow as tf
+import toy
 from google.protobuf import text_format
 from logged import logged
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
@@ -24,7 +24,6 @@ from t2t_keras.reporting.event_files import read_scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
 
 pytestmark = pytest.mark.usefixtures("drawn_curves")
-ROOT = pathlib.Path(__file__).parent.parent
 THIRD = float(np.float32(1 / 3))  # A number that needs all digits of a float32.
 
 
@@ -141,28 +140,29 @@ def test_of_two_files_the_one_that_was_begun_last_counts(tmp_path):
     assert read_scalars(tmp_path) == {"a": {1: 3.0}}
 
 
-def test_a_record_that_is_none_of_tensorboard_ends_what_is_read_of_a_file(tmp_path):
+def event_of(step: int) -> bytes:
     value = summary_pb2.Summary.Value(tag="a", tensor=tensor_pb2.TensorProto(dtype=1, float_val=[1.0]))
-    record = event_pb2.Event(step=1, summary=summary_pb2.Summary(value=[value])).SerializeToString()
-    later = event_pb2.Event(step=2, summary=summary_pb2.Summary(value=[value])).SerializeToString()
+    return event_pb2.Event(step=step, summary=summary_pb2.Summary(value=[value])).SerializeToString()
+
+
+def test_a_record_that_is_none_of_tensorboard_ends_what_is_read_of_a_file(tmp_path):
     with tf.io.TFRecordWriter(str(tmp_path / "events.out.tfevents.1")) as writer:
-        for each in (record, b"no event", later):
+        for each in (event_of(1), b"no event", event_of(2)):
             writer.write(each)
     assert read_scalars(tmp_path) == {"a": {1: 1.0}}
 
 
 def test_a_record_that_is_far_too_long_is_not_read(tmp_path):
     """As of a stranger's sparse file."""
-    value = summary_pb2.Summary.Value(tag="a", tensor=tensor_pb2.TensorProto(dtype=1, float_val=[1.0]))
     path = tmp_path / "events.out.tfevents.1"
     with tf.io.TFRecordWriter(str(path)) as writer:
-        writer.write(event_pb2.Event(step=1, summary=summary_pb2.Summary(value=[value])).SerializeToString())
+        writer.write(event_of(1))
     with path.open("ab") as file:
         file.write((2**36).to_bytes(8, "little") + bytes(4))
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size + 2**36 + 4)
     with tf.io.TFRecordWriter(str(tmp_path / "events.out.tfevents.2")) as writer:
-        writer.write(event_pb2.Event(step=2, summary=summary_pb2.Summary(value=[value])).SerializeToString())
+        writer.write(event_of(2))
     assert read_scalars(tmp_path) == {"a": {1: 1.0, 2: 1.0}}
 
 
@@ -171,12 +171,8 @@ def test_a_large_file_is_read_record_by_record(tmp_path):
         for step in range(20):
             value = [tf.compat.v1.Summary.Value(tag="train/loss", simple_value=0, node_name="x" * 2**20)]
             writer.write(tf.compat.v1.Event(step=step, summary=tf.compat.v1.Summary(value=value)).SerializeToString())
-    tracemalloc.start()
-    try:
+    with toy.memory_below(8 * 2**20):
         read_scalars(tmp_path)
-        assert tracemalloc.get_traced_memory()[1] < 8 * 2**20
-    finally:
-        tracemalloc.stop()
 
 
 def test_the_table_has_a_row_for_each_step_and_an_empty_cell_where_nothing_was_measured(model_dir):
@@ -522,8 +518,7 @@ def test_the_projector_gets_the_first_sub_words_with_their_own_embeddings(tmp_pa
 
 
 def program(*arguments: str, cwd: pathlib.Path) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "tools/curves.py"), *arguments]
-    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, cwd=cwd, capture_output=True, text=True)
+    return programs.tool("curves", *arguments, modules=programs.WITHOUT_TENSORFLOW, cwd=cwd)
 
 
 def test_the_program_compares_runs_and_flags_may_follow_them(model_dir, tmp_path):

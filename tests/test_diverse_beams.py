@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from test_beam_search import (
     EOS,
+    assert_alone_as_together,
     assert_same,
     constant_tables,
     history_step,
@@ -156,7 +157,6 @@ def test_a_sentence_alone_has_what_it_has_in_a_batch_in_a_graph():
     batch, beam_size, rng = 12, 6, np.random.default_rng(2)
     weights = rng.normal(0, 2, [101, 9]).astype(np.float32)
 
-    @tf.function
     def run(start, max_length):
         number = tf.shape(start)[0]
         state = {"read": tf.zeros([number, 0, beam_size], tf.int32)}
@@ -170,13 +170,7 @@ def test_a_sentence_alone_has_what_it_has_in_a_batch_in_a_graph():
         return beam_search(history_step(weights), state, start, selector=DiverseBeams(3, 0.7, EOS), **options)
 
     rows = [tf.range(batch) % 6, tf.constant(rng.integers(1, 12, batch), tf.int32)]
-    function = run.get_concrete_function(*[tf.TensorSpec([None], tf.int32)] * 2)
-    sequences, scores = function(*rows)
-    for sentence in range(batch):
-        alone, alone_scores = function(*(row[sentence : sentence + 1] for row in rows))
-        np.testing.assert_allclose(scores[sentence], alone_scores[0], atol=1e-5)
-        there = np.isfinite(alone_scores[0])
-        np.testing.assert_array_equal(sequences[sentence].numpy()[there, : alone.shape[2]], alone[0].numpy()[there])
+    assert_alone_as_together(run, batch, lambda chosen: [row[chosen] for row in rows])
 
 
 @pytest.mark.parametrize(("beam_size", "groups"), [(4, 3), (3, 2)])

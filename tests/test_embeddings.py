@@ -17,7 +17,7 @@ from t2t_keras.interop import word_vectors
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.runs import checkpoint, run_options, saved_run
 from t2t_keras.text import vocabulary
-from t2t_keras.training import embeddings
+from t2t_keras.training import embeddings, loop
 from t2t_keras.training.train_step import make_train_step
 
 gensim = pytest.importorskip("gensim", reason="the extra 'embeddings' is not installed: pip install -e '.[embeddings]'")
@@ -200,7 +200,8 @@ def test_without_freezing_they_train_at_once(file, tmp_path):
 
 
 @pytest.mark.medium
-def test_a_resumed_run_keeps_its_vectors_and_a_folder_alone_names_none(file, tmp_path):
+def test_a_resumed_run_keeps_its_vectors_and_a_folder_alone_names_none(file, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "make_train_step", toy.pretended_train_step([]))
     given = GIVEN | {"embeddings": str(file), "train_steps": 1, "valid_steps": 1, "checkpoint_steps": 1}
     trained(tmp_path / "run", **given)
     for name, other in (("embeddings", "other.txt"), ("freeze_embeddings", 7)):

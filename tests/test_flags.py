@@ -108,8 +108,7 @@ def test_the_home_of_an_unknown_user_is_reported_without_a_traceback():
 
 
 def test_a_flag_that_must_be_given_is_asked_for_in_a_sentence():
-    command = [sys.executable, str(ROOT / "tools/translate.py")]
-    result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True)
+    result = programs.tool("translate", modules=programs.WITHOUT_TENSORFLOW)
     assert result.stderr.startswith("Error: --model_dir must be given. Folder of a training run; or several")
     assert result.returncode == 1 and result.stderr.endswith(" See --helpfull.\n")
 

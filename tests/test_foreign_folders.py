@@ -21,7 +21,7 @@ import toy
 import t2t_keras
 from t2t_keras.config import DecodeConfig
 from t2t_keras.data import prepare, shards
-from t2t_keras.decoding import loading, translator
+from t2t_keras.decoding import loading
 from t2t_keras.model import flops
 from t2t_keras.runs import checkpoint, export_folder, run_options, saved_run
 from t2t_keras.runs.run_start import Start
@@ -458,23 +458,6 @@ def test_the_memory_of_a_search_grows_with_the_square_of_the_beams_and_with_leng
     # Two states of six layers, four beams and a hundred sub-words of 8 · (64 + 64) numbers.
     states = 2 * 6 * 4 * 100 * 8 * 128 * 4
     assert states < flops.search_memory(base, 4, 100) < 1.2 * states
-
-
-@pytest.mark.parametrize(
-    ("beams", "expected"), [(1, (32, 4096)), (4, (32, 4096)), (63, (32, 4096)), (64, (8, 1024)), (512, (1, 16))]
-)
-def test_with_many_beams_fewer_sentences_are_searched_at_once(monkeypatch, beams, expected):
-    asked = []
-
-    def stop(*args, max_rows, max_tokens, **options):
-        asked.append((max_rows, max_tokens))
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(translator, "in_sub_batches", stop)
-    loaded = loading.load(RUN, beam_size=beams)
-    with pytest.raises(ZeroDivisionError):
-        loaded.n_best(tf.constant(["one"]))
-    assert asked == [expected]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import types
 import numpy as np
 import programs
 import pytest
+from pretended_runs import PretendedRuns
 
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.data import prepare
@@ -169,30 +170,6 @@ def test_the_picture_has_a_point_for_each_run_and_a_line_for_each_mean():
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Stands in for training and scoring. The runs that were trained and those that were scored, in their order."""
-
-    class Calls(list):
-        stop = None
-
-    calls = Calls()
-    calls.scored, calls.given = [], []
-
-    def train(start, *, compared, strategy, quiet, started):
-        model_dir, options = start.folder, start.options
-        calls.given.append((strategy, quiet))
-        name = f"{model_dir.parent.name}/{model_dir.name}"
-        if name == calls.stop:
-            raise StoppedError("Stopped.")
-        model_dir.mkdir(parents=True, exist_ok=True)
-        (model_dir / "some").write_text("")
-        SavedRun.write(model_dir, options, model_dir / "some", model_dir / "some")
-        calls.append(name)
-        return TrainState(step=options.train.train_steps, seconds=60.0, flops=7.0)
-
-    def load(folder, checkpoint, **search):
-        calls.scored.append((f"{folder.parent.name}/{folder.name}", checkpoint, search["alpha"]))
-        return folder
-
     def evaluate(folder, sources, references, **options):
         row, seed = folder.parent.name, int(folder.name.removeprefix("seed"))
         bleu = BLEU[row][seed][0 if sources == ["valid text"] else 1] + options["lowercase"]
@@ -206,11 +183,9 @@ def trained(monkeypatch):
 
     speeds = {"utilization/target_tokens_per_second": {1: 5.0, 2: 100.0, 3: 7.0}}
     monkeypatch.setattr(grid, "read_scalars", lambda logs: speeds if logs.name == "logs" else {})
-    monkeypatch.setattr(run, "train", train)
-    monkeypatch.setattr(grid, "load", load)
-    monkeypatch.setattr(grid, "evaluate", evaluate)
     monkeypatch.setattr(grid.prepare, "read_text", lambda data, split: ([f"{split} text"], ["ref"]))
-    return calls
+    name_of = lambda folder: f"{folder.parent.name}/{folder.name}"  # noqa: E731
+    return PretendedRuns(monkeypatch, evaluate, name_of, seconds=lambda name: 60.0, flops=lambda name: 7.0)
 
 
 ROWS = {"base": {}, "a": {"dropout": 0.3}}
@@ -249,7 +224,8 @@ def test_each_run_is_trained_and_scored_once_and_its_result_has_all_sets(tmp_pat
     trained.stop = None
     found = train(tmp_path, 1, 2)
     assert trained == ["base/seed1", "a/seed1", "base/seed2", "a/seed2"] and set(trained.given) == {("all", quietly)}
-    assert trained.scored[2:] == [("base/seed2", "best", 1.5), ("a/seed2", "best", 1.5)]
+    scored = [(name, checkpoint, search["alpha"]) for name, checkpoint, search in trained.scored[2:]]
+    assert scored == [("base/seed2", "best", 1.5), ("a/seed2", "best", 1.5)]
     assert [(result.row, result.seed, result.changes) for result in found] == [
         ("base", 2, {}),
         ("a", 2, {"dropout": 0.3}),
@@ -550,9 +526,7 @@ def test_a_damaged_result_is_named_in_a_sentence(tmp_path, trained, content):
 
 
 def grid_py(*flags: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "tools/grid.py"), *flags]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment)
+    return programs.tool("grid", *flags, modules=programs.WITHOUT_TENSORFLOW)
 
 
 @pytest.mark.parametrize(("flags", "message"), [

@@ -16,6 +16,13 @@ from t2t_keras.model.transformer import Transformer
 RATE = 0.3
 
 
+def assert_dropped(dropped, plain, rtol: float = 1e-5) -> None:
+    """Checks that the rate of what is not zero is dropped, and that the rest is scaled."""
+    kept = dropped > 0
+    assert 1 - kept[plain > 0].mean() == pytest.approx(RATE, abs=5 * (RATE * (1 - RATE) / (plain > 0).sum()) ** 0.5)
+    np.testing.assert_allclose(dropped[kept], plain[kept] / (1 - RATE), rtol=rtol)
+
+
 def test_attention_weights_are_dropped_at_the_rate_and_scaled():
     """Values are the rows of the identity matrix, so that the result is the weights."""
     layer = MultiHeadAttention(2, 4, 50, dropout=RATE)
@@ -24,9 +31,7 @@ def test_attention_weights_are_dropped_at_the_rate_and_scaled():
     q, k, _ = layer._queries_keys_values(x, None)
     identity = tf.eye(50)[None, None]
     plain, dropped = (np.array(layer._attend(q, k, identity, None, training=training)) for training in (False, True))
-    kept = dropped > 0
-    assert 1 - kept.mean() == pytest.approx(RATE, abs=5 * (RATE * (1 - RATE) / kept.size) ** 0.5)
-    np.testing.assert_allclose(dropped[kept], plain[kept] / (1 - RATE), rtol=1e-5)
+    assert_dropped(dropped, plain)
     np.testing.assert_allclose(plain, layer.weights_of(x, x), rtol=1e-5)
 
 
@@ -36,9 +41,7 @@ def test_the_activation_is_dropped_at_the_rate_and_scaled():
     layer.build(x.shape)
     layer.outer.kernel.assign(np.eye(500))
     plain, dropped = (np.array(layer(x, training=training)) for training in (False, True))
-    kept = dropped[plain > 0] > 0
-    assert 1 - kept.mean() == pytest.approx(RATE, abs=5 * (RATE * (1 - RATE) / kept.size) ** 0.5)
-    np.testing.assert_allclose(dropped[dropped > 0], plain[dropped > 0] / (1 - RATE), rtol=1e-4)
+    assert_dropped(dropped, plain, rtol=1e-4)
 
 
 PLACES = {
@@ -87,9 +90,7 @@ def test_lengths_need_not_be_known_in_a_graph():
     # A diagnosis repeats an update in eager mode.
     np.testing.assert_array_equal(layer.dropout(ones, training=True), in_graph)
     dropped, plain, _ = map(np.array, attend(tf.random.stateless_normal([40, 50, 8], [1, 2])))
-    kept = dropped > 0
-    assert 1 - kept.mean() == pytest.approx(RATE, abs=5 * (RATE * (1 - RATE) / kept.size) ** 0.5)
-    np.testing.assert_allclose(dropped[kept], plain[kept] / (1 - RATE), rtol=1e-5)
+    assert_dropped(dropped, plain)
 
 
 def test_configurations_keep_the_rates():

@@ -161,19 +161,11 @@ def test_another_thread_than_the_main_one_trains_without_handling_signals():
 
 def start_training(model_dir: pathlib.Path, *flags: str) -> subprocess.Popen:
     """`train.py` as a person starts it in a terminal, which sends Ctrl-C to its group; it would train for hours."""
-    command = [
-        sys.executable,
-        str(ROOT / "tools" / "train.py"),
-        *FLAGS,
-        f"--model_dir={model_dir}",
-        "--train_steps=1000000",
-        *flags,
-    ]
+    steps = ["--train_steps=1000000", *flags, "--valid_steps=1000000"]
+    command = programs.command("train", *FLAGS, f"--model_dir={model_dir}", *steps)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return programs.Popen(
-        [*command, "--valid_steps=1000000"], env=environment, text=True, start_new_session=True, **pipes
-    )
+    return programs.Popen(command, env=environment, text=True, start_new_session=True, **pipes)
 
 
 def assert_stopped(process: subprocess.Popen, model_dir: pathlib.Path, reason: str) -> None:

@@ -4,8 +4,6 @@ import dataclasses
 import json
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import programs
@@ -28,7 +26,6 @@ from t2t_keras.serving.line_translation import LineTranslation
 from t2t_keras.system import files
 from t2t_keras.text import piece_file
 
-ROOT = pathlib.Path(__file__).parent.parent
 LINES = ["a dog runs", "two men play ball near the house", "猫 1 2024", "don't </s> ½ >>xx<<", "tree"]
 
 
@@ -241,23 +238,18 @@ def test_languages_of_a_data_folder_are_those_that_it_was_prepared_with(run, tmp
 # The program.
 
 
-def tool(name: str, *arguments, text: str = "") -> subprocess.CompletedProcess:
-    command = [sys.executable, ROOT / "tools" / f"{name}.py", *map(str, arguments)]
-    return programs.run(command, capture_output=True, text=True, input=text)
-
-
 @pytest.mark.medium
 def test_the_programs_translate_between_the_chosen_languages(nllb, usual, tmp_path):
     languages = ("--source_language=eng_Latn", "--target_language=fra_Latn")
-    result = tool("import_marian", f"--from={nllb}", f"--model_dir={tmp_path}/run", *languages)
+    result = programs.tool("import_marian", f"--from={nllb}", f"--model_dir={tmp_path}/run", *languages)
     assert result.returncode == 0, result.stderr
     assert languages_of(tmp_path / "run") == ("eng_Latn", "fra_Latn")
     expected = usual.translate(LINES)
-    result = tool(
+    result = programs.tool(
         "translate",
         f"--model_dir={tmp_path}/run",
         "--target_language=deu_Latn",
-        text="".join(f"{line}\n" for line in LINES),
+        input="".join(f"{line}\n" for line in LINES),
     )
     assert result.returncode == 0 and result.stdout.splitlines() == expected, result.stderr
 
@@ -265,7 +257,9 @@ def test_the_programs_translate_between_the_chosen_languages(nllb, usual, tmp_pa
 @pytest.mark.medium
 def test_a_language_is_no_term_of_the_text(run, tmp_path):
     (tmp_path / "terms").write_text("fra_Latn\thund\ndog\tfrau\n")
-    result = tool("translate", f"--model_dir={run}", f"--terms={tmp_path}/terms", text=">>fra_Latn<< a dog runs\n")
+    result = programs.tool(
+        "translate", f"--model_dir={run}", f"--terms={tmp_path}/terms", input=">>fra_Latn<< a dog runs\n"
+    )
     assert result.returncode == 0 and "frau" in result.stdout and "hund" not in result.stdout, result.stderr
 
 
@@ -275,7 +269,7 @@ def test_a_run_that_reranks_scores_the_chosen_languages(run, usual):
     given = (f"--model_dir={run}", "--target_language=fra_Latn", "--alpha=0", "--n_best=2", "--beam_size=2")
     lists = []
     for more in ((), (f"--rerank_with={run}",)):
-        result = tool("translate", *given, *more, text="a dog runs\n")
+        result = programs.tool("translate", *given, *more, input="a dog runs\n")
         assert result.returncode == 0, result.stderr
         lists.append(
             {text: float(score) for _, score, text in (line.split("\t") for line in result.stdout.splitlines())}
@@ -308,8 +302,7 @@ def test_a_phrase_that_the_model_cannot_spell_is_not_met(usual):
 ])  # fmt: skip
 def test_the_programs_refuse_other_languages_before_tensorflow(nllb, run, tmp_path, name, arguments, message):
     where = (f"--from={nllb}", f"--model_dir={tmp_path}/new") if name != "translate" else (f"--model_dir={run}",)
-    command = [sys.executable, ROOT / "tools" / f"{name}.py", *where, *arguments]
-    result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True)
+    result = programs.tool(name, *where, *arguments, modules=programs.WITHOUT_TENSORFLOW)
     *_, last = result.stderr.splitlines()
     assert result.returncode == 1 and last.startswith("Error: ") and message in last, result.stderr
     assert not (tmp_path / "new").exists()

@@ -585,8 +585,7 @@ def test_scores_need_their_signatures(run, tmp_path, content):
 
 
 def tool(*arguments) -> subprocess.CompletedProcess:
-    command = [sys.executable, ROOT / "tools" / "export.py", "--format=huggingface", *arguments]
-    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True)
+    return programs.tool("export", "--format=huggingface", *arguments, modules=programs.WITHOUT_TENSORFLOW)
 
 
 def test_the_program_needs_no_tensorflow(run, tmp_path):

@@ -5,7 +5,6 @@ import json
 import pathlib
 import re
 import shutil
-import sys
 
 import numpy as np
 import programs
@@ -164,20 +163,12 @@ def test_the_data_may_be_in_another_place_and_must_be_those_of_the_run(folder, t
 
 @pytest.mark.medium
 def test_the_program_prints_a_table_or_json(folder):
-    command = [
-        sys.executable,
-        str(ROOT / "tools" / "pretrain.py"),
-        "--model_dir=bert",
-        "--evaluate=test.txt",
-        "--draws=1",
-    ]
-    shown, asjson = (
-        programs.run([*command, *more], capture_output=True, cwd=folder, timeout=120) for more in ([], ["--json"])
-    )
-    assert shown.returncode == asjson.returncode == 0, shown.stderr.decode()
+    flags = ["--model_dir=bert", "--evaluate=test.txt", "--draws=1"]
+    shown, asjson = (programs.tool("pretrain", *flags, *more, cwd=folder, timeout=120) for more in ([], ["--json"]))
+    assert shown.returncode == asjson.returncode == 0, shown.stderr
     found = json.loads(asjson.stdout)
-    assert shown.stdout.decode() == masked_words.table(found) + "\n"
-    assert f"| masked words | {100 * found['masked_words']:.1f}% | {found['words']:,} |" in shown.stdout.decode()
+    assert shown.stdout == masked_words.table(found) + "\n"
+    assert f"| masked words | {100 * found['masked_words']:.1f}% | {found['words']:,} |" in shown.stdout
 
 
 def test_the_table_has_each_figure_in_its_row():
@@ -201,41 +192,16 @@ def test_the_table_has_each_figure_in_its_row():
     ]
 
 
-def test_training_refuses_the_flags_of_evaluation():
-    command = [
-        sys.executable,
-        str(ROOT / "tools" / "pretrain.py"),
-        "--model_dir=bert",
-        "--draws=5",
-        "--nojson",
-        "--checkpoint=best",
-    ]
-    refused = programs.run(command, capture_output=True, text=True, modules=programs.WITHOUT_TENSORFLOW)
-    assert (refused.returncode, refused.stderr) == (
-        1,
-        "Error: --draws and --checkpoint have no effect without --evaluate. Received: --draws=5, "
-        "--checkpoint='best'.\n",
-    )
-
-
-def test_evaluation_refuses_the_flags_of_training():
-    command = [
-        sys.executable,
-        str(ROOT / "tools" / "pretrain.py"),
-        "--model_dir=bert",
-        "--evaluate=test.txt",
-        "--train_steps=5",
-    ]
-    refused = programs.run(command, capture_output=True, text=True, modules=programs.WITHOUT_TENSORFLOW)
-    expected = "Error: Options of training have no effect with --evaluate. Received: --train_steps.\n"
-    assert (refused.returncode, refused.stderr) == (1, expected)
-
-
-def test_an_evaluation_of_no_file_is_refused():
-    """Story: `--evaluate=$UNSET` trained."""
-    command = [sys.executable, str(ROOT / "tools" / "pretrain.py"), "--model_dir=bert", "--evaluate="]
-    refused = programs.run(command, capture_output=True, text=True, modules=programs.WITHOUT_TENSORFLOW)
-    assert (refused.returncode, refused.stderr) == (1, "Error: --evaluate must be a file. Received: an empty text.\n")
+@pytest.mark.parametrize(("flags", "said"), [
+    (["--draws=5", "--nojson", "--checkpoint=best"],
+     "--draws and --checkpoint have no effect without --evaluate. Received: --draws=5, --checkpoint='best'."),
+    (["--evaluate=test.txt", "--train_steps=5"],
+     "--train_steps has no effect with --evaluate. Received: --train_steps=5."),
+    (["--evaluate="], "--evaluate must be a file. Received: an empty text."),  # Story: `--evaluate=$UNSET` trained.
+], ids=["training", "evaluation", "no file"])  # fmt: skip
+def test_flags_of_training_and_of_evaluation_are_not_for_the_other(flags, said):
+    refused = programs.tool("pretrain", "--model_dir=bert", *flags, modules=programs.WITHOUT_TENSORFLOW)
+    assert (refused.returncode, refused.stderr) == (1, f"Error: {said}\n")
 
 
 @pytest.mark.medium

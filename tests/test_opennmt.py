@@ -145,9 +145,9 @@ BROKEN = {
     ),
     "learned positions": (
         other_arrays(**{"encoder/position_encoder/position_embedding": ZEROS}),
-        "sinusoids. Received besides: encoder/position_encoder/position_embedding",
+        "sinusoids. Received encoder/position_encoder/position_embedding",
     ),
-    "another source": (other_arrays(**{"decoder/layers/0/attention/1/layer/x": ZEROS}), "besides: .*attention/1"),
+    "another source": (other_arrays(**{"decoder/layers/0/attention/1/layer/x": ZEROS}), "attention/1.* besides"),
     "a missing weight": (other_arrays(**{f"{FFN}/bias": None}), f"the weight {FFN}/bias.*missing"),
     "another shape": (
         other_arrays(**{f"{FFN}/kernel": ZEROS}),
@@ -169,7 +169,7 @@ BROKEN = {
     "no configuration": (lambda folder: (folder / "data.yml").unlink(), "give `source_vocabulary`"),
     "a path outside": (rewrite("data.yml", "source.vocab", "../source.vocab"), "name a file of its folder.*Give"),
     "an absolute path": (rewrite("data.yml", "source.vocab", "/etc/passwd"), "name a file of its folder.*Give"),
-    "code": (rewrite("data.yml", "data:", "data: !!python/object/apply:os.system ['false']"), "to be YAML"),
+    "code": (rewrite("data.yml", "data:", "data: !!python/object/apply:os.system ['false']"), "to have YAML"),
     "a list": (lambda folder: (folder / "data.yml").write_text("- 1"), "sections"),
     "a number as a path": (rewrite("data.yml", "source.vocab", "[1]"), r"data: source_vocabulary.*Received: \[1\]"),
     "a negative beam": (rewrite("data.yml", "3", "-3"), "beam_size"),

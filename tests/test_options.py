@@ -128,16 +128,14 @@ def lab(folder, prepared, tmp_path_factory):  # noqa: F811
 def damaged(folder: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
     """A copy of a shard's folder with one damaged record."""
     shutil.copytree(folder, to)
-    path = next(to.glob("*.tfrecord"))
-    content = bytearray(path.read_bytes())
-    content[100] ^= 1
-    path.write_bytes(content)
+    toy.damage(next(to.glob("*.tfrecord")))
     return to
 
 
 # What a model is.
 
 
+@functools.cache
 def model_of(config):
     return {RnnConfig: Rnn, BertConfig: Bert, ClassifierConfig: Classifier}.get(type(config), Transformer)(config)
 
@@ -166,7 +164,7 @@ def rates_of_dropout(name: str) -> Callable:
 def word_dropouts(lab, config) -> list:
     """Rates of the layers that drop words, and whether the first half of a batch keeps them."""
     return [
-        (each.rate, each.second_half) for each in Transformer(config)._flatten_layers() if isinstance(each, WordDropout)
+        (each.rate, each.second_half) for each in model_of(config)._flatten_layers() if isinstance(each, WordDropout)
     ]
 
 
@@ -174,19 +172,19 @@ def diverged(lab, config) -> float:
     """What training adds to the cross entropy of each token, where the divergence of two passes is 1 in both
     directions.
     """
-    model = Transformer(config)
+    model = model_of(config)
     found = model._consistency() or (0, 0, 0, 0)
     return (found[2] + found[3]) / (found[0] or 1) if model.passes == 2 else 0.0
 
 
 def rate_of(name: str) -> Callable:
     """config → the rate of one dropout layer."""
-    return lambda lab, config: next(layer.rate for layer in Rnn(config)._flatten_layers() if layer.name == name)
+    return lambda lab, config: next(layer.rate for layer in model_of(config)._flatten_layers() if layer.name == name)
 
 
 def scores_grow(lab, config) -> float:
     """How much a score grows with a query and a key twice as large: 4 times, if it is a dot product."""
-    attention = Rnn(config).decoder.attention
+    attention = model_of(config).decoder.attention
     q, keys = np.random.default_rng(1).normal(size=(2, 1, 2, 8)).astype("float32")
     ratios = [np.diff(np.log(attention.weights_of(factor * q, factor * keys))).item(0) for factor in (1, 2)]
     return ratios[1] / ratios[0]
@@ -194,7 +192,7 @@ def scores_grow(lab, config) -> float:
 
 def scale_of(lab, config) -> float:
     """What a difference of scores is divided by, if they are dot products."""
-    attention = Rnn(config).decoder.attention
+    attention = model_of(config).decoder.attention
     q, keys = np.random.default_rng(1).normal(size=(2, 1, 2, 8)).astype("float32")
     scores = q @ attention.query_projection.kernel.numpy() @ keys[0].T
     return np.diff(scores[0, 0]).item() / np.diff(np.log(attention.weights_of(q, keys)[0, 0])).item()
@@ -212,7 +210,7 @@ def biases_of(part: str) -> Callable:
 
 def attention_functions(lab, config) -> list[str]:
     """The names of the functions that agree with the attention weights of a layer."""
-    layer = Transformer(config).decoder[0].cross_attention
+    layer = model_of(config).decoder[0].cross_attention
     query, memory = np.random.default_rng(1).normal(size=(2, 1, 3, config.d_model)).astype("float32")
     (q, *_), (k, *_) = (
         np.moveaxis((x @ projection.kernel.numpy()).reshape(1, 3, config.num_heads, config.d_k), 2, 1)
@@ -241,12 +239,12 @@ def activations(lab, config) -> list[str]:
 
 
 def epsilons(lab, config) -> set:
-    return {layer.epsilon for layer in Transformer(config)._flatten_layers() if isinstance(layer, LayerNorm)}
+    return {layer.epsilon for layer in model_of(config)._flatten_layers() if isinstance(layer, LayerNorm)}
 
 
 def embedded_rows(lab, config) -> tuple[int, int]:
     """How many sub-words each side embeds."""
-    model = Transformer(config)
+    model = model_of(config)
     return model.encoder.embedding.matrix.shape[0], model.embedding.matrix.shape[0]
 
 
@@ -262,12 +260,12 @@ def layers_of(side: str) -> Callable:
 
 def heads(lab, config) -> tuple:
     """Heads, and the widths of their keys and values."""
-    [(keys, values)] = Transformer(config).encode(tf.constant([[5, 6, 7]])).keys_values
+    [(keys, values)] = model_of(config).encode(tf.constant([[5, 6, 7]])).keys_values
     return keys.shape[1], keys.shape[3], values.shape[3]
 
 
 def logits(lab, config) -> int:
-    return Transformer(config)((tf.constant([[5]]), tf.constant([[2]]))).shape[-1]
+    return model_of(config)((tf.constant([[5]]), tf.constant([[2]]))).shape[-1]
 
 
 def dropout_rates(lab, config) -> set:
@@ -300,7 +298,7 @@ def masked_words(lab, config) -> int:
 
 def angles(config, position: int):
     """Of the sinusoids at a position."""
-    added = Transformer(config).positions(np.zeros((1, 2, config.d_model), "float32"))[0, position].numpy()
+    added = model_of(config).positions(np.zeros((1, 2, config.d_model), "float32"))[0, position].numpy()
     return np.arctan2(added[::2], added[1::2])
 
 
@@ -314,21 +312,21 @@ def first_angle(lab, config) -> float:
 
 def normalized(lab, config) -> tuple[bool, bool]:
     """Whether rows that a layer returns have mean 0, and those of the whole encoder."""
-    model, x = Transformer(config), 3 + np.random.default_rng(1).normal(size=(1, 5, config.d_model)).astype("float32")
+    model, x = model_of(config), 3 + np.random.default_rng(1).normal(size=(1, 5, config.d_model)).astype("float32")
     both = model.encoder.stack[0](x), model.encoder(np.array([[5, 6, 7, 8]]))
     return tuple(bool(np.allclose(np.mean(rows, axis=-1), 0, atol=1e-5)) for rows in both)
 
 
 def reached(lab, config) -> list[int]:
     """The source positions that see the last one in the first layer."""
-    model = Transformer(config)
+    model = model_of(config)
     one, other = (model.encode(tf.constant([[5, 6, 7, 8, 9, last]])).keys_values[0][0].numpy() for last in (10, 11))
     return np.flatnonzero((one != other).any(axis=(0, 1, 3))).tolist()
 
 
 def reads_the_end(lab, config) -> bool:
     """Whether the end token of a source changes the logits."""
-    model = Transformer(config)
+    model = model_of(config)
     with_end, without = (model((np.array([source]), np.array([[BOS, 7]]))) for source in ([5, 6, EOS], [5, 6]))
     return not np.allclose(with_end, without, atol=1e-6)
 
@@ -653,9 +651,13 @@ def translation(lab, config) -> str:
     return lab.kept(searched, config)[0]
 
 
-def several(lab, config) -> list[tuple]:
-    """The n-best list of a model of seven sub-words."""
+def n_best(lab, config) -> list[tuple]:
+    """Of a model of seven sub-words."""
     return [tokens for tokens, _ in ids_of(Translator(Recurrent(seed=3), None, config), [[5, 4, 5]], max_length=9)[0]]
+
+
+def several(lab, config) -> list[tuple]:
+    return lab.kept(n_best, config)
 
 
 def no_pair_twice(found: list[tuple]) -> bool:
@@ -663,13 +665,15 @@ def no_pair_twice(found: list[tuple]) -> bool:
     return all(len(set(each)) == len(each) for each in pairs)
 
 
+@functools.cache
+def signatures() -> Signatures:
+    return Signatures(Translator(Recurrent(seed=3), Numbers(), DecodeConfig(extra_length=5)))
+
+
 def drawn(lab, config) -> list[list[str]]:
     """The draws of one line that comes 20 times."""
-    translator = Translator(Recurrent(seed=3), Numbers(), DecodeConfig(extra_length=5))
-    found = sampler(Signatures(translator), config)(tf.constant(["5 4"] * 20), tf.range(20, dtype=tf.int64))[
-        "text"
-    ].numpy()
-    return [[text.decode() for text in row] for row in found]
+    found = sampler(signatures(), config)(tf.constant(["5 4"] * 20), tf.range(20, dtype=tf.int64))["text"]
+    return [[text.decode() for text in row] for row in found.numpy()]
 
 
 def one_alone(found: list[list[str]]) -> bool:

@@ -81,17 +81,14 @@ def as_in_the_paper(values: dict, config) -> dict:
         kernel = values[f"{path}/kernel"]
         return kernel, values.get(f"{path}/bias", np.zeros(kernel.shape[1]))
 
-    def heads(path):
-        return list(zip(*(np.split(weight, config.num_heads, axis=-1) for weight in projection(path)), strict=True))
-
     def scores(path):
         if config.attention == "additive":  # Bahdanau et al. 2015, with W s and U h as query and key.
             return [lambda query, key, v=v: v @ np.tanh(query + key) for v in values[f"{path}/vector"]]
         return [{"scaled": paper.scaled_dot_product, "unscaled": np.dot}[config.attention]] * config.num_heads
 
     def attention(path):
-        projections = {name: heads(f"{path}/{name}") for name in ("query", "key", "value")}
-        return projections | {"output": projection(f"{path}/output"), "score": scores(path)}
+        projections = (projection(f"{path}/{name}") for name in ("query", "key", "value", "output"))
+        return paper.in_heads(config.num_heads, *projections) | {"score": scores(path)}
 
     def norm(path):
         return values[f"{path}/gamma"], values[f"{path}/beta"], config.norm_epsilon

@@ -2,8 +2,8 @@
 
 import dataclasses
 import pathlib
-import shutil
 
+import browsers
 import numpy as np
 import pytest
 import stand_in
@@ -12,15 +12,10 @@ from t2t_keras.reporting import pages
 
 selenium = pytest.importorskip("selenium")
 
-from selenium import webdriver  # noqa: E402
 from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import Select  # noqa: E402
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (BROWSER and DRIVER), reason="Chromium and chromedriver are not installed")
 
 SHORT = stand_in.attention("the black dog plays", "der schwarze Hund spielt")
 SIXTY = stand_in.attention(" ".join(f"word{n}" for n in range(60)), " ".join(f"Wort{n}" for n in range(60)), seed=1)
@@ -40,26 +35,10 @@ def scheme(request) -> str:
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory, scheme):
-    """A browser without a window."""
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    scheme_number = {"dark": 0, "light": 1}[scheme]
-    for argument in (
-        "headless=new",
-        "no-sandbox",
-        "disable-gpu",
-        "disable-dev-shm-usage",
-        "window-size=1200,900",
-        "disable-extensions",
-    ):
-        options.add_argument(f"--{argument}")
-    options.add_argument(f"--blink-settings=preferredColorScheme={scheme_number}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     page = tmp_path_factory.mktemp("page") / "attention.html"
     page.write_text(pages.attention_page(SENTENCES), encoding="utf-8")
-    yield browser, page
-    browser.quit()
+    with browsers.chromium(1200, 900, scheme) as browser:
+        yield browser, page
 
 
 @pytest.fixture

@@ -92,6 +92,10 @@ def arrays(path: pathlib.Path) -> dict:
         return {name: archive[name] for name in archive.files if name != "state"}
 
 
+def weights_of(model) -> dict:
+    return {name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()}
+
+
 def averaged(model_dir: pathlib.Path) -> dict:
     archives = [np.load(path) for path in checkpoint.kept(model_dir)]
     return {
@@ -106,7 +110,7 @@ def test_a_run_starts_from_the_average_of_its_parent_with_its_model_and_sub_word
     found = {}
 
     def make_trainer(strategy, model, optimizer, *args, **others) -> types.SimpleNamespace:
-        found.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
+        found.update(weights_of(model))
         assert np.array(optimizer.iterations) == 0
         return UNTRAINED
 
@@ -128,7 +132,7 @@ def test_a_run_starts_from_the_chosen_checkpoint_of_its_parent_and_names_it(fold
     found = {}
 
     def make_trainer(strategy, model, *args, **others) -> types.SimpleNamespace:
-        found.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
+        found.update(weights_of(model))
         return UNTRAINED
 
     monkeypatch.setattr(loop, "Trainer", make_trainer)
@@ -141,75 +145,61 @@ def test_a_run_starts_from_the_chosen_checkpoint_of_its_parent_and_names_it(fold
     assert described == {"checkpoints": {path.name: describe(path)}}
 
 
+def with_other_sub_words(monkeypatch, folder: pathlib.Path, child: pathlib.Path, **given) -> types.SimpleNamespace:
+    """A run that starts from the parent's weights with sub-words of its own, and is not trained.
+
+    Returns:
+        What was `said`; the weights of the `parent`, and those of the run before (`initial`) and after (`found`) its
+        start; its `tokenizer`; and `row`, a function from an array of the parent and a sub-word to its row there, None
+        if the parent has none.
+    """
+    seen, start = types.SimpleNamespace(parent=arrays(checkpoint.kept(folder / "parent")[-1])), parent.start
+
+    def started(path, which, model, tokenizer, optimizer):
+        seen.tokenizer, seen.initial = tokenizer, weights_of(model)
+        start(path, which, model, tokenizer)
+        seen.found = weights_of(model)
+
+    monkeypatch.setattr(parent, "start", started)
+    monkeypatch.setattr(loop, "Trainer", lambda *args, **others: UNTRAINED)
+    given |= {"parent": str(folder / "parent"), "parent_checkpoint": "latest", "parent_subwords": False}
+    seen.said = trained(child, **given, **CHILD | {"builtin_pairs": 2000})
+    theirs = vocabulary.load((folder / "parent/subwords.model").read_bytes()).pieces
+    seen.row = lambda name, piece: seen.parent[name][theirs.index(piece)] if piece in theirs else None
+    return seen
+
+
+def shared_rows(seen: types.SimpleNamespace, layer: str, pieces) -> int:
+    """Checks that the rows of the sub-words that the parent has are its rows, and the others those at the start.
+    Returns how many the parent has.
+    """
+    name, shared = f"model/transformer/{layer}/matrix", 0
+    for index, piece in enumerate(pieces):
+        row = seen.row("model/transformer/embedding/matrix", piece)
+        shared += row is not None
+        expected = seen.initial[name][index] if row is None else row
+        np.testing.assert_array_equal(seen.found[name][index], expected, err_msg=piece)
+    assert f"{shared:,} of {len(pieces)} sub-words in {layer} are the parent's" in seen.said
+    return shared
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize("vocab_size", [340, 352])
 def test_with_other_sub_words_the_rows_of_those_that_both_have_are_copied(folder, tmp_path, monkeypatch, vocab_size):
     """Also where there are as many of them."""
-    found, initial, start = {}, {}, parent.start
-
-    def started(path, which, model, tokenizer, optimizer):
-        initial.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
-        start(path, which, model, tokenizer)
-        found.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
-        found["pieces"] = tokenizer.pieces
-
-    monkeypatch.setattr(parent, "start", started)
-    monkeypatch.setattr(loop, "Trainer", lambda *args, **others: UNTRAINED)
-    given = {
-        "parent": str(folder / "parent"),
-        "parent_checkpoint": "latest",
-        "parent_subwords": False,
-        "vocab_size": vocab_size,
-    }
-    said = trained(tmp_path / "child", **given, **CHILD | {"builtin_pairs": 2000})
-    before, theirs = (
-        arrays(checkpoint.kept(folder / "parent")[-1]),
-        vocabulary.load((folder / "parent/subwords.model").read_bytes()),
-    )
-    matrix, shared = "model/transformer/embedding/matrix", set(theirs.pieces) & set(found["pieces"])
-    assert (
-        260 < len(shared) < 340 and f"{len(shared):,} of {vocab_size} sub-words in embedding are the parent's" in said
-    )
-    for row, piece in enumerate(found["pieces"]):
-        expected = before[matrix][theirs.pieces.index(piece)] if piece in shared else initial[matrix][row]
-        np.testing.assert_array_equal(found[matrix][row], expected, err_msg=piece)
-    for name in initial.keys() - {matrix}:
-        np.testing.assert_array_equal(found[name], before[name], err_msg=name)
+    seen = with_other_sub_words(monkeypatch, folder, tmp_path / "child", vocab_size=vocab_size)
+    assert len(seen.tokenizer.pieces) == vocab_size
+    assert 260 < shared_rows(seen, "embedding", seen.tokenizer.pieces) < 340
+    for name in seen.initial.keys() - {"model/transformer/embedding/matrix"}:
+        np.testing.assert_array_equal(seen.found[name], seen.parent[name], err_msg=name)
     assert SavedRun.open(tmp_path / "child").options.model.vocab_size == vocab_size
 
 
 def test_a_matrix_of_the_source_alone_has_the_rows_that_both_sides_of_the_parent_share(folder, tmp_path, monkeypatch):
-    found, initial, start = {}, {}, parent.start
-
-    def started(path, which, model, tokenizer, optimizer):
-        initial.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
-        start(path, which, model, tokenizer)
-        found.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
-        found.update(source=tokenizer.source.pieces, target=tokenizer.pieces)
-
-    monkeypatch.setattr(parent, "start", started)
-    monkeypatch.setattr(loop, "Trainer", lambda *args, **others: UNTRAINED)
-    given = {"parent": str(folder / "parent"), "parent_checkpoint": "latest", "parent_subwords": False}
-    said = trained(
-        tmp_path / "child", **given, source_vocab_size=330, vocab_size=332, **CHILD | {"builtin_pairs": 2000}
-    )
-    before, theirs = (
-        arrays(checkpoint.kept(folder / "parent")[-1]),
-        vocabulary.load((folder / "parent/subwords.model").read_bytes()),
-    )
-    for side, layer in (("source", "source_embedding"), ("target", "embedding")):
-        name, shared = f"model/transformer/{layer}/matrix", set(theirs.pieces) & set(found[side])
-        assert (
-            f"{len(shared):,} of {len(found[side])} sub-words in {layer} are the parent's" in said
-            and "start at random:" not in said
-        )
-        for row, piece in enumerate(found[side]):
-            own = (
-                before["model/transformer/embedding/matrix"][theirs.pieces.index(piece)]
-                if piece in shared
-                else initial[name][row]
-            )
-            np.testing.assert_array_equal(found[name][row], own, err_msg=piece)
+    seen = with_other_sub_words(monkeypatch, folder, tmp_path / "child", source_vocab_size=330, vocab_size=332)
+    assert "start at random:" not in seen.said
+    shared_rows(seen, "source_embedding", seen.tokenizer.source.pieces)
+    shared_rows(seen, "embedding", seen.tokenizer.pieces)
 
 
 def of_letters(target: str, source: str) -> types.SimpleNamespace:
@@ -385,7 +375,10 @@ def test_frozen_parts_keep_the_weights_of_the_parent_and_have_no_optimizer(folde
 
 
 @pytest.mark.medium
-def test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_is_resumed(folder, tmp_path):
+def test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_is_resumed(
+    folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(loop, "make_train_step", toy.pretended_train_step([]))
     before, child = tmp_path / "parent", tmp_path / "child"
     shutil.copytree(folder / "parent", before)
     trained(child, parent=str(before), **CHILD)
@@ -454,27 +447,19 @@ def test_a_parent_is_not_added_to_a_run_that_has_started(folder, tmp_path):
 @pytest.mark.medium
 def test_given_sub_words_are_a_part_of_what_a_folder_was_prepared_with(folder, tmp_path):
     file = folder / "parent/subwords.model"
-    data = DataConfig(dataset="builtin", builtin_pairs=300, subwords_file=str(file))
-    prepare.Preparation(data, 340, 1, tmp_path / "data", registry.task("translation")).run()
+
+    def prepared(to: str, subwords_file: pathlib.Path | str) -> None:
+        data = DataConfig(dataset="builtin", builtin_pairs=300, subwords_file=str(subwords_file))
+        prepare.Preparation(data, 340, 1, tmp_path / to, registry.task("translation")).run()
+
+    prepared("data", file)
     assert (tmp_path / "data/subwords.model").read_bytes() == file.read_bytes()
-    prepare.Preparation(data, 340, 1, tmp_path / "data", registry.task("translation")).run()
+    prepared("data", file)
     with pytest.raises(ValueError, match=re.escape("`subwords_file` was subwords.model")):
-        prepare.Preparation(
-            DataConfig(dataset="builtin", builtin_pairs=300), 340, 1, tmp_path / "data", registry.task("translation")
-        ).run()
-    gone = dataclasses.replace(data, subwords_file=str(tmp_path / "gone" / file.name))
-    prepare.Preparation(
-        gone, 340, 1, tmp_path / "data", registry.task("translation")
-    ).run()  # The folder has its sub-words.
+        prepared("data", "")
+    prepared("data", tmp_path / "gone" / file.name)  # The folder has its sub-words.
     with pytest.raises(FileNotFoundError, match="other.model"):
-        other = dataclasses.replace(data, subwords_file=str(tmp_path / "other.model"))
-        prepare.Preparation(other, 340, 1, tmp_path / "data", registry.task("translation")).run()
+        prepared("data", tmp_path / "other.model")
     (tmp_path / "damaged").write_bytes(b"not sub-words")
     with pytest.raises(ValueError, match="Expected a file of sub-words as `subwords_file`"):
-        prepare.Preparation(
-            DataConfig(dataset="builtin", subwords_file=str(tmp_path / "damaged")),
-            340,
-            1,
-            tmp_path / "other",
-            registry.task("translation"),
-        ).run()
+        prepared("other", tmp_path / "damaged")

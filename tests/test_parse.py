@@ -3,7 +3,6 @@
 import functools
 import json
 import pathlib
-import select
 import subprocess
 import sys
 
@@ -146,14 +145,7 @@ def test_a_picture_has_several_lines_and_a_blank_line_after_it(nouns):
 
 
 def test_flushing_answers_a_line_before_the_next_comes(nouns):
-    with nouns("--flush", start=programs.Popen, stdin=subprocess.PIPE) as process:
-        for line in (b"one\n", b"two\n"):
-            process.stdin.write(line)
-            process.stdin.flush()
-            assert select.select([process.stdout], [], [], 30)[0], "no answer"
-            assert process.stdout.readline() == b"(TOP (NP (NN " + line.strip() + b")))\n"
-        process.stdin.close()
-        assert process.wait(timeout=30) == 0
+    programs.answers_each_line(nouns, {b"one": b"(TOP (NP (NN one)))", b"two": b"(TOP (NP (NN two)))"})
 
 
 def test_an_output_file_is_replaced_when_all_lines_are_parsed(nouns, tmp_path):
@@ -275,9 +267,10 @@ def test_files_that_cannot_be_compared_are_an_error(tmp_path, gold, parsed, mess
     (("--linearize", "--trees=x"), "Missing: --source, --target."),
     (("--linearize", "--trees=x", "--source=x", "--target=x"), "Received: x twice."),
     (("--score", "--gold=x", "--parsed=x", "--draw", "--beam_size=2"),
-     "--beam_size, --draw has no effect with --score."),
-    (("--model_dir=x", "--json"), "--json has no effect with --model_dir."),
-    (("--right_branching", "--flush"), "--flush has no effect with --right_branching."),
+     "--draw has no effect without --right_branching or --model_dir."),
+    (("--score", "--gold=x", "--parsed=x", "--beam_size=2"), "--beam_size has no effect without --model_dir."),
+    (("--model_dir=x", "--json"), "--json has no effect without --score."),
+    (("--right_branching", "--flush"), "--flush has no effect without --model_dir."),
     (("--score", "--gold=/nowhere/gold", "--parsed=x"), "No such file: '/nowhere/gold'"),
     (("--linearize", "--trees=/nowhere/*", "--source=/tmp/never_a", "--target=/tmp/never_b"),
      "No such file: '/nowhere/*'"),

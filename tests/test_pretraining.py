@@ -519,7 +519,6 @@ def test_logits_are_those_of_the_equations():
     values = {weight.path.removeprefix("bert/"): np.array(weight, "float64") for weight in model.trainable_variables}
     of_encoder = {path.removeprefix("transformer/"): value for path, value in values.items()}
     encoder = as_in_the_paper(of_encoder, types.SimpleNamespace(**vars(config.encoder) | {"decoder_layers": 0}))
-    layers = {"self_attention": lambda x, of: paper.multi_head_attention(x, x, of), "feed_forward": paper.feed_forward}
     texts = [[BOS, 7, UNK, 9, EOS, 30, UNK, EOS], [BOS, UNK, 8, EOS]]
     masked = [[3, 7], [2]]
     tokens, places = (
@@ -531,7 +530,7 @@ def test_logits_are_those_of_the_equations():
     for row, (ids, positions) in enumerate(zip(texts, masked, strict=True)):
         second = np.arange(len(ids)) > ids.index(EOS)
         x = matrix[ids] * 4 + of_encoder["positions/table"][: len(ids)] + second[:, None] * of_encoder["second/kernel"]
-        x = paper.stack(x, "encoder", encoder, layers)
+        x = paper.encoder(x, encoder)
         np.testing.assert_allclose(hidden[row, : len(ids)], x, atol=1e-4)
         pooled = np.tanh(x[0] @ values["pooler/kernel"] + values["pooler/bias"])
         np.testing.assert_allclose(

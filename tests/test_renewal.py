@@ -10,6 +10,7 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
+import toy
 from test_architecture import arrays, resumed
 from toy_task import LOWER, Tagger, TaggerConfig, Tagging
 
@@ -110,10 +111,7 @@ def test_from_any_position_exactly_the_rest_comes(folder, small):
     whole = listed(folder, epochs=2)
     for done in (1, len(whole) // 3, len(whole) // 2 + 1):
         rest = listed(folder, epochs=2, start=batching.Position(*whole[done - 1]["position"].tolist()))
-        assert len(rest) == len(whole) - done
-        for expected, received in zip(whole[done:], rest, strict=True):
-            for name in expected:
-                np.testing.assert_array_equal(expected[name], received[name])
+        toy.assert_same_batches(rest, whole[done:])
 
 
 def test_without_a_renewal_batches_have_the_columns_on_disk(folder, small):

@@ -105,6 +105,7 @@ def test_the_folder_holds_what_the_module_says_and_no_more(run):
 def test_the_text_decides_the_vocabulary_and_how_many_updates_are_two_epochs(tmp_path, monkeypatch):
     monkeypatch.setattr(prepare, "vocabulary_size", lambda pairs: 340)
     given = dataclasses.replace(TRAIN, epochs=2.0, batch_tokens=4000, buckets_per_update=2, cooldown_share=0.5)
+    given = dataclasses.replace(given, valid_sentences=0, best_metric="loss")
     state, said = train(tmp_path, model=dataclasses.replace(MODEL, vocab_size=0), train=given)
     epochs = batching.batches(tmp_path / "data" / "train", batch_tokens=2000, seed=given.seed, epochs=2)
     updates = round(len(list(epochs)) / 2)
@@ -147,6 +148,9 @@ def test_a_cooldown_longer_than_the_updates_of_epochs_is_refused(run):
     train = dataclasses.replace(TRAIN, epochs=0.1, cooldown_steps=5_000)
     with pytest.raises(ValueError, match="Received: cooldown_steps=5,000 for [0-9]+ updates. `cooldown_share`"):
         training_run._with_sizes_of(run[0] / "data", run_options.Options(MODEL, train, DECODE, DATA))
+    before = types.SimpleNamespace(train=dataclasses.replace(train, cooldown_steps=0, train_steps=300))
+    with pytest.raises(ValueError, match="Received: cooldown_steps=5,000 for 300 updates."):
+        training_run._with_sizes_of(run[0] / "data", run_options.Options(MODEL, train, DECODE, DATA), before)
 
 
 def test_a_model_folder_can_do_without_its_data(run, tmp_path):

@@ -14,6 +14,7 @@ import pytest
 from test_run_folder import OPTIONS, ROOT, rewrite, write
 
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.data.prepare import Preparation
 from t2t_keras.runs import checkpoint, data_folder, export_folder, run_options
 from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
@@ -245,6 +246,18 @@ def test_no_lengths_are_rounded_by_0_and_by_1(tmp_path):
         changes(tmp_path, {"length_buckets": 1.15})
 
 
+def test_options_as_they_are_leave_a_run_what_it_decided_when_it_started(tmp_path):
+    """Story: a grid could not resume a run of a compiled step, for which 0 had become 1.15."""
+    train = dataclasses.replace(OPTIONS.train, length_buckets=1.15, epochs=14.0, train_steps=511)
+    write(tmp_path, dataclasses.replace(OPTIONS, train=train))
+    asked = dataclasses.replace(OPTIONS, train=dataclasses.replace(train, length_buckets=0.0, train_steps=100_000))
+    start = Start.of(tmp_path, asked)
+    assert start.changes() == "" and start.options.train == train
+    longer = dataclasses.replace(asked, train=dataclasses.replace(asked.train, epochs=15.0, length_buckets=1.3))
+    assert Start.of(tmp_path, longer).options.train == longer.train
+    assert Start.of(tmp_path / "new", asked).options == asked
+
+
 def test_a_vocabulary_that_the_text_decides_stays_the_one_that_it_decided(tmp_path):
     write(tmp_path)
     assert Start.open(tmp_path / "new", {"vocab_size": 0}).options.model.vocab_size == 0
@@ -437,6 +450,33 @@ def test_a_resumed_run_keeps_the_options_of_its_data_folder(tmp_path, given):
     name, value = next(iter(given.items()))
     with pytest.raises(ValueError, match=f"^{folder} was prepared .*: `{name}` was .*, and is now {value}. Give the "):
         Start.open(run, given)
+
+
+def test_one_message_names_options_of_the_data_and_of_training_that_may_not_change(tmp_path):
+    folder, run = prepared(tmp_path / "data", dataset="builtin", builtin_pairs=500), tmp_path / "run"
+    write(run, Start.open(run, {"dataset": "builtin", "max_length": 100}, str(folder)).options)
+    with pytest.raises(ValueError) as refused:
+        changes(run, {"max_length": 90, "dropout": 0.3, "batch_tokens": 99})
+    received = str(refused.value)
+    for change in ("max_length=90 (the run: 100)", "dropout=0.3 (the run: 0.1)", "batch_tokens=99 (the run: 25000)"):
+        assert change in received
+
+
+def test_a_file_of_terms_is_compared_by_its_content_wherever_it_is(tmp_path, monkeypatch):
+    """Stories: with a folder in its path, the same command again was refused; and a run that did not name the file was,
+    if the working directory had another one of its name.
+    """
+    (tmp_path / "lists").mkdir()
+    terms = tmp_path / "lists" / "terms.tsv"
+    terms.write_text("man\tMann\n")
+    folder = prepared(tmp_path / "data", train_terms=f"terms.tsv {files.describe(terms)}", max_length=256)
+    monkeypatch.chdir(tmp_path)
+    for given in ({}, {"train_terms": str(terms)}, {"train_terms": "lists/terms.tsv"}):
+        (tmp_path / "terms.tsv").write_text("another\tfile\n")
+        Preparation.of(Start.open(tmp_path / "run", given, str(folder)).options, folder).check()
+        with pytest.raises(ValueError, match="`train_terms` was terms.tsv .*, and is now terms.tsv "):
+            options = Start.open(tmp_path / "run", {"train_terms": "terms.tsv"}, str(folder)).options
+            Preparation.of(options, folder).check()
 
 
 def test_a_resumed_run_needs_no_text_for_an_option_that_it_has(tmp_path):

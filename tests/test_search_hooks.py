@@ -13,6 +13,7 @@ from test_beam_search import (
     ALPHAS,
     EOS,
     START,
+    assert_alone_as_together,
     assert_same,
     every_hypothesis,
     history_step,
@@ -249,7 +250,6 @@ def test_sentences_that_finish_early_do_not_disturb_the_states_of_others(beam_si
     batch, rng = 12, np.random.default_rng(2)
     weights = rng.normal(0, 2, [101, 6]).astype(np.float32)
 
-    @tf.function
     def run(start, max_length, forbidden, prefix, seed):
         batch = tf.shape(start)[0]
         scorers = [
@@ -266,14 +266,7 @@ def test_sentences_that_finish_early_do_not_disturb_the_states_of_others(beam_si
     prefix = rng.integers(1, 3, [batch, 2]) * (np.arange(batch)[:, None] % 3 == 0)
     rows = [tf.range(batch) % 6, rng.integers(1, 12, batch), rng.choice([4, 5], batch), prefix, np.arange(batch) % 7]
     rows = [tf.constant(row, tf.int32) for row in rows]
-    function = run.get_concrete_function(*(tf.TensorSpec([None] * row.shape.rank, tf.int32) for row in rows))
-    together = function(*rows)
-    for sentence in range(batch):
-        alone = function(*(row[sentence : sentence + 1] for row in rows))
-        for found, scores, own, own_scores in ((*together[:2], *alone[:2]), (*together[2:], *alone[2:])):
-            np.testing.assert_allclose(scores[sentence], own_scores[0], atol=1e-5)
-            there = np.isfinite(own_scores[0])
-            np.testing.assert_array_equal(found[sentence].numpy()[there, : own.shape[2]], own[0].numpy()[there])
+    assert_alone_as_together(run, batch, lambda chosen: [row[chosen] for row in rows])
 
 
 def test_hooks_see_the_hypotheses_that_they_continue():
@@ -348,8 +341,8 @@ def operations(scorers, selector=None) -> list[str]:
 
 def test_a_search_without_hooks_has_no_node_for_them():
     plain, with_prefix = operations([]), operations([Prefix(tf.zeros([3, 0], tf.int32))])
-    assert sum(op.endswith("If") for op in plain) == 1  # Sentences that leave.
-    assert sum(op.endswith("If") for op in with_prefix) == 3  # Whether a hook is needed, and whether the prefix is.
+    assert not any(op.endswith("If") for op in plain)
+    assert sum(op.endswith("If") for op in with_prefix) == 2  # Whether a hook is needed, and whether the prefix is.
     assert plain.count("Softmax") == 1 and plain.count("SelectV2") < with_prefix.count("SelectV2")
 
 
@@ -440,44 +433,6 @@ def assert_drawn_from(counts: collections.Counter, probabilities: dict, fewest: 
     expected, received = [*expected, number - sum(expected)], [*received, number - sum(received)]
     chi_squared = sum((one - other) ** 2 / other for one, other in zip(received, expected, strict=True) if other > 1e-6)
     assert len(often) >= fewest and chi_squared < limit_of_chi_squared(len(often))
-
-
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_samples_are_drawn_with_the_probabilities_of_the_model(beam_size):
-    model, number, start = Recurrent(seed=6), 1500 // beam_size, tf.fill([1500 // beam_size], BOS)
-
-    @tf.function
-    def run():
-        state = model.initial_state(tf.fill([number], 9), beam_size)
-        options = {"eos_id": EOS, "beam_size": beam_size, "max_length": tf.fill([number], 3), "alpha": 0.0}
-        decode = lambda tokens, ancestors, position, state: model.decode(tokens, None, state, position, ancestors)  # noqa: E731
-        return beam_search(decode, state, start, **options, selector=Sampler(tf.range(number)))
-
-    sequences, scores = run()
-    probabilities, counts = model.every([9], 3), collections.Counter()
-    for row, score in zip(tf.reshape(sequences, [1500, -1]).numpy().tolist(), scores.numpy().ravel(), strict=True):
-        tokens = tuple(token for token in row if token != PAD)
-        counts[tokens] += 1
-        assert score == pytest.approx(probabilities[tokens], abs=1e-5)
-    assert_drawn_from(counts, {tokens: math.exp(value) for tokens, value in probabilities.items()})
-
-
-def test_a_draw_depends_on_its_own_seed_alone():
-    tables = np.repeat(random_tables(batch=5, seed=74), 2, axis=0)
-    seeds, maxima = tf.constant([5, 5, 8, 9, 5, 5, 1, 2, 3, 3]), [8, 8, 3, 3, 6, 6, 1, 1, 8, 8]
-    together = search(tables, beam_size=2, max_length=maxima, alpha=0.0, selector=Sampler(seeds))
-    for row in range(10):
-        own, table = Sampler(seeds[row : row + 1]), tables[row : row + 1]
-        assert_same(together[row], search(table, beam_size=2, max_length=maxima[row], alpha=0.0, selector=own)[0])
-    same = [together[row] == together[row + 1] for row in range(0, 10, 2)]
-    assert same[:3] == [True, False, True] and same[4]
-
-
-def test_a_forbidden_token_is_never_drawn():
-    tables = random_tables(batch=50, seed=75)
-    hooks = {"scorers": [Forbidden(tf.fill([50], 1))], "selector": Sampler(tf.range(50))}
-    for hypotheses in search(tables, beam_size=3, max_length=8, alpha=0.0, **hooks):
-        assert len(hypotheses) == 3 and not any(1 in tokens for tokens, _ in hypotheses)
 
 
 # Through a translator

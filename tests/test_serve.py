@@ -15,7 +15,9 @@ import sys
 import threading
 import time
 import types
+from collections.abc import Iterator
 
+import browsers
 import loopback_server
 import numpy as np
 import programs
@@ -117,6 +119,20 @@ def wait_until(condition) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def in_threads(function, arguments, started=lambda number: None) -> Iterator[None]:
+    """Calls a function with each argument, in a thread of its own. The next one begins when `started` returns, which
+    gets the number of the last one; at the end, all are waited for.
+    """
+    threads = [threading.Thread(target=function, args=[each]) for each in arguments]
+    for number, thread in enumerate(threads):
+        thread.start()
+        started(number)
+    yield
+    for thread in threads:
+        thread.join()
 
 
 def body(q="one two", **fields) -> dict:
@@ -519,11 +535,8 @@ def test_requests_of_many_people_are_translated_together_and_each_gets_its_own()
     def send(number: int) -> None:
         answers[number] = ask(app, json=body(f"person {number}", alternatives=number % 3))[1]
 
-    threads = [threading.Thread(target=send, args=[number]) for number in range(64)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with in_threads(send, range(64)):
+        pass
     assert {number: answer["translatedText"] for number, answer in answers.items()} == {
         number: f"nosrep {str(number)[::-1]}" for number in range(64)
     }
@@ -533,7 +546,7 @@ def test_requests_of_many_people_are_translated_together_and_each_gets_its_own()
 
 
 class Held(Backwards):
-    """A model that waits until it is let go."""
+    """A model that waits until it is let go, in a batch with the line "hold"."""
 
     def __init__(self):
         super().__init__()
@@ -546,6 +559,19 @@ class Held(Backwards):
         return super().__call__(signature, inputs)
 
 
+def ask_while_held(model: Held, batcher: Batcher, ask, requests: list[list[str]]) -> None:
+    """Asks for lists of texts, each in a thread of its own. The first holds the model, and the others wait in their
+    order; then it is let go.
+    """
+    waiting = [sum(map(len, requests[1 : number + 1])) for number in range(len(requests))]
+    with in_threads(
+        ask,
+        requests,
+        lambda number: wait_until(lambda: model.running.is_set() and len(batcher) == waiting[number]),
+    ):
+        model.go.set()
+
+
 def rows(*texts: str) -> dict:
     return {"text": list(texts), "prefix": [""] * len(texts), "constraints": [""] * len(texts)}
 
@@ -553,16 +579,12 @@ def rows(*texts: str) -> dict:
 def test_sentences_of_similar_lengths_are_batched_and_the_oldest_first():
     model = Held()
     batcher = Batcher(model, max_batch=2)
-    texts = ["hold", "a" * 500, "b", "c" * 400, "d"]
     deadline = time.monotonic() + 20
-    threads = []
-    for number, text in enumerate(texts):
-        threads.append(threading.Thread(target=batcher, args=("translate_with_options", rows(text), deadline)))
-        threads[-1].start()
-        wait_until(lambda number=number: model.running.is_set() and len(batcher) == number)
-    model.go.set()
-    for thread in threads:
-        thread.join()
+
+    def send(texts: list[str]) -> None:
+        batcher("translate_with_options", rows(*texts), deadline)
+
+    ask_while_held(model, batcher, send, [["hold"], ["a" * 500], ["b"], ["c" * 400], ["d"]])
     assert model.batches == [["hold"], ["a" * 500, "c" * 400], ["b", "d"]]
 
 
@@ -570,14 +592,11 @@ def test_a_long_list_does_not_hold_up_single_sentences():
     model = Held()
     batcher = Batcher(model, max_batch=1)
     deadline = time.monotonic() + 20
-    threads = []
-    for number, texts in enumerate((["hold"], [f"l{place}" for place in range(40)], ["single"])):
-        threads.append(threading.Thread(target=batcher, args=("translate_with_options", rows(*texts), deadline)))
-        threads[-1].start()
-        wait_until(lambda number=number: model.running.is_set() and len(batcher) == (0, 40, 41)[number])
-    model.go.set()
-    for thread in threads:
-        thread.join()
+
+    def send(texts: list[str]) -> None:
+        batcher("translate_with_options", rows(*texts), deadline)
+
+    ask_while_held(model, batcher, send, [["hold"], [f"l{place}" for place in range(40)], ["single"]])
     assert model.batches.index(["single"]) < 30 and model.batches[-1] == ["l39"]
 
 
@@ -591,17 +610,14 @@ def test_a_full_queue_and_a_late_answer_are_refused_with_the_time_to_try_again()
         response = Client(app).post("/translate", json=body(text), base_url="http://localhost")
         statuses[text] = response.status_code, response.headers.get("Retry-After")
 
-    threads = [threading.Thread(target=send, args=[text]) for text in ("hold", "waits")]
-    threads[0].start()
-    assert model.running.wait(10)
-    threads[1].start()
-    wait_until(lambda: app._models.waiting == 1)
-    started = time.monotonic()
-    send("refused")
-    assert statuses == {"refused": (503, "1")} and time.monotonic() - started < 0.5
-    for thread in threads:
-        thread.join()
-    assert statuses["hold"] == statuses["waits"] == (503, "1") and time.monotonic() - started < 5
+    def started(number: int) -> None:
+        wait_until(lambda: model.running.is_set() and app._models.waiting == number)
+
+    with in_threads(send, ("hold", "waits"), started):
+        begun = time.monotonic()
+        send("refused")
+        assert statuses == {"refused": (503, "1")} and time.monotonic() - begun < 0.5
+    assert statuses["hold"] == statuses["waits"] == (503, "1") and time.monotonic() - begun < 5
     assert app._models.waiting == 0, "no one waits for what was given up"
     model.go.set()
     wait_until(lambda: ask(app, json=body("next"))[0] == 200)
@@ -619,19 +635,14 @@ def test_a_sentence_that_breaks_its_batch_fails_alone():
     model, found = Fragile(), {}
     batcher, deadline = Batcher(model), time.monotonic() + 20
 
-    def send(text: str) -> None:
+    def send(texts: list[str]) -> None:
+        [text] = texts
         try:
             found[text] = batcher("translate_with_options", rows(text), deadline)["text"][0][0]
         except RuntimeError as error:
             found[text] = str(error)
 
-    threads = [threading.Thread(target=send, args=[text]) for text in ("hold", "one", "break", "two")]
-    for number, thread in enumerate(threads):
-        thread.start()
-        wait_until(lambda number=number: model.running.is_set() and len(batcher) == number)
-    model.go.set()
-    for thread in threads:
-        thread.join()
+    ask_while_held(model, batcher, send, [["hold"], ["one"], ["break"], ["two"]])
     assert found == {"hold": "dloh", "one": "eno", "break": "out of memory", "two": "owt"}
     assert sorted(model.batches[1]) == ["break", "one", "two"]
 
@@ -707,11 +718,8 @@ def test_people_who_need_two_models_in_turn_all_get_answers_though_one_fits():
         for number in range(5):
             statuses.append(ask(app, json=body(f"{target} {number}", target=target))[0])
 
-    threads = [threading.Thread(target=send, args=[target]) for target in ("de", "fr") * 4]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with in_threads(send, ("de", "fr") * 4):
+        pass
     assert statuses == [200] * 40 and max(most) == 1
 
 
@@ -737,20 +745,16 @@ def test_a_model_with_many_users_gives_its_place_to_one_that_a_person_waits_for(
 
     app, statuses = WebApi(served("en-de", "en-fr", load=load, max_loaded=1), timeout=20), []
 
-    def send() -> None:
+    def send(_) -> None:
         while not ended.is_set():
             statuses.append(ask(app, json=body())[0])
 
-    threads = [threading.Thread(target=send) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    wait_until(lambda: len(statuses) > 20)
-    assert loads == ["en-de"] and ask(app, json=body(target="fr"))[0] == 200
-    before = len(statuses)
-    wait_until(lambda: len(statuses) > before + 20)
-    ended.set()
-    for thread in threads:
-        thread.join()
+    with in_threads(send, range(12)):
+        wait_until(lambda: len(statuses) > 20)
+        assert loads == ["en-de"] and ask(app, json=body(target="fr"))[0] == 200
+        before = len(statuses)
+        wait_until(lambda: len(statuses) > before + 20)
+        ended.set()
     assert loads == ["en-de", "en-fr", "en-de"] and set(statuses) == {200}
 
 
@@ -774,11 +778,8 @@ def test_a_model_stays_in_use_if_nobody_waits_for_its_place_any_longer():
 def at_once(app, number: int) -> list[int]:
     """The statuses of requests that are sent at the same time."""
     statuses: list[int] = []
-    threads = [threading.Thread(target=lambda: statuses.append(ask(app, json=body())[0])) for _ in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with in_threads(lambda _: statuses.append(ask(app, json=body())[0]), range(number)):
+        pass
     return statuses
 
 
@@ -944,7 +945,6 @@ def test_the_program_serves_a_run_as_python_translates_it(tmp_path):
 
 
 def test_the_program_wants_a_run_or_a_server():
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for arguments, message in (
         ([], "Error: Expected exactly one of --model_dir and --server. Received: neither.\n"),
         (
@@ -952,24 +952,14 @@ def test_the_program_wants_a_run_or_a_server():
             "Error: --server needs --source_language and --target_language. Received: not both.\n",
         ),
     ):
-        result = programs.run(
-            [sys.executable, "tools/serve.py", *arguments], modules=programs.WITHOUT_TENSORFLOW, cwd=ROOT,
-            env=environment, capture_output=True, text=True,
-        )  # fmt: skip
+        result = programs.tool("serve", *arguments, modules=programs.WITHOUT_TENSORFLOW)
         assert (result.returncode, result.stderr) == (1, message)
 
 
 @pytest.fixture(scope="module")
 def browser():
-    webdriver = pytest.importorskip("selenium.webdriver")
-    if not os.path.exists("/usr/bin/chromedriver"):
-        pytest.skip("chromium-driver is not installed")
-    options = webdriver.ChromeOptions()
-    for argument in ("--headless=new", "--no-sandbox", "--window-size=1000,900"):
-        options.add_argument(argument)
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
-    yield driver
-    driver.quit()
+    with browsers.chromium(1000, 900, level="WARNING") as found:
+        yield found
 
 
 @pytest.fixture

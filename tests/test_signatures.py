@@ -74,6 +74,12 @@ def translated(service, rows: list[dict]) -> dict:
     )
 
 
+def assert_refused(errors, named: str) -> None:
+    """Checks that the second of three rows is refused, and for which options."""
+    assert set(re.findall(r"(\w+): expected", errors[1].decode())) == set(named.split())
+    assert "Received: " in errors[1].decode() and errors[0] == errors[2] == b""
+
+
 def row_of(found: dict, row: int) -> dict:
     """One row, without what fills it up to the longest beside it."""
     targets, sources = (found[name][row] != b"" for name in ("pieces", "source_pieces"))
@@ -252,8 +258,7 @@ def test_an_option_that_cannot_be_is_named_in_its_row_and_harms_no_other(service
     one, two, three = stand_in.sentences(3)
     beside = [{"text": one, "n_best": 3, "alignment": True}, {"text": three, "prefix": "zwei", "alpha": 2.0}]
     found = translated(service, [beside[0], {"text": two, "alignment": True, **options}, beside[1]])
-    assert set(re.findall(r"(\w+): expected", found["error"][1].decode())) == set(named.split())
-    assert "Received: " in found["error"][1].decode() and found["error"][0] == found["error"][2] == b""
+    assert_refused(found["error"], named)
     refused = row_of(found, 1)
     assert (
         set(refused["text"]) == {b""}
@@ -632,8 +637,7 @@ def test_an_option_of_a_sample_that_cannot_be_is_named_in_its_row_and_harms_no_o
     one, two, three = stand_in.sentences(3)
     beside = [{"text": one, "draws": 3, "seed": 4}, {"text": three, "top_k": 4}]
     found = sampled(service, [beside[0], {"text": two, **options}, beside[1]])
-    assert set(re.findall(r"(\w+): expected", found["error"][1].decode())) == set(named.split())
-    assert "Received: " in found["error"][1].decode() and found["error"][0] == found["error"][2] == b""
+    assert_refused(found["error"], named)
     assert not any(found["text"][1]) and not found["score"][1].any()
     expected = sampled(service, beside)
     assert found["text"][[0, 2]].tolist() == expected["text"].tolist()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import types
 
+import programs
 import pytest
 
 from t2t_keras.experiments import table1
@@ -328,19 +329,9 @@ def test_memory_of_full_attention_grows_with_the_square_and_of_restricted_attent
 @pytest.mark.slow
 def test_the_program_prints_a_line_for_each_layer_and_draws_the_picture(tmp_path):
     """Slow: memory is measured in a process for each layer."""
-    command = [
-        sys.executable,
-        str(ROOT / "tools/table1.py"),
-        "--d=16",
-        "--heads=2",
-        "--window=8",
-        "--lengths=16,32",
-        "--fit_from=16",
-    ]
-    command += ["--rounds=1", f"--json={tmp_path}/table1.json", f"--output={tmp_path}/table1.png"]
-    result = subprocess.run(
-        command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
+    sizes = ["--d=16", "--heads=2", "--window=8", "--lengths=16,32", "--fit_from=16", "--rounds=1"]
+    written = [f"--json={tmp_path}/table1.json", f"--output={tmp_path}/table1.png"]
+    result = programs.tool("table1", *sizes, *written, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "d = 16, 2 heads, r = 8, k = 3." in result.stdout
     assert all(f"| {layer.name} | O({layer.complexity}) |" in result.stdout for layer in table1.LAYERS.values())

@@ -8,30 +8,23 @@ import dataclasses
 import io
 import json
 import math
-import os
 import pathlib
 import re
 import subprocess
-import sys
 
 import programs
 import pytest
 import tensorflow as tf
+from pretended_runs import PretendedRuns
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, paper
-from t2t_keras.experiments import grid, series, table3, table3_report
+from t2t_keras.experiments import grid, table3, table3_report
 from t2t_keras.experiments.grid_report import VALID, Result
 from t2t_keras.runs import run_options
 from t2t_keras.runs.saved_run import SavedRun
-from t2t_keras.training import run
 from t2t_keras.training.interruption import StoppedError
-from t2t_keras.training.loop import NotFiniteError
-from t2t_keras.training.state import TrainState
-
-ROOT = pathlib.Path(__file__).parent.parent
-
 
 RESULT = "table3.json"  # In the folder of a row.
 
@@ -101,48 +94,13 @@ def test_the_picture_has_our_differences_from_base_above_the_paper_s():
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Stands in for training and scoring. The rows that were trained, in their order. At the row `stop` it is stopped;
-    `fail` diverges.
-    """
-
-    class Trained(list):
-        stop = fail = None
-        freed = 0
-
-        def free(self):
-            self.freed += 1
-
-    rows = Trained()
-    rows.given, rows.searches = [], []
-
-    def train(start, *, compared, strategy, quiet, started):
-        """As the real one, it makes no update of a run that has them all."""
-        model_dir, options = start.folder, start.options
-        rows.given.append((strategy, quiet))
-        if model_dir.name == rows.stop:
-            raise StoppedError("Stopped.")
-        if model_dir.name == rows.fail:
-            raise NotFiniteError("20 updates in a row were not finite.")
-        model_dir.mkdir(parents=True, exist_ok=True)
-        (model_dir / "some").write_text("")
-        SavedRun.write(model_dir, options, model_dir / "some", model_dir / "some")
-        rows.append(model_dir.name)
-        return TrainState(step=options.train.train_steps, seconds=10800.0 if model_dir.name == "A1" else 3600.0)
-
-    def load(folder, checkpoint, **search):
-        rows.searches.append((folder.name, checkpoint, search))
-        return folder
-
     def evaluate(translator, sources, references, **options):
         assert (sources, references) == (["a"], ["b"]) and options == {"lowercase": False, "tokenize": "13a"}
         return [], {"perplexity": 9.0, "bleu": 30.0, "chrf": 50.0, "signature": "nrefs:1"}
 
-    monkeypatch.setattr(run, "train", train)
-    monkeypatch.setattr(series.keras.backend, "clear_session", rows.free)
-    monkeypatch.setattr(grid, "load", load)
-    monkeypatch.setattr(grid, "evaluate", evaluate)
     monkeypatch.setattr(grid.prepare, "read_text", lambda folder, split: (["a"], ["b"]) if split == "valid" else None)
-    return rows
+    seconds = lambda name: 10800.0 if name == "A1" else 3600.0  # noqa: E731
+    return PretendedRuns(monkeypatch, evaluate, lambda folder: folder.name, seconds=seconds)
 
 
 def options_of(*names: str, **train) -> dict[str, run_options.Options]:
@@ -166,7 +124,7 @@ def test_a_row_has_the_scores_of_its_last_checkpoint_on_the_validation_set_with_
     assert trained.given == [("all", quiet)] and quiet.entered == 1, "for the scores"
     search = {"beam_size": 4, "alpha": 0.6, "extra_length": 50, "max_input": 1024, "search_rows": 0, "search_cores": 0}
     search |= {"no_repeat_ngram": 0, "diverse_groups": 1, "diversity": 0.5}
-    assert trained.searches == [("base", "latest", search)]
+    assert trained.scored == [("base", "latest", search)]
     figures = {"perplexity": 9.0, "bleu": 30.0, "signature": "nrefs:1", "parameters": 63_045_632, "seconds": 3600.0}
     assert figures.items() <= table3_report.values(result).items() and result.updates == 10
     assert grid.read_results(tmp_path, table3.RESULTS)["base"].scores == result.scores
@@ -368,9 +326,7 @@ def test_tensorboard_compares_the_rows_and_forgets_those_that_are_gone(tmp_path)
 
 
 def table3_py(*flags: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "tools/table3.py"), *flags]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment)
+    return programs.tool("table3", *flags, modules=programs.WITHOUT_TENSORFLOW)
 
 
 @pytest.mark.parametrize(
@@ -393,15 +349,8 @@ def test_wrong_rows_and_options_that_rows_set_are_refused_in_a_line(tmp_path, fl
 
 
 def test_train_py_refuses_an_unknown_row(tmp_path):
-    command = [
-        sys.executable,
-        str(ROOT / "tools/train.py"),
-        "--model=table3/A9",
-        f"--model_dir={tmp_path}/run",
-        "--dataset=builtin",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment)
+    flags = ["--model=table3/A9", f"--model_dir={tmp_path}/run", "--dataset=builtin"]
+    result = programs.tool("train", *flags, modules=programs.WITHOUT_TENSORFLOW)
     assert result.returncode == 1 and "A16" in result.stderr and not (tmp_path / "run").exists()
 
 

@@ -17,6 +17,7 @@ import subprocess
 import unicodedata
 
 import numpy as np
+import numpy_transformer as paper
 import programs
 import pytest
 import tensorflow as tf
@@ -140,7 +141,7 @@ def test_words_of_its_sub_words(subwords):
     for line in [line for line in (*LINES, *nasty_lines(300, seed=6), *joined) if not is_blank(line)]:
         ids = expected_ids(line)
         words = list(filter(None, line.split(" ")))
-        numbers = word_numbers([subwords.pieces[index] for index in ours(ids)], len(words))
+        numbers = word_numbers([subwords.pieces[index] for index in ours(ids)], line)
         before = [len(list(filter(None, expected_text(ids[:end]).split(" ")))) for end in range(1, len(ids) + 1)]
         ends = [index for index, each in enumerate(ids) if PIECES[each].endswith("_") and before[index]]
         assert [numbers[index] for index in ends] == [before[index] - 1 for index in ends]
@@ -149,7 +150,7 @@ def test_words_of_its_sub_words(subwords):
     assert spaces > 50
     pieces = ["the_", "dog", "s_", ", ", "_", "\\", "4", "5;", "_", "1_", "run_", "._"]
     for words, expected in ((4, [0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3]), (3, None), (12, None)):
-        found = word_numbers([piece.replace("_", "▁") for piece in pieces], words)
+        found = word_numbers([piece.replace("_", "▁") for piece in pieces], " ".join("w" * words))
         assert found is None if expected is None else found.tolist() == expected
 
 
@@ -238,56 +239,37 @@ def logits(shape: dict, weights: dict, source: list[int], target: list[int]) -> 
         scope = next(each for each in scopes if f"{start}{each}/weights_0" in weights)
         return np.concatenate([weights[f"{start}{scope}/weights_{index}"] for index in range(shape["shards"])])
 
-    def positions(length):
-        rates = 10000.0 ** (-np.arange(width // 2) / (width // 2 - 1))
-        angles = np.arange(length)[:, None] * rates
-        return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    def projection(name, bias=False):
+        kernel = weights[f"{name}/kernel"]
+        return kernel, weights[f"{name}/bias"] if bias else np.zeros(kernel.shape[1])
 
-    def norm(x, name):
+    def norm(name):
         name += f"/{'layer_postprocess' if shape['post'] else 'layer_prepostprocess'}/layer_norm/layer_norm_"
-        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + shape["epsilon"])
-        return x * weights[f"{name}scale"] + weights[f"{name}bias"]
+        return weights[f"{name}scale"], weights[f"{name}bias"], shape["epsilon"]
 
-    def attention(x, memory, name, causal):
-        parts = (x, memory, memory)
-        q, k, v = (
-            np.split(part @ weights[f"{name}/multihead_attention/{matrix}/kernel"], shape["heads"], axis=1)
-            for part, matrix in zip(parts, "qkv", strict=True)
-        )
-        heads = []
-        for query, key, value in zip(q, k, v, strict=True):
-            scores = query @ key.T / math.sqrt(query.shape[1])
-            scores = np.where(np.tri(*scores.shape, dtype=bool), scores, -1e9) if causal else scores
-            scores = np.exp(scores - scores.max(-1, keepdims=True))
-            heads.append(scores / scores.sum(-1, keepdims=True) @ value)
-        return np.concatenate(heads, axis=1) @ weights[f"{name}/multihead_attention/output_transform/kernel"]
+    def layer(name, attentions):
+        maps = *projection(f"{name}/ffn/conv1", bias=True), *projection(f"{name}/ffn/conv2", bias=True), "relu"
+        found = {"feed_forward": maps, "feed_forward_norm": norm(f"{name}/ffn")}
+        for own, theirs in attentions.items():
+            parts = ("q", "k", "v", "output_transform")
+            parts = (projection(f"{name}/{theirs}/multihead_attention/{part}") for part in parts)
+            found |= {own: paper.in_heads(shape["heads"], *parts), f"{own}_norm": norm(f"{name}/{theirs}")}
+        return found
 
-    def feed_forward(x, name):
-        inner = np.maximum(x @ weights[f"{name}/conv1/kernel"] + weights[f"{name}/conv1/bias"], 0)
-        return inner @ weights[f"{name}/conv2/kernel"] + weights[f"{name}/conv2/bias"]
-
-    def add(x, name, sub_layer):
-        return norm(x + sub_layer(x, name), name) if shape["post"] else x + sub_layer(norm(x, name), name)
-
-    def end(x, name):
-        return x if shape["post"] else norm(x, name)
-
-    x = matrix("input_emb", "shared")[source] * math.sqrt(width) + positions(len(source))
+    of_paper, attentions = {"pre": not shape["post"]}, {"self_attention": "self_attention"}
+    for side, number in zip(("encoder", "decoder"), shape["layers"], strict=True):
+        name = f"transformer/body/{side}"
+        of_paper[side] = [layer(f"{name}/layer_{index}", attentions) for index in range(number)]
+        if not shape["post"]:
+            of_paper[f"{side}_norm"] = norm(name)
+        attentions = attentions | {"cross_attention": "encdec_attention"}
+    x = matrix("input_emb", "shared")[source] * math.sqrt(width) + paper.sines_before_cosines(len(source), width)
     if shape["space"] is not None:
         x = x + weights["transformer/body/target_space_embedding/kernel"][shape["space"]]
-    for index in range(shape["layers"][0]):
-        name = f"transformer/body/encoder/layer_{index}"
-        x = add(x, f"{name}/self_attention", lambda x, name: attention(x, x, name, causal=False))
-        x = add(x, f"{name}/ffn", feed_forward)
-    memory = end(x, "transformer/body/encoder")
+    memory = paper.encoder(x, of_paper)
     x = matrix("target_emb", "shared")[target] * math.sqrt(width)
-    x = np.concatenate([np.zeros((1, width)), x[:-1]]) + positions(len(target))
-    for index in range(shape["layers"][1]):
-        name = f"transformer/body/decoder/layer_{index}"
-        x = add(x, f"{name}/self_attention", lambda x, name: attention(x, x, name, causal=True))
-        x = add(x, f"{name}/encdec_attention", lambda x, name: attention(x, memory, name, causal=False))
-        x = add(x, f"{name}/ffn", feed_forward)
-    return end(x, "transformer/body/decoder") @ matrix("softmax", "shared").T
+    x = np.concatenate([np.zeros((1, width)), x[:-1]]) + paper.sines_before_cosines(len(target), width)
+    return paper.decoder(memory, x, of_paper) @ matrix("softmax", "shared").T
 
 
 def assert_logits(translator, pairs: list, expected: list) -> None:
@@ -411,7 +393,7 @@ def test_options_that_do_not_fit_are_named(model, tmp_path):
         ("body/decoder/layer_1/ffn/conv2/bias", "ffn/conv2/bias.*missing"),
         (f"symbol_modality_{len(PIECES)}_16/shared/weights_3", "shared/weights_"),
         ("body/encoder/layer_0/ffn/conv1/kernel", "weights of a Transformer of tensor2tensor"),
-        ("body/decoder/layer_1/x", "Received besides: .*layer_1/x"),
+        ("body/decoder/layer_1/x", "Received .*layer_1/x.* besides"),
     ],
 )
 def test_weights_that_are_missing_or_unknown_are_named(model, tmp_path, name, message):

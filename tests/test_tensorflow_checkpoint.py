@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_keras.interop import tensorflow_checkpoint
+from t2t_keras.interop.marian_weights import Weights
 
 
 @pytest.fixture(scope="module")
@@ -148,12 +149,12 @@ def test_an_index_of_more_than_its_files_hold_is_refused_before_it_is_read(tmp_p
 
 def test_weights_are_taken_once_and_checked(written):
     checkpoint = tensorflow_checkpoint.read(written)
-    weights = tensorflow_checkpoint.Weights(checkpoint, checkpoint.names_below("model"))
+    weights = Weights(tensorflow_checkpoint.Chosen(checkpoint, checkpoint.names_below("model")))
     taken = weights.take("ours", "model/kernel", (2, 2), np.transpose)
     assert taken.path == "ours" and np.asarray(taken).tolist() == [[31, 33], [32, 34]]
     with pytest.raises(ValueError, match=r"model/list/0 of shape \(2,\).*Received: \(1,\)"):
         weights.take("ours", "model/list/0", (2,))
     with pytest.raises(ValueError, match="model/none.*missing"):
         weights.take("ours", "model/none", (2,))
-    with pytest.raises(ValueError, match="weights of a toy. Received besides: model/list/0 and 1 more"):
+    with pytest.raises(ValueError, match="weights of a toy. Received model/list/0 and 1 more besides"):
         weights.check_all_taken("a toy")

@@ -470,18 +470,21 @@ def test_two_strategies_in_one_process_train_models_of_other_sizes():
         assert metrics[0]["finite"]
 
 
-@pytest.mark.parametrize("replicas", [2, 4])
-def test_gradients_are_summed_by_all_reduce_and_stay_on_their_device(replicas):
-    """Story: they were all sent to one device, with several GPUs to the CPU, and the sums back to each."""
+def graph_of(replicas: int, dropout: float = 0.0):
+    """The graph of an update of micro-batches of 20 tokens."""
     strategy = strategy_of(replicas)
     with strategy.scope():
-        model, optimizer = Toy(), adam()
+        model, optimizer = Toy(dropout), adam()
         optimizer.build(model.trainable_variables)
     dataset = tf.data.Dataset.from_generator(lambda: iter(UPDATES), output_signature=SUMS)
     spec = devices.distribute(strategy, dataset, 20).element_spec
-    reduced, moved = devices_of_sums(
-        make_train_step(strategy, model, optimizer, toy.TASK, TRAIN, spec).get_concrete_function().graph
-    )
+    return make_train_step(strategy, model, optimizer, toy.TASK, TRAIN, spec).get_concrete_function().graph
+
+
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_gradients_are_summed_by_all_reduce_and_stay_on_their_device(replicas):
+    """Story: they were all sent to one device, with several GPUs to the CPU, and the sums back to each."""
+    reduced, moved = devices_of_sums(graph_of(replicas))
     assert [device.rsplit(":", 2)[-2:] for device in sorted(reduced)] == [
         ["CPU", str(index)] for index in range(replicas)
     ]
@@ -493,13 +496,7 @@ def test_bounds_of_slices_and_seeds_of_dropout_are_computed_on_the_host(replicas
     """Story: a GPU computed them, and each micro-batch waited for it three times, and for its four draws. The second
     virtual device stands in for a GPU.
     """
-    strategy = strategy_of(replicas)
-    with strategy.scope():
-        model, optimizer = Toy(0.3), adam()
-        optimizer.build(model.trainable_variables)
-    dataset = tf.data.Dataset.from_generator(lambda: iter(UPDATES), output_signature=SUMS)
-    spec = devices.distribute(strategy, dataset, 20).element_spec
-    graph = make_train_step(strategy, model, optimizer, toy.TASK, TRAIN, spec).get_concrete_function().graph
+    graph = graph_of(replicas, dropout=0.3)
     operations = [
         operation
         for function in (graph, *(graph._get_function(name).graph for name in graph._functions))

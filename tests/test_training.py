@@ -207,6 +207,24 @@ NO_BLEU = {
 }  # fmt: skip
 
 
+FIGURES = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.2}  # Of validations, whose best is that after update 4.
+
+
+def state_of(path) -> dict:
+    """The state in a checkpoint."""
+    with np.load(path) as archive:
+        return json.loads(str(archive["state"]))
+
+
+def by_the_oracle(folder, number: int) -> tuple[list[dict], list[dict]]:
+    """The first updates of the data, and their metrics without dropout."""
+    updates = [
+        {side: update[side].numpy() for side in shards.SIDES}
+        for update in batching.batches(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed).take(number)
+    ]
+    return updates, by_one_tape(updates, make_optimizer=adam)[1]
+
+
 def steps_on_disk(model_dir) -> list[int]:
     return [checkpoint.step_of(path) for path in checkpoint.kept(model_dir)]
 
@@ -215,8 +233,7 @@ def steps_on_disk(model_dir) -> list[int]:
 def finished(folder, tmp_path_factory):
     """A whole run: eight updates, more than an epoch; validation is best at update 4."""
     model_dir = tmp_path_factory.mktemp("finished")
-    figures = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.2}
-    return model_dir, Run(folder, model_dir, figures=figures, checkpoint_steps=1, keep_checkpoints=3, log_steps=2)
+    return model_dir, Run(folder, model_dir, figures=FIGURES, checkpoint_steps=1, keep_checkpoints=3, log_steps=2)
 
 
 def test_each_validation_is_logged_and_the_best_so_far_is_said_to_be_so(finished):
@@ -328,20 +345,16 @@ def test_a_run_that_stopped_and_went_on_equals_one_that_did_not_to_the_last_bit(
     validation.
     """
     model_dir, whole = finished
-    figures = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.2}
     if how == "told to end earlier":
-        Run(folder, tmp_path, figures=figures, train_steps=4)
+        Run(folder, tmp_path, figures=FIGURES, train_steps=4)
         assert steps_on_disk(tmp_path) == [3, 4]
     else:
         with pytest.raises(Killed):
-            Run(folder, tmp_path, figures={**figures, 4 if how == "killed" else 2: killed})
+            Run(folder, tmp_path, figures={**FIGURES, 4 if how == "killed" else 2: killed})
         assert steps_on_disk(tmp_path) == ([3] if how == "killed" else [])
-    resumed = Run(folder, tmp_path, figures=figures)
-    for name, expected in whole.weights.items():
-        np.testing.assert_array_equal(resumed.weights[name], expected, err_msg=name)
-    assert whole.optimized.keys() == resumed.optimized.keys()
-    for name, expected in whole.optimized.items():
-        np.testing.assert_array_equal(resumed.optimized[name], expected, err_msg=name)
+    resumed = Run(folder, tmp_path, figures=FIGURES)
+    assert_close(resumed.weights, whole.weights, 0)
+    assert_close(resumed.optimized, whole.optimized, 0)
     received, expected = (dataclasses.asdict(run.state) for run in (resumed, whole))
     assert received.pop("seconds") > 0 and expected.pop("seconds") > 0
     assert (received.pop("interim"), expected.pop("interim")) == (True, False)  # `whole` saves after each update.
@@ -400,11 +413,7 @@ def test_the_learning_rate_in_the_log_is_equation_3_at_that_update(finished):
 def test_the_log_has_the_mean_losses_per_token_and_the_padding_since_the_last_point(folder, tmp_path):
     """The oracle reads the same updates; without dropout, one tape knows their losses."""
     run = Run(folder, tmp_path, dropout=0.0, log_steps=3, train_steps=7, valid_steps=100)
-    updates = [
-        {side: update[side].numpy() for side in shards.SIDES}
-        for update in batching.batches(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed).take(7)
-    ]
-    _, metrics = by_one_tape(updates, make_optimizer=adam)
+    updates, metrics = by_the_oracle(folder, 7)
     groups = {3: slice(0, 3), 6: slice(3, 6), 7: slice(6, 7)}
 
     def mean(name: str) -> dict:
@@ -445,11 +454,7 @@ def test_the_log_has_the_mean_losses_per_token_and_the_padding_since_the_last_po
 def test_a_point_between_validations_covers_all_updates_since_the_last_point(folder, tmp_path):
     """Also where a validation came between them: what was measured before it is not thrown away."""
     run = Run(folder, tmp_path, dropout=0.0, log_steps=3, train_steps=3, valid_steps=2)
-    updates = [
-        {side: update[side].numpy() for side in shards.SIDES}
-        for update in batching.batches(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed).take(3)
-    ]
-    _, metrics = by_one_tape(updates, make_optimizer=adam)
+    _, metrics = by_the_oracle(folder, 3)
     expected = sum(update["loss"] for update in metrics) / sum(update["target_tokens"] for update in metrics)
     assert run.curve("train/loss") == pytest.approx({3: expected}, rel=1e-4)
 
@@ -554,8 +559,7 @@ def test_updates_that_overlap_are_timed_once_and_a_validation_between_them_is_no
 
 def test_the_state_of_a_checkpoint_is_the_place_after_its_updates(folder, finished):
     """The updates that come from there are those that an uninterrupted reading gives next."""
-    with np.load(checkpoint.path_of(finished[0], 7)) as archive:
-        position = batching.Position(*json.loads(str(archive["state"]))["position"])
+    position = batching.Position(*state_of(checkpoint.path_of(finished[0], 7))["position"])
     read = list(batching.batches(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed).take(9))
     following = list(batching.batches(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed, start=position).take(2))
     for received, expected in zip(following, read[7:], strict=True):
@@ -671,7 +675,7 @@ def test_several_workers_finish_the_validation_in_which_a_signal_comes(folder, t
     """They wait for one another in it."""
     with pytest.raises(StoppedError, match="update 2: received SIGTERM"):
         Run(folder, tmp_path, figures={2: lambda: os.kill(os.getpid(), signal.SIGTERM) or 5.0})
-    state = json.loads(str(np.load(checkpoint.path_of(tmp_path, 2))["state"]))
+    state = state_of(checkpoint.path_of(tmp_path, 2))
     assert (state["validated_step"], state["best"]) == (2, -5.0)
 
 
@@ -722,7 +726,6 @@ def test_a_validation_after_the_last_saved_one_is_forgotten_although_its_update_
 @pytest.mark.parametrize("when", ["in an update", "in a validation"])
 def test_a_signal_saves_and_what_follows_equals_an_uninterrupted_run(folder, finished, tmp_path, number, when):
     """A validation that a signal ends is thrown away, and made first thing when the run goes on."""
-    figures = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.2}
     _, whole = finished
     sent = []
 
@@ -733,12 +736,12 @@ def test_a_signal_saves_and_what_follows_equals_an_uninterrupted_run(folder, fin
 
     with pytest.raises(StoppedError, match=f"{number.name}.*Run the same command to resume"):
         if when == "in a validation":
-            Run(folder, tmp_path, figures={**figures, 4: send})
+            Run(folder, tmp_path, figures={**FIGURES, 4: send})
         else:
-            Run(folder, tmp_path, figures=figures, log_steps=5, at_step={5: send})
+            Run(folder, tmp_path, figures=FIGURES, log_steps=5, at_step={5: send})
     # Update 6 runs while the figures of 5 are read.
     assert steps_on_disk(tmp_path)[-1] == (6 if when == "in an update" else 4)
-    resumed = Run(folder, tmp_path, figures=figures)
+    resumed = Run(folder, tmp_path, figures=FIGURES)
     assert_close(resumed.weights, whole.weights, 0)
     received, expected = (dataclasses.asdict(run.state) for run in (resumed, whole))
     for name in ("seconds", "measured", "interim"):  # `whole` saves after each update.
@@ -767,11 +770,10 @@ def test_a_time_limit_saves_and_stops(folder, tmp_path, monkeypatch):
 
 
 def test_a_last_validation_that_was_ended_by_a_signal_is_made_by_the_next_run_and_only_once(folder, finished, tmp_path):
-    figures = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.2}
     with pytest.raises(StoppedError, match="update 8: received SIGTERM"):
-        Run(folder, tmp_path, figures={**figures, 8: lambda: os.kill(os.getpid(), signal.SIGTERM)})
-    assert list(Run(folder, tmp_path, figures=figures).validated) == [8]
-    again = Run(folder, tmp_path, figures=figures)
+        Run(folder, tmp_path, figures={**FIGURES, 8: lambda: os.kill(os.getpid(), signal.SIGTERM)})
+    assert list(Run(folder, tmp_path, figures=FIGURES).validated) == [8]
+    again = Run(folder, tmp_path, figures=FIGURES)
     assert again.validated == {}
     assert (again.state.best_step, again.state.validated_step) == (4, 8)
 
@@ -792,8 +794,7 @@ def test_sums_since_the_last_point_go_on_with_the_run(folder, finished, tmp_path
     """A point's mean loss is over all updates since the point before, also where a kill came between them."""
     whole = Run(folder, tmp_path / "whole", log_steps=5)
     Run(folder, tmp_path / "parts", log_steps=100, train_steps=4)
-    state = json.loads(str(np.load(checkpoint.path_of(tmp_path / "parts", 3))["state"]))
-    assert state["measured"]["updates"] == 3
+    assert state_of(checkpoint.path_of(tmp_path / "parts", 3))["measured"]["updates"] == 3
     checkpoint.path_of(tmp_path / "parts", 4).unlink()
     parts = Run(folder, tmp_path / "parts", log_steps=5)
     assert parts.curve("train/loss") == whole.curve("train/loss")
@@ -908,46 +909,30 @@ def test_updates_that_are_not_finite_lose_none_before_them(folder, finished, tmp
     assert steps_on_disk(tmp_path) == [4] * finite
     assert ("The state before them, of update 4, is saved." in said) == finite
     if finite:
-        state = json.loads(str(np.load(checkpoint.path_of(tmp_path, 4))["state"]))
+        state = state_of(checkpoint.path_of(tmp_path, 4))
         assert (state["step"], state["skipped"], state["measured"], state["validated_step"]) == (4, 1, {}, 4)
-        assert (
-            state["position"]
-            == json.loads(str(np.load(checkpoint.path_of(finished[0], 4, checkpoint.BEST))["state"]))["position"]
-        )
+        assert state["position"] == state_of(checkpoint.path_of(finished[0], 4, checkpoint.BEST))["position"]
 
 
 def test_an_update_is_diagnosed_in_the_micro_batches_that_fit(folder, tmp_path, monkeypatch):
-    make = pretended_train_step([], finite=False)
+    def update(train_step, batch, loss_scale, apply):
+        if apply and len(batch["source"]) == 1:
+            raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
+        return train_step(batch, loss_scale, apply)
 
-    def make_train_step(*args):
-        train_step = make(*args)
-
-        def update(batch, loss_scale, apply):
-            if apply and len(batch["source"]) == 1:
-                raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
-            return train_step(batch, loss_scale, apply)
-
-        return toy.with_a_graph(update)
-
-    monkeypatch.setattr(loop, "make_train_step", make_train_step)
+    monkeypatch.setattr(loop, "make_train_step", pretended_train_step([], finite=False, around=update))
     with pytest.raises(loop.NotFiniteError, match="diagnosed at 1 with 1 in 2 micro-batches"):
         Run(folder, tmp_path, max_skipped=1)
 
 
 def test_a_skipped_update_is_reported_and_diagnosed_with_its_own_loss_scale(folder, tmp_path, monkeypatch, messages):
     """And not with the lower one of the next update."""
-    make = pretended_train_step([], finite=False)
 
-    def make_train_step(*args):
-        train_step = make(*args)
+    def update(train_step, batch, loss_scale, apply):
+        metrics, _ = train_step(batch, loss_scale, apply)
+        return metrics, LossScale(loss_scale.scale / 2)
 
-        def update(batch, loss_scale, apply):
-            metrics, _ = train_step(batch, loss_scale, apply)
-            return metrics, LossScale(loss_scale.scale / 2)
-
-        return toy.with_a_graph(update)
-
-    monkeypatch.setattr(loop, "make_train_step", make_train_step)
+    monkeypatch.setattr(loop, "make_train_step", pretended_train_step([], finite=False, around=update))
     with pytest.raises(ValueError, match="diagnosed at 3 with 256 "):
         Run(folder, tmp_path, max_skipped=3, dtype="float16", valid_steps=100)
     told = [line for line in messages if "was skipped" in line]
@@ -980,32 +965,34 @@ def test_skipped_updates_are_counted_and_reported(folder, tmp_path):
 def started(monkeypatch) -> dict[int, threading.Event]:
     """An event for each update, set when it starts. The updates are pretended."""
     started, updates = {number: threading.Event() for number in range(1, 20)}, itertools.count(1)
-    make = pretended_train_step([])
 
-    def make_train_step(*args):
-        train_step = make(*args)
+    def update(train_step, batch, loss_scale, apply):
+        if apply:
+            started[next(updates)].set()
+        return train_step(batch, loss_scale, apply)
 
-        def update(batch, loss_scale, apply):
-            if apply:
-                started[next(updates)].set()
-            return train_step(batch, loss_scale, apply)
-
-        return toy.with_a_graph(update)
-
-    monkeypatch.setattr(loop, "make_train_step", make_train_step)
+    monkeypatch.setattr(loop, "make_train_step", pretended_train_step([], around=update))
     return started
 
 
-def test_an_update_starts_before_the_figures_of_the_one_before_are_read(folder, tmp_path, monkeypatch, started):
-    """Except where a validation, a checkpoint or the end comes between them, which need the weights of one update."""
+@pytest.fixture
+def ahead(monkeypatch, started) -> dict[int, bool]:
+    """Whether the next update had started when each was counted. Before a run, it has the seconds to wait for that,
+    where it is expected not to.
+    """
     count_update, ahead = TrainState.count_update, {}
 
     def count(state, *args):
         count_update(state, *args)
-        between = state.step in (3, 4, 6, 8)
-        ahead[state.step] = started[state.step + 1].wait(0.1 if between else 10)
+        ahead[state.step] = started[state.step + 1].wait(ahead.get(state.step, 10))
 
     monkeypatch.setattr(TrainState, "count_update", count)
+    return ahead
+
+
+def test_an_update_starts_before_the_figures_of_the_one_before_are_read(folder, tmp_path, ahead):
+    """Except where a validation, a checkpoint or the end comes between them, which need the weights of one update."""
+    ahead |= dict.fromkeys((3, 4, 6, 8), 0.1)
     Run(folder, tmp_path, checkpoint_steps=3, valid_steps=4)
     assert ahead == {1: True, 2: True, 3: False, 4: False, 5: True, 6: False, 7: True, 8: False}
 
@@ -1020,45 +1007,27 @@ def test_an_update_starts_before_the_figures_of_the_one_before_are_read(folder, 
     ids=str,
 )
 def test_no_update_starts_early_before_what_needs_the_weights_of_the_last_one(
-    folder, tmp_path, monkeypatch, started, options, expected
+    folder, tmp_path, monkeypatch, ahead, options, expected
 ):
-    count_update, ahead = TrainState.count_update, {}
-
-    def count(state, *args):
-        count_update(state, *args)
-        ahead[state.step] = started[state.step + 1].wait(0.05 if expected.get(state.step) is False else 10)
-
-    monkeypatch.setattr(TrainState, "count_update", count)
+    ahead |= dict.fromkeys(expected, 0.05)
     monkeypatch.setattr(loop.scalars, "layer_metrics", lambda *args: {})
     Run(folder, tmp_path, **{"checkpoint_steps": 100, "valid_steps": 100, **options})
     assert ahead == {**dict.fromkeys(range(1, 8), True), 8: False, **expected}
 
 
-def test_slow_updates_do_not_run_ahead(folder, tmp_path, monkeypatch, started):
+def test_slow_updates_do_not_run_ahead(folder, tmp_path, monkeypatch, ahead):
     """After a signal, two of them could take longer than a machine is given to stop. The first one is not known to be
     slow.
     """
-    count_update, ahead = TrainState.count_update, {}
-
-    def count(state, *args):
-        count_update(state, *args)
-        ahead[state.step] = started[state.step + 1].wait(0.05 if state.step > 1 else 10)
-
+    ahead |= dict.fromkeys((2, 3, 4), 0.05)
     monkeypatch.setattr(loop, "RUN_AHEAD_SECONDS", 0.0)
-    monkeypatch.setattr(TrainState, "count_update", count)
     Run(folder, tmp_path, checkpoint_steps=100, valid_steps=100, train_steps=4)
     assert ahead == {1: True, 2: False, 3: False, 4: False}
 
 
-def test_several_workers_do_not_run_ahead(folder, tmp_path, monkeypatch, started, worker):
+def test_several_workers_do_not_run_ahead(folder, tmp_path, ahead, worker):
     """They decide after each update whether to stop."""
-    count_update, ahead = TrainState.count_update, {}
-
-    def count(state, *args):
-        count_update(state, *args)
-        ahead[state.step] = started[state.step + 1].wait(0.05)
-
-    monkeypatch.setattr(TrainState, "count_update", count)
+    ahead |= dict.fromkeys(range(1, 5), 0.05)
     Run(folder, tmp_path, checkpoint_steps=100, valid_steps=100, train_steps=4)
     assert ahead == dict.fromkeys(range(1, 5), False)
 
@@ -1068,7 +1037,7 @@ def test_an_error_loses_no_update_that_was_made(folder, finished, tmp_path, monk
     """Of the data that an update reads, also while the one before runs, or of a validation. What follows equals an
     uninterrupted run.
     """
-    figures, reading = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.2}, itertools.count(1)
+    figures, reading = dict(FIGURES), itertools.count(1)
 
     def damaged():
         raise ValueError("damaged")
@@ -1105,9 +1074,7 @@ def test_a_damaged_record_stops_the_run_or_is_skipped_and_counted(tmp_path, monk
     monkeypatch.setattr(shards, "PAIRS_PER_RECORD", 10)
     write_shards(tmp_path / "data")
     [shard] = (tmp_path / "data").glob("*.tfrecord")
-    content = bytearray(shard.read_bytes())
-    content[100] ^= 1
-    shard.write_bytes(content)
+    toy.damage(shard)
     options = {"damaged_records": damaged_records, "log_steps": 1, "valid_steps": 100}
     if damaged_records == "stop":
         with pytest.raises(ValueError, match=rf"1 damaged, the first at byte \d+ of {shard}.*`damaged_records=skip`"):

@@ -328,23 +328,6 @@ def test_a_translator_outlives_a_new_random_seed(model, tokenizer):
     assert results(translator(tf.constant(["one"]))) == before
 
 
-def test_long_translations_of_short_sources_are_searched_a_few_at_a_time(model, monkeypatch):
-    """Story: 32 rows of one word that asked for 1,074 sub-words had caches of 3.4 GB together."""
-    seen = []
-
-    def in_sub_batches(function, rows, lengths, *, max_rows, max_tokens, outputs, cores):
-        seen.append((lengths.numpy().tolist(), max_rows, max_tokens, cores))
-        return sub_batches.in_sub_batches(
-            function, rows, lengths, max_rows=max_rows, max_tokens=max_tokens, outputs=outputs
-        )
-
-    monkeypatch.setattr(translator_module, "in_sub_batches", in_sub_batches)
-    translator = Translator(model, None, DecodeConfig(beam_size=2, search_rows=5, search_cores=6))
-    source = tf.ragged.constant([[5, EOS], [4, 5, 6, EOS]], tf.int32, row_splits_dtype=tf.int64)
-    translator.search(source, tf.zeros([2]), tf.constant([9, 3]), tf.ones([2], tf.int32))
-    assert seen == [([9, 4], 5, 640, 6)]
-
-
 class _StoppedError(Exception):
     """Ends a search before its first step."""
 
@@ -363,7 +346,18 @@ def asked_for(monkeypatch, search) -> tuple:
     return seen[0]
 
 
-@pytest.mark.parametrize(("beam_size", "rows", "tokens"), [(63, 32, 4096), (64, 8, 1024), (100, 3, 455), (4096, 1, 0)])
+def test_long_translations_of_short_sources_are_searched_a_few_at_a_time(model, monkeypatch):
+    """Story: 32 rows of one word that asked for 1,074 sub-words had caches of 3.4 GB together."""
+    translator = Translator(model, None, DecodeConfig(beam_size=2, search_rows=5, search_cores=6))
+    source = tf.ragged.constant([[5, EOS], [4, 5, 6, EOS]], tf.int32, row_splits_dtype=tf.int64)
+    options = tf.zeros([2]), tf.constant([9, 3]), tf.ones([2], tf.int32)
+    assert asked_for(monkeypatch, lambda: translator.search(source, *options)) == ([9, 4], 5, 640, 6)
+
+
+@pytest.mark.parametrize(
+    ("beam_size", "rows", "tokens"),
+    [(1, 32, 4096), (4, 32, 4096), (63, 32, 4096), (64, 8, 1024), (100, 3, 455), (512, 1, 16), (4096, 1, 0)],
+)
 def test_with_many_beams_fewer_sentences_are_searched_at_a_time(model, monkeypatch, beam_size, rows, tokens):
     """Of 32 beams each, for which there is memory: of twice as many a quarter, of three times as many a ninth."""
     translator = Translator(model, None, DecodeConfig(beam_size=beam_size))

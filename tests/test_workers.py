@@ -203,9 +203,7 @@ def test_the_chief_exits_after_the_other_workers_and_none_at_once(monkeypatch, j
 
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_the_launcher_prints_its_help(option):
-    result = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "workers.py"), option], capture_output=True, text=True
-    )
+    result = subprocess.run(programs.command("workers", option), capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
     assert "python tools/workers.py 2 python tools/train.py" in result.stdout
 
@@ -224,14 +222,7 @@ def test_workers_inherit_the_environment_of_a_person_and_no_more():
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"} | {
         "PYTHONPATH": str(ROOT)
     }
-    command = [
-        sys.executable,
-        str(ROOT / "tools/workers.py"),
-        "1",
-        sys.executable,
-        "-c",
-        "import os; print(*os.environ, sep=chr(10))",
-    ]
+    command = programs.command("workers", 1, sys.executable, "-c", "import os; print(*os.environ, sep=chr(10))")
     result = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     assert set(result.stdout.split()) - set(environment) - {"LC_CTYPE"} == {"TF_CONFIG"}
 
@@ -251,23 +242,19 @@ SAY = "print('Error: {}', file=sys.stderr); sys.exit({})"
      ["Careful.", "Worker 0 was ended by SIGKILL."]),
 ], ids=["both", "the chief", "the chief, which ends last", "the other worker", "a kill"])  # fmt: skip
 def test_the_launcher_reports_the_cause_alone(chief, other, code, said):
-    command = [sys.executable, str(ROOT / "tools/workers.py"), "2", sys.executable, "-c", TWO.format(chief, other)]
+    command = programs.command("workers", 2, sys.executable, "-c", TWO.format(chief, other))
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == code and sorted(result.stderr.splitlines()) == said
 
 
 @pytest.mark.parametrize("arguments", [[], ["2"], ["two", "python"], ["0", "python"]])
 def test_the_launcher_says_what_it_expects(arguments):
-    result = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "workers.py"), *arguments], capture_output=True, text=True
-    )
+    result = subprocess.run(programs.command("workers", *arguments), capture_output=True, text=True)
     assert result.returncode == 1 and "Expected a number of workers and a command" in result.stderr
 
 
 def test_the_launcher_names_a_command_that_does_not_exist():
-    result = subprocess.run(
-        [sys.executable, str(ROOT / "tools/workers.py"), "2", "no_such_program"], capture_output=True, text=True
-    )
+    result = subprocess.run(programs.command("workers", 2, "no_such_program"), capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (1, "Error: [Errno 2] No such file or directory: 'no_such_program'\n")
 
 

@@ -2,11 +2,13 @@
 in eager mode.
 """
 
+import contextlib
 import fnmatch
 import functools
 import math
 import pathlib
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import keras
@@ -80,6 +82,17 @@ def fill_disk(monkeypatch, pattern: str) -> None:
     monkeypatch.setattr(tf.io, "TFRecordWriter", lambda path: writer(in_place(path)))
 
 
+@contextlib.contextmanager
+def memory_below(limit: float) -> Iterator[None]:
+    """Checks that Python holds fewer bytes, at any time, than a limit."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit
+    finally:
+        tracemalloc.stop()
+
+
 def sentence(draw, length: int) -> list[int]:
     return [*draw.integers(EOS + 1, VOCAB_SIZE, length - 1).tolist(), EOS]
 
@@ -128,6 +141,13 @@ def assert_close(received: dict, expected: dict, tolerance: float) -> None:
     assert received.keys() == expected.keys()
     for name in expected:
         np.testing.assert_allclose(received[name], expected[name], rtol=0, atol=tolerance, err_msg=name)
+
+
+def assert_same_batches(received: list[dict], expected: list[dict]) -> None:
+    for one, other in zip(received, expected, strict=True):
+        assert one.keys() == other.keys()
+        for name in other:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
 def sgd():
@@ -214,9 +234,14 @@ def with_a_graph(update: Callable) -> Callable:
     return update
 
 
-def pretended_train_step(made: list[Pretended], finite: bool = True) -> Callable:
+def pretended_train_step(made: list[Pretended], finite: bool = True, around: Callable | None = None) -> Callable:
     """In place of `make_train_step`, where only the loop around updates matters: nothing is compiled, no weight
     moves.
+
+    Args:
+        made: is filled with what was asked for.
+        finite: whether gradients are.
+        around: calls the update that it is given first, with what comes after that, in place of it.
     """
 
     def make(strategy, model, optimizer, task, config, element_spec, held):
@@ -241,9 +266,16 @@ def pretended_train_step(made: list[Pretended], finite: bool = True) -> Callable
                 "finite": finite,
             }, loss_scale
 
-        return with_a_graph(update)
+        return with_a_graph(functools.partial(around, update) if around else update)
 
     return make
+
+
+def damage(path: pathlib.Path) -> None:
+    """Another bit in the first record of a shard."""
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
 
 
 def gradients_of(model, parts, tokens: float, label_smoothing: float) -> tuple[list, np.ndarray]:

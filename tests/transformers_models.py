@@ -11,6 +11,7 @@ import pathlib
 import random
 
 import numpy as np
+import numpy_transformer as paper
 import safetensors.numpy
 import sentencepiece
 
@@ -264,58 +265,39 @@ def logits(folder: pathlib.Path, source: list[int], target: list[int], native: b
     config = json.loads((folder / "config.json").read_text())
     files = [safetensors.numpy.load_file(path) for path in folder.glob("*.safetensors")]
     arrays = {name: array.astype(np.float64) for file in files for name, array in file.items()}
-    d, heads, m2m = config["d_model"], config["encoder_attention_heads"], config["model_type"] == "m2m_100"
-    activation = {
-        "relu": lambda x: np.maximum(x, 0),
-        "swish": lambda x: x / (1 + np.exp(-x)),
-        "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2,
-    }[config["activation_function"]]
+    d, m2m = config["d_model"], config["model_type"] == "m2m_100"
 
-    def linear(x, name):
-        return x @ arrays[f"{name}.weight"].T + arrays[f"{name}.bias"]
+    def projection(name):
+        return arrays[f"{name}.weight"].T, arrays[f"{name}.bias"]
 
-    def norm(x, name):
-        mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
-        return (x - mean) / np.sqrt(variance + 1e-5) * arrays[f"{name}.weight"] + arrays[f"{name}.bias"]
+    def norm(name):
+        return arrays[f"{name}.weight"], arrays[f"{name}.bias"], 1e-5
 
-    def attention(x, memory, name, causal=False):
-        q, k, v = (
-            linear(y, f"{name}.{part}_proj").reshape(len(y), heads, -1)
-            for y, part in ((x, "q"), (memory, "k"), (memory, "v"))
-        )
-        scores = np.einsum("thk,shk->hts", q, k) / math.sqrt(d // heads)
-        if causal:
-            scores += np.where(np.tri(len(x)), 0, -np.inf)
-        shares = np.exp(scores - scores.max(-1, keepdims=True))
-        shares /= shares.sum(-1, keepdims=True)
-        return linear(np.einsum("hts,shk->thk", shares, v).reshape(len(x), d), f"{name}.out_proj")
+    def layer(name, attentions):
+        maps = *projection(f"{name}.fc1"), *projection(f"{name}.fc2"), config["activation_function"]
+        found = {"feed_forward": maps, "feed_forward_norm": norm(f"{name}.final_layer_norm")}
+        for own, theirs in attentions.items():
+            parts = (projection(f"{name}.{theirs}.{part}_proj") for part in ("q", "k", "v", "out"))
+            found[own] = paper.in_heads(config["encoder_attention_heads"], *parts)
+            found[f"{own}_norm"] = norm(f"{name}.{theirs}_layer_norm")
+        return found
 
     def embed(ids, name):
         first = config["pad_token_id"] + 1 if m2m else 0
-        angles = (first + np.arange(len(ids)))[:, None] / 10000 ** (np.arange(d // 2) / (d / 2 - (m2m or native)))
         scale = math.sqrt(d) if config["scale_embedding"] else 1
-        return arrays[name][ids] * scale + np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+        return arrays[name][ids] * scale + paper.sines_before_cosines(len(ids), d, first, m2m or native)
 
-    def sub_layer(x, function, name):
-        return x + function(norm(x, name)) if m2m else norm(x + function(x), name)
-
-    def stack(x, side, memory=None):
-        for index in range(config[f"{side}_layers"]):
-            layer = f"model.{side}.layers.{index}"
-            functions = {
-                "self_attn": lambda x: attention(x, x, f"{layer}.self_attn", side == "decoder"),  # noqa: B023
-                "encoder_attn": lambda x: attention(x, memory, f"{layer}.encoder_attn"),  # noqa: B023
-                "final": lambda x: linear(activation(linear(x, f"{layer}.fc1")), f"{layer}.fc2"),  # noqa: B023
-            }
-            for name, function in functions.items():
-                if name != "encoder_attn" or side == "decoder":
-                    x = sub_layer(x, function, f"{layer}.{name}_layer_norm")
-        return norm(x, f"model.{side}.layer_norm") if m2m else x
-
+    weights, attentions = {"pre": m2m}, {"self_attention": "self_attn"}
+    for side in ("encoder", "decoder"):
+        numbers = range(config[f"{side}_layers"])
+        weights[side] = [layer(f"model.{side}.layers.{index}", attentions) for index in numbers]
+        if m2m:
+            weights[f"{side}_norm"] = norm(f"model.{side}.layer_norm")
+        attentions = attentions | {"cross_attention": "encoder_attn"}
     one = "model.shared.weight" if "model.shared.weight" in arrays else ""
     embeddings = [one or f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
-    memory = stack(embed(source, embeddings[0]), "encoder")
-    hidden = stack(embed(target, embeddings[1]), "decoder", memory)
+    memory = paper.encoder(embed(source, embeddings[0]), weights)
+    hidden = paper.decoder(memory, embed(target, embeddings[1]), weights)
     bias = arrays.get("final_logits_bias", np.zeros((1, 1)))[0]
     return hidden @ arrays["lm_head.weight" if "lm_head.weight" in arrays else embeddings[1]].T + bias
 

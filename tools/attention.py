@@ -4,6 +4,7 @@ python tools/attention.py --model_dir=runs/x --output=pictures < sentences.en
 python tools/attention.py --model_dir=runs/x --output=pictures --input=text.en --target=text.de --layer=all --format=svg
 """
 
+import itertools
 import pathlib
 
 from absl import flags
@@ -54,10 +55,7 @@ def _layers(kinds: list[str], layers: dict[str, int]) -> list[tuple[str, int]]:
     found = []
     for kind in kinds:
         number = layers[kind]
-        if _LAYER.value == ["all"]:
-            chosen = list(range(number))
-        else:
-            chosen = _numbers(_LAYER, number) if _LAYER.value else [max(0, number - 2)]
+        chosen = range(number) if _LAYER.value == ["all"] else _numbers(_LAYER, number) or [max(0, number - 2)]
         found += [(kind, layer) for layer in chosen]
     return found
 
@@ -99,7 +97,7 @@ def draw() -> None:
     else:  # What another architecture has is its alignment.
         number, number_of_heads = {"cross": 1}, 1
     kinds = list(number) if _ATTENTION.value is None else _chosen(_ATTENTION, number)
-    formats = _chosen(_FORMAT, (*_FORMATS, "none"))
+    formats = [format_ for format_ in _chosen(_FORMAT, (*_FORMATS, "none")) if format_ != "none"]
     layers, heads = _layers(kinds, number), _numbers(_HEADS, number_of_heads) or None
     sentences = _sentences()
     folder = pathlib.Path(_OUTPUT.value).expanduser()
@@ -114,6 +112,7 @@ def draw() -> None:
 
         translator = model.load()
         check_attention(translator.model)
+    makers = {"lines": attention_pictures.line_picture, "heat_maps": attention_pictures.heat_maps}
     shown, pictures = [], 0
     # None: unless stderr is a terminal.
     for number, source, target in tqdm.tqdm(sentences, unit=" sentences", disable=None):
@@ -124,16 +123,10 @@ def draw() -> None:
             continue
         shown.append(attention)
         drawn = attention.by_words() if _WORDS.value else attention
-        for kind, layer in layers:
-            for format_ in (format_ for format_ in formats if format_ != "none"):
-                stem = f"{number:03}_{kind}_layer_{layer + 1}"
-                figures.save(
-                    attention_pictures.line_picture(drawn, kind, layer, heads), folder / f"{stem}_lines.{format_}"
-                )
-                figures.save(
-                    attention_pictures.heat_maps(drawn, kind, layer, heads), folder / f"{stem}_heat_maps.{format_}"
-                )
-                pictures += 2
+        for (kind, layer), format_, (name, make) in itertools.product(layers, formats, makers.items()):
+            path = folder / f"{number:03}_{kind}_layer_{layer + 1}_{name}.{format_}"
+            figures.save(make(drawn, kind, layer, heads), path)
+            pictures += 1
     if not shown:
         raise ValueError("No sentence is left to show: all were skipped, as above.")
     page = folder / "attention.html"

@@ -46,35 +46,23 @@ _JSON = flags.DEFINE_boolean(
 options.define_checkpoint()
 training.define("classifier")
 
-# What the program can do beside training, and the flags that belong to it.
-_TASKS = {
-    "evaluate": ("bag_of_words", "checkpoint", "json"),
-    "predict": ("input", "output", "checkpoint", "json"),
-    "export_dir": ("checkpoint",),
-}
+_TASKS = ("evaluate", "predict", "export_dir")  # What the program can do beside training.
+options.needs("evaluate", "bag_of_words")
+options.needs("predict", "input", "output")
+options.needs("evaluate predict", "json")
+options.needs(" ".join(_TASKS), "checkpoint")
+training.exclude(" ".join(_TASKS))
 
 
 def _task() -> str:
-    """Returns the flag of what the command line asks for; empty for training.
-
-    Raises:
-        ValueError: it asks for several things, a path is empty, or a flag belongs to another one.
-    """
+    """Returns the flag of what the command line asks for; empty for training. Refuses several and an empty path."""
     asked = [name for name in _TASKS if flags.FLAGS[name].value]
     if empty := [name for name in _TASKS if flags.FLAGS[name].value == "" and flags.FLAGS[name].present]:
         raise ValueError(f"--{empty[0]} must be a path. Received: an empty text.")
     if len(asked) > 1:
         names = " and ".join(f"--{name}" for name in asked)
         raise ValueError(f"The program does one thing at a time. Received: {names}.")
-    [task] = asked or [""]
-    others = {name for names in _TASKS.values() for name in names} - {*_TASKS.get(task, ())}
-    unused = {name for name in others if flags.FLAGS[name].present}
-    if task:
-        unused |= training.given()
-    if unused:
-        names, where = ", ".join(f"--{name}" for name in sorted(unused)), f"with --{task}" if task else "in training"
-        raise ValueError(f"{names} {'has' if len(unused) == 1 else 'have'} no effect {where}.")
-    return task
+    return (asked or [""])[0]
 
 
 def _read(names: str, skip_bad_lines: bool = False) -> list[tuple[str, ...]]:
@@ -90,9 +78,10 @@ def _names(model_dir: pathlib.Path) -> list[str]:
 
 def train() -> None:
     given = options.given_run()
-    if given.get("train_source") and given.get("valid_source"):
-        texts = (_read(given[name], given.get("skip_bad_lines", False)) for name in ("train_source", "valid_source"))
-        labels, of_valid = (sorted({label for label, *_ in text}) for text in texts)
+    if given.get("train_source"):
+        texts = (given[name] for name in ("train_source", "valid_source") if given.get(name))
+        of_texts = [{label for label, *_ in _read(text, given.get("skip_bad_lines", False))} for text in texts]
+        labels, of_valid = sorted(of_texts[0]), sorted(of_texts[-1])
         if strange := sorted(set(of_valid) - set(labels)):
             raise ValueError(
                 f"The labels of `valid_source` must be among those of `train_source`: {', '.join(labels[:20])}. "

@@ -76,11 +76,7 @@ def translate() -> None:
 
     at_keyboard = program.at_keyboard(sys.stdin)
     shown = printable if sys.stdout.isatty() else str  # A terminal obeys what a server sends; a file is exact.
-    sizes = (
-        {"batch_size": 1, "parallel": 1}
-        if at_keyboard
-        else {"batch_size": _BATCH_SIZE.value, "parallel": _PARALLEL.value}
-    )
+    sizes = {flag.name: 1 if at_keyboard else flag.value for flag in (_BATCH_SIZE, _PARALLEL)}
     texts, others = lines.read_lines(sys.stdin.buffer), collections.deque()
     with_phrases = " and ".join(f"--{flag.name}" for flag in (_JSONL, _TERMS, _KEEP_PATTERNS) if flag.value)
     if with_phrases:

@@ -89,11 +89,6 @@ def _open(folders: dict[str, pathlib.Path]) -> dict[str, TrainedModel]:
     return models
 
 
-def _load(model: TrainedModel) -> LineTranslator:
-    with program.without_noise():
-        return LineTranslation(model).load(phrases.Terms({}))
-
-
 def _translate(name: str, by_line: LineTranslator, source: list[str]) -> list[str]:
     """Translates with a run, whose warnings begin with its name."""
     import tqdm
@@ -128,7 +123,8 @@ def compare(operands: list[str]) -> None:
         )
         translators = {}
         for name, model in runs.items():
-            by_line = _load(model)
+            with program.without_noise():
+                by_line = LineTranslation(model).load(phrases.Terms({}))
             systems[name] = _translate(name, by_line, source)
             if page:  # Aligns later.
                 translators[name] = by_line.model.translator

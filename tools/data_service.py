@@ -25,10 +25,8 @@ _DISPATCHER = flags.DEFINE_string(
 
 
 def restrict(host: str, port: int) -> None:
-    """Closes the port to other machines if the host is a loopback name; otherwise warns that the port is open.
-
-    Raises:
-        OSError: the system cannot close the port.
+    """Closes the port to other machines if the host is a loopback name; otherwise warns that the port is open. Raises
+    `OSError` if the system cannot close it.
     """
     from t2t_keras.data import data_service
 

@@ -137,21 +137,16 @@ def run() -> None:
     if _ROUGE.value:
         figures |= scores.rouge(hypotheses, *references)
     if _JSON.value:
-        finite = {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in figures.items()
-        }
-        print(json.dumps(finite, allow_nan=False))
+        unknown = [name for name, value in figures.items() if isinstance(value, float) and not math.isfinite(value)]
+        print(json.dumps(figures | dict.fromkeys(unknown), allow_nan=False))
     else:
         for name, value in figures.items():
             if name.endswith(("_mean", "_margin")) and name.rpartition("_")[0] in figures:
                 continue  # Beside the score.
-            interval = (
-                f" (mean {figures[f'{name}_mean']:.4f} ± {figures[f'{name}_margin']:.4f})"
-                if f"{name}_mean" in figures
-                else ""
-            )
-            print(f"{name:20} {value:.4f}{interval}" if isinstance(value, float) else f"{name:20} {value}")
+            shown = f"{value:.4f}" if isinstance(value, float) else value
+            if f"{name}_mean" in figures:
+                shown += f" (mean {figures[f'{name}_mean']:.4f} ± {figures[f'{name}_margin']:.4f})"
+            print(f"{name:20} {shown}")
 
 
 def main() -> None:

@@ -73,14 +73,8 @@ def _locally(config: FilterConfig, output_dir: pathlib.Path, load_scores: Callab
         with program.without_noise():
             scores = load_scores()
     with tqdm.tqdm(unit=" pairs", disable=None) as bar:  # None: unless a terminal.
-        return judging.filter_text(
-            *_text(),
-            output_dir,
-            config,
-            scores=scores,
-            number=_PROCESSES.value,
-            progress=bar.update,
-        )
+        judge = {"scores": scores, "number": _PROCESSES.value, "progress": bar.update}
+        return judging.filter_text(*_text(), output_dir, config, **judge)
 
 
 def _on_beam(

@@ -21,7 +21,7 @@ from t2t_keras.config import DataConfig, DecodeConfig, options_with
 from t2t_keras.data import corpora
 from t2t_keras.experiments.grid_report import BASE, FILES, VALID
 from t2t_keras.runs import registry, run_options
-from t2t_keras.runs.run_start import Start
+from t2t_keras.runs.run_start import LENGTHS, Start
 from t2t_keras.system.log import logger
 
 _ROW = flags.DEFINE_multi_string(
@@ -133,7 +133,10 @@ def train() -> None:
     for seed in seeds:
         for row, changes in changed.items():
             data = output_dir / "data" / (row if of_data & changes.keys() else BASE)
-            chosen = given | changes | {"seed": seed}
+            # The length of a row is its own, whichever of the two options it has.
+            replaced = LENGTHS if changes.keys() & set(LENGTHS) else ()
+            of_all = {name: value for name, value in given.items() if name not in replaced}
+            chosen = of_all | changes | {"seed": seed}
             if chosen.get("dataset") == "builtin":
                 data /= f"seed{seed}"  # This corpus depends on the seed.
             where = sources | dict.fromkeys(changes, f"--row={row}") | {"seed": "--seeds", "data_dir": "--output_dir"}

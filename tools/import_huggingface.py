@@ -19,14 +19,9 @@ _FROM = flags.DEFINE_string(
     required=True,
 )
 flags.DEFINE_string("model_dir", None, "Folder of the run, new or empty.", required=True)
-_LANGUAGES = {
-    f"{side}_language": flags.DEFINE_string(
-        f"{side}_language",
-        "",
-        f"Default {side} language of the run of a multilingual model, as a code such as eng_Latn.",
-    )
-    for side in ("source", "target")
-}
+for _side in ("source", "target"):
+    _text = f"Default {_side} language of the run of a multilingual model, as a code such as eng_Latn."
+    flags.DEFINE_string(f"{_side}_language", "", _text)
 _NATIVE_POSITIONS = flags.DEFINE_boolean(
     "native_positions",
     False,
@@ -38,7 +33,7 @@ _NATIVE_POSITIONS = flags.DEFINE_boolean(
 def import_huggingface() -> None:
     from t2t_keras.interop import huggingface
 
-    languages = {name: flag.value for name, flag in _LANGUAGES.items()}
+    languages = {name: flags.FLAGS[name].value for name in ("source_language", "target_language")}
     huggingface.import_huggingface(
         _FROM.value, options.folder("model_dir"), **languages, native_positions=_NATIVE_POSITIONS.value
     )

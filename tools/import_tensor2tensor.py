@@ -14,39 +14,27 @@ _FROM = flags.DEFINE_string(
     "from", None, "Folder of the model: its checkpoints, and hparams.json or flags.txt.", required=True
 )
 flags.DEFINE_string("model_dir", None, "Folder of the run, new or empty.", required=True)
-_CHECKPOINT = flags.DEFINE_string(
-    "checkpoint", "", "Checkpoint, such as model.ckpt-250000, or its number; empty: the newest."
-)
-_VOCABULARIES = {
-    "vocab": flags.DEFINE_string("vocab", "", "File of sub-words; empty: vocab.*.subwords in the folder of the model."),
-    "source_vocab": flags.DEFINE_string("source_vocab", "", "File of the source's own sub-words, if it has some."),
-}
-_NUM_HEADS = flags.DEFINE_integer(
-    "num_heads",
-    0,
-    "Number of attention heads, if neither hparams.json nor hparams_set gives it.",
-    lower_bound=0,
-)
-_TARGET_SPACE = flags.DEFINE_integer(
-    "target_space",
-    None,
-    "The target_space_id of the problem. By default, that which the optimizer's state shows, or 0.",
-    lower_bound=0,
-)
+_OPTIONS = [
+    flags.DEFINE_string("checkpoint", "", "Checkpoint, such as model.ckpt-250000, or its number; empty: the newest."),
+    flags.DEFINE_string("vocab", "", "File of sub-words; empty: vocab.*.subwords in the folder of the model."),
+    flags.DEFINE_string("source_vocab", "", "File of the source's own sub-words, if it has some."),
+    flags.DEFINE_integer(
+        "num_heads", 0, "Number of attention heads, if neither hparams.json nor hparams_set gives it.", lower_bound=0
+    ),
+    flags.DEFINE_integer(
+        "target_space",
+        None,
+        "The target_space_id of the problem. By default, that which the optimizer's state shows, or 0.",
+        lower_bound=0,
+    ),
+]
 
 
 def import_tensor2tensor() -> None:
     import t2t_keras
 
-    vocabularies = {name: flag.value for name, flag in _VOCABULARIES.items()}
-    t2t_keras.import_tensor2tensor(
-        _FROM.value,
-        options.folder("model_dir"),
-        checkpoint=_CHECKPOINT.value,
-        **vocabularies,
-        num_heads=_NUM_HEADS.value,
-        target_space=_TARGET_SPACE.value,
-    )
+    values = {flag.name: flag.value for flag in _OPTIONS}
+    t2t_keras.import_tensor2tensor(_FROM.value, options.folder("model_dir"), **values)
 
 
 def main() -> None:

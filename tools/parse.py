@@ -54,15 +54,17 @@ _BATCH_SIZE = flags.DEFINE_integer(
 )
 options.define_trained_model(required=False)
 
-_TEXT = ("input", "output", "draw")
-_SEARCH = ("flush", "batch_size", *options.OF_TRAINED_MODEL)
-# What the program can do, and the flags that belong to it: those that are needed, and others.
+# What the program can do, and the flags that it needs.
 _TASKS = {
-    "linearize": (("trees", "source", "target"), ("phrases",)),
-    "score": (("gold", "parsed"), ("json",)),
-    "right_branching": ((), _TEXT),
-    "model_dir": ((), (*_TEXT, *_SEARCH)),
+    "linearize": ("trees", "source", "target"),
+    "score": ("gold", "parsed"),
+    "right_branching": (),
+    "model_dir": (),
 }
+options.needs("linearize", "trees", "source", "target", "phrases")
+options.needs("score", "gold", "parsed", "json")
+options.needs("right_branching model_dir", "input", "output", "draw")
+options.needs("model_dir", "flush", "batch_size", *options.OF_TRAINED_MODEL)
 
 
 def _task() -> str:
@@ -72,12 +74,9 @@ def _task() -> str:
         names = ", ".join(f"--{name}" for name in _TASKS)
         raise ValueError(f"Give one of {names}. Received: {', '.join(f'--{name}' for name in given) or 'none'}.")
     (task,) = given
-    needed, others = _TASKS[task]
-    if missing := [f"--{name}" for name in needed if not flags.FLAGS[name].value]:
-        raise ValueError(f"--{task} needs {', '.join(f'--{name}' for name in needed)}. Missing: {', '.join(missing)}.")
-    known = {name for _, (first, second) in _TASKS.items() for name in (*first, *second)}
-    if foreign := sorted(name for name in known - {*needed, *others} if flags.FLAGS[name].present):
-        raise ValueError(f"{', '.join(f'--{name}' for name in foreign)} has no effect with --{task}.")
+    if missing := [f"--{name}" for name in _TASKS[task] if not flags.FLAGS[name].value]:
+        needed = ", ".join(f"--{name}" for name in _TASKS[task])
+        raise ValueError(f"--{task} needs {needed}. Missing: {', '.join(missing)}.")
     return task
 
 

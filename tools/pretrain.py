@@ -25,13 +25,12 @@ _JSON = flags.DEFINE_boolean("json", False, "Print the figures of --evaluate as 
 options.define_checkpoint()
 training.define("bert")
 options.needs("evaluate", "draws", "json", "checkpoint")
+training.exclude("evaluate", "data_dir", "damaged_records")
 
 
 def evaluate() -> None:
     if not _EVALUATE.value:
         raise ValueError("--evaluate must be a file. Received: an empty text.")
-    if others := [f"--{name}" for name in sorted(training.given() - {"data_dir", "damaged_records"})]:
-        raise ValueError(f"Options of training have no effect with --evaluate. Received: {', '.join(others)}.")
     run, damaged_records = SavedRun.open(training.model_dir()), options.given_run().get("damaged_records", "")
     checkpoint = training.checkpoint(run)
     with program.without_noise():

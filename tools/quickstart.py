@@ -66,22 +66,10 @@ def quickstart() -> None:
     translate = messages.command("translate").replace("tools/", f"{_ROOT}/tools/")  # From any folder.
     logger.info(f"See curves and sample translations: {programs}/tensorboard --logdir {model_dir / 'logs'}")
     logger.info(f"Translate your own sentences: {programs}/{translate} --model_dir={model_dir}")
-    print(
-        json.dumps(
-            {
-                "exact_match": scores["exact_match"],
-                "exact_match_short": sum(short) / len(short),
-                "bleu": scores["bleu"],
-                "signature": scores["signature"],
-                "chrf": scores["chrf"],
-                "perplexity": scores["perplexity"],
-                "dtype": state.dtype,
-                "seconds": round(time.monotonic() - started, 1),
-                "training_seconds": round(state.seconds, 1),
-                "model_dir": str(model_dir),
-            }
-        )
-    )
+    figures = {"exact_match": scores["exact_match"], "exact_match_short": sum(short) / len(short)}
+    figures |= {name: scores[name] for name in ("bleu", "signature", "chrf", "perplexity")}
+    figures |= {"dtype": state.dtype, "seconds": round(time.monotonic() - started, 1)}
+    print(json.dumps(figures | {"training_seconds": round(state.seconds, 1), "model_dir": str(model_dir)}))
 
 
 def main() -> None:

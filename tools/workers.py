@@ -34,13 +34,8 @@ def free_ports(number: int) -> list[int]:
 
 
 class Errors(threading.Thread):
-    """Passes on what a worker writes to stderr, but for lines that begin with "Error: ", which it holds.
-
-    Args:
-        worker: the process, whose stderr is a pipe.
-
-    Attributes:
-        held: these lines.
+    """Passes on what a worker, whose stderr is a pipe, writes there, but for lines that begin with "Error: ", which are
+    `held`.
     """
 
     def __init__(self, worker: subprocess.Popen):
@@ -60,25 +55,18 @@ class Errors(threading.Thread):
 def start(
     number: int, command: list[str], environment: dict | None = None, stderr: int | None = None
 ) -> list[subprocess.Popen]:
-    """Starts the workers and returns their processes; the first is the chief.
-
-    Args:
-        number: of workers.
-        command: program and arguments.
-        environment: environment variables besides TF_CONFIG; `None` takes those of this process.
-        stderr: of workers other than the chief, as for `subprocess.Popen`.
+    """Starts the workers and returns their processes; the first is the chief. `environment` are variables besides
+    TF_CONFIG, by default those of this process, and `stderr` is of workers other than the chief, as for `Popen`.
     """
-    environment = os.environ if environment is None else environment
     addresses = [f"127.0.0.1:{port}" for port in free_ports(number)]
-    configs = [
-        {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}} for index in range(number)
-    ]
-    environments = [{**environment, "TF_CONFIG": json.dumps(config)} for config in configs]
-    # In sessions of their own, so that Ctrl-C reaches only the launcher, which passes it on.
-    return [
-        subprocess.Popen(command, env=environment, start_new_session=True, stderr=stderr if index else None)
-        for index, environment in enumerate(environments)
-    ]
+
+    def started(index: int) -> subprocess.Popen:
+        config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        variables = {**(os.environ if environment is None else environment), "TF_CONFIG": json.dumps(config)}
+        # In a session of its own, so that Ctrl-C reaches only the launcher, which passes it on.
+        return subprocess.Popen(command, env=variables, start_new_session=True, stderr=stderr if index else None)
+
+    return [started(index) for index in range(number)]
 
 
 def wait(workers: list[subprocess.Popen]) -> int:

@@ -14,10 +14,8 @@ BATCH_TOKENS = 25_000
 
 
 def prepare(pairs: int) -> dict:
-    """Prepares the built-in corpus, text to shards, then reads an epoch of batches from the shards.
-
-    Returns:
-        `prepare_seconds`, `batch_seconds`, and `bytes`, the peak of the memory without what the process had before.
+    """Prepares the built-in corpus, text to shards, then reads an epoch of batches from the shards. Returns
+    `prepare_seconds`, `batch_seconds`, and `bytes`, the peak of the memory without what the process had before.
     """
     import tensorflow as tf
 
@@ -42,10 +40,7 @@ def prepare(pairs: int) -> dict:
 
 def resume(d_model: int) -> dict:
     """Writes a checkpoint of base with another width, then reads it into the model and the optimizer, as a run that
-    resumes.
-
-    Returns:
-        `write_seconds`, `read_seconds`, and `file_bytes`, the size of the checkpoint.
+    resumes. Returns `write_seconds`, `read_seconds`, and `file_bytes`, the size of the checkpoint.
     """
     from t2t_keras.config import TrainConfig
     from t2t_keras.runs import checkpoint
@@ -66,8 +61,9 @@ def resume(d_model: int) -> dict:
         }
 
 
-def _checkpoint_bytes(d_model: int) -> int:
-    return 12 * of_width(d_model).num_weights  # Weights and Adam's two averages, in float32.
+def _of_checkpoint(quantity: str, title: str) -> Panel:
+    # Weights and Adam's two averages, in float32.
+    return Panel(quantity, title, "seconds", lambda d: (12 * of_width(d).num_weights,), "∝ size of the checkpoint")
 
 
 EXPERIMENTS = {
@@ -93,20 +89,8 @@ EXPERIMENTS = {
         (128, 256, 512, 1024),
         resume,
         (
-            Panel(
-                "write_seconds",
-                "Writing a checkpoint",
-                "seconds",
-                lambda d: (_checkpoint_bytes(d),),
-                "∝ size of the checkpoint",
-            ),
-            Panel(
-                "read_seconds",
-                "Reading it to resume",
-                "seconds",
-                lambda d: (_checkpoint_bytes(d),),
-                "∝ size of the checkpoint",
-            ),
+            _of_checkpoint("write_seconds", "Writing a checkpoint"),
+            _of_checkpoint("read_seconds", "Reading it to resume"),
         ),
     ),
 }

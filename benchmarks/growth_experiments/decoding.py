@@ -35,6 +35,7 @@ def _panel(title: str, terms, theory: str, unit: str = "sentences per second") -
     return Panel("seconds", title, unit, terms, theory, per_second=True)
 
 
+_OF_LENGTH = "time = ∝ length + attention and copies of the cache ∝ length²"
 EXPERIMENTS = {
     "batch": Experiment(
         "sentences in a batch",
@@ -54,14 +55,7 @@ EXPERIMENTS = {
         "sub-words of source and translation",
         (8, 16, 32, 64, 128, 256),
         lambda length: translate(length=length),
-        (
-            _panel(
-                "Speed against the length",
-                lambda n: (n, n * n),
-                "time = ∝ length + attention and copies of the cache ∝ length²",
-                "translated sub-words per second",
-            ),
-        ),
+        (_panel("Speed against the length", lambda n: (n, n * n), _OF_LENGTH, "translated sub-words per second"),),
         lambda n: BATCH * n,
     ),
 }

@@ -5,12 +5,8 @@ from t2t_keras.system import markdown
 
 
 def fitted(panel: Panel, points: dict[int, float]) -> list[float]:
-    """Returns the multiples of the panel's terms that fit the measurements best, by their relative errors. None is
-    negative.
-
-    Args:
-        panel: has the terms.
-        points: {x: quantity}.
+    """Returns the multiples of the panel's terms that fit the measurements {x: quantity} best, by their relative
+    errors. None is negative.
     """
     import numpy as np
 
@@ -36,11 +32,8 @@ def shown(experiment: Experiment, panel: Panel, x: int, quantity: float) -> floa
 
 
 def rows(experiment: Experiment, results: dict) -> list[list[float]]:
-    """Returns [x, then the measured and the expected value of each panel] for each x, in order.
-
-    Args:
-        experiment: has the panels.
-        results: {x as text: what `experiment.measure` returned}.
+    """Returns [x, then the measured and the expected value of each panel] for each x, in order. `results` are {x as
+    text: what `experiment.measure` returned}.
     """
     points = {int(x): found for x, found in results.items()}
     found = [[x] for x in sorted(points)]
@@ -58,21 +51,16 @@ def _number(value: float) -> str:
 
 
 def table(experiment: Experiment, results: dict) -> str:
-    """Formats an experiment as a Markdown table. See `rows` for the arguments."""
+    """Formats an experiment, with the results of `rows`, as a Markdown table."""
     head = [experiment.x_label]
     for panel in experiment.panels:
         head += [f"{panel.title}: {panel.unit}", f"expected: {panel.theory}"]
-    return markdown.table(
-        head, [[f"{row[0]:,}", *map(_number, row[1:])] for row in rows(experiment, results)], right=head
-    )
+    lines = [[f"{x:,}", *map(_number, values)] for x, *values in rows(experiment, results)]
+    return markdown.table(head, lines, right=head)
 
 
 def picture(measured: list[tuple[Experiment, dict]]):
-    """Draws experiments: measurements as points, theory as dashed lines.
-
-    Args:
-        measured: experiments with their results; see `rows`.
-    """
+    """Draws experiments with their results, see `rows`: measurements as points, theory as dashed lines."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     from t2t_keras.reporting import figures
@@ -92,9 +80,8 @@ def picture(measured: list[tuple[Experiment, dict]]):
             for number, (axes, panel) in enumerate(zip(cells, experiment.panels, strict=False)):
                 points, expected = ([row[1 + 2 * number + offset] for row in found] for offset in (0, 1))
                 axes.plot(xs, expected, color="#777777", linestyle="--", linewidth=1.4, label=panel.theory)
-                axes.plot(
-                    xs, points, color=figures.PALETTE[number], marker="o", markersize=5, linewidth=1.6, label="measured"
-                )
+                look = {"marker": "o", "markersize": 5, "linewidth": 1.6, "color": figures.PALETTE[number]}
+                axes.plot(xs, points, label="measured", **look)
                 axes.set_xscale("log")
                 axes.set_xticks(xs, [f"{x:,}" if x < 1e6 else f"{x / 1e6:g} M" for x in xs])
                 axes.xaxis.set_minor_locator(NullLocator())

@@ -36,20 +36,11 @@ def train(
     dtype: str = "bfloat16",
     architecture: str = TRANSFORMER,
 ) -> dict:
-    """Makes some updates of one batch.
+    """Makes some updates of one batch, with `tokens` on each side in sentences of one `length`; 0 `micro_batch_tokens`
+    make one micro-batch of an update.
 
-    Args:
-        model: the options of the network.
-        tokens: of an update on each side.
-        length: of all sentences.
-        micro_batch_tokens: 0 makes one micro-batch of an update.
-        cpu_devices: number of virtual CPU devices.
-        dtype: that of the arithmetic.
-        architecture: of the network.
-
-    Returns:
-        `seconds`, the median time of an update, and `bytes`, the peak of the memory without what the process had
-        before.
+    Returns `seconds`, the median time of an update, and `bytes`, the peak of the memory without what the process had
+    before.
     """
     import numpy as np
     import tensorflow as tf
@@ -84,6 +75,13 @@ def _memory(terms, theory: str) -> Panel:
     return Panel("bytes", "Memory", "GiB", terms, theory, scale=2**30)
 
 
+def _on_the_same_cores(what: str, measure, one: str, **options) -> Experiment:
+    speed = _speed(lambda n: (1,), "constant, as the cores are the same")
+    memory = _memory(lambda n: (1, n), f"activations + weights and averages of each {one}")
+    x_label = f"{what} on the same cores"
+    return Experiment(x_label, (1, 2, 4), measure, (speed, memory), lambda n: TOKENS, **options)
+
+
 EXPERIMENTS = {
     "length": Experiment(
         "length of all sentences",
@@ -115,25 +113,10 @@ EXPERIMENTS = {
         ),
         lambda k: k * MICRO_BATCH,
     ),
-    "devices": Experiment(
-        "virtual devices on the same cores",
-        (1, 2, 4),
-        lambda number: train(micro_batch_tokens=TOKENS // number, cpu_devices=number),
-        (
-            _speed(lambda n: (1,), "constant, as the cores are the same"),
-            _memory(lambda n: (1, n), "activations + weights and averages of each device"),
-        ),
-        lambda n: TOKENS,
+    "devices": _on_the_same_cores(
+        "virtual devices", lambda number: train(micro_batch_tokens=TOKENS // number, cpu_devices=number), "device"
     ),
-    "processes": Experiment(
-        "processes on the same cores",
-        (1, 2, 4),
-        lambda number: train(micro_batch_tokens=TOKENS // number),
-        (
-            _speed(lambda n: (1,), "constant, as the cores are the same"),
-            _memory(lambda n: (1, n), "activations + weights and averages of each process"),
-        ),
-        lambda n: TOKENS,
-        processes=lambda n: n,
+    "processes": _on_the_same_cores(
+        "processes", lambda number: train(micro_batch_tokens=TOKENS // number), "process", processes=lambda n: n
     ),
 }

@@ -14,12 +14,8 @@ from t2t_keras.config import ModelConfig, TrainConfig
 class Passes:
     """Forward and backward passes over a micro-batch; see `worker.measure`.
 
-    Random bits are XLA's own ("rbg"), which a GPU draws faster than JAX's default.
-
-    Attributes:
-        weights: a tree.
-        gradients: those of the last pass, a tree.
-        version: of the library.
+    Random bits are XLA's own ("rbg"), which a GPU draws faster than JAX's default. The weights and `gradients`, those
+    of the last pass, are trees.
     """
 
     version = f"jax {jax.__version__}"

@@ -8,19 +8,34 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 from t2t_keras.config import ModelConfig
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 
 
-def operations(config: ModelConfig, rows: int, length: int) -> int:
-    """Counts the operations of the matrix products of a forward pass, as `model.flops.forward` does, which needs Keras.
+def process_environment(**variables: str) -> dict[str, str]:
+    """Returns the variables of a process that imports from this checkout: those of this process, and others."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, **variables}
 
-    Args:
-        config: its heads are d_model / num_heads wide.
-        rows: number of rows.
-        length: of source and target.
+
+def end(process: subprocess.Popen) -> None:
+    """Ends the leader of a session and the processes that it has started, as PyTorch's compiler does."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def progress(text: str) -> None:
+    """Prints a line on stderr, with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def operations(config: ModelConfig, rows: int, length: int) -> int:
+    """Counts the operations of the matrix products of a forward pass over rows with a `length` of source and target, as
+    `model.flops.forward` does, which needs Keras. The heads are d_model / num_heads wide.
     """
     projections, scores = 8 * config.d_model**2, 4 * length * config.d_model  # For one token in one attention.
     feed_forward = 4 * config.d_model * config.d_ff
@@ -30,21 +45,14 @@ def operations(config: ModelConfig, rows: int, length: int) -> int:
 
 
 def measured(task: dict, limit: float) -> dict:
-    """Returns the result of a measurement in a process of its own, or {"error": …}.
-
-    Args:
-        task: see `worker.measure`.
-        limit: seconds after which it is given up.
+    """Returns the result of a measurement in a process of its own, see `worker.measure`, or {"error": …}. It is given
+    up after `limit` seconds.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         result, log = folder / "result.json", folder / "log"
         # A cold cache, so that the time to the first result has all of the compilation.
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-        }
+        environment = process_environment(TORCHINDUCTOR_CACHE_DIR=str(folder / "inductor"))
         command = [sys.executable, "-m", "benchmarks.passes.worker", json.dumps(task), str(result)]
         with log.open("w") as file:
             process = subprocess.Popen(
@@ -54,10 +62,8 @@ def measured(task: dict, limit: float) -> dict:
             process.wait(limit)
         except subprocess.TimeoutExpired:
             return {"error": f"no result after {limit:.0f} s"}
-        finally:  # PyTorch's compiler has processes of its own.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        finally:
+            end(process)
         if result.exists():
             return json.loads(result.read_text(encoding="utf-8"))
         last = log.read_text(errors="replace").strip().splitlines()[-1:]

@@ -33,11 +33,8 @@ MODULES = {"transformer": pytorch.BuiltIn, "plain": Unmasked}
 
 
 class Passes:
-    """Forward and backward passes over a micro-batch; see `worker.measure`.
-
-    Attributes:
-        module: it has the gradients of the last pass.
-        version: of the library.
+    """Forward and backward passes over a micro-batch; see `worker.measure`. The `module` has the gradients of the last
+    pass.
     """
 
     version = f"torch {torch.__version__}"

@@ -15,26 +15,18 @@ from t2t_keras.model.transformer import EncodedSource
 
 
 def make_steps(model, rows: int, beams: int, positions: int, source: int) -> dict[str, Callable]:
-    """Makes a function for each kind of step that computes the most likely token of each beam, and waits for it.
-
-    Args:
-        model: a `Transformer`.
-        rows: number of sentences, B.
-        beams: of a sentence, W.
-        positions: tokens in the cache, P.
-        source: length of the sources, S.
+    """Makes a function for each kind of step of a `Transformer`, which computes the most likely token of each beam, and
+    waits for it. There are `rows` sentences with `beams` each; the cache has `positions` tokens, and `source` is the
+    length of the sources.
     """
     config, draw, dtype = model.config, np.random.default_rng(1), model.compute_dtype
     widths = config.d_k, config.d_v
 
+    def normal(length: int, width: int) -> tf.Tensor:
+        return tf.constant(draw.standard_normal((rows, config.num_heads, length, width), np.float32), dtype)
+
     def keys_values(length: int) -> list:
-        return [
-            [
-                tf.constant(draw.standard_normal((rows, config.num_heads, length, width), np.float32), dtype)
-                for width in widths
-            ]
-            for _ in range(config.decoder_layers)
-        ]
+        return [[normal(length, width) for width in widths] for _ in range(config.decoder_layers)]
 
     memory, cache = keys_values(source), keys_values(positions * beams)
     tokens = tf.constant(draw.integers(EOS + 1, config.vocab_size, (rows, beams)), tf.int32)

@@ -48,20 +48,11 @@ def write_text_pairs(folder: pathlib.Path, data: DataConfig, vocab_size: int) ->
 
 
 def write_batches(path: pathlib.Path, shards_folder: pathlib.Path, train: TrainConfig, updates: int) -> dict:
-    """Writes some updates as an .npz file: as buckets, and as the micro-batches that t2t_keras makes of them.
+    """Writes some updates, of the token budgets of `train`, as an .npz file: as buckets, and as the micro-batches that
+    t2t_keras makes of them. Raises `ValueError` if a sentence does not fit into a batch.
 
-    Args:
-        path: the file.
-        shards_folder: the pairs.
-        train: has the token budgets.
-        updates: number of updates.
-
-    Returns:
-        What tasks say about them: `batches`, `updates`, `buckets_per_update`, `micro_batches` of each update, and
-        `longest`, the longest sentences in the form of `shards.read_info`.
-
-    Raises:
-        ValueError: a sentence does not fit into a batch.
+    Returns what tasks say about them: `batches`, `updates`, `buckets_per_update`, `micro_batches` of each update, and
+    `longest`, the longest sentences in the form of `shards.read_info`.
     """
     longest = {f"{side}_longest": 0 for side in shards.SIDES}
     buckets = batching.buckets(shards.read_info(shards_folder), train.batch_tokens, train.buckets_per_update)
@@ -76,16 +67,10 @@ def write_batches(path: pathlib.Path, shards_folder: pathlib.Path, train: TrainC
     for update, group in enumerate(batching.grouped(dataset, buckets)):
         sides = {side: group[side] for side in shards.SIDES}
         share = batching.split(sides, buckets=buckets, replicas=1, micro_batch_tokens=train.micro_batch_tokens)
-        pairs = (
-            dict(zip(shards.SIDES, ids, strict=True))
-            for ids in zip(share["source"][0], share["target"][0], strict=True)
-        )
-        trimmed = [[ids.numpy() for ids in batching.trimmed(pair).values()] for pair in pairs]
-        trimmed = [pair for pair in trimmed if np.any(pair[0] != PAD)]
+        pairs = [dict(zip(share, ids, strict=True)) for ids in zip(*(ids[0] for ids in share.values()), strict=True)]
+        trimmed = [pair for pair in map(batching.trimmed, pairs) if np.any(pair["source"] != PAD)]
         for number, pair in enumerate(trimmed):
-            arrays |= {
-                f"micro_batch/{update}/{number}/{side}": ids for side, ids in zip(shards.SIDES, pair, strict=True)
-            }
+            arrays |= {f"micro_batch/{update}/{number}/{side}": ids.numpy() for side, ids in pair.items()}
         micro_batches.append(len(trimmed))
     np.savez(path, **arrays)
     return {

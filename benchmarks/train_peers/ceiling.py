@@ -8,11 +8,8 @@ SECONDS = 0.5  # Duration of the measurement of a shape.
 
 
 def best_rate(products: list, seconds: float = SECONDS) -> float:
-    """Returns the largest rate of some products in FLOP/s.
-
-    Args:
-        products: (operations, function that computes the product and waits for it) for each.
-        seconds: duration of the measurement of each.
+    """Returns the largest rate of some products in FLOP/s, each (operations, function that computes the product and
+    waits for it) and measured for so many seconds.
     """
     rates = []
     for operations, multiply in products:
@@ -42,10 +39,8 @@ def _pytorch(task: dict, m: int, k: int, n: int):
 
 
 def start(task: dict):
-    """Returns a function (ignored) → {"rate": FLOP/s}.
-
-    Args:
-        task: see `worker.serve`; its `options` name the `library`, tensorflow or pytorch.
+    """Returns a function (ignored) → {"rate": FLOP/s}. The `options` of the task, see `worker.serve`, name the
+    `library`, tensorflow or pytorch.
     """
     make = {"tensorflow": _tensorflow, "pytorch": _pytorch}[task["options"]["library"]]
     products = [(2 * m * k * n, make(task, m, k, n)) for m, k, n in SHAPES]

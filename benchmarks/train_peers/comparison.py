@@ -3,12 +3,12 @@
 import contextlib
 import dataclasses
 import pathlib
-import sys
 import time
 
 import keras
 import numpy as np
 
+from benchmarks.passes.process import progress
 from benchmarks.train_peers.batches import SEED, write_batches
 from benchmarks.train_peers.contestants import OURS, Contestant, ContestantError, Process
 from benchmarks.train_peers.ours import named_variables
@@ -20,10 +20,6 @@ TOLERANCE = 1e-3  # Largest relative difference of a loss from ours.
 CHECK_LAYERS, CHECK_BATCHES = 2, 2  # PyTorch may compile each shape for a minute.
 
 
-def progress(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
-
-
 def largest_difference(losses: list[float], ours: list[float]) -> float:
     """Returns the largest relative difference of two lists of losses; infinite if one is not finite."""
     differences = [abs(loss - own) / abs(own) for loss, own in zip(losses, ours, strict=True)]
@@ -33,18 +29,11 @@ def largest_difference(losses: list[float], ours: list[float]) -> float:
 def check(
     peers: list[Contestant], task: dict, shards_folder: pathlib.Path, number: int, folder: pathlib.Path
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Compares the first losses of a shallower model in float32 without dropout, from the same weights.
+    """Compares the first losses of a shallower model in float32 without dropout, from the same weights, on a number of
+    small updates of the pairs in `shards_folder`.
 
-    Args:
-        peers: whom to compare with t2t_keras.
-        task: for `train_peers.worker`.
-        shards_folder: the pairs to make small updates of.
-        number: number of updates.
-        folder: for files.
-
-    Returns:
-        The largest relative difference of each peer, and why a peer cannot be compared: it failed, or differs by more
-        than `TOLERANCE`.
+    Returns the largest relative difference of each peer from t2t_keras, and why a peer cannot be compared: it failed,
+    or differs by more than `TOLERANCE`.
     """
     model, train = ModelConfig(**task["model"]), TrainConfig(**task["train"])
     layers = {name: min(CHECK_LAYERS, getattr(model, name)) for name in ("encoder_layers", "decoder_layers")}
@@ -81,10 +70,8 @@ def check(
 
 
 def started(contestant: Contestant, task: dict, folder: pathlib.Path) -> tuple[Process, float]:
-    """Starts a contestant and makes all updates twice: PyTorch is slower in the first passes.
-
-    Returns:
-        The process, and the seconds to the end of its first update.
+    """Starts a contestant and makes all updates twice: PyTorch is slower in the first passes. Returns the process, and
+    the seconds to the end of its first update.
     """
     progress(f"{contestant.name} starts …")
     process = Process(contestant, task, folder)
@@ -99,15 +86,12 @@ def started(contestant: Contestant, task: dict, folder: pathlib.Path) -> tuple[P
 
 
 def measure(peers: list[Contestant], ceilings: list[Contestant], task: dict, rounds: int, folder: pathlib.Path) -> dict:
-    """Measures t2t_keras in turns with each peer, or alone if there is none.
+    """Measures t2t_keras in turns with each peer, or alone if there is none. Raises `ContestantError` if t2t_keras
+    fails.
 
-    Returns:
-        `ours`: {"first_step", "peak_bytes"}; and `peers`: {name: {"first_step", "peak_bytes", "rounds": [(ceiling, our
-        seconds, its seconds), …]}, or {"error"}}. If no peer could be measured, the only one with rounds is t2t_keras
-        itself.
-
-    Raises:
-        ContestantError: t2t_keras failed.
+    Returns `ours`: {"first_step", "peak_bytes"}; and `peers`: {name: {"first_step", "peak_bytes", "rounds": [(ceiling,
+    our seconds, its seconds), …]}, or {"error"}}. If no peer could be measured, the only one with rounds is t2t_keras
+    itself.
     """
     updates = list(range(task["updates"]))
     with contextlib.ExitStack() as stack:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import os
 import pathlib
 import re
 import signal
@@ -12,7 +11,7 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
+from benchmarks.passes.process import ROOT, end, process_environment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,18 +75,9 @@ class ContestantError(OSError):
 
 
 class Process:
-    """A contestant in a process of its own, which is stopped except while it works on a request.
-
-    Args:
-        contestant: which one.
-        task: for `train_peers.worker`.
-        folder: for its files.
-
-    Attributes:
-        failed: whether it has failed.
-
-    Raises:
-        ContestantError: from `run`, if the process fails.
+    """A contestant in a process of its own, which is stopped except while it works on a request. `task` is for
+    `train_peers.worker`, and the folder for its files. If the process fails, `failed` is true, and `run` raises
+    `ContestantError`.
     """
 
     def __init__(self, contestant: Contestant, task: dict, folder: pathlib.Path):
@@ -97,19 +87,13 @@ class Process:
             json.dumps({**task, "module": contestant.module, "options": contestant.options}), encoding="utf-8"
         )
         self._log, self.started = file.with_suffix(".log"), time.perf_counter()
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         # A cold cache, so that the time to the first step has all of the compilation.
-        environment = {
-            **os.environ,
-            "PYTHONPATH": path,
-            "TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp(dir=folder),
-            **contestant.environment,
-        }
+        own = {"TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp(dir=folder), **contestant.environment}
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [contestant.python, "-m", "benchmarks.train_peers.worker", str(file)],
-                env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-                start_new_session=True,
+                env=process_environment(**own), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                text=True, start_new_session=True,
             )  # fmt: skip
 
     def run(self, updates: list[int]) -> dict:
@@ -129,10 +113,8 @@ class Process:
         return json.loads(line)
 
     def close(self) -> None:
-        """Ends the process and those that it has started, as PyTorch's compiler does."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        """Ends the process and those that it has started."""
+        end(self._process)
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         self._process.stdout.close()

@@ -32,13 +32,8 @@ class Model(nn.Module):
 
     def __init__(self, config: ModelConfig, positions: int, dtype: torch.dtype):
         super().__init__()
-        sizes = {
-            "hidden_size": config.d_model,
-            "ff_size": config.d_ff,
-            "num_heads": config.num_heads,
-            "layer_norm": "post",
-        }
-        sizes |= {"dropout": config.dropout, "emb_dropout": config.dropout}
+        sizes = {"hidden_size": config.d_model, "ff_size": config.d_ff, "num_heads": config.num_heads}
+        sizes |= {"layer_norm": "post", "dropout": config.dropout, "emb_dropout": config.dropout}
         self.embedding = Embeddings(config.d_model, scale=True, vocab_size=config.vocab_size, padding_idx=PAD)
         nn.init.normal_(self.embedding.lut.weight, std=config.d_model**-0.5)
         self.encoder = TransformerEncoder(num_layers=config.encoder_layers, **sizes)

@@ -30,11 +30,8 @@ def make_model(config: ModelConfig, dtype: str):
 
     keras.config.set_dtype_policy("mixed_bfloat16" if dtype == "bfloat16" else dtype)
     options = {"num_heads": config.num_heads, "dropout": config.dropout, "layer_norm_epsilon": 1e-6}
-    embedding = keras_hub.layers.ReversibleEmbedding(
-        config.vocab_size,
-        config.d_model,
-        embeddings_initializer=keras.initializers.RandomNormal(stddev=config.d_model**-0.5),
-    )
+    normal = keras.initializers.RandomNormal(stddev=config.d_model**-0.5)
+    embedding = keras_hub.layers.ReversibleEmbedding(config.vocab_size, config.d_model, embeddings_initializer=normal)
     source, target = (keras.Input([None], dtype="int32", name=name) for name in ("source", "target"))
 
     def embed(ids):
@@ -82,9 +79,7 @@ def load(layers: dict, embedding, weights: dict) -> None:
 
 def start(task: dict):
     """Returns a function (indices of updates) → {"losses": …}; without initial weights the losses are not computed.
-
-    Raises:
-        ValueError: the updates have different numbers of micro-batches.
+    Raises `ValueError` if the updates have different numbers of micro-batches.
     """
     import keras
     import numpy as np
@@ -161,12 +156,8 @@ def start(task: dict):
         losses, options = Losses(), tf.data.Options()
         # Its thread sleeps for up to ten seconds, and the end of an iterator waits for it.
         options.autotune.enabled = False
-        model.fit(
-            dataset.prefetch(2).with_options(options),
-            epochs=1,
-            verbose=0,
-            callbacks=[losses] if weights is not None else [],
-        )
+        callbacks = [losses] if weights is not None else []
+        model.fit(dataset.prefetch(2).with_options(options), epochs=1, verbose=0, callbacks=callbacks)
         return {"losses": [sum(losses.found[first : first + parts]) for first in range(0, len(losses.found), parts)]}
 
     return make_updates

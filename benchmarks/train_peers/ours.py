@@ -17,11 +17,8 @@ def named_variables(model) -> dict:
             for kind in ("self_attention", "cross_attention", "feed_forward"):
                 if not hasattr(layer, kind):
                     continue
-                at, sub_layer, norm = (
-                    f"{side}/{index}/{kind}",
-                    getattr(layer, kind),
-                    getattr(layer, f"{kind}_norm").norm,
-                )
+                at, sub_layer = f"{side}/{index}/{kind}", getattr(layer, kind)
+                norm = getattr(layer, f"{kind}_norm").norm
                 if kind == "feed_forward":
                     for name in ("inner", "outer"):
                         found[f"{at}/{name}"] = getattr(sub_layer, name).kernel
@@ -47,17 +44,11 @@ def _buckets(task: dict):
 
 
 def start_run(options: Options, make_dataset: Callable, buckets: int, cpu_devices: int = 1) -> tuple:
-    """Makes the model, the batches and the train step as a run does.
+    """Makes the model, the batches and the train step as a run does, with `buckets` batches per update. Returns
+    (strategy, model, distributed batches, train step).
 
-    Args:
-        options: model and training options.
-        make_dataset: a function () → the dataset of an update's buckets: {"source": [B, S], "target": [B, T]}. It is
-            called when the devices are set up, which must be before TensorFlow is used.
-        buckets: batches per update.
-        cpu_devices: number of virtual CPU devices.
-
-    Returns:
-        (strategy, model, distributed batches, train step).
+    `make_dataset` is a function () → the dataset of an update's buckets: {"source": [B, S], "target": [B, T]}. It is
+    called when the devices are set up, which must be before TensorFlow is used.
     """
     import keras
 
@@ -67,23 +58,16 @@ def start_run(options: Options, make_dataset: Callable, buckets: int, cpu_device
     keras.utils.set_random_seed(options.train.seed)
     model, adam = run._make_model(strategy, options)
     batches = devices.distribute(strategy, make_dataset(), options.train.micro_batch_tokens, buckets)
-    return (
-        strategy,
-        model,
-        batches,
-        loop._make_train_step(strategy, model, adam, options.task, options.train, batches.element_spec),
-    )
+    train_step = loop._make_train_step(strategy, model, adam, options.task, options.train, batches.element_spec)
+    return strategy, model, batches, train_step
 
 
 def start(task: dict):
     """Returns a function (indices of updates) → {"losses": …, "target_tokens": …, "flops": …}, lists with a number for
-    each update.
+    each update; see `worker.serve`.
 
     The updates must be asked for in order: 0, 1, …, the last, 0, 1, …. As in the product, the largest micro-batches run
     before the first.
-
-    Args:
-        task: see `worker.serve`.
     """
     from benchmarks.train_peers.worker import read_weights
     from t2t_keras.training import device_memory

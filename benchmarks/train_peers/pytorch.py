@@ -117,20 +117,15 @@ class Plain(nn.Module):
         for side, layers in (("encoder", self.encoder), ("decoder", self.decoder)):
             for index, layer in enumerate(layers):
                 of = sub_weights(weights, f"{side}/{index}")
-                for name in ("self_attention", "cross_attention"):
-                    if getattr(layer, name) is None:
-                        continue
-                    attention = getattr(layer, name)
-                    rows = torch.cat([torch.tensor(of[f"{name}/{part}"].T) for part in ("query", "key", "value")])
+                kinds = ["self_attention", *(["cross_attention"] if layer.cross_attention else []), "feed_forward"]
+                for name in kinds[:-1]:
+                    attention, rows = getattr(layer, name), joined_projections(of, name)
                     sizes = [len(projection.weight) for projection in attention.projections]
                     for projection, part in zip(attention.projections, rows.split(sizes), strict=True):
                         copy(projection.weight, part)
                     copy(attention.output.weight, of[f"{name}/output"].T)
                 copy_linear(layer.inner, of, "feed_forward/inner")
                 copy_linear(layer.outer, of, "feed_forward/outer")
-                kinds = [
-                    kind for kind in ("self_attention", "cross_attention", "feed_forward") if f"{kind}/gamma" in of
-                ]
                 for norm, kind in zip(layer.norms, kinds, strict=True):
                     copy_norm(norm, of, kind)
 
@@ -141,16 +136,8 @@ class BuiltIn(nn.Module):
     def __init__(self, config: ModelConfig, positions: int, dtype: torch.dtype):
         super().__init__()
         self.embedding = Embedding(config, positions, dtype)
-        self.transformer = nn.Transformer(
-            config.d_model,
-            config.num_heads,
-            config.encoder_layers,
-            config.decoder_layers,
-            config.d_ff,
-            config.dropout,
-            layer_norm_eps=EPSILON,
-            batch_first=True,
-        )
+        sizes = config.d_model, config.num_heads, config.encoder_layers, config.decoder_layers, config.d_ff
+        self.transformer = nn.Transformer(*sizes, config.dropout, layer_norm_eps=EPSILON, batch_first=True)
         self.transformer.encoder.norm = self.transformer.decoder.norm = None
         for layer in (*self.transformer.encoder.layers, *self.transformer.decoder.layers):
             layer.dropout.p = 0.0  # The dropout after the ReLU.
@@ -161,14 +148,8 @@ class BuiltIn(nn.Module):
     def forward(self, source, target):
         padding = source == PAD
         causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1], target.device, self.embedding.dtype)
-        x = self.transformer(
-            self.embedding(source),
-            self.embedding(target),
-            tgt_mask=causal,
-            tgt_is_causal=True,
-            src_key_padding_mask=padding,
-            memory_key_padding_mask=padding,
-        )
+        masks = {"tgt_mask": causal, "src_key_padding_mask": padding, "memory_key_padding_mask": padding}
+        x = self.transformer(self.embedding(source), self.embedding(target), tgt_is_causal=True, **masks)
         return self.embedding.logits(x)
 
     def load(self, weights: dict) -> None:
@@ -180,10 +161,7 @@ class BuiltIn(nn.Module):
                 for kind, name in (("self_attention", "self_attn"), ("cross_attention", "multihead_attn")):
                     if f"{kind}/query" in of:
                         attention = getattr(layer, name)
-                        copy(
-                            attention.in_proj_weight,
-                            torch.cat([torch.tensor(of[f"{kind}/{part}"].T) for part in ("query", "key", "value")]),
-                        )
+                        copy(attention.in_proj_weight, joined_projections(of, kind))
                         copy(attention.out_proj.weight, of[f"{kind}/output"].T)
                         copy_norm(getattr(layer, norms.pop(0)), of, kind)
                 copy_linear(layer.linear1, of, "feed_forward/inner")
@@ -201,14 +179,15 @@ def sub_weights(weights: dict, prefix: str) -> dict:
 
 @torch.no_grad()
 def copy(parameter, value) -> None:
-    """Assigns an array or tensor of the same shape.
-
-    Raises:
-        ValueError: the shapes differ.
-    """
+    """Assigns an array or tensor of the same shape. Raises `ValueError` if the shapes differ."""
     if tuple(parameter.shape) != tuple(value.shape):
         raise ValueError(f"Expected a weight of shape {tuple(parameter.shape)}. Received: {tuple(value.shape)}.")
     parameter.copy_(torch.as_tensor(value))
+
+
+def joined_projections(of: dict, kind: str) -> torch.Tensor:
+    """Returns the projections of queries, keys and values of an attention, one below the other."""
+    return torch.cat([torch.tensor(of[f"{kind}/{part}"].T) for part in ("query", "key", "value")])
 
 
 def copy_linear(linear: nn.Linear, of: dict, name: str) -> None:
@@ -292,11 +271,8 @@ MODULES = {"plain": Plain, "nn.Transformer": BuiltIn}
 
 
 def start(task: dict):
-    """Returns a function (indices of updates) → {"losses": …}.
-
-    Args:
-        task: see `worker.serve`. Its `options` have the `model`, a key of `MODULES` or a module here with a class
-            `Model`; and, to compile, `compile`: dynamic or per shape.
+    """Returns a function (indices of updates) → {"losses": …}. The `options` of the task, see `worker.serve`, have the
+    `model`, a key of `MODULES` or a module here with a class `Model`; and, to compile, `compile`: dynamic or per shape.
     """
     # PyTorch's part for TensorBoard, which JoeyNMT imports, would import TensorFlow if it is installed: half a GiB for
     # nothing.

@@ -18,18 +18,13 @@ def shares(rounds: list[tuple], operations: float) -> float:
 
 
 def summary(found: dict, tokens: int, operations: float) -> dict:
-    """Returns the results: medians over the rounds.
+    """Returns the results of `comparison.measure`: medians over the rounds, with the real target tokens of a round and
+    the operations of its matrix products, forward and backward.
 
-    Args:
-        found: see `measure`.
-        tokens: real target tokens of a round.
-        operations: of a round's matrix products, forward and backward.
-
-    Returns:
-        `ours` and, by name, `peers`: speeds, `peak_gib`, `first_step` and `ceiling_share`; peers also have `ratio`, our
-        speed in multiples of theirs, and `ours_beside`, our speed in the same rounds. At the top level: `fastest_peer`;
-        its `ratio` and `memory_ratio`, which is our peak memory in multiples of its; our `ceiling_share`; and
-        `ceiling`, FLOP/s. They are `None` without a peer.
+    They are `ours` and, by name, `peers`: speeds, `peak_gib`, `first_step` and `ceiling_share`; peers also have
+    `ratio`, our speed in multiples of theirs, and `ours_beside`, our speed in the same rounds. At the top level:
+    `fastest_peer`; its `ratio` and `memory_ratio`, which is our peak memory in multiples of its; our `ceiling_share`;
+    and `ceiling`, FLOP/s. They are `None` without a peer.
     """
     measured = {name: peer["rounds"] for name, peer in found["peers"].items() if "rounds" in peer}
     everything = [each for rounds in measured.values() for each in rounds]
@@ -67,10 +62,8 @@ def table(results: dict) -> str:
     head = ["", "target tokens/s (slowest to fastest)", "ours beside it", "ours / it", "peak memory (GiB)"]
     head += ["first step (s)", "share of ceiling", "losses differ by"]
     lines = []
-    rows = {
-        OURS.name: results["ours"],
-        **{name: peer for name, peer in results["peers"].items() if "tokens_per_second" in peer},
-    }
+    measured = {name: peer for name, peer in results["peers"].items() if "tokens_per_second" in peer}
+    rows = {OURS.name: results["ours"], **measured}
     for name, row in sorted(rows.items(), key=lambda item: item[1].get("ratio", 1)):
         speed = f"{row['tokens_per_second']:,.0f} ({row['slowest']:,.0f} to {row['fastest']:,.0f})"
         forms = {"ours_beside": ",.0f", "ratio": ".2f", "difference": ".1g"}

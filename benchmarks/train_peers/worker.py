@@ -22,13 +22,11 @@ def read_updates(task: dict) -> list[list[tuple]]:
     import numpy as np
 
     with np.load(task["batches"]) as arrays:
-        return [
-            [
-                tuple(arrays[f"micro_batch/{update}/{index}/{side}"] for side in ("source", "target"))
-                for index in range(number)
-            ]
-            for update, number in enumerate(task["micro_batches"])
-        ]
+
+        def read(update: int, index: int) -> tuple:
+            return tuple(arrays[f"micro_batch/{update}/{index}/{side}"] for side in ("source", "target"))
+
+        return [[read(update, each) for each in range(number)] for update, number in enumerate(task["micro_batches"])]
 
 
 def read_weights(task: dict) -> dict | None:
@@ -42,13 +40,8 @@ def read_weights(task: dict) -> dict | None:
 
 
 def serve(task: dict, requests, answers) -> None:
-    """Builds the contestant and answers the requests; see the module.
-
-    Args:
-        task: what `train.py` wrote. `module` is the contestant's module here; its `start(task)` returns a function
-            (indices of updates) → dict.
-        requests: lines.
-        answers: a text file.
+    """Builds the contestant and answers requests, lines, in a text file; see the module. The task is what `train.py`
+    wrote: its `module` is the contestant's here, whose `start(task)` returns a function (indices of updates) → dict.
     """
     make_updates = importlib.import_module(f"benchmarks.train_peers.{task['module']}").start(task)
     for line in requests:

@@ -40,21 +40,14 @@ class File:
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """Some lines of a file.
-
-    Args:
-        index: the number of the chunk, from 0, of `chunks`.
-        offset: the place of its first byte in the text.
-        first: the number of its first line, from 1.
-        number: how many lines it has.
-    """
+    """Some lines of a file."""
 
     file: File
-    index: int
+    index: int  # The number of the chunk, from 0, of `chunks`.
     chunks: int
-    offset: int
-    first: int
-    number: int
+    offset: int  # The place of its first byte in the text.
+    first: int  # The number of its first line, from 1.
+    number: int  # How many lines it has.
 
 
 @contextlib.contextmanager

@@ -14,22 +14,17 @@ from t2t_keras.system.log import logger
 
 
 def define(work: str, exchange: str = "") -> None:
-    """Defines the flags of a runner.
-
-    Args:
-        work: what the program does with it, as "translate files".
-        exchange: where the program and the workers exchange files without `--beam_exchange`; empty: there is no such
-            flag.
+    """Defines the flags of a runner, with which the program does some `work`, as "translate files". `exchange` is where
+    the program and the workers exchange files without `--beam_exchange`; empty: there is no such flag.
     """
     text = f"Runner of Apache Beam to {work} with: DirectRunner, DataflowRunner, FlinkRunner, …; empty: without Beam."
     flags.DEFINE_string("beam_runner", "", text)
     flags.DEFINE_string("beam_options", "", "Options of the Beam pipeline, as on a command line.")
+    options.needs("beam_runner", "beam_options")
     if exchange:
-        text = (
-            f"Temporary folder that this machine and the Beam workers can access, such as gs://…; empty: in {exchange}."
-        )
-        flags.DEFINE_string("beam_exchange", "", text)
-    options.needs("beam_runner", *(["beam_options", "beam_exchange"] if exchange else ["beam_options"]))
+        text = "Temporary folder that this machine and the Beam workers can access, such as gs://…; empty: in "
+        flags.DEFINE_string("beam_exchange", "", f"{text}{exchange}.")
+        options.needs("beam_runner", "beam_exchange")
 
 
 def given() -> dict[str, str]:

@@ -19,14 +19,11 @@ def expand(arguments: Sequence[str]) -> list[str]:
 def with_sources(
     arguments: Sequence[str], source: str = "command line", including: tuple[str, ...] = ()
 ) -> list[tuple[str, str]]:
-    """Replaces flagfiles by their lines, which may include other flagfiles, and says where each argument is from.
+    """Replaces flagfiles by their lines, which may include other flagfiles, and says where each argument is from:
+    `source`, "command line" or "flagfile NAME". `including` has the paths of the flagfiles that include the arguments,
+    the outermost first.
 
     Ends the program with a message if a file is missing, is not text or includes itself.
-
-    Args:
-        arguments: of the command line, or the lines of a flagfile.
-        source: where they are from: "command line" or "flagfile NAME". Each argument is returned with its own.
-        including: paths of the flagfiles that include them, the outermost first.
     """
     expanded, rest = [], list(arguments)
     while rest:

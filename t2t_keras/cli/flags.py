@@ -42,7 +42,7 @@ OF_CHOICE = ("mbr", "rerank_with", "rerank_weight", "rerank_direction")  # Flags
 TABLE_3 = "Rows of Table 3"  # Heading of the flags of `define_table_3`.
 CHOICE = "Choosing among translations"  # Heading of the flags of `define_choice`.
 _facts: dict[str, dict[str, str]] = {}  # Of flags that `needs` and `excludes` name.
-_DIVISORS = ("divide_widths", "divide_layers")  # Flags.
+_DIVISORS = {"divide_widths": "d_model, d_ff, d_k and d_v", "divide_layers": "the number of layers"}  # By flag.
 
 
 def define(*groups) -> None:
@@ -156,12 +156,9 @@ def define_checkpoint() -> None:
 def define_scoring() -> tuple[flags.FlagHolder[bool], flags.FlagHolder[str]]:
     """Defines `--lowercase` and `--tokenize`, the settings of BLEU and chrF, and returns their holders."""
     tokenizers = ["13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"]
-    return (
-        flags.DEFINE_boolean("lowercase", False, "Compute BLEU and chrF of lower-cased text."),
-        flags.DEFINE_enum(
-            "tokenize", "13a", tokenizers, "sacreBLEU's tokenisation; none if the text is already tokenised."
-        ),
-    )
+    text = "sacreBLEU's tokenisation; none if the text is already tokenised."
+    lowercase = flags.DEFINE_boolean("lowercase", False, "Compute BLEU and chrF of lower-cased text.")
+    return lowercase, flags.DEFINE_enum("tokenize", "13a", tokenizers, text)
 
 
 def define_trained_model(required: bool = True) -> None:
@@ -173,12 +170,8 @@ def define_trained_model(required: bool = True) -> None:
     flags.DEFINE_string("model_dir", None, text, required=required)
     with help.under(MODEL):
         flags.DEFINE_list("ensemble_weights", [], "Weights of several runs in their mean; empty: the same for each.")
-        flags.DEFINE_enum(
-            "ensemble_mean",
-            ENSEMBLE_MEANS[0],
-            ENSEMBLE_MEANS,
-            "Average the probabilities of several runs, or their logs.",
-        )
+        text = "Average the probabilities of several runs, or their logs."
+        flags.DEFINE_enum("ensemble_mean", ENSEMBLE_MEANS[0], ENSEMBLE_MEANS, text)
         define_checkpoint()
         text = "Type of weights and arithmetic; bfloat16 is faster if the processor supports it."
         flags.DEFINE_enum("dtype", TRANSLATING_DTYPES[0], TRANSLATING_DTYPES, text)
@@ -314,20 +307,11 @@ def define_table_3() -> None:
 
 def define_divisors() -> None:
     """Defines the flags that make the rows of Table 3 smaller."""
-    with help.under(TABLE_3):
-        flags.DEFINE_float(
-            "divide_widths",
-            1.0,
-            "Divide d_model, d_ff, d_k and d_v of the row of Table 3 by this, and round.",
-            lower_bound=1.0,
-        )
-        flags.DEFINE_float(
-            "divide_layers",
-            1.0,
-            "Divide the number of layers of the row of Table 3 by this, and round.",
-            lower_bound=1.0,
-        )
-    for name in _DIVISORS:
+    for name, divided in _DIVISORS.items():
+        with help.under(TABLE_3):
+            flags.DEFINE_float(
+                name, 1.0, f"Divide {divided} of the row of Table 3 by this, and round.", lower_bound=1.0
+            )
         help.leave_out(name)
 
 
@@ -347,11 +331,11 @@ def with_table_3(given: dict, sources: dict[str, str]) -> tuple[dict, dict[str, 
 
 
 def with_row(row: str, given: dict, sources: dict[str, str], source: str) -> tuple[dict, dict[str, str]]:
-    """Adds the options of a row of Table 3, divided by --divide_widths and --divide_layers.
+    """Adds the options of a row of Table 3, divided by --divide_widths and --divide_layers. `source` is where the row
+    comes from.
 
-       The row overrides flagfiles, and the command line overrides the row. The row's number of updates is used only if
-       none is given.
-    `source` is where the row comes from.
+    The row overrides flagfiles, and the command line overrides the row. The row's number of updates is used only if
+    none is given.
     """
     own = paper.table_3(row, **{divisor: flags.FLAGS[divisor].value for divisor in _DIVISORS})
     kept = {option for option in own if sources.get(option) == "command line"}

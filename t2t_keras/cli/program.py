@@ -91,9 +91,7 @@ def run(main, operands: str = "") -> None:
     Messages of the library are shown on stderr. A `ValueError`, `OSError` or error of a TensorFlow operation is
     reported on one line without a traceback, and exits with 1.
 
-    Args:
-        main: called without arguments or, if the program takes operands, with the list of them.
-        operands: what the program expects beside flags, for the error message; empty if it takes flags only.
+    `operands` says what the program expects beside flags, for the error message; `main` then gets the list of them.
     """
 
     def run_main(arguments: list[str]) -> int:
@@ -121,9 +119,8 @@ def run(main, operands: str = "") -> None:
         except RuntimeError as error:
             if str(error) != _NO_HOME:
                 raise
-            print(
-                f"Error: {_NO_HOME} A path begins with ~, or with ~ and the name of an unknown user.", file=sys.stderr
-            )
+            who = "A path begins with ~, or with ~ and the name of an unknown user."
+            print(f"Error: {_NO_HOME} {who}", file=sys.stderr)
             return 1
         except BrokenPipeError:  # Of `… | head`.
             return _discard_stdout()

@@ -31,11 +31,8 @@ def define(architecture: str = run_options.TRANSFORMER) -> None:
         text = "Number of virtual CPU devices to train on without a GPU, to try out several devices."
         flags.DEFINE_integer("cpu_devices", 1, text, lower_bound=1)
     with help.under(TRAINING):
-        text = (
-            "Prepare the data, run the largest micro-batches without changing any weight, and exit. A new run keeps "
-            "the options."
-        )
-        flags.DEFINE_boolean("dry_run", False, text)
+        text = "Prepare the data, run the largest micro-batches without changing any weight, and exit."
+        flags.DEFINE_boolean("dry_run", False, f"{text} A new run keeps the options.")
     with help.under(VALIDATION):
         text = "Show all options when training starts, in place of those that differ from their defaults."
         flags.DEFINE_boolean("show_options", False, text)
@@ -44,10 +41,10 @@ def define(architecture: str = run_options.TRANSFORMER) -> None:
     options.define_run(architecture)
 
 
-def given() -> set[str]:
-    """Returns the names of the given flags of training, but of the architecture."""
-    others = {name for name in _OF_START if flags.FLAGS[name].present}
-    return options.given_run().keys() - {run_options.ARCHITECTURE} | others
+def exclude(condition: str, *others: str) -> None:
+    """Says that the flags of training have no effect if a condition holds, except some others; see `flags.excludes`."""
+    names = run_options.option_names(options.chosen_architecture()).union(_OF_START)
+    options.excludes(condition, *sorted(names.difference(others)))
 
 
 def checkpoint(run: SavedRun) -> str:
@@ -63,10 +60,7 @@ def model_dir() -> pathlib.Path:
 
 def check(*starts: Start) -> None:
     """Checks whether runs can start, as far as that takes little time: their folders, text and word vectors. Text that
-    several runs share is read once.
-
-    Raises:
-        OSError, ValueError: a run cannot start; see `Start.check`, `corpora.check_files` and `embeddings.check`.
+    several runs share is read once. For the errors see `Start.check`, `corpora.check_files` and `embeddings.check`.
     """
     checked = []
     for start in starts:
@@ -80,14 +74,8 @@ def check(*starts: Start) -> None:
 
 
 def train(given: dict, sources: dict[str, str]) -> run_options.Options | None:
-    """Trains or resumes the run.
-
-    Args:
-        given: the given options; see `options.given_run`.
-        sources: where they come from.
-
-    Returns:
-        The options on the chief of a run that was trained, otherwise `None`.
+    """Trains or resumes the run with the given options, see `options.given_run`, and the sources that they come from.
+    Returns the options on the chief of a run that was trained, otherwise `None`.
     """
     dry_run = flags.FLAGS["dry_run"].value
     folder, data_dir = model_dir(), os.path.expanduser(flags.FLAGS["data_dir"].value)

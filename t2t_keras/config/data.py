@@ -1,12 +1,14 @@
 """Options of the data (section 5.1): the corpus, its sub-words, and the filtering of parallel text."""
 
 import dataclasses
+import functools
 import re
 
 from t2t_keras.config import patterns
 from t2t_keras.config.options import TEXT, check_fields, option, options_with, require
 
 RULES = "Rules"  # Heading of the options of `FilterConfig`.
+_rule, _text = (functools.partial(option, group=group) for group in (RULES, TEXT))
 REPEATED = ("pair", "source", "target", "none")  # What filtering compares with earlier text.
 _TAG = re.compile(r"[^\s▁]{2,64}")  # Of a source line.
 _NOT_LEARNED = {  # Kinds of sub-words that only come with a file, and whose it is.
@@ -36,47 +38,45 @@ class FilterConfig:
     """Options of filtering parallel text. 0 and the empty text turn a rule off."""
 
     # fmt: off
-    max_characters: int = option(
-        1000, "Reject pairs with more characters than this on either side; 0: none.", minimum=0, group=RULES)
-    max_length_ratio: float = option(
+    max_characters: int = _rule(
+        1000, "Reject pairs with more characters than this on either side; 0: none.", minimum=0)
+    max_length_ratio: float = _rule(
         1.7, "Reject pairs with one side this many times as long as expected from the other, in characters, after "
-        "adding 10 to each; 0: none.", minimum=0, group=RULES)
-    length_ratio: float = option(
+        "adding 10 to each; 0: none.", minimum=0)
+    length_ratio: float = _rule(
         0.0, "Expected ratio of the characters of target and source; 0: the median of the first 20,000 pairs.",
-        minimum=0, group=RULES, needs="max_length_ratio")
-    min_letters: float = option(
+        minimum=0, needs="max_length_ratio")
+    min_letters: float = _rule(
         0.5, "Reject pairs with a smaller share of letters among the characters of a side, spaces aside; 0: none.",
-        minimum=0, maximum=1, group=RULES)
-    source_script: str = option(
-        "", "Scripts of the source, separated by commas, such as Latin or Han,Hiragana,Katakana; empty: any.",
-        group=RULES)
-    target_script: str = option("", "Scripts of the target, likewise.", group=RULES)
-    min_script: float = option(
+        minimum=0, maximum=1)
+    source_script: str = _rule(
+        "", "Scripts of the source, separated by commas, such as Latin or Han,Hiragana,Katakana; empty: any.")
+    target_script: str = _rule("", "Scripts of the target, likewise.")
+    min_script: float = _rule(
         0.8, "Reject pairs with a smaller share of the expected scripts among the letters of a side.",
-        minimum=0, maximum=1, group=RULES, needs="source_script target_script")
-    keep_copies: bool = option(
-        False, "Keep pairs whose sides have the same words, ignoring case, digits and punctuation.", group=RULES)
-    source_language: str = option(
-        "", "Code of the language of the source, such as en, which py3langid identifies; empty: any.", group=RULES)
-    target_language: str = option("", "Code of the language of the target, likewise.", group=RULES)
-    min_language: float = option(
+        minimum=0, maximum=1, needs="source_script target_script")
+    keep_copies: bool = _rule(
+        False, "Keep pairs whose sides have the same words, ignoring case, digits and punctuation.")
+    source_language: str = _rule(
+        "", "Code of the language of the source, such as en, which py3langid identifies; empty: any.")
+    target_language: str = _rule("", "Code of the language of the target, likewise.")
+    min_language: float = _rule(
         0.05, "Reject pairs if py3langid gives the expected language of a side a smaller probability.",
-        minimum=0, maximum=1, group=RULES, needs="source_language target_language")
-    duplicates: str = option(
+        minimum=0, maximum=1, needs="source_language target_language")
+    duplicates: str = _rule(
         "pair", "Reject what occurred before: pair, source (with any target), target (with any source), or none.",
-        choices=REPEATED, group=RULES)
-    near_duplicates: str = option(
-        "pair", "Reject what occurred before, likewise, ignoring case, digits and punctuation.",
-        choices=REPEATED, group=RULES)
-    max_cross_entropy: float = option(
+        choices=REPEATED)
+    near_duplicates: str = _rule(
+        "pair", "Reject what occurred before, likewise, ignoring case, digits and punctuation.", choices=REPEATED)
+    max_cross_entropy: float = _rule(
         5.0, "Reject pairs whose dual conditional cross-entropy by two runs (Junczys-Dowmunt 2018) is larger, in "
-        "nats; 0: none.", minimum=0, group=RULES, needs="forward_run")
+        "nats; 0: none.", minimum=0, needs="forward_run")
     # fmt: on
 
     def __post_init__(self):
         check_fields(self)
         rule = "`max_length_ratio` must be more than 1, or 0 for none."
-        require(self, self.max_length_ratio > 1 or self.max_length_ratio == 0, "max_length_ratio", rule)
+        require(self, self.max_length_ratio > 1 or self.max_length_ratio == 0, rule)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,76 +84,73 @@ class DataConfig:
     """Options of the data (section 5.1): the corpus and how sub-words are made of it."""
 
     # fmt: off
-    train_source: str = option(
+    train_source: str = _text(
         "", "Training text, source side, one sentence per line: comma-separated files or globs, plain or gzip. Files "
-        "named .tmx and .tsv (the first two columns) have both sides.",
-        group=TEXT, first=True, path="text")
-    train_target: str = option(
+        "named .tmx and .tsv (the first two columns) have both sides.", first=True, path="text")
+    train_target: str = _text(
         "", "Training text, target side; line n translates line n of --train_source. Empty if all of these files have "
-        "both sides.",
-        group=TEXT, first=True, path="text")
-    valid_source: str = option("", "Validation text, source side.", group=TEXT, first=True, path="text")
-    valid_target: str = option("", "Validation text, target side.", group=TEXT, first=True, path="text")
-    valid_pairs: int = option(
+        "both sides.", first=True, path="text")
+    valid_source: str = _text("", "Validation text, source side.", first=True, path="text")
+    valid_target: str = _text("", "Validation text, target side.", first=True, path="text")
+    valid_pairs: int = _text(
         0, "Number of pairs at the end of the training text that validate and are not trained on, if there is no "
-        "--valid_source.", minimum=0, group=TEXT, fixed=True, unless="dataset valid_source")
-    source_tag: str = option(
+        "--valid_source.", minimum=0, fixed=True, unless="dataset valid_source")
+    source_tag: str = _text(
         "", "Tag to begin each source line with, such as <2de>, which becomes a sub-word: one for all lines, or one "
         "for each file of --train_source and of --valid_source, separated by commas. Text to translate must begin "
-        "with its tag too.", group=TEXT, fixed=True, any_corpus=True)
-    dataset: str = option(
+        "with its tag too.", fixed=True, any_corpus=True)
+    dataset: str = _text(
         "", "A TFDS translation dataset such as wmt14_translate/de-en; or 'builtin': numbers, dates and money, "
-        "English to German.", group=TEXT, fixed=True)
-    source_language: str = option(
+        "English to German.", fixed=True)
+    source_language: str = _text(
         "", "Language code of the source in --dataset, in TMX files, or in the sub-words of a multilingual --parent.",
-        group=TEXT, fixed=True, needs=_HAVE_LANGUAGES)
-    target_language: str = option(
-        "", "Language code of the target, likewise.", group=TEXT, fixed=True, needs=_HAVE_LANGUAGES)
-    train_split: str = option(
+        fixed=True, needs=_HAVE_LANGUAGES)
+    target_language: str = _text("", "Language code of the target, likewise.", fixed=True, needs=_HAVE_LANGUAGES)
+    train_split: str = _text(
         "train", "Split of --dataset to train on, or a slice such as train[:99%].",
-        group=TEXT, fixed=True, needs="dataset", unless="dataset=builtin")
-    valid_split: str = option(
+        fixed=True, needs="dataset", unless="dataset=builtin")
+    valid_split: str = _text(
         "validation", "Split of --dataset to validate on, or a slice such as train[99%:].",
-        group=TEXT, fixed=True, needs="dataset", unless="dataset=builtin")
-    builtin_pairs: int = option(
+        fixed=True, needs="dataset", unless="dataset=builtin")
+    builtin_pairs: int = _text(
         40_000, "Number of training pairs to generate for --dataset=builtin.",
-        minimum=1, group=TEXT, fixed=True, needs="dataset=builtin")
-    max_length: int = option(
+        minimum=1, fixed=True, needs="dataset=builtin")
+    max_length: int = _text(
         256, "Leave out pairs with more sub-words than this on either side, end token included.",
-        minimum=2, below=2**15, group=TEXT, fixed=True, any_corpus=True)
-    subwords: str = option(
+        minimum=2, below=2**15, fixed=True, any_corpus=True)
+    subwords: str = _text(
         "bpe", "Kind of sub-words (section 5.1): bpe (byte-pair encoding, as for English-German), wordpiece (as for "
         "English-French), word (whole words); or, with --subwords_file, sentencepiece of an imported model, or "
         "tensor2tensor with its vocabulary.",
-        choices=("bpe", "wordpiece", "word", *_NOT_LEARNED), group=TEXT, fixed=True, any_corpus=True)
-    subwords_file: str = option(
+        choices=("bpe", "wordpiece", "word", *_NOT_LEARNED), fixed=True, any_corpus=True)
+    subwords_file: str = _text(
         "", "File of sub-words to use, such as subwords.model of another run; empty learns them from the text.",
-        group=TEXT, path="file")
-    source_subwords_file: str = option(
+        path="file")
+    source_subwords_file: str = _text(
         "", "File of sub-words of the source, beside those of the target in --subwords_file; empty: see "
-        "--source_vocab_size.", group=TEXT, path="file")
-    normalization: str = option(
+        "--source_vocab_size.", path="file")
+    normalization: str = _text(
         "identity", "SentencePiece normalization: identity (none), nmt_nfkc, nfkc, nmt_nfkc_cf or nfkc_cf.",
-        choices=("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"), group=TEXT, fixed=True, any_corpus=True,
+        choices=("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"), fixed=True, any_corpus=True,
         unless=_GIVEN_SUBWORDS)
-    character_coverage: float = option(
+    character_coverage: float = _text(
         0.9995, "Share of the text's characters that become sub-words; rarer characters are spelled in bytes.",
-        above=0, maximum=1, group=TEXT, fixed=True, any_corpus=True, unless=_GIVEN_SUBWORDS)
-    vocab_sample: int = option(
+        above=0, maximum=1, fixed=True, any_corpus=True, unless=_GIVEN_SUBWORDS)
+    vocab_sample: int = _text(
         2_000_000, "Maximum number of sentences, both sides together, to learn sub-words from.",
-        minimum=101, group=TEXT, fixed=True, any_corpus=True, unless=_GIVEN_SUBWORDS)
-    train_terms: str = option(
+        minimum=101, fixed=True, any_corpus=True, unless=_GIVEN_SUBWORDS)
+    train_terms: str = _text(
         "", "File of terms, as for translate: in half of the training pairs with a term and its translation, inflected "
         "or not, the translation takes the place of the term in the source, between marks. With --terms, the trained "
         "model gets text so too, copies the translations and inflects them; the search need not have them.",
-        group=TEXT, path="file", task="generates")
-    keep_patterns: str = option(
+        path="file", task="generates")
+    keep_patterns: str = _text(
         "", f"What to copy by placeholders that are sub-words: names among {', '.join(patterns.NAMED)}, and regular "
         "expressions between slashes, of what Python and RE2 have in common, separated by commas.",
-        group=TEXT, fixed=True, any_corpus=True)
-    skip_bad_lines: bool = option(
+        fixed=True, any_corpus=True)
+    skip_bad_lines: bool = _text(
         False, "Leave out and count lines that are not UTF-8 instead of stopping.",
-        group=TEXT, fixed=True, any_corpus=True, unless="dataset")
+        fixed=True, any_corpus=True, unless="dataset")
     # fmt: on
 
     def __post_init__(self):
@@ -161,44 +158,38 @@ class DataConfig:
         for side in ("train", "valid"):
             source, target = f"{side}_source", f"{side}_target"
             given = getattr(self, source) or not getattr(self, target)
-            require(self, given, f"{source} {target}", f"`{target}` needs `{source}`.")
+            require(self, given, f"`{target}` needs `{source}`.", f"{source} {target}")
         text = self.train_source or self.valid_source
         rule = "`dataset` and text files exclude each other."
-        require(self, not (self.dataset and text), "dataset train_source valid_source", rule)
-        languages = (self.source_language, self.target_language)
-        names = "source_language target_language"
+        require(self, not (self.dataset and text), rule, "dataset train_source valid_source")
         rule = "`source_language` and `target_language` must be two different languages."
-        require(self, languages == ("", "") or len(set(languages)) == 2, names, rule)
-        fits = self.dataset != "builtin" or languages in (("", ""), ("en", "de"))
-        require(self, fits, f"dataset {names}", "`dataset=builtin` is English to German, en to de.")
-        known = self.dataset in ("", "builtin") or all(languages)
-        rule = "A TFDS `dataset` needs `source_language` and `target_language`."
-        require(self, known, f"dataset {names}", rule)
+        require(self, self.languages == ("", "") or len(set(self.languages)) == 2, rule)
+        fits = self.dataset != "builtin" or self.languages in (("", ""), ("en", "de"))
+        rule = "`dataset=builtin` is English to German, en to de."
+        require(self, fits, rule, "dataset source_language target_language")
+        known = self.dataset in ("", "builtin") or all(self.languages)
+        require(self, known, "A TFDS `dataset` needs `source_language` and `target_language`.")
         learned = self.subwords not in _NOT_LEARNED or self.subwords_file or not self.names_corpus
         rule = f"`subwords={self.subwords}` needs a `subwords_file`: {_NOT_LEARNED.get(self.subwords)}."
-        require(self, learned, "subwords subwords_file", rule)
-        plain = self.subwords == "bpe" or self.normalization == "identity"
-        require(self, plain, "subwords normalization", "`normalization` needs `subwords=bpe`.")
+        require(self, learned, rule)
         kept = patterns.parse(self.keep_patterns)
-        require(
-            self, not kept or self.subwords == "bpe", "subwords keep_patterns", "`keep_patterns` needs `subwords=bpe`."
-        )
+        for name, given in (("normalization", self.normalization != "identity"), ("keep_patterns", kept)):
+            require(self, not given or self.subwords == "bpe", f"`{name}` needs `subwords=bpe`.", f"subwords {name}")
         self._check_tags()
 
     def _check_tags(self) -> None:
         """Raises `ValueError` for tags that are invalid, or that are not one for all or one for each name of a file."""
         for tag in self.tags:
             rule = "`source_tag` must be tags such as <2de>, of 2 to 64 characters without a space."
-            require(self, not tag or _TAG.fullmatch(tag), "source_tag", rule)
+            require(self, not tag or _TAG.fullmatch(tag), rule)
             rule = "`source_tag` must not be the name of a special sub-word."
-            require(self, not re.fullmatch(_SPECIAL, tag), "source_tag", rule)
-        rule = "A `dataset` has one `source_tag`."
-        require(self, not self.dataset or len(self.tags) == 1, "dataset source_tag", rule)
+            require(self, not re.fullmatch(_SPECIAL, tag), rule)
+        require(self, not self.dataset or len(self.tags) == 1, "A `dataset` has one `source_tag`.")
         for name in ("train_source", "valid_source"):
             if files := getattr(self, name):
                 one_each = len(self.tags) in (1, files.count(",") + 1)
                 rule = f"`source_tag` must be one tag, or one for each file of `{name}`."
-                require(self, one_each, f"source_tag {name}", rule)
+                require(self, one_each, rule)
 
     def text(self, split: str, side: str) -> str:
         """Returns the names of the files of one side of a text; see `names_of_target`."""

@@ -1,6 +1,7 @@
 """Options of the networks: the Transformer (section 3), the recurrent translator, and encoders as in BERT."""
 
 import dataclasses
+import functools
 
 from t2t_keras.config.options import REGULARISATION, TEXT, TRAINING, check_fields, option, require
 
@@ -11,32 +12,24 @@ NORMS = POST, PRE = "post", "pre"  # Where a sub-layer has its layer normalizati
 SINUSOIDS = PAPER, TENSOR2TENSOR = "paper", "tensor2tensor"  # Forms of their frequencies; see `layers.positions`.
 CELLS = ("gru", "lstm")
 ATTENTION_FUNCTIONS = ADDITIVE, SCALED, UNSCALED = "additive", "scaled", "unscaled"
-
-
+MOST_LAYERS = 200  # Of a stack. However narrow it is, the model of more would be built for minutes.
 _TIE_LOGITS = (
     "Compute the logits with the embedding matrix of the target (section 3.4); otherwise they have a matrix of their "
     "own."
 )
-
-
-# Of a stack. However narrow it is, the model of more would be built for minutes.
-MOST_LAYERS = 200
+_rate = functools.partial(option, minimum=0, below=1, group=REGULARISATION)  # Of dropout.
+# The size of a vocabulary, special ids included; what 0 means, see `vocabulary_size`; and what that of the source is.
+_vocabulary = functools.partial(option, minimum=0, maximum=2**24, group=TEXT, prepares=True)
+_BY_PAIRS = "0: by the number of training pairs, or that of --subwords_file."
+_OF_SOURCE = (
+    "Size of a sub-word vocabulary of the source, with an embedding matrix of its own; --vocab_size is then that of "
+    "the target. 0{} shares vocabulary and matrix."
+)
 
 
 def _size(default: int, text: str, maximum: int = 2**16, **facts):
     """Returns an option that is a positive number."""
     return option(default, text, minimum=1, maximum=maximum, **facts)
-
-
-def _rate(default: float, text: str, **facts):
-    """Returns an option that is a dropout rate."""
-    return option(default, text, minimum=0, below=1, group=REGULARISATION, **facts)
-
-
-def _vocabulary(default: int, text: str, **facts):
-    """Returns an option that is the size of a vocabulary, special ids included, or 0: see `vocabulary_size`."""
-    text += " 0: by the number of training pairs, or that of --subwords_file."
-    return option(default, text, minimum=0, maximum=2**24, group=TEXT, prepares=True, **facts)
 
 
 def vocabulary_size(pairs: int) -> int:
@@ -49,24 +42,11 @@ def vocabulary_size(pairs: int) -> int:
     return min(37_000, max(320, 8 * round(45 * pairs**0.5 / 8)))
 
 
-def _source_vocabulary(text: str):
-    """Returns an option that is the size of a vocabulary of the source; 0 if it has none of its own."""
-    return option(
-        0,
-        "Size of a sub-word vocabulary of the source, with an embedding matrix of its own; --vocab_size is then that "
-        f"of the target. 0{text} shares vocabulary and matrix.",
-        minimum=0,
-        maximum=2**24,
-        group=TEXT,
-        prepares=True,
-    )
-
-
 def _check_vocabularies(model) -> None:
     """Raises `ValueError` for a size of a vocabulary that is neither 0 nor more than the special ids."""
     for name in ("vocab_size", "source_vocab_size"):
         if size := getattr(model, name, 0):
-            require(model, size > EOS + 1, name, f"`{name}` must be 0 or more than the {EOS + 1} special ids.")
+            require(model, size > EOS + 1, f"`{name}` must be 0 or more than the {EOS + 1} special ids.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +55,8 @@ class ModelConfig:
 
     # fmt: off
     vocab_size: int = _vocabulary(
-        37000, "Size of the sub-word vocabulary shared by source and target (section 5.1).", first=True, encoder=True)
+        37000, f"Size of the sub-word vocabulary shared by source and target (section 5.1). {_BY_PAIRS}",
+        first=True, encoder=True)
     encoder_layers: int = _size(6, "Number of encoder layers, N (section 3.1).", MOST_LAYERS, first=True, encoder=True)
     decoder_layers: int = _size(6, "Number of decoder layers, N (section 3.1).", MOST_LAYERS)
     d_model: int = _size(512, "Width of every layer's output (section 3.1).", first=True, inherited=True, encoder=True)
@@ -133,7 +114,7 @@ class ModelConfig:
     source_end: bool = option(
         True, "Let the encoder read the end token of a source; imports of OpenNMT-tf may not.", inherited=True,
         encoder=True)
-    source_vocab_size: int = _source_vocabulary(", as in the paper (section 3.4),")
+    source_vocab_size: int = _vocabulary(0, _OF_SOURCE.format(", as in the paper (section 3.4),"))
     tie_logits: bool = option(True, _TIE_LOGITS)
     logits_bias: bool = option(False, "Add a bias to the logits; the paper has none (section 3.4).")
     # fmt: on
@@ -141,25 +122,23 @@ class ModelConfig:
     def __post_init__(self):
         check_fields(self)
         even = "`d_model` must be even, because sinusoids come in pairs (section 3.5)."
-        require(self, self.d_model % 2 == 0, "d_model", even)
+        require(self, self.d_model % 2 == 0, even)
         window = "`attention_dropout` does not work with an `attention_window`."
-        names = "attention_dropout attention_window"
-        require(self, not (self.attention_dropout and self.attention_window), names, window)
+        require(self, not (self.attention_dropout and self.attention_window), window)
         window = f"An `attention_window` needs `attention={SCALED}`."
-        require(self, self.attention == SCALED or not self.attention_window, "attention attention_window", window)
-        require(self, not (self.r_drop and self.simcut), "r_drop simcut", "`r_drop` and `simcut` exclude each other.")
+        require(self, self.attention == SCALED or not self.attention_window, window, "attention attention_window")
+        require(self, not (self.r_drop and self.simcut), "`r_drop` and `simcut` exclude each other.")
         rates = "dropout attention_dropout activation_dropout word_dropout"
         dropped = any(getattr(self, name) for name in rates.split())
         passes = "`r_drop` needs a dropout rate above 0, so that its two passes differ."
-        require(self, dropped or not self.r_drop, f"r_drop {rates}", passes)
+        require(self, dropped or not self.r_drop, passes, f"r_drop {rates}")
         passes = "`simcut` needs a `word_dropout` for its second pass."
-        require(self, self.word_dropout or not self.simcut, "simcut word_dropout", passes)
+        require(self, self.word_dropout or not self.simcut, passes)
         wide = f"`sinusoids={TENSOR2TENSOR}` needs a `d_model` of at least 4."
-        require(self, self.sinusoids == PAPER or self.d_model >= 4, "sinusoids d_model", wide)
+        require(self, self.sinusoids == PAPER or self.d_model >= 4, wide)
         learned = "`sinusoids` and `first_position` have no effect with `learned_positions`."
         of_paper = (self.sinusoids, self.first_position) == (PAPER, 0)
-        names = "learned_positions sinusoids first_position"
-        require(self, not self.learned_positions or of_paper, names, learned)
+        require(self, not self.learned_positions or of_paper, learned, "learned_positions sinusoids first_position")
         _check_vocabularies(self)
 
     @property
@@ -199,7 +178,7 @@ class RnnConfig:
 
     # fmt: off
     vocab_size: int = _vocabulary(
-        37000, "Size of the sub-word vocabulary shared by source and target (section 5.1).", first=True)
+        37000, f"Size of the sub-word vocabulary shared by source and target (section 5.1). {_BY_PAIRS}", first=True)
     d_model: int = _size(
         512, "Width of the decoder's state, of each direction of the encoder, and of the attention.",
         first=True, inherited=True)
@@ -215,7 +194,7 @@ class RnnConfig:
     embedding_dropout: float = _rate(0.2, "Dropout rate of the embeddings.")
     context_dropout: float = _rate(0.2, "Dropout rate of the encoder's output, to which the decoder attends.")
     output_dropout: float = _rate(0.2, "Dropout rate of the layer before the logits.")
-    source_vocab_size: int = _source_vocabulary("")
+    source_vocab_size: int = _vocabulary(0, _OF_SOURCE.format(""))
     tie_logits: bool = option(True, _TIE_LOGITS)
     # fmt: on
 
@@ -258,7 +237,7 @@ class _PairEncoderConfig:
     """
 
     # fmt: off
-    vocab_size: int = _vocabulary(30000, "Number of sub-words.", first=True)
+    vocab_size: int = _vocabulary(30000, f"Number of sub-words. {_BY_PAIRS}", first=True)
     encoder_layers: int = _size(12, "Number of encoder layers, L.", MOST_LAYERS, first=True)
     d_model: int = _size(768, "Width of every layer's output, H.", first=True, inherited=True)
     d_ff: int = _size(3072, "Inner width of the feed-forward networks, 4 H.", 2**20, inherited=True)
@@ -277,8 +256,7 @@ class _PairEncoderConfig:
 
     def __post_init__(self):
         check_fields(self)
-        divides = "`num_heads` must divide `d_model`."
-        require(self, self.d_model % self.num_heads == 0, "num_heads d_model", divides)
+        require(self, self.d_model % self.num_heads == 0, "`num_heads` must divide `d_model`.")
         _ = self.encoder  # Checks the others.
 
     @property
@@ -327,7 +305,7 @@ class ClassifierConfig(_PairEncoderConfig):
         super().__post_init__()
         names = self.names
         valid = len(names) > 1 and all(names) and len(set(names)) == len(names)
-        require(self, not self.labels or valid, "labels", "`labels` must be two different names or more.")
+        require(self, not self.labels or valid, "`labels` must be two different names or more.")
 
     @property
     def names(self) -> list[str]:

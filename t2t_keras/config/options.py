@@ -15,7 +15,7 @@ import sys
 from collections.abc import Collection, Iterable, Mapping
 
 # Headings of the groups that `--help` and the table of a run's options have, in their order.
-GROUPS = PLACES, TEXT, MODEL, REGULARISATION, TRAINING, FINE_TUNING, VALIDATION, CHECKPOINTS, SEARCH, DEVICES = (
+GROUPS = PLACES, TEXT, MODEL, REGULARISATION, TRAINING, FINE_TUNING, VALIDATION, LIMITS, SEARCH, DEVICES = (
     "Where things lie", "Text and sub-words", "Model", "Regularisation", "Training", "Starting from other weights",
     "Validation and TensorBoard", "Checkpoints and limits", "Search", "Devices and arithmetic"
 )  # fmt: skip
@@ -105,13 +105,8 @@ def _holds(condition: str, values: Mapping) -> bool:
 
 
 def check_effects(facts: Mapping[str, Mapping], values: Mapping, given: Iterable[str], task=None) -> None:
-    """Raises `ValueError` for given options that have no effect beside the values of the others.
-
-    Args:
-        facts: the facts of each option.
-        values: the values of all options.
-        given: the options to check: those that somebody gave for this purpose.
-        task: the `Task` of a run.
+    """Raises `ValueError` for given options, those that somebody gave for this purpose, that have no effect beside the
+    values of the others, or in the `Task` of a run. `facts` are those of each option.
     """
     reasons = {}
     for name in given:
@@ -130,17 +125,13 @@ def check_effects(facts: Mapping[str, Mapping], values: Mapping, given: Iterable
         raise ValueError(f"{listed} {'has' if len(names) == 1 else 'have'} no effect {reason}. Received: {received}.")
 
 
-def require(options, condition: bool, names: str, rule: str) -> None:
-    """Raises `ValueError` unless a condition holds.
-
-    Args:
-        options: the dataclass.
-        condition: the condition.
-        names: space-separated options that it is about; the message shows their values.
-        rule: a sentence that states the condition.
+def require(options, condition: bool, rule: str, names: str = "") -> None:
+    """Raises `ValueError` unless a condition holds that a sentence states, the rule. The message shows the values of
+    these options, with spaces between them; by default of those that the rule has in backticks.
     """
     if not condition:
-        received = ", ".join(f"{name}={_SHORTENED.repr(getattr(options, name))}" for name in names.split())
+        shown = dict.fromkeys(names.split() or re.findall(r"`(\w+)(?:=\w+)?`", rule))
+        received = ", ".join(f"{name}={_SHORTENED.repr(getattr(options, name))}" for name in shown)
         raise ValueError(f"{rule} Received: {received}.")
 
 
@@ -162,9 +153,9 @@ def check_fields(options) -> None:
         )
         if fits and field.type is float:
             fits = abs(value) <= sys.float_info.max
-        require(options, fits, field.name, f"Expected {_TYPES[field.type]}.")
+        require(options, fits, f"Expected {_TYPES[field.type]}.", field.name)
         if choices := field.metadata.get("choices"):
-            require(options, value in choices, field.name, f"Expected one of {', '.join(choices)}.")
+            require(options, value in choices, f"Expected one of {', '.join(choices)}.", field.name)
         if field.type in (int, float):
             limits = {bound: field.metadata.get(bound) for bound in _BOUNDS}
             if field.type is int and value > MAX_INT:
@@ -172,4 +163,4 @@ def check_fields(options) -> None:
             limits = {bound: limit for bound, limit in limits.items() if limit is not None}
             rule = " and ".join(f"{_BOUNDS[bound][0]} {limit:,}" for bound, limit in limits.items())
             within = all(_BOUNDS[bound][1](value, limit) for bound, limit in limits.items())
-            require(options, within, field.name, f"Expected {rule}.")
+            require(options, within, f"Expected {rule}.", field.name)

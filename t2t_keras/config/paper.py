@@ -1,4 +1,4 @@
-"""Tables 2 and 3 of the paper: the options of every row of Table 3, and the figures that the paper printed."""
+"""Table 3 of the paper: the options of every row, and the figures that the paper printed."""
 
 import dataclasses
 from typing import NamedTuple
@@ -7,20 +7,12 @@ from t2t_keras.config import ModelConfig, TrainConfig
 
 
 class Row(NamedTuple):
-    """A row of Table 3.
-
-    Attributes:
-        options: options that differ from those of the base model.
-        perplexity: printed perplexity per sub-word of newstest2013.
-        bleu: printed BLEU on newstest2013.
-        parameters: printed number of parameters in millions; `None` where the table has none, because it is that of
-            base.
-    """
+    """A row of Table 3: the options that differ from those of the base model, and what the paper printed."""
 
     options: dict
-    perplexity: float
-    bleu: float
-    parameters: int | None = None
+    perplexity: float  # Per sub-word of newstest2013.
+    bleu: float  # On newstest2013.
+    parameters: int | None = None  # In millions; `None` where the table has none, because it is that of base.
 
 
 def _heads(number: int, width: int) -> dict:
@@ -96,29 +88,3 @@ def model(row: str, **options) -> ModelConfig:
     """Returns the model of a row of Table 3, at full size, with other options changed."""
     names = {field.name for field in dataclasses.fields(ModelConfig)}
     return ModelConfig(**{name: value for name, value in table_3(row).items() if name in names} | options)
-
-
-class System(NamedTuple):
-    """A row of Table 2: BLEU on newstest2014 and training cost in floating-point operations; `None` where the table has
-    no figure.
-    """
-
-    name: str
-    en_de: float | None
-    en_fr: float | None
-    en_de_flops: float | None
-    en_fr_flops: float | None
-
-
-TABLE_2 = (
-    System("ByteNet", 23.75, None, None, None),
-    System("Deep-Att + PosUnk", None, 39.2, None, 1.0e20),
-    System("GNMT + RL", 24.6, 39.92, 2.3e19, 1.4e20),
-    System("ConvS2S", 25.16, 40.46, 9.6e18, 1.5e20),
-    System("MoE", 26.03, 40.56, 2.0e19, 1.2e20),
-    System("Deep-Att + PosUnk, ensemble", None, 40.4, None, 8.0e20),
-    System("GNMT + RL, ensemble", 26.30, 41.16, 1.8e20, 1.1e21),
-    System("ConvS2S, ensemble", 26.36, 41.29, 7.7e19, 1.2e21),
-    System("Transformer (base)", 27.3, 38.1, 3.3e18, 3.3e18),
-    System("Transformer (big)", 28.4, 41.8, 2.3e19, 2.3e19),
-)

@@ -24,18 +24,11 @@ _NOT_PYTHON = re.compile(r"\[(?:\\.|[^\]\\])*?(\[:\^?\w+:\])")
 
 
 def parse(option: str) -> str:
-    """Returns the regular expression of some patterns.
+    """Returns the regular expression of some patterns: separated by commas, names among `NAMED` and regular expressions
+    between slashes, such as `braces,/\\$\\w+/`. Raises `ValueError` if a name is unknown, or an expression is invalid
+    or too long.
 
-    Args:
-        option: separated by commas, names among `NAMED` and regular expressions between slashes, such as
-            `braces,/\\$\\w+/`.
-
-    Returns:
-        An expression that matches any of them, the first of those that begin at the same place; empty for an empty
-        option.
-
-    Raises:
-        ValueError: a name is unknown, or an expression is invalid or too long.
+    It matches any of them, the first of those that begin at the same place; it is empty for an empty option.
     """
     if len(option) > MAX_LENGTH:
         raise ValueError(

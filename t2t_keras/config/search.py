@@ -23,11 +23,9 @@ def check_ensemble(models: int, weights: Sequence[float], mean: str) -> None:
     weights = list(weights)
     possible = all(isinstance(weight, numbers.Real) and 1e-6 <= weight <= 1e6 for weight in weights)
     if weights and not (len(weights) == models > 1 and possible):
-        expected = (
-            f"{models} `ensemble_weights`, numbers of 1e-6 to 1e6"
-            if models > 1
-            else "several models with `ensemble_weights`"
-        )
+        expected = "several models with `ensemble_weights`"
+        if models > 1:
+            expected = f"{models} `ensemble_weights`, numbers of 1e-6 to 1e6"
         raise ValueError(f"Expected {expected}. Received: {', '.join(map(str, weights))}.")
     if mean not in ENSEMBLE_MEANS:
         raise ValueError(f"Expected `ensemble_mean` to be one of {', '.join(ENSEMBLE_MEANS)}. Received: {mean}.")
@@ -71,8 +69,7 @@ class DecodeConfig:
 
     def __post_init__(self):
         check_fields(self)
-        rule = "`diverse_groups` must divide `beam_size`."
-        require(self, self.beam_size % self.diverse_groups == 0, "diverse_groups beam_size", rule)
+        require(self, self.beam_size % self.diverse_groups == 0, "`diverse_groups` must divide `beam_size`.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,11 +4,9 @@ import dataclasses
 import re
 
 from t2t_keras.config.options import (
-    CHECKPOINTS as LIMITS,
-)
-from t2t_keras.config.options import (
     DEVICES,
     FINE_TUNING,
+    LIMITS,
     REGULARISATION,
     TEXT,
     TRAINING,
@@ -183,37 +181,23 @@ class TrainConfig:
         check_fields(self)
         rule = "`cooldown_steps` must be at most `train_steps`."
         # The updates of epochs are counted later.
-        require(self, self.epochs or self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", rule)
+        require(self, self.epochs or self.cooldown_steps <= self.train_steps, rule)
         rule = "`cooldown_steps` and `cooldown_share` exclude each other."
-        names = "cooldown_steps cooldown_share"
-        require(self, not (self.cooldown_steps and self.cooldown_share), names, rule)
+        require(self, not (self.cooldown_steps and self.cooldown_share), rule)
         steps = re.fullmatch(r"(\d{1,9}),(\d{1,9})", self.profile_steps, re.ASCII)
-        require(
-            self,
-            not self.profile_steps or (steps is not None and 1 <= int(steps[1]) <= int(steps[2])),
-            "profile_steps",
-            "`profile_steps` must be the first and the last update to profile, such as 10,20.",
-        )
-        require(
-            self,
-            self.checkpoint_steps or self.checkpoint_minutes,
-            "checkpoint_steps checkpoint_minutes",
-            "`checkpoint_steps` or `checkpoint_minutes` must be above 0.",
-        )
-        require(
-            self,
-            self.best_metric != "bleu" or self.valid_sentences > 0,
-            "best_metric valid_sentences",
-            "`best_metric=bleu` needs `valid_sentences` above 0.",
-        )
-        rule = "`length_buckets` must be 0, or 1 or more."
-        require(self, not 0 < self.length_buckets < 1, "length_buckets", rule)
+        rule = "`profile_steps` must be the first and the last update to profile, such as 10,20."
+        require(self, not self.profile_steps or (steps and 1 <= int(steps[1]) <= int(steps[2])), rule)
+        rule = "`checkpoint_steps` or `checkpoint_minutes` must be above 0."
+        require(self, self.checkpoint_steps or self.checkpoint_minutes, rule)
+        rule = "`best_metric=bleu` needs `valid_sentences` above 0."
+        require(self, self.best_metric != "bleu" or self.valid_sentences > 0, rule)
+        require(self, not 0 < self.length_buckets < 1, "`length_buckets` must be 0, or 1 or more.")
         address = re.fullmatch(r"grpc://([^\s/:]+|\[[\da-fA-F:.]+\]):([1-9]\d{0,4})", self.data_service, re.ASCII)
         rule = "`data_service` must be the address of its dispatcher, grpc://host:port."
-        require(self, not self.data_service or (address and int(address[2]) < 2**16), "data_service", rule)
+        require(self, not self.data_service or (address and int(address[2]) < 2**16), rule)
         for name in options_with(TrainConfig, "task", "augments"):
             service = f"`{name}` does not work with a `data_service`, because Python code in this process computes it."
-            require(self, not (getattr(self, name) and self.data_service), f"{name} data_service", service)
+            require(self, not (getattr(self, name) and self.data_service), service)
         rule = (
             "`augment` must be kinds of noise with shares above 0 and at most 1, such as upper:0.07,typos:0.05, of the "
             f"kinds {', '.join(AUGMENTATIONS)}, each once."
@@ -222,24 +206,23 @@ class TrainConfig:
         names, shares = {kind.partition(":")[0] for kind in kinds}, self.noise
         fits = len(names) == len(kinds) and shares.keys() == names <= {*AUGMENTATIONS}
         fits = fits and all(0 < share <= 1 for share in shares.values())
-        require(self, fits, "augment", rule)
+        require(self, fits, rule)
         measured = "`deterministic` does not work with `dtype=auto`, which measures the machine."
-        require(self, not (self.deterministic and self.dtype == AUTO), "deterministic dtype", measured)
+        require(self, not (self.deterministic and self.dtype == AUTO), measured)
         service = "`deterministic` does not work with a `data_service`, whose order of batches is not reproducible."
-        require(self, not (self.deterministic and self.data_service), "deterministic data_service", service)
+        require(self, not (self.deterministic and self.data_service), service)
         self._check_start()
 
     def _check_start(self) -> None:
         """Checks the options of the weights that a run starts from."""
         parts = not self.freeze or re.search(r"[^\s,/]", self.freeze)
-        require(self, parts, "freeze", "`freeze` must name parts of the model.")
+        require(self, parts, "`freeze` must name parts of the model.")
         rule = f"`parent_checkpoint` must be {', '.join(CHECKPOINTS)} or the number of an update."
-        require(self, is_checkpoint(self.parent_checkpoint), "parent_checkpoint", rule)
-        rule = "`parent` and `encoder_from` exclude each other."
-        require(self, not (self.parent and self.encoder_from), "parent encoder_from", rule)
+        require(self, is_checkpoint(self.parent_checkpoint), rule)
+        require(self, not (self.parent and self.encoder_from), "`parent` and `encoder_from` exclude each other.")
         names = "encoder_from parent_checkpoint parent_optimizer"
         rule = "`parent_optimizer` needs a `parent`: the optimizer is that of all weights."
-        require(self, not (self.encoder_from and self.parent_optimizer), names, rule)
+        require(self, not (self.encoder_from and self.parent_optimizer), rule, names)
         without = [name for name in ("freeze", "cooldown_steps", "cooldown_share", "ema_decay") if getattr(self, name)]
         one_state = self.parent_checkpoint not in (AVERAGE, EMA) and self.parent_subwords and not without
         names = " ".join(["parent_optimizer parent parent_checkpoint parent_subwords", *without])
@@ -247,9 +230,9 @@ class TrainConfig:
             "`parent_optimizer` needs `parent_checkpoint` best, latest or the number of an update, and none of "
             "`freeze`, a cooldown, `ema_decay` and `parent_subwords=false`."
         )
-        require(self, one_state or not (self.parent_optimizer and self.parent), names, rule)
+        require(self, one_state or not (self.parent_optimizer and self.parent), rule, names)
         rule = "`embeddings` do not go with `parent` or `encoder_from`, whose weights are trained ones."
-        require(self, not (self.embeddings and self.starts_from), "embeddings parent encoder_from", rule)
+        require(self, not (self.embeddings and self.starts_from), rule)
 
     @property
     def profiled(self) -> range:

@@ -30,15 +30,10 @@ RENEWED_PAIRS, RENEWED_TOKENS = 2**13, 2**22  # Changed at once, likewise.
 
 
 class Position(NamedTuple):
-    """A place in the sequence of batches.
+    """A place in the sequence of batches."""
 
-    Attributes:
-        window: index of the current window, counted over all epochs.
-        batch: number of batches of this window that were already used.
-    """
-
-    window: int = 0
-    batch: int = 0
+    window: int = 0  # Index of the current window, counted over all epochs.
+    batch: int = 0  # Number of batches of this window that were already used.
 
 
 START = Position()
@@ -99,9 +94,9 @@ def _padded(ids, starts, lengths):
     return tf.where(inside, tf.gather(ids, tf.where(inside, starts[:, None] + tf.cast(column, tf.int64), 0)), PAD)
 
 
-def _window_seeds(seed: int, window):
-    """Returns two independent stateless seeds, each [2] int64: for the order of a window's ties and of its batches."""
-    return tf.unstack(tf.random.split(tf.random.fold_in(tf.constant([seed, 1], tf.int64), window), 2))
+def _own_seed(seed: int, purpose: int, number):
+    """Returns a stateless seed, [2] int64, for one of several purposes of an epoch or a window with this number."""
+    return tf.random.fold_in(tf.constant([seed, purpose], tf.int64), number)
 
 
 def windows_per_epoch(info: dict) -> int:
@@ -189,12 +184,10 @@ def _sorted_rows(lengths: list, seed, key_of: Callable = sort_key):
 
 def _renewed(pairs: dict, info: dict, renewal: Renewal, seed) -> dict:
     """Returns the columns of pairs as `renewal` changes them, a part at a time; see `shards.read`."""
-    stored = {
-        column: tf.RaggedTensor.from_row_lengths(
-            pairs[f"{column}_ids"], tf.cast(pairs[f"{column}_lengths"], tf.int64), validate=False
-        )
-        for column in info["columns"]
-    }
+    stored = {}
+    for column in info["columns"]:
+        lengths = tf.cast(pairs[f"{column}_lengths"], tf.int64)
+        stored[column] = tf.RaggedTensor.from_row_lengths(pairs[f"{column}_ids"], lengths, validate=False)
     number = next(iter(stored.values())).nrows()
     at_once = min(RENEWED_PAIRS, max(1, RENEWED_TOKENS // max(1, *shards.counted(info))))
 
@@ -203,10 +196,8 @@ def _renewed(pairs: dict, info: dict, renewal: Renewal, seed) -> dict:
         changed = renewal.change(rows, tf.random.fold_in(seed, first))
         return {column: changed[column].with_row_splits_dtype(tf.int64) for column in renewal.columns}
 
-    kind = tf.RaggedTensorSpec([None, None], tf.int32)
-    parts = tf.map_fn(
-        part, tf.range(0, number, at_once, tf.int64), fn_output_signature=dict.fromkeys(renewal.columns, kind)
-    )
+    kinds = dict.fromkeys(renewal.columns, tf.RaggedTensorSpec([None, None], tf.int32))
+    parts = tf.map_fn(part, tf.range(0, number, at_once, tf.int64), fn_output_signature=kinds)
     columns = {}
     for column, ids in parts.items():
         ids = ids.values  # Of all parts.
@@ -227,16 +218,13 @@ def _read_window(
     """Reads the pairs of one window and decides which rows are in which batch, and the order of the batches."""
     number, windows = len(info["shards"]), windows_per_epoch(info)
     epoch, index = window // windows, window % windows
-    order = _permutation(number, tf.random.fold_in(tf.constant([seed, 0], tf.int64), epoch))
+    order = _permutation(number, _own_seed(seed, 0, epoch))
     pairs = shards.read(folder, order[number * index // windows : number * (index + 1) // windows], damaged_records)
     columns = info["columns"]
     if renewal:
-        pairs, columns = (
-            _renewed(pairs, info, renewal, tf.random.fold_in(tf.constant([seed, 3], tf.int64), window)),
-            renewal.columns,
-        )
+        pairs, columns = _renewed(pairs, info, renewal, _own_seed(seed, 3, window)), renewal.columns
     lengths = [pairs[f"{column}_lengths"] for column, counts in info["columns"].items() if counts]
-    tie_seed, order_seed = _window_seeds(seed, window)
+    tie_seed, order_seed = tf.unstack(tf.random.split(_own_seed(seed, 1, window), 2))
     rows = _sorted_rows(lengths, tie_seed, shapes.sort_key if shapes else sort_key)
     sides = [tf.gather(column, rows) for column in lengths]
     cuts = cut(functools.reduce(tf.maximum, shapes.rounded(*sides) if shapes else sides), batch_tokens)
@@ -385,9 +373,7 @@ def _resized(ids, rows, width):
 
 def cut_rows(columns: dict, number) -> dict:
     """Cuts every bucket, of columns [K, B, S] int32, into the same number of micro-batches: [K, number, rows, S] int32,
-    padded with empty rows.
-
-    The micro-batches of a bucket have equally many rows, except the last ones, which have fewer or none.
+    padded with empty rows. The last ones of a bucket have fewer rows than the others, or none.
     """
     rows = _rows(columns)
     share = -(-rows // number)

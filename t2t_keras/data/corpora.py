@@ -43,21 +43,11 @@ def _count_of(note: str, of_two_sides: bool = False) -> dataclasses.Field:
 
 @dataclasses.dataclass
 class Report:
-    """Counts what was read, and what was left out or repaired, by reason.
-
-    Attributes:
-        pairs: usable pairs.
-        empty: pairs with an empty side, left out.
-        not_utf8: pairs that are not UTF-8, left out.
-        too_long: pairs longer than `max_length`, left out.
-        carriage_returns: lines whose carriage return was removed.
-        byte_order_marks: byte order marks removed.
-        columns: lines of TSV files with more than two columns.
-        units, variants, tagged: of TMX files; see `tmx.pairs`.
-        with_terms: training pairs in whose source translations took the place of terms; see `train_terms`.
+    """Counts what was read, and what was left out or repaired, by reason. For `units`, `variants` and `tagged` see
+    `tmx.pairs`.
     """
 
-    pairs: int = 0
+    pairs: int = 0  # Usable ones.
     empty: int = _count_of("with an empty side left out")
     not_utf8: int = _count_of("not UTF-8 left out")
     too_long: int = _count_of("longer than `max_length` left out")
@@ -216,12 +206,10 @@ def _lines(
     languages: tuple[str, str] = ("", ""),
     strict: bool = False,
 ) -> Iterator[tuple[pathlib.Path, int, bytes]]:
-    """Yields (file, line number, line) for all lines of several plain or gzip files.
+    """Yields (file, line number, line) for all lines of several plain or gzip files. Counts repaired lines in `report`;
+    `hashes` gets the SHA-256 of each file after its last line.
 
     Args:
-        paths: the files.
-        report: counts the repaired lines.
-        hashes: gets the SHA-256 of each file after its last line.
         side: 0 or 1 for the source or the target of files in TMX and TSV; the source is read too, so that repairs are
             not counted for the target. `_BOTH` for a pair in place of such a line. `None` for text that has no other
             side, where TSV is lines and TMX an error.
@@ -279,9 +267,7 @@ def _check_utf8(path: pathlib.Path, number: int, line: bytes) -> None:
 
 def _count(path: pathlib.Path, utf8: bool, two_sided: bool, languages: tuple[str, str]) -> int:
     """Counts the lines of a plain or gzip file, several times as fast as `_lines` reads them unless the file has two
-    sides. Raises its errors.
-
-    With `utf8`, also raises `ValueError` if a line is not UTF-8, or has no target.
+    sides. Raises its errors, and with `utf8` also `ValueError` if a line is not UTF-8, or has no target.
     """
     number, last, decode = 0, b"", codecs.getincrementaldecoder("utf-8")().decode
     try:
@@ -306,9 +292,7 @@ def _count(path: pathlib.Path, utf8: bool, two_sided: bool, languages: tuple[str
 
 
 def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target")) -> None:
-    """Checks what is quickly found out about a corpus of text files, not a dataset, with these sides; see
-    `check_texts`.
-    """
+    """Checks what `check_texts` finds out quickly, about a corpus of text files, not a dataset, with these sides."""
     if not data.dataset:
         splits = ("train",) if data.holds_out else ("valid", "train")
         texts = [_names(data, split, sides) for split in splits]
@@ -333,10 +317,8 @@ def check_texts(texts: list[tuple[str, ...]], utf8: bool = False, languages: tup
     """
     files = [_aligned_files(text) for text in texts]
     _check_languages((path for sides in files for paths in sides[1:] for path in paths), languages)
-    if (
-        sum(path.stat().st_size for path in {path for sides in files for paths in sides for path in paths})
-        > _QUICKLY_COUNTED
-    ):
+    all_files = {path for sides in files for paths in sides for path in paths}
+    if sum(path.stat().st_size for path in all_files) > _QUICKLY_COUNTED:
         logger.info("Counting the lines of the text …")
     count = functools.cache(_count)  # A file with a weight occurs several times.
     for names, paths_of_sides in zip(texts, files, strict=True):
@@ -458,8 +440,35 @@ def text_pairs(
             pairs with a blank line are left out.
         languages: codes of source and target; see `tmx.pairs`.
     """
-    lines = _lines_of_sides(sides, report, {} if hashes is None else hashes, languages, not skip_bad_lines)
-    return _aligned(sides, lines, report, skip_bad_lines, _tags_of_files(sides[0], tags), documents)
+    of_sides = _lines_of_sides(sides, report, {} if hashes is None else hashes, languages, not skip_bad_lines)
+    tags = _tags_of_files(sides[0], tags)
+
+    def aligned() -> Iterator[Pair]:
+        for number, lines in enumerate(_together(sides, of_sides), 1):
+            if lines[0][1] == 1:
+                beginning = _beginning(next(tags))
+                if documents and number > 1:
+                    yield (b"",) * len(lines)
+            good = True
+            for path, line_number, line in lines:
+                try:
+                    _check_utf8(path, line_number, line)
+                except ValueError:
+                    if not skip_bad_lines:
+                        raise
+                    good = False
+            if not good:
+                report.not_utf8 += 1
+            elif documents and all(is_blank(line) for _, _, line in lines):
+                yield (b"",) * len(lines)
+            elif any(is_blank(line) for _, _, line in lines):
+                report.empty += 1
+            else:
+                report.pairs += 1
+                (_, _, source), *others = lines
+                yield beginning + source, *(line for _, _, line in others)
+
+    return aligned()
 
 
 def _lines_of_sides(sides: Sequence[str], report: Report, hashes: Hashes, *reading) -> list[Iterator]:
@@ -488,46 +497,11 @@ def _together(names: tuple[str, ...], sides: list[Iterator]) -> Iterator[tuple]:
 
 
 def all_pairs(*sides: str, report: Report, languages: tuple[str, str] = ("", "")) -> Iterator[Pair]:
-    """Returns an iterator over all pairs of lines of aligned text files: also those that are blank or not UTF-8.
-
-    See `text_pairs` for the arguments and errors.
+    """Returns an iterator over all pairs of lines of aligned text files, also those that are blank or not UTF-8; see
+    `text_pairs`.
     """
     lines = _lines_of_sides(sides, report, {}, languages)
     return (tuple(line for _, _, line in both) for both in _together(sides, lines))
-
-
-def _aligned(
-    names: tuple[str, ...],
-    sides: list[Iterator],
-    report: Report,
-    skip_bad_lines: bool,
-    tags: Iterator[str],
-    documents: bool,
-) -> Iterator[Pair]:
-    """Yields the pairs of iterators of `_lines`, with the tag of its file before each source line; see `text_pairs`."""
-    for number, lines in enumerate(_together(names, sides), 1):
-        if lines[0][1] == 1:
-            beginning = _beginning(next(tags))
-            if documents and number > 1:
-                yield (b"",) * len(lines)
-        good = True
-        for path, line_number, line in lines:
-            try:
-                _check_utf8(path, line_number, line)
-            except ValueError:
-                if not skip_bad_lines:
-                    raise
-                good = False
-        if not good:
-            report.not_utf8 += 1
-        elif documents and all(is_blank(line) for _, _, line in lines):
-            yield (b"",) * len(lines)
-        elif any(is_blank(line) for _, _, line in lines):
-            report.empty += 1
-        else:
-            report.pairs += 1
-            (_, _, source), *others = lines
-            yield beginning + source, *(line for _, _, line in others)
 
 
 def _on_one_line(error: Exception) -> str:
@@ -594,13 +568,16 @@ def _names(data: DataConfig, split: str, sides: tuple[str, ...]) -> tuple[str, .
     names = tuple(data.text(split, side) for side in sides)
     if not all(names):
         options = " and ".join(f"`{split}_{side}`" for side in sides)
-        advice = f"Give {options}, `dataset`, or a prepared `data_dir`."
+        text, other = "training", "`dataset`, or a prepared `data_dir`"
         if split == "valid":
-            advice = (
-                f"Give {options}, or `valid_pairs=500` to validate on the last 500 pairs of the training text, and "
-                "not train on these."
-            )
-        raise ValueError(f"There is no {'training' if split == 'train' else 'validation'} text. {advice}")
+            last = "the last 500 pairs of the training text"
+            text, other = "validation", f"or `valid_pairs=500` to validate on {last}, and not train on these"
+        raise ValueError(f"There is no {text} text. Give {options}, {other}.")
+    if data.holds_out and (weight := _weighted(names[0])[-1][1]) > 1:
+        raise ValueError(
+            "`valid_pairs` are the last pairs of the training text, so its last file must have no weight. Received: "
+            f"@{weight}. Put another file last, or give `valid_source` and `valid_target`."
+        )
     return names
 
 
@@ -633,9 +610,7 @@ def _with_terms(pairs: Iterator[Pair], terms: phrases.Terms, tags: Sequence[str]
     for number, pair in enumerate(pairs):
         if zlib.crc32(b"%d %b" % (number, pair[0])) % 2:
             source, target = (side.decode(errors="surrogateescape") for side in pair)
-            text = phrases.untagged(source, tags)
-            tag = len(source) - len(text)
-            places = ((tag + start, tag + end, term.translation) for start, end, term in terms.with_places(text))
+            places = ((start, end, term.translation) for start, end, term in terms.with_places(source, tags))
             found = [place for place in places if inline_terms.has_form(target, place[-1])]
             report.with_terms += bool(found)
             pair = (inline_terms.annotated(source, found).encode(errors="surrogateescape"), *pair[1:])
@@ -654,43 +629,26 @@ def pairs(
     """Returns an iterator over the pairs of a split: `train`, `valid` or, for the built-in corpus, which `seed` is for,
     `test`. `sides` are those of a pair, "source" first; for the other arguments see `text_pairs`.
     """
-    found = _plain_pairs(data, split, seed, report, hashes, sides, documents)
-    if not data.train_terms or split != "train":
-        return found
-    return _with_terms(found, phrases.read_terms(data.train_terms), data.tags, report)
-
-
-def _plain_pairs(
-    data: DataConfig,
-    split: str,
-    seed: int,
-    report: Report,
-    hashes: Hashes | None,
-    sides: tuple[str, ...],
-    documents: bool,
-) -> Iterator[Pair]:
-    if not data.dataset:
-        names = _names(data, "train" if data.holds_out else split, sides)
-        reading = {
-            "skip_bad_lines": data.skip_bad_lines,
-            "hashes": hashes,
-            "tags": data.tags,
-            "documents": documents,
-            "languages": data.languages,
-        }
-        if not data.holds_out:
-            return text_pairs(*names, report=report, **reading)
-        if documents:
-            raise ValueError(f"`valid_pairs` divides no documents. Received: valid_pairs={data.valid_pairs}.")
-        return _divided(text_pairs(*names, report=report, **reading), data.valid_pairs, split, report)
-    if data.dataset == "builtin":
-        chosen = builtin_corpus.splits(data.builtin_pairs, seed)[split]
-        report.pairs += len(chosen)
-        found = (tuple(line.encode() for line in pair) for pair in chosen)
+    if data.dataset:
+        if data.dataset == "builtin":
+            chosen = builtin_corpus.splits(data.builtin_pairs, seed)[split]
+            report.pairs += len(chosen)
+            plain = (tuple(line.encode() for line in pair) for pair in chosen)
+        else:
+            plain = tfds_pairs(data, getattr(data, f"{split}_split"), report)
+        beginning = _beginning(data.source_tag)
+        found = ((beginning + pair[0], *pair[1 : len(sides)]) for pair in plain)
     else:
-        found = tfds_pairs(data, getattr(data, f"{split}_split"), report)
-    beginning = _beginning(data.source_tag)
-    return ((beginning + pair[0], *pair[1 : len(sides)]) for pair in found)
+        names = _names(data, "train" if data.holds_out else split, sides)
+        if data.holds_out and documents:
+            raise ValueError(f"`valid_pairs` divides no documents. Received: valid_pairs={data.valid_pairs}.")
+        reading = {"skip_bad_lines": data.skip_bad_lines, "documents": documents, "languages": data.languages}
+        found = text_pairs(*names, report=report, hashes=hashes, tags=data.tags, **reading)
+        if data.holds_out:
+            found = _divided(found, data.valid_pairs, split, report)
+    if data.train_terms and split == "train":
+        found = _with_terms(found, phrases.read_terms(data.train_terms), data.tags, report)
+    return found
 
 
 def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:
@@ -732,10 +690,8 @@ def _words(sentences: Iterable[bytes]) -> collections.Counter:
 
 
 def check_sides(train: list[Pair], valid: list[Pair]) -> None:
-    """Checks that the validation files are not swapped.
-
-    Each validation side is scored with unigram models of both training sides. It is an error if both fit the opposite
-    training side better, by more than half a nat per word.
+    """Raises `ValueError` if the validation files look swapped: each validation side is scored with unigram models of
+    both training sides, and both fit the opposite training side better, by more than half a nat per word.
     """
     known = [_words(side) for side in zip(*train, strict=True)]
     words = len(known[0] | known[1])

@@ -15,17 +15,11 @@ ALIKE_UP_TO, ALIKE_ABOVE = 16, 100
 
 
 class Shapes(NamedTuple):
-    """The shapes of a bucket's rows and columns.
+    """The shapes of a bucket's rows and columns."""
 
-    Attributes:
-        growth: factor from one boundary to the next, above 1.
-        tokens: budget of a bucket on each side, rows × padded length.
-        counted: the columns whose lengths count against it.
-    """
-
-    growth: float
-    tokens: int
-    counted: tuple[str, ...] = ("source", "target")
+    growth: float  # Factor from one boundary to the next, above 1.
+    tokens: int  # Budget of a bucket on each side, rows × padded length.
+    counted: tuple[str, ...] = ("source", "target")  # The columns whose lengths count against it.
 
     @property
     def boundaries(self) -> tuple[int, ...]:
@@ -69,13 +63,9 @@ class Shapes(NamedTuple):
         return tf.cast(longest * 2 ** len(places) + kind, tf.int64)
 
     def of_micro_batches(self, lengths: dict, number: int):
-        """Returns the shapes of the micro-batches of buckets: [N, 1 + columns] int32, the rows of each and the padded
-        length of each column.
-
-        Args:
-            lengths: the length of the longest sentence of each column, [N] int32. What is not counted may exceed the
-                budget.
-            number: number of micro-batches of a bucket.
+        """Returns the shapes of the micro-batches, `number` of each bucket: [N, 1 + columns] int32, the rows of each
+        and the padded length of each column. `lengths` has the length of the longest sentence of each column, [N]
+        int32. What is not counted may exceed the budget.
         """
         widths = dict(zip(self.counted, self.rounded(*(lengths[name] for name in self.counted)), strict=True))
         rows = tf.maximum(self.tokens // functools.reduce(tf.maximum, widths.values()), 1)

@@ -96,10 +96,8 @@ def pairs(tokens: tf.RaggedTensor, lengths: tf.RaggedTensor, document: tf.Ragged
 
     at = tokens.row_starts() + 1  # Of each record's first sentence.
     start = tf.gather(at, source)
-    parts = [
-        tf.gather(tokens.values, tf.ragged.range(*place))
-        for place in ((at, at + of_first), (start + begin, start + end))
-    ]
+    places = ((at, at + of_first), (start + begin, start + end))
+    parts = [tf.gather(tokens.values, tf.ragged.range(*place)) for place in places]
     begin_of_text, end_of_part = (_column(tf.fill([number], token)) for token in (BOS, EOS))
     text = tf.concat([begin_of_text, parts[0], end_of_part, parts[1], end_of_part], axis=1)
     return text, _column(tf.where(is_random, 1, 2))

@@ -46,21 +46,13 @@ COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared
 
 @dataclasses.dataclass
 class _Text:
-    """What reading the text found.
-
-    Attributes:
-        train: counts the training pairs and the lines left out.
-        valid: counts the validation pairs and the lines left out.
-        valid_pairs: the validation pairs.
-        train_size: bytes of the training pairs.
-        hashes: SHA-256 of each text file.
-    """
+    """What reading the text found."""
 
     train: corpora.Report = dataclasses.field(default_factory=corpora.Report)
     valid: corpora.Report = dataclasses.field(default_factory=corpora.Report)
     valid_pairs: list[corpora.Pair] = dataclasses.field(default_factory=list)
-    train_size: int = 0
-    hashes: corpora.Hashes = dataclasses.field(default_factory=dict)
+    train_size: int = 0  # Bytes of the training pairs.
+    hashes: corpora.Hashes = dataclasses.field(default_factory=dict)  # Of each text file.
 
 
 def _encode(subwords: Subwords, max_length: int, task: Task, chunk: list[corpora.Pair]) -> list[tuple | None]:
@@ -160,9 +152,8 @@ def write(
     The shards are the same for every number of processes that tokenize; 0 is that of `processes.number` for `size`, the
     bytes of text. Raises `OSError` if a process was killed.
     """
-    with contextlib.closing(
-        encode(pairs, subwords, max_length, report, task, processes.number(number, size))
-    ) as encoded:
+    number = processes.number(number, size)
+    with contextlib.closing(encode(pairs, subwords, max_length, report, task, number)) as encoded:
         records = _checked(encoded, task, f"the {folder.name} text") if task.documents else encoded
         return shards.write(folder, records, size=size, vocab_size=subwords.largest, columns=task.on_disk, **options)
 
@@ -217,26 +208,18 @@ def _check_patterns(data: DataConfig) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Preparation:
-    """The preparation of a data folder.
-
-    Attributes:
-        data: names the corpus and the options for sub-words.
-        vocab_size: number of sub-words, including the special ids; 0: see `vocabulary_size`.
-        seed: seed of the sample that sub-words are learned from, and of the order of the pairs on disk.
-        folder: created if it does not exist.
-        task: what a record holds.
-        source_vocab_size: number of sub-words of the source alone; 0 if both sides share a matrix.
-        noise: the shares of the noise in the training text, which sub-words are learned from; see
-            `augmentation.noisy`.
+    """The preparation of a data folder, which is created if it does not exist. With `noise`, sub-words are learned from
+    text with shares of it; see `augmentation.noisy`.
     """
 
     data: DataConfig
-    vocab_size: int
-    seed: int
+    vocab_size: int  # Includes the special ids; 0: see `vocabulary_size`.
+    seed: int  # Of the sample that sub-words are learned from, and of the order of the pairs on disk.
     folder: pathlib.Path
     task: Task
-    source_vocab_size: int = 0
+    source_vocab_size: int = 0  # Of the source alone; 0 if both sides share a matrix.
     noise: dict[str, float] = dataclasses.field(default_factory=dict)
+    taken: frozenset[str] = frozenset()  # Options whose values are those of the folder, such as names of its files.
 
     @classmethod
     def of(cls, options: Options, folder: pathlib.Path) -> "Preparation":
@@ -249,6 +232,7 @@ class Preparation:
             options.task,
             options.source_vocab_size,
             options.train.noise if options.task.augments and options.data.subwords != "word" else {},
+            frozenset(name for name, source in options.sources.items() if source.endswith("data folder")),
         )
 
     def run(self, write_train: Callable = write, resumes: bool = False) -> None:
@@ -256,10 +240,8 @@ class Preparation:
         waits for it. `write_train` writes the training shards, with the arguments and the result of `write`. Unless a
         run resumes, sub-words that do not suit the noise give a warning.
 
-        Raises:
-            FileNotFoundError: a file of the corpus is missing.
-            ValueError: the corpus is not usable, or the folder was prepared from another one.
-            FileExistsError: the folder holds other files.
+        Raises `FileNotFoundError` if a file of the corpus is missing, `ValueError` if the corpus is not usable or the
+        folder was prepared from another one, and `FileExistsError` if it holds other files.
         """
         folder, is_new = self.folder, False
         if not (folder / CORPUS).exists():
@@ -282,10 +264,8 @@ class Preparation:
     def _warn_of_capitals(self) -> None:
         """Warns if the sub-words divide text in capitals into many more."""
         sides = read_text(self.folder, "valid")
-        models = [(self.folder / SUBWORDS).read_bytes()]
-        if path := data_folder.source_subwords_in(self.folder):
-            models.append(path.read_bytes())
-        subwords = vocabulary.load_sides(*models)
+        models = (self.folder / SUBWORDS, data_folder.source_subwords_in(self.folder))
+        subwords = vocabulary.load_sides(*(path.read_bytes() for path in models if path))
         numbers = [
             sum(
                 tf.size(side.words(tf.constant(list(map(change, lines[:CAPITALS_PAIRS])))).values).numpy()
@@ -319,11 +299,8 @@ class Preparation:
         names = [*options, *sorted(set(recorded) - set(options))]
         if not self.data.names_corpus:
             fields = dataclasses.fields(DataConfig)
-            names = [
-                "task",
-                *SIZES,
-                *(field.name for field in fields if getattr(self.data, field.name) != field.default),
-            ]
+            given = [field.name for field in fields if getattr(self.data, field.name) != field.default]
+            names = ["task", *SIZES, *given]
             options = vars(self.data) | options
         data_folder.check_options(self.folder, recorded, {name: options.get(name) for name in names})
 
@@ -333,7 +310,8 @@ class Preparation:
         """Returns the options that determine the pairs and sub-words of the folder. Runs with different seeds may share
         a folder of text files.
 
-        A file of sub-words that is gone counts as the one of its name in `recorded`: the folder has its sub-words.
+        A file that is gone, or whose name is taken from the folder, counts as the one of its name in `recorded`: the
+        folder has what was made of it.
         """
         size = self.vocab_size or recorded.get("vocab_size")
         data, options = self.data, {"task": self.task.name, "vocab_size": size}
@@ -342,8 +320,9 @@ class Preparation:
         for name in options_with(DataConfig, "path", "file"):
             if file := getattr(data, name):
                 path = pathlib.Path(file).expanduser()
-                is_gone = not path.exists() and str(recorded.get(name, "")).startswith(f"{path.name} ")
-                options[name] = recorded[name] if is_gone else f"{path.name} {files.describe(path)}"
+                is_gone = name in self.taken or not path.exists()
+                is_recorded = is_gone and str(recorded.get(name, "")).startswith(f"{path.name} ")
+                options[name] = recorded[name] if is_recorded else f"{path.name} {files.describe(path)}"
         if data.subwords == "sentencepiece" and not data.dataset:
             options |= {name: code for name in ("source_language", "target_language") if (code := getattr(data, name))}
         text_options = {name: getattr(data, name) for name in options_with(DataConfig, "any_corpus")}
@@ -511,8 +490,8 @@ class Preparation:
             write_whole(self.folder / f"{split}.{side}.txt", b"".join(line + b"\n" for line in lines))
 
     def _remove_unfinished(self) -> None:
-        """Removes what a preparation that was not finished has left and another one would not replace: shards of other
-        numbers, the text that Beam's workers were given, and sub-words of the source.
+        """Removes what an unfinished preparation has left and another one would not replace: shards of other numbers,
+        the text that Beam's workers were given, and sub-words of the source.
         """
         (self.folder / SOURCE_SUBWORDS).unlink(missing_ok=True)
         for split in ("train", "valid"):

@@ -62,12 +62,10 @@ def _uninterrupted() -> Iterator[None]:
 
 def ordered(make: Callable, arguments: tuple, items: Iterable, processes: int) -> Iterator:
     """Yields function(item) for each item, in the order of the items. Reads at most two items for each process ahead.
-    Raises `OSError` if a process was killed or cannot start.
+    Raises `OSError` if a process was killed or cannot start. With one process, the function runs in this one.
 
-    Args:
-        make: function(*arguments) → the function; called once in each process. A module must have it, not a script.
-        arguments, items: they and the results are pickled.
-        processes: their number. With 1, the function runs in this process.
+    `make(*arguments)` returns the function; it is called once in each process. A module must have it, not a script.
+    Arguments, items and results are pickled.
     """
     if processes == 1:
         yield from map(make(*arguments), items)

@@ -78,9 +78,8 @@ class Shard:
     def _flush(self) -> None:
         if self._pending:
             features = {}
-            for index, (side, sentences) in enumerate(
-                zip(self._columns, zip(*self._pending, strict=True), strict=True)
-            ):
+            columns = zip(self._columns, zip(*self._pending, strict=True), strict=True)
+            for index, (side, sentences) in enumerate(columns):
                 lengths, ids = [len(ids) for ids in sentences], np.concatenate(sentences)
                 if min(lengths) < 1 or not np.issubdtype(ids.dtype, np.integer):
                     received = "none in a row" if min(lengths) < 1 else f"numbers of type {ids.dtype}"
@@ -100,22 +99,18 @@ class Shard:
             feature = {
                 name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value])) for name, value in features.items()
             }
-            content = tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(
-                deterministic=True
-            )
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            content = example.SerializeToString(deterministic=True)
             self._writer.write(content)
-            fingerprint = int(_fingerprints(content))
-            self._described["records"].append(
-                (self._size + FRAME_BEFORE, len(content), len(self._pending), fingerprint)
-            )
+            record = (self._size + FRAME_BEFORE, len(content), len(self._pending), int(_fingerprints(content)))
+            self._described["records"].append(record)
             self._size += FRAME_BEFORE + len(content) + FRAME_AFTER
             self._pending, self._pending_tokens = [], 0
 
     def close(self) -> dict:
-        """Finishes the file.
-
-        Returns a description of it: `records`, a list of (offset, length, pairs, fingerprint); and `tokens` and
-        `longest`, the number of tokens and the length of the longest sentence, each a list of a value per column.
+        """Finishes the file, and returns a description of it: `records`, a list of (offset, length, pairs,
+        fingerprint); and `tokens` and `longest`, the number of tokens and the length of the longest sentence, each a
+        list of a value per column.
         """
         self._flush()
         self._writer.close()
@@ -153,19 +148,15 @@ def write(
     seed: int,
     columns: dict[str, bool] = SIDES,
 ) -> dict:
-    """Writes pairs of id arrays, each to a shard drawn from the seed and its index.
+    """Writes pairs of id arrays, an integer array for each column, each to a shard drawn from the seed and its index.
+    `info.json` is written last: a folder that has it is complete. Returns its content: the number of `pairs`, the
+    tokens and longest sentence of each column, `columns`, `shards` and `vocab_size`.
 
     Args:
-        folder: created if it does not exist. `info.json` is written last: a folder that has it is complete.
-        pairs: integer arrays, one for each column. `None` stands for a pair that is left out; it does not change the
-            shards of the others.
+        pairs: `None` stands for a pair that is left out; it does not change the shards of the others.
         count, size: approximate number of pairs and of bytes of their text; determine the number of shards.
         vocab_size: of the side with most sub-words; determines the type of the ids.
         columns: for each column, whether its length counts against budgets of tokens.
-
-    Returns:
-        The content of `info.json`: the number of `pairs`, the tokens and longest sentence of each column, `columns`,
-        `shards` and `vocab_size`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shards = {name: Shard(folder / name, vocab_size, columns) for name in names(count, size)}
@@ -201,11 +192,8 @@ def read_info(folder: pathlib.Path) -> dict:
     columns = info.setdefault("columns", SIDES)  # Older versions had these only.
     if not isinstance(columns, dict) or not columns or not all(map(_is_name, columns)):
         raise ValueError(f"Expected 'columns' in {path} to be names of columns. Received: {reprlib.repr(columns)}.")
-    for name in (
-        "pairs",
-        "vocab_size",
-        *(f"{column}_{total}" for column in columns for total in ("tokens", "longest")),
-    ):
+    totals = (f"{column}_{total}" for column in columns for total in ("tokens", "longest"))
+    for name in ("pairs", "vocab_size", *totals):
         if type(info.get(name)) is not int or not 0 <= info[name] < 2**62:
             raise ValueError(
                 f"Expected '{name}' in {path} to be a whole number. Received: {reprlib.repr(info.get(name))}."
@@ -272,9 +260,7 @@ def _advice(folder: pathlib.Path) -> str:
 
 def _contents(files, sizes, records):
     """Reads the bytes at the offsets of `records`, ragged [N, (records), columns] int64, of N shards, whose sizes are
-    those when this graph was made.
-
-    Returns [all records] string. Contents are too short if a file is truncated.
+    those when this graph was made: [all records] string. Contents are too short if a file is truncated.
     """
 
     def of_shard(shard):
@@ -288,13 +274,9 @@ def _contents(files, sizes, records):
 
         return tf.map_fn(content, own, fn_output_signature=tf.string)
 
+    kind = tf.RaggedTensorSpec([None], tf.string, 0)
     # One file at a time, to limit memory.
-    return tf.map_fn(
-        of_shard,
-        (files, sizes, records),
-        parallel_iterations=1,
-        fn_output_signature=tf.RaggedTensorSpec([None], tf.string, 0),
-    ).values
+    return tf.map_fn(of_shard, (files, sizes, records), parallel_iterations=1, fn_output_signature=kind).values
 
 
 @tf.autograph.experimental.do_not_convert

@@ -2,8 +2,8 @@
 
     score(Y) = log P(Y) / lp(Y), lp(Y) = ((5 + |Y|) / 6)^α
 
-Letters: B sentences, R sentences still in the state of the step, W beams in G groups, N candidates, V vocabulary, T
-tokens written so far.
+Letters: B sentences, R sentences that are searched together, W beams in G groups, N candidates, V vocabulary, T tokens
+written so far.
 """
 
 import functools
@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from t2t_keras.decoding.search_hooks import BEST, IMPOSSIBLE, Best, Hypotheses, Scorer, Selector, normalized
 
-# Sizes of the step's state after finished sentences have left: few, because oneDNN compiles kernels for each shape.
-_SIZES = [1, 2] + [size << shift for shift in range(28) for size in (3, 4)]  # 1, 2, 3, 4, 6, 8, 12, 16, 24, …
+# Numbers of sentences that are searched together, R: few, because oneDNN compiles kernels for each shape.
+_SIZES = [0, 1, 2] + [size << shift for shift in range(28) for size in (3, 4)]  # 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, …
 
 
 def length_penalty(length, alpha):
@@ -23,65 +23,81 @@ def length_penalty(length, alpha):
     return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** alpha
 
 
+def _padded(sequences, number):
+    """Appends a number of zeros to sequences [R, W, T]."""
+    return tf.pad(sequences, [[0, 0], [0, 0], [0, number]])
+
+
 def _gather(nest, index):
-    """Selects rows of each sentence: a nest of [B, W, …], index [B, W'] → [B, W', …]."""
+    """Selects rows of each sentence: a nest of [R, W, …], index [R, W'] → [R, W', …]."""
     return tf.nest.map_structure(lambda x: tf.gather(x, index, batch_dims=1), nest)
+
+
+class Limits(NamedTuple):
+    """What each sentence asks for."""
+
+    max_length: tf.Tensor  # [R, 1] int32
+    alpha: tf.Tensor  # [R, 1] float32
+    last: tf.Tensor  # [R, 1] int32, `n_best` - 1
+    penalty: tf.Tensor  # [R, 1] float32, the largest length penalty that its hypotheses may have
 
 
 class Running(NamedTuple):
     """Unfinished hypotheses, in the order in which they were selected."""
 
-    log_probs: tf.Tensor  # [B, W] float32, -inf in an empty place
-    tokens: tf.Tensor  # [B, W] int32, the last token of each
-    sequences: tf.Tensor  # [B, W, T] int32, all tokens but the start token
-    ancestors: tf.Tensor  # [B, W, T + 1] int32, the beam that read each token
+    log_probs: tf.Tensor  # [R, W] float32, -inf in an empty place
+    tokens: tf.Tensor  # [R, W] int32, the last token of each
+    sequences: tf.Tensor  # [R, W, T] int32, all tokens but the start token
+    ancestors: tf.Tensor  # [R, W, T + 1] int32, the beam that read each token
 
 
-class Finished(NamedTuple):
-    """The best finished hypotheses, best first."""
+class Written(NamedTuple):
+    """Hypotheses, best first."""
 
-    scores: tf.Tensor  # [B, W] float32, -inf in an empty place
-    sequences: tf.Tensor  # [B, W, T] int32, 0 after the end token
+    scores: tf.Tensor  # [R, W] float32, -inf in an empty place
+    sequences: tf.Tensor  # [R, W, T] int32, 0 after the end token
+
+    def updated(self, rows, new: "Written") -> "Written":
+        """Replaces the hypotheses of some sentences, whose numbers are `rows`, [R] int32, by new ones, which may be
+        longer.
+        """
+        longer = _padded(self.sequences, tf.shape(new.sequences)[2] - tf.shape(self.sequences)[2])
+        old = zip((self.scores, longer), new, strict=True)
+        return Written(*(tf.tensor_scatter_nd_update(x, rows[:, None], values) for x, values in old))
 
 
 class BeamState(NamedTuple):
-    """The state of the search after T tokens."""
+    """The state of the search of R sentences after T tokens."""
 
     position: tf.Tensor  # [] int32, T
-    done: tf.Tensor  # [B] boolean, True if no running hypothesis can still be among the best
+    active: tf.Tensor  # [R] boolean, False for a finished sentence, whose hypotheses stay as they are
+    limits: Limits
     running: Running
-    finished: Finished
-    rows: tf.Tensor  # [R] int32, the sentences in the states of the step and the hooks
+    finished: Written
     model: object  # nest of tensors [R, …], the state of the step
     hooks: tuple  # nests of tensors [R, …], the state of each scorer and, last, of the selector
+
+    @property
+    def unfinished(self) -> tf.Tensor:
+        """The number of unfinished sentences, [] int32."""
+        return tf.reduce_sum(tf.cast(self.active, tf.int32))
 
 
 class Candidates(NamedTuple):
     """Running hypotheses continued by one token, in the order of the selector."""
 
-    log_probs: tf.Tensor  # [B, N] float32
-    parents: tf.Tensor  # [B, N] int32, the beam that each one continues
-    tokens: tf.Tensor  # [B, N] int32
-    sequences: tf.Tensor  # [B, N, T + 1] int32
-    ends: tf.Tensor  # [B, N] boolean
+    log_probs: tf.Tensor  # [R, N] float32
+    parents: tf.Tensor  # [R, N] int32, the beam that each one continues
+    tokens: tf.Tensor  # [R, N] int32
+    sequences: tf.Tensor  # [R, N, T + 1] int32
+    ends: tf.Tensor  # [R, N] boolean
 
 
 class _Search:
-    """One call of `beam_search`, with its arguments. `max_length`, `alpha` and `last` (`n_best` - 1) are [B, 1]."""
+    """One call of `beam_search`, with its arguments."""
 
-    def __init__(
-        self,
-        step: Callable,
-        eos_id: int,
-        beam_size: int,
-        max_length,
-        alpha,
-        last,
-        scorers: Sequence[Scorer],
-        selector: Selector,
-    ):
+    def __init__(self, step: Callable, eos_id: int, beam_size: int, scorers: Sequence[Scorer], selector: Selector):
         self.step, self.eos_id, self.beam_size = step, eos_id, beam_size
-        self.max_length, self.alpha, self.last = max_length, alpha, last
         self.scorers, self.selector, self.number = scorers, selector, selector.number(beam_size)
         if self.number < beam_size:
             raise ValueError(
@@ -92,65 +108,102 @@ class _Search:
         if beam_size % self.groups or self.number % self.groups:
             received = f"{self.groups} groups of {beam_size} beams with {self.number} continuations"
             raise ValueError(f"Groups must have equal numbers of beams and of continuations. Received: {received}.")
-        self.best_penalty = tf.maximum(length_penalty(max_length, alpha), length_penalty(1, alpha))
-        self.batch = tf.shape(max_length)[0]
-        self.beams = tf.tile(tf.range(beam_size)[None, :, None], [self.batch, 1, 1])  # [B, W, 1]
 
-    def start(self, tokens, model) -> BeamState:
+    def start(self, tokens, model, limits: Limits) -> BeamState:
         """Returns the state before the first token. All beams are equal there, so only the first one counts."""
-        only_first = tf.where(tf.range(self.beam_size) == 0, 0.0, IMPOSSIBLE)[None]
-        nothing = tf.zeros([self.batch, self.beam_size, 0], tf.int32)
-        log_probs, tokens = tf.tile(only_first, [self.batch, 1]), tf.tile(tokens[:, None], [1, self.beam_size])
-        running = Running(log_probs, tokens, nothing, self.beams)
-        hooks = tuple(hook.state for hook in (*self.scorers, self.selector))
-        finished = Finished(tf.fill([self.batch, self.beam_size], IMPOSSIBLE), nothing)
-        return BeamState(
-            tf.constant(0), tf.zeros([self.batch], tf.bool), running, finished, tf.range(self.batch), model, hooks
+        shape = tf.stack([tf.shape(tokens)[0], self.beam_size])
+        nothing = tf.zeros([shape[0], self.beam_size, 0], tf.int32)
+        only_first = tf.where(tf.range(self.beam_size) == 0, 0.0, IMPOSSIBLE)
+        running = Running(
+            tf.broadcast_to(only_first, shape), tf.broadcast_to(tokens[:, None], shape), nothing, self.own_beams(shape)
         )
+        hooks = tuple(hook.state for hook in (*self.scorers, self.selector))
+        finished = Written(tf.fill(shape, IMPOSSIBLE), nothing)
+        return BeamState(tf.constant(0), limits.max_length[:, 0] > 0, limits, running, finished, model, hooks)
+
+    def own_beams(self, shape):
+        """Returns the number of each beam, [R, W, 1] int32, for `shape`, [R, W]."""
+        return tf.broadcast_to(tf.range(self.beam_size), shape)[:, :, None]
 
     def shapes(self, state: BeamState) -> BeamState:
-        """Returns the shape invariants of the loop: T, R, and axes of states that start at size 0 may change."""
+        """Returns the shape invariants of the loops: T, R, and axes of states that start at size 0 may change."""
         number, written = tf.TensorShape([None, self.beam_size]), tf.TensorShape([None, self.beam_size, None])
         return BeamState(
             tf.TensorShape([]),
             tf.TensorShape([None]),
+            Limits(*[tf.TensorShape([None, 1])] * len(Limits._fields)),
             Running(number, number, written, written),
-            Finished(number, written),
-            tf.TensorShape([None]),
+            Written(number, written),
             *tf.nest.map_structure(
                 lambda x: tf.TensorShape([None] + [size or None for size in x.shape[1:]]), (state.model, state.hooks)
             ),
         )
 
-    def searched(self, state: BeamState):
-        """Returns which sentences are unfinished, [B] boolean."""
-        return tf.logical_not(state.done) & (state.position < self.max_length[:, 0])
+    def run(self, state: BeamState) -> tuple[Written, Written]:
+        """Searches until all sentences are finished. Returns the running and the finished hypotheses of all.
+
+        The outer loop lets finished sentences leave the states, and the inner one searches the others until a smaller
+        size holds them: so a step copies and tests nothing for those that leave.
+        """
+        shapes = self.shapes(state)
+
+        def until_fewer(rows, part: BeamState, running: Written, finished: Written) -> tuple:
+            rows, part = self.unfinished_only(rows, part)
+            fewer = tf.gather(_SIZES, tf.searchsorted(_SIZES, tf.shape(rows))[0] - 1)
+            (part,) = tf.while_loop(
+                lambda part: part.unfinished > fewer, lambda part: (self.one_token(part),), (part,), (shapes,)
+            )
+            return (
+                rows,
+                part,
+                running.updated(rows, Written(part.running.log_probs, part.running.sequences)),
+                finished.updated(rows, part.finished),
+            )
+
+        running = Written(state.running.log_probs, state.running.sequences)
+        *_, running, finished = tf.while_loop(
+            lambda rows, part, *_: part.unfinished > 0,
+            until_fewer,
+            (tf.range(tf.shape(state.active)[0]), state, running, state.finished),
+            (tf.TensorShape([None]), shapes, shapes.finished, shapes.finished),
+        )
+        return running, finished
+
+    def unfinished_only(self, rows, state: BeamState) -> tuple:
+        """Reduces the rows [R] and their state to the smallest of `_SIZES` that holds all unfinished sentences;
+        finished ones fill the rest.
+        """
+        size = tf.gather(_SIZES, tf.searchsorted(_SIZES, state.unfinished[None])[0])
+        chosen = tf.argsort(tf.cast(state.active, tf.int32), direction="DESCENDING", stable=True)[:size]
+        rows, *fields = tf.nest.map_structure(lambda x: tf.gather(x, chosen), (rows, *state[1:]))
+        return rows, BeamState(state.position, *fields)
 
     def one_token(self, state: BeamState) -> BeamState:
         """Returns the state after one more token."""
-        state = self.retire(state)
         candidates, model, hooks = self.extend(state)
         finished = self.finish(state, candidates)
         running = self.go_on(state, candidates)
-        done = state.done | self.settled(running, finished)
-        return BeamState(state.position + 1, done, running, finished, state.rows, model, hooks)
+        position = state.position + 1
+        active = state.active & ~self.settled(running, finished, state.limits)
+        active &= position < state.limits.max_length[:, 0]
+        return BeamState(position, active, state.limits, running, finished, model, hooks)
 
-    def settled(self, running: Running, finished: Finished):
-        """Returns whether no running hypothesis can still be among the best, [B] boolean: of each group, if there are
+    def settled(self, running: Running, finished: Written, limits: Limits):
+        """Returns whether no running hypothesis can still be among the best, [R] boolean: of each group, if there are
         several.
         """
         if self.groups == 1:
-            best_to_come = tf.reduce_max(running.log_probs, axis=1, keepdims=True) / self.best_penalty
-            return tf.squeeze(best_to_come <= tf.gather(finished.scores, self.last, batch_dims=1), axis=1)
-        best_to_come = tf.reduce_max(self.grouped(running.log_probs), axis=2) / self.best_penalty
+            best_to_come = tf.reduce_max(running.log_probs, axis=1, keepdims=True) / limits.penalty
+            return tf.squeeze(best_to_come <= tf.gather(finished.scores, limits.last, batch_dims=1), axis=1)
+        best_to_come = tf.reduce_max(self.grouped(running.log_probs), axis=2) / limits.penalty
         return tf.reduce_all(best_to_come <= self.grouped(finished.scores)[:, :, -1], axis=1)
 
     def grouped(self, x):
-        """Divides the beams among the groups: [B, X] → [B, G, X / G]."""
+        """Divides the beams among the groups: [R, X] → [R, G, X / G]."""
         return tf.reshape(x, [-1, self.groups, x.shape[1] // self.groups])
 
     def best(self, x):
-        """Finds the W / G largest values of each group: [B, X] → values and their indices in x, [B, W]."""
+        """Finds the W / G largest values of each group: [R, X] → values and their indices in x, [R, W]."""
         if self.groups == 1:
             return tf.math.top_k(x, self.beam_size)
         values, index = tf.math.top_k(self.grouped(x), self.beam_size // self.groups)
@@ -158,40 +211,20 @@ class _Search:
         return tf.reshape(values, [-1, self.beam_size]), tf.reshape(index, [-1, self.beam_size])
 
     def beside(self, old, new):
-        """Concatenates old and new hypotheses of each group: [B, X, …], [B, Y, …] → [B, X + Y, …]."""
+        """Concatenates old and new hypotheses of each group: [R, X, …], [R, Y, …] → [R, X + Y, …]."""
         if self.groups == 1:
             return tf.concat([old, new], axis=1)
         pairs = zip(tf.split(old, self.groups, axis=1), tf.split(new, self.groups, axis=1), strict=True)
         return tf.concat([x for pair in pairs for x in pair], axis=1)
 
-    def retire(self, state: BeamState) -> BeamState:
-        """Reduces the states of the step and the hooks to the smallest of `_SIZES` that holds all unfinished sentences;
-        finished ones fill the rest.
-        """
-        searched = tf.gather(self.searched(state), state.rows)
-        unfinished = tf.reduce_sum(tf.cast(searched, tf.int32))
-        size = tf.gather(_SIZES, tf.searchsorted(_SIZES, unfinished[None])[0])
-        states = (state.rows, state.model, state.hooks)
-
-        def compacted():
-            chosen = tf.argsort(tf.cast(searched, tf.int32), direction="DESCENDING", stable=True)[:size]
-            return tf.nest.map_structure(lambda x: tf.gather(x, chosen), states)
-
-        rows, model, hooks = tf.cond(size < tf.size(state.rows), compacted, lambda: states)
-        return state._replace(rows=rows, model=model, hooks=hooks)
-
     def extend(self, state: BeamState) -> tuple[Candidates, object, tuple]:
         """Returns the selected continuations of the running hypotheses, and the next states of the step and the
         hooks.
         """
-        running, rows = state.running, state.rows
-        log_probs, tokens, ancestors = (
-            tf.gather(x, rows) for x in (running.log_probs, running.tokens, running.ancestors)
-        )
+        log_probs, tokens, sequences, ancestors = state.running
         logits, model = self.step(tokens, ancestors, state.position, state.model)
 
         def hooked():
-            sequences = tf.gather(running.sequences, rows)
             return self.hooked(logits, Hypotheses(state.position, log_probs, tokens, ancestors, sequences), state.hooks)
 
         def plain():
@@ -203,8 +236,8 @@ class _Search:
             selected, hooks = hooked()
         else:
             selected, hooks = tf.cond(tf.reduce_any(applies), hooked, plain) if applies else plain()
-        totals, parents, tokens = (tf.scatter_nd(rows[:, None], x, [self.batch, self.number]) for x in selected)
-        sequences = tf.concat([_gather(running.sequences, parents), tokens[:, :, None]], axis=2)
+        totals, parents, tokens = selected
+        sequences = tf.concat([_gather(sequences, parents), tokens[:, :, None]], axis=2)
         return Candidates(totals, parents, tokens, sequences, tokens == self.eos_id), model, hooks
 
     def hooked(self, logits, hypotheses: Hypotheses, states: tuple) -> tuple:
@@ -226,57 +259,53 @@ class _Search:
         selected, state = if_needed(self.selector, states[-1], lambda: BEST(log_probs, hypotheses, states[-1]))
         return selected, (*next_states, state)
 
-    def finish(self, state: BeamState, candidates: Candidates) -> Finished:
+    def finish(self, state: BeamState, candidates: Candidates) -> Written:
         """Returns the W best finished hypotheses, old and new."""
-        now = candidates.ends & self.searched(state)[:, None]
-        scores = tf.where(now, candidates.log_probs / length_penalty(state.position + 1, self.alpha), IMPOSSIBLE)
+        now = candidates.ends & state.active[:, None]
+        penalty = length_penalty(state.position + 1, state.limits.alpha)
+        scores = tf.where(now, candidates.log_probs / penalty, IMPOSSIBLE)
         scores, best = self.best(self.beside(state.finished.scores, scores))
-        sequences = self.beside(tf.pad(state.finished.sequences, [[0, 0], [0, 0], [0, 1]]), candidates.sequences)
-        return Finished(scores, _gather(sequences, best))
+        sequences = self.beside(_padded(state.finished.sequences, 1), candidates.sequences)
+        return Written(scores, _gather(sequences, best))
 
     def go_on(self, state: BeamState, candidates: Candidates) -> Running:
-        """Returns the first W unfinished candidates. Finished sentences keep their hypotheses."""
+        """Returns the first W unfinished candidates. Of finished sentences, scores and sequences stay."""
         _, first = self.best(tf.cast(~candidates.ends, tf.int32))  # Of equal values the first.
         log_probs = _gather(tf.where(candidates.ends, IMPOSSIBLE, candidates.log_probs), first)
-        ancestors = _gather(state.running.ancestors, _gather(candidates.parents, first))
-        tokens, sequences = _gather(candidates.tokens, first), _gather(candidates.sequences, first)
-        following = Running(log_probs, tokens, sequences, ancestors)
-        before = state.running._replace(sequences=tf.pad(state.running.sequences, [[0, 0], [0, 0], [0, 1]]))
-        searched = self.searched(state)
-        running = tf.nest.map_structure(
-            lambda new, old: tf.where(tf.reshape(searched, [-1] + [1] * (len(new.shape) - 1)), new, old),
-            following,
-            before,
+        parents, tokens, sequences = _gather((candidates.parents, candidates.tokens, candidates.sequences), first)
+        ancestors = _gather(state.running.ancestors, parents)
+        active = state.active[:, None]
+        return Running(
+            tf.where(active, log_probs, state.running.log_probs),
+            tokens,
+            tf.where(active[:, :, None], sequences, _padded(state.running.sequences, 1)),
+            tf.concat([ancestors, self.own_beams(tf.shape(tokens))], axis=2),
         )
-        return running._replace(ancestors=tf.concat([running.ancestors, self.beams], axis=2))
 
-    def pooled(self, state: BeamState) -> BeamState:
-        """Returns the state without groups: all finished hypotheses, best first, and as many running ones as groups
-        lack.
-        """
-        scores, order = tf.math.top_k(state.finished.scores, self.beam_size)
-        finished = Finished(scores, _gather(state.finished.sequences, order))
-        lacking = tf.reduce_sum(tf.cast(self.grouped(state.finished.scores) == IMPOSSIBLE, tf.int32), axis=2)
-        log_probs, order = self.best(state.running.log_probs)
+    def pooled(self, running: Written, finished: Written) -> tuple[Written, Written]:
+        """Returns hypotheses without groups: all finished ones, best first, and as many running ones as groups lack."""
+        scores, order = tf.math.top_k(finished.scores, self.beam_size)
+        lacking = tf.reduce_sum(tf.cast(self.grouped(finished.scores) == IMPOSSIBLE, tf.int32), axis=2)
+        finished = Written(scores, _gather(finished.sequences, order))
+        log_probs, order = self.best(running.scores)
         size = self.beam_size // self.groups
         needed = tf.range(self.beam_size) % size < tf.repeat(lacking, size, axis=1)
-        running = state.running._replace(
-            log_probs=tf.where(needed, log_probs, IMPOSSIBLE), sequences=_gather(state.running.sequences, order)
-        )
-        return state._replace(running=running, finished=finished)
+        return Written(tf.where(needed, log_probs, IMPOSSIBLE), _gather(running.sequences, order)), finished
 
-    def result(self, state: BeamState):
-        """Returns sequences and scores: finished hypotheses first, then the best running ones in the places left."""
+    def result(self, running: Written, finished: Written, limits: Limits) -> tuple:
+        """Returns sequences and scores: finished hypotheses first, then the best running ones, whose scores are log P,
+        in the places left.
+        """
         if self.groups > 1:
-            state = self.pooled(state)
+            running, finished = self.pooled(running, finished)
         beams = tf.range(self.beam_size)[None]
-        ended = tf.reduce_sum(tf.cast(state.finished.scores > IMPOSSIBLE, tf.int32), axis=1, keepdims=True)
+        ended = tf.reduce_sum(tf.cast(finished.scores > IMPOSSIBLE, tf.int32), axis=1, keepdims=True)
         running_scores, order = tf.math.top_k(
-            state.running.log_probs / length_penalty(self.max_length, self.alpha), self.beam_size
+            running.scores / length_penalty(limits.max_length, limits.alpha), self.beam_size
         )
         chosen = tf.where(beams < ended, beams, self.beam_size + beams - ended)
-        sequences = tf.concat([state.finished.sequences, _gather(state.running.sequences, order)], axis=1)
-        return _gather((sequences, tf.concat([state.finished.scores, running_scores], axis=1)), chosen)
+        sequences = tf.concat([finished.sequences, _gather(running.sequences, order)], axis=1)
+        return _gather((sequences, tf.concat([finished.scores, running_scores], axis=1)), chosen)
 
 
 def beam_search(
@@ -320,21 +349,13 @@ def beam_search(
         scores: [B, W] float32; -inf in an empty place.
     """
     batch = tf.shape(start)[0]
-    search = _Search(
-        step,
-        eos_id,
-        beam_size,
-        max_length=tf.reshape(max_length, [batch, 1]),
-        alpha=tf.broadcast_to(tf.convert_to_tensor(alpha, tf.float32), [batch])[:, None],
+    max_length = tf.reshape(max_length, [batch, 1])
+    alpha = tf.broadcast_to(tf.convert_to_tensor(alpha, tf.float32), [batch])[:, None]
+    limits = Limits(
+        max_length,
+        alpha,
         last=tf.fill([batch, 1], beam_size - 1) if n_best is None else n_best[:, None] - 1,
-        scorers=scorers,
-        selector=selector,
+        penalty=tf.maximum(length_penalty(max_length, alpha), length_penalty(1, alpha)),
     )
-    initial = search.start(start, state)
-    final = tf.while_loop(
-        lambda *state: tf.reduce_any(search.searched(BeamState(*state))),
-        lambda *state: tuple(search.one_token(BeamState(*state))),
-        tuple(initial),
-        shape_invariants=tuple(search.shapes(initial)),
-    )
-    return search.result(BeamState(*final))
+    search = _Search(step, eos_id, beam_size, scorers, selector)
+    return search.result(*search.run(search.start(start, state, limits)), limits)

@@ -17,14 +17,10 @@ def accuracy(train: Sequence[tuple[str, ...]], test: Sequence[tuple[str, ...]]) 
     except ModuleNotFoundError as error:
         raise ValueError(MISSING) from error
 
-    def words(texts: Sequence[tuple[str, ...]]) -> list[list[str]]:
-        return [
-            [f"{side} {word}" for side, sentence in enumerate(sentences) for word in sentence.lower().split()]
-            for _, *sentences in texts
-        ]
+    def words(text: tuple[str, ...]) -> list[str]:
+        _, *sentences = text
+        return [f"{side} {word}" for side, sentence in enumerate(sentences) for word in sentence.lower().split()]
 
-    vectorizer = CountVectorizer(analyzer=lambda words: words)
-    model = LogisticRegression(max_iter=1000).fit(
-        vectorizer.fit_transform(words(train)), [label for label, *_ in train]
-    )
-    return float(model.score(vectorizer.transform(words(test)), [label for label, *_ in test]))
+    vectorizer, model = CountVectorizer(analyzer=words), LogisticRegression(max_iter=1000)
+    model.fit(vectorizer.fit_transform(train), [label for label, *_ in train])
+    return float(model.score(vectorizer.transform(test), [label for label, *_ in test]))

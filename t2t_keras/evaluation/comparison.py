@@ -155,15 +155,12 @@ def compare(
     )
     lengths = [len(bleu.tokenizer(line).split()) for line in source or references[0]]
     groups = _by_length(lengths)
-    of_groups = [
-        [
-            bleu.corpus_score(
-                [output[row] for row in group], [[text[row] for row in group] for text in references]
-            ).score
-            for group in groups
-        ]
-        for output in outputs
-    ]
+
+    def of_group(output: list[str], group: list[int]) -> float:
+        chosen, *known = ([text[row] for row in group] for text in (output, *references))
+        return bleu.corpus_score(chosen, known).score
+
+    of_groups = [[of_group(output, group) for group in groups] for output in outputs]
     compared = []
     for system, output, by_sentence, bleus in zip(others, outputs[1:], of_others, of_groups[1:], strict=True):
         columns = (source or [""] * len(rows), rows, outputs[0], output, first, by_sentence)

@@ -53,21 +53,10 @@ def _lengths(system: System, length_of: str) -> str:
     for group in system.lengths:
         lengths = f"{group.shortest} to {group.longest}" if group.shortest < group.longest else f"{group.longest}"
         bleus = f"{group.baseline_bleu:.2f}", f"{group.bleu:.2f}"
-        rows.append(
-            [
-                lengths,
-                str(group.sentences),
-                *bleus,
-                *map(str, (group.wins, group.losses, group.ties)),
-                f"{group.gain:+.2f}",
-            ]
-        )
-    return _table(
-        [
-            [f"tokens of the {length_of}", "sentences", "baseline BLEU", "BLEU", "wins", "losses", "ties", "mean gain"],
-            *rows,
-        ]
-    )
+        counts = map(str, (group.wins, group.losses, group.ties))
+        rows.append([lengths, str(group.sentences), *bleus, *counts, f"{group.gain:+.2f}"])
+    head = [f"tokens of the {length_of}", "sentences", "baseline BLEU", "BLEU", "wins", "losses", "ties", "mean gain"]
+    return _table([head, *rows])
 
 
 def _example(example: Example, baseline: str, system: str, verb: str) -> str:
@@ -79,18 +68,13 @@ def _example(example: Example, baseline: str, system: str, verb: str) -> str:
         (system, "".join(right if left == right else f"{{+{right}+}}" for left, right in parts if right)),
     ]
     width = max(len(name) for name, _ in lines)
-    change = (
-        f"line {example.line}: {system} {verb} {abs(example.gain):.1f}, from {example.baseline_chrf:.1f} to "
-        f"{example.chrf:.1f}"
-    )
+    scores = f"from {example.baseline_chrf:.1f} to {example.chrf:.1f}"
+    change = f"line {example.line}: {system} {verb} {abs(example.gain):.1f}, {scores}"
     return "\n".join([change, *(f"  {name.ljust(width)}  {text}" for name, text in lines)])
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
     """Aligns cells: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        for row in rows
-    )
+    first, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [[name.ljust(first), *map(str.rjust, cells, widths)] for name, *cells in rows]
     return "\n".join("  ".join(line).rstrip() for line in lines)

@@ -39,8 +39,7 @@ def scores(
     """Computes all scores of a corpus: the results of `bleu` and `chrf`, "exact_match" and "sentences".
 
     "exact_match" is the share of translations that equal one of their references; of several, blank ones are none.
-    Confidence intervals that take more
-    memory than is free are left out, with a warning.
+    Confidence intervals that take more memory than is free are left out, with a warning.
     """
     samples, _ = significance.affordable(len(hypotheses), samples)
     if tokenize in ("13a", "intl") and is_unspaced(line for lines in references for line in lines):
@@ -89,9 +88,8 @@ def bleu(
         {"bleu": 0 to 100, "signature": the settings that a comparison needs}. With samples also "bleu_mean", their mean
         score, and "bleu_margin": the 95% confidence interval is "bleu_mean" ± "bleu_margin".
     """
-    score, signature = _estimate(
-        "bleu", bleu_metric(lowercase=lowercase, tokenize=tokenize), hypotheses, references, samples
-    )
+    metric = bleu_metric(lowercase=lowercase, tokenize=tokenize)
+    score, signature = _estimate("bleu", metric, hypotheses, references, samples)
     return {**score, "signature": signature}
 
 
@@ -135,15 +133,12 @@ def compound_split_bleu(
     tokenize = _moses(language)
 
     def split(lines: list[str]) -> list[str]:
-        return [
-            re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenize(line, return_str=True, escape=False))
-            for line in lines
-        ]
+        tokenized = (tokenize(line, return_str=True, escape=False) for line in lines)
+        return [re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", line) for line in tokenized]
 
     hypotheses, *references = map(split, (hypotheses, *references))
-    return _estimate(
-        "compound_split_bleu", bleu_metric(lowercase=lowercase, tokenize="none"), hypotheses, references, samples
-    )[0]
+    metric = bleu_metric(lowercase=lowercase, tokenize="none")
+    return _estimate("compound_split_bleu", metric, hypotheses, references, samples)[0]
 
 
 def _estimate(
@@ -152,10 +147,8 @@ def _estimate(
     """Computes {NAME, NAME_mean, NAME_margin}, the latter two with samples only, and the signature."""
     check(hypotheses, references)
     [found], signature = significance.estimates(metric, [hypotheses], references, samples=samples)
-    return {
-        name: found.score,
-        **({} if found.mean is None else {f"{name}_mean": found.mean, f"{name}_margin": found.margin}),
-    }, signature
+    of_samples = {} if found.mean is None else {f"{name}_mean": found.mean, f"{name}_margin": found.margin}
+    return {name: found.score, **of_samples}, signature
 
 
 def chrf_metric(lowercase: bool = False) -> sacrebleu.CHRF:

@@ -100,7 +100,9 @@ def of_model(model, pairs: list) -> dict[str, float]:
 
 
 def _figures_of_run(folder: pathlib.Path, options: run_options.Options, strategy, quiet: Callable) -> dict:
-    """Trains a run, or resumes it, and measures its model with its first weights and with its last."""
+    """Trains a run, or resumes it, and measures its model with its first weights and with its last. Returns its options
+    and both measurements.
+    """
     run.train(Start.of(folder, options), strategy=strategy, quiet=quiet)
     options = SavedRun.open(folder).options  # With the size of the vocabulary, if the text decides it.
     with shards.plain_errors():
@@ -117,7 +119,7 @@ def _figures_of_run(folder: pathlib.Path, options: run_options.Options, strategy
     model = make(registry.architecture(options.architecture), options.model)
     before = of_model(model, pairs)
     checkpoint.load(folder, "latest", model)
-    return {"before": before, "after": of_model(model, pairs)}
+    return {"options": series.determining(options), "before": before, "after": of_model(model, pairs)}
 
 
 def _check_alike(
@@ -125,7 +127,8 @@ def _check_alike(
 ) -> None:
     """Checks that runs, and those of earlier commands, differ in the function and d_k alone."""
     file, any_run = output_dir / RESULTS, next(iter(runs.values()))
-    asked = {name: value for name, value in series.determining(any_run).items() if name not in _VARIED}
+    left_out = _VARIED | series.undecided(any_run)
+    asked = {name: value for name, value in series.determining(any_run).items() if name not in left_out}
     # A result lacks the options that came after it.
     for had in (of_run["options"] for of_function in measured.values() for of_run in of_function.values()):
         if changed := [
@@ -135,11 +138,9 @@ def _check_alike(
                 f"Expected the options of the runs in {output_dir}. Received: {', '.join(changed)}. Give another "
                 "`output_dir`."
             )
-    for folder in (
-        output_dir / f"{function}_{d_k}" for function, of_function in measured.items() for d_k in of_function
-    ):
-        if SavedRun.find(folder):
-            series.check_data(folder, any_run)
+    folders = [output_dir / f"{function}_{d_k}" for function, of_function in measured.items() for d_k in of_function]
+    for folder in filter(SavedRun.find, folders):
+        series.check_data(folder, any_run)
     for (function, d_k), of_run in runs.items():
         series.is_current(None, output_dir / f"{function}_{d_k}", of_run, series.determining)
 
@@ -175,8 +176,8 @@ def measure(
         if str(d_k) not in measured[function]:
             logger.info(f"Run {number} of {len(runs)}: {function}, d_k = {d_k}.")
             keras.backend.clear_session()  # Frees the graphs of the run before.
-            of_run = _figures_of_run(output_dir / f"{function}_{d_k}", options, strategy, quiet)
-            measured[function][str(d_k)] = {"options": series.determining(options)} | of_run
+            folder = output_dir / f"{function}_{d_k}"
+            measured[function][str(d_k)] = _figures_of_run(folder, options, strategy, quiet)
             save()
     return results
 
@@ -199,9 +200,8 @@ def tables(results: dict) -> str:
     for d_k in _widths(results):
         for function in ATTENTION_FUNCTIONS:
             if of_run := results["runs"][function].get(str(d_k)):
-                shares = [
-                    f"{float(f'{of_run[when][name]:.3g}'):,g}" for name in FIGURES for when in ("before", "after")
-                ]
+                values = [of_run[when][name] for name in FIGURES for when in ("before", "after")]
+                shares = [f"{float(f'{value:.3g}'):,g}" for value in values]
                 lines.append([str(d_k), function, *shares, f"{of_run['after']['perplexity']:.2f}"])
     return f"{cost}\n\n{markdown.table(['d_k', 'function', *figures_of_runs], lines, right=figures_of_runs)}"
 
@@ -228,18 +228,10 @@ def picture(results: dict):
             axes.plot(known, [runs[d_k]["after"]["perplexity"] for d_k in known], marker="o", **style)
             costs = ((1e3, table1.medians(results, function)), (2**-20, results["memory"][function]))
             for axes, (unit, points) in zip(panels[1][1:], costs, strict=True):
-                positive = {int(length): unit * value for length, value in points.items() if value > 0}
-                label = f"{function}{table1.growth(points, _FIT_FROM, ': n^{}')}"
-                axes.plot(positive.keys(), positive.values(), marker="o", label=label, **style)
+                table1.plot(axes, function, points, unit, _FIT_FROM, color=colour, marker="o")
         panels[0][0].plot(widths, widths, ":", color="#000000", label="d_k: footnote 4")
-        titles = (
-            "variance of the scores",
-            "entropy / log n",
-            "gradient / (1 - 1/n)",
-            "perplexity",
-            "time (ms)",
-            "memory (MiB)",
-        )
+        titles = ["variance of the scores", "entropy / log n", "gradient / (1 - 1/n)"]
+        titles += ["perplexity", "time (ms)", "memory (MiB)"]
         lengths = sorted({int(length) for points in results["memory"].values() for length in points})
         for index, (axes, title) in enumerate(zip(panels.flat, titles, strict=True)):
             figures.panel(axes, title, "d_k" if index < 4 else "sequence length n", size=10)
@@ -253,12 +245,6 @@ def picture(results: dict):
         for axes in panels[0][1:]:
             axes.set_ylim(0, 1.05)
         figure.tight_layout(rect=(0, 0.07, 1, 1))
-        figure.legend(
-            *panels[0][0].get_legend_handles_labels(),
-            loc="lower center",
-            ncols=4,
-            fontsize=8,
-            handlelength=4,
-            frameon=False,
-        )
+        style = {"loc": "lower center", "ncols": 4, "fontsize": 8, "handlelength": 4, "frameon": False}
+        figure.legend(*panels[0][0].get_legend_handles_labels(), **style)
     return figure

@@ -89,10 +89,8 @@ def _check_alike(
     expected = "Expected the options that the other runs of the table were trained with"
     if (now := rows.get(result.row, result.changes)) != result.changes:
         changed = [name for name in now | result.changes if now.get(name) != result.changes.get(name)]
-        now, before = (
-            grid_report.flags({name: changes[name] for name in changed if name in changes}) or "no options"
-            for changes in (now, result.changes)
-        )
+        own = ({name: changes[name] for name in changed if name in changes} for changes in (now, result.changes))
+        now, before = (grid_report.flags(changes) or "no options" for changes in own)
         raise ValueError(
             f"{expected}. Received: {now} for {result.row} ({folder / name}: {before}). Give the row another name, or "
             "another `output_dir`."

@@ -63,9 +63,8 @@ def grouped(results: Iterable[Result]) -> dict[str, list[Result]]:
     rows = {}
     for result in sorted(results, key=lambda result: result.seed):
         rows.setdefault(result.row, []).append(result)
-    return dict(
-        sorted(rows.items(), key=lambda row: (row[0] != BASE, -statistics.mean(_values(row[1], VALID, "bleu"))))
-    )
+    means = {row: statistics.mean(_values(results, VALID, "bleu")) for row, results in rows.items()}
+    return {row: rows[row] for row in sorted(rows, key=lambda row: (row != BASE, -means[row]))}
 
 
 def _any(groups: dict[str, list[Result]]) -> Result:

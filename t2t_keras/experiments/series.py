@@ -106,7 +106,8 @@ def check_data(folder: pathlib.Path, options: run_options.Options) -> None:
 
 def _is_trained(folder: pathlib.Path, options: run_options.Options) -> bool:
     """Returns whether a run has had all its updates, and only its scores are missing."""
-    return any(checkpoint.step_of(path) >= options.train.train_steps for path in checkpoint.kept(folder))
+    updates = Start.of(folder, options).options.train.train_steps
+    return any(checkpoint.step_of(path) >= updates for path in checkpoint.kept(folder))
 
 
 def differing(runs: Iterable[run_options.Options]) -> set[str]:

@@ -247,9 +247,8 @@ def path_length(name: str, settings: Settings, length: int, dilated: bool = Fals
     layer = LAYERS[name]
     if name == "recurrent":
         # One product per position, besides those of the inputs, which are computed at once.
-        return (
-            length * sequential_operations(layer, dataclasses.replace(settings, d=settings.heads), _COUNTED) // _COUNTED
-        )
+        narrow = dataclasses.replace(settings, d=settings.heads)
+        return length * sequential_operations(layer, narrow, _COUNTED) // _COUNTED
     far, layers, reached = reach(layer, settings), 0, 0
     while reached < length - 1:
         reached += far * (settings.kernel**layers if dilated else 1)
@@ -262,11 +261,8 @@ def path_length(name: str, settings: Settings, length: int, dilated: bool = Fals
 
 def fitted_exponent(points: dict, fit_from: int) -> float:
     """Returns the slope of log(value) over log(n) by least squares: {n: value} with n from `fit_from` on."""
-    pairs = [
-        (math.log(int(length)), math.log(value))
-        for length, value in points.items()
-        if int(length) >= fit_from and value > 0
-    ]
+    known = [(int(length), value) for length, value in points.items() if int(length) >= fit_from and value > 0]
+    pairs = [(math.log(length), math.log(value)) for length, value in known]
     if len(pairs) < 2:
         return math.nan
     return statistics.linear_regression(*zip(*pairs, strict=True)).slope
@@ -375,22 +371,20 @@ def table(results: dict, fit_from: int) -> str:
     for name, layer in LAYERS.items():
         seconds, memory = medians(results, name), results["memory"][name]
         paths = results["paths"][name]
-        rows.append(
-            [
-                layer.name,
-                f"O({layer.complexity})",
-                milliseconds(seconds[str(middle)]),
-                milliseconds(seconds[str(last)]),
-                growth(seconds, fit_from),
-                f"{memory[str(last)] / 2**20:,.0f}",
-                growth(memory, fit_from),
-                f"O({layer.sequential})",
-                f"{results['sequential'][name]}",
-                f"O({layer.path})",
-                f"{paths[0]:,}" if len(paths) == 1 else f"{paths[1]:,} dilated, {paths[0]:,} not",
-            ]
-        )
+        rows.append([
+            layer.name, f"O({layer.complexity})", milliseconds(seconds[str(middle)]), milliseconds(seconds[str(last)]),
+            growth(seconds, fit_from), f"{memory[str(last)] / 2**20:,.0f}", growth(memory, fit_from),
+            f"O({layer.sequential})", f"{results['sequential'][name]}", f"O({layer.path})",
+            f"{paths[0]:,}" if len(paths) == 1 else f"{paths[1]:,} dilated, {paths[0]:,} not",
+        ])  # fmt: skip
     return markdown.table(head, rows, right={*head} - {"layer", "complexity", "sequential", "longest path"})
+
+
+def plot(axes, name: str, points: dict, unit: float, fit_from: int, suffix: str = "", **style) -> None:
+    """Draws what a layer costs, {length: value}, in multiples of a unit, with the fitted exponent in its label."""
+    positive = {int(length): unit * value for length, value in points.items() if value > 0}
+    label = f"{name}{growth(points, fit_from, ': n^{}')}{suffix}"
+    axes.plot(positive.keys(), positive.values(), label=label, linewidth=1.6, markersize=4, **style)
 
 
 def picture(results: dict, fit_from: int) -> Figure:
@@ -402,27 +396,15 @@ def picture(results: dict, fit_from: int) -> Figure:
         figure = figures.new_figure(10, 6)
         panels = figure.subplots(1, 2)
         values = {name: (medians(results, name), results["memory"][name]) for name in LAYERS}
-        units = (
-            (1e3, "milliseconds", "Time, forward and backward"),
-            (2**-20, "MiB", "Peak memory, forward and backward"),
-        )
+        units = ((1e3, "milliseconds", "Time"), (2**-20, "MiB", "Peak memory"))
         for index, (axes, (unit, label, title)) in enumerate(zip(panels, units, strict=True)):
             for number, (name, layer) in enumerate(LAYERS.items()):
-                points = {int(length): unit * value for length, value in values[name][index].items() if value > 0}
-                projected = name.endswith("_projected")
-                colour = figures.PALETTE[number - 5 if projected else number]
-                axes.plot(
-                    points.keys(),
-                    points.values(),
-                    color=colour,
-                    linestyle="--" if projected else "-",
-                    marker="s" if projected else "o",
-                    markersize=4,
-                    linewidth=1.6,
-                    label=f"{layer.name}{growth(values[name][index], fit_from, ': n^{}')}"
-                    + (f", paper O({layer.complexity})" if index == 0 else ""),
-                )
-            figures.panel(axes, title, "sequence length n", label)
+                style = {"linestyle": "-", "marker": "o", "color": figures.PALETTE[number % 5]}
+                if name.endswith("_projected"):
+                    style |= {"linestyle": "--", "marker": "s"}
+                paper = f", paper O({layer.complexity})" if index == 0 else ""
+                plot(axes, layer.name, values[name][index], unit, fit_from, paper, **style)
+            figures.panel(axes, f"{title}, forward and backward", "sequence length n", label)
             figures.powers(axes, sorted({int(length) for length in values["attention"][index]}))
             axes.set_yscale("log")
             figures.numbers(axes.yaxis, ",g")

@@ -14,18 +14,14 @@ NOISE = 0.5  # BLEU. Two trainings that differ in their seed alone differ by up 
 
 def values(result: Result) -> dict:
     """Returns the figures of a row by the names that they have in files."""
-    scores = result.scores[VALID]
+    known = vars(result) | result.scores[VALID]
     return {
-        "row": result.row,
-        "updates": result.updates,
-        "perplexity": scores["perplexity"],
-        "bleu": scores["bleu"],
-        "signature": result.signature,
-        "parameters": result.parameters,
-        "target_tokens_per_second": result.target_tokens_per_second,
-        "flops": result.flops,
-        "seconds": result.seconds,
-    }
+        name: known[name]
+        for name in (
+            "row", "updates", "perplexity", "bleu", "signature", "parameters", "target_tokens_per_second", "flops",
+            "seconds",
+        )
+    }  # fmt: skip
 
 
 def _gain(result: Result, base: Result) -> float:

@@ -82,14 +82,7 @@ class Seen:
         self._arrays = []
 
     def add(self, hashes: np.ndarray) -> np.ndarray:
-        """Adds hashes.
-
-        Args:
-            hashes: [N] uint64.
-
-        Returns:
-            [N] bool, whether each was there before, or is a repetition of one of these.
-        """
+        """Adds hashes, [N] uint64. Returns [N] bool, whether each was there before, or repeats one of these."""
         own, first = np.unique(hashes, return_index=True)
         found = np.ones(len(hashes), bool)
         found[first] = False
@@ -132,13 +125,8 @@ def repeated(config: FilterConfig) -> list[tuple[int, str]]:
 
 
 def reject_repeated(verdicts: list[Verdict], hashes: np.ndarray, rule: str, seen: Seen) -> None:
-    """Rejects the pairs of a chunk that were there before.
-
-    Args:
-        verdicts: those of N pairs; updated.
-        hashes: [N] uint64.
-        rule: the rule that repeated pairs break.
-        seen: hashes of all pairs before that broke no rule up to this one; updated.
+    """Rejects the pairs of a chunk that were there before, by a rule: updates their verdicts, and `seen`, the hashes of
+    all pairs before that broke no rule up to this one. `hashes` are [pairs] uint64.
     """
     places = left(verdicts)
     for index in itertools.compress(places, seen.add(hashes[places])):
@@ -146,16 +134,8 @@ def reject_repeated(verdicts: list[Verdict], hashes: np.ndarray, rule: str, seen
 
 
 def score(chunk: list[corpora.Pair], verdicts: list[Verdict], scores: Callable, limit: float) -> list[float]:
-    """Scores the pairs of a chunk that have broken no rule, and rejects those above a limit.
-
-    Args:
-        chunk: the pairs.
-        verdicts: as many; updated.
-        scores: see `filter_text`.
-        limit: `max_cross_entropy`.
-
-    Returns:
-        The scores of the pairs that are kept.
+    """Scores the pairs of a chunk that have broken no rule, and rejects those above a limit, `max_cross_entropy`:
+    updates their verdicts. `scores` is that of `filter_text`. Returns the scores of the pairs that are kept.
     """
     accepted = []
     if places := left(verdicts):
@@ -195,10 +175,8 @@ def check(config: FilterConfig, output_dir: pathlib.Path) -> None:
 
 
 def load_scores(folders: Sequence[pathlib.Path]) -> Callable:
-    """Loads two runs, and returns what `filter_text` takes as `scores`. TensorFlow must not be imported before.
-
-    Args:
-        folders: of a run from the source to the target, and of one back.
+    """Loads two runs, one from the source to the target and one back, and returns what `filter_text` takes as `scores`.
+    TensorFlow must not be imported before.
     """
     models = [TrainedModel.open(folder) for folder in folders]
     process_environment.choose([run.model for model in models for run in model.runs], "float32", int8=False)

@@ -47,17 +47,14 @@ def script(character: str) -> str:
 
 
 # Letters that belong to one script. Others, such as the apostrophe of Ukrainian (U+02BC), are used with several.
-_OF_SCRIPTS = _Characters(
-    lambda character: unicodedata.category(character)[0] == "L" and script(character) != "MODIFIER"
-)
+_OF_SCRIPTS = _Characters(lambda letter: unicodedata.category(letter)[0] == "L" and script(letter) != "MODIFIER")
 
 
 def _scripts(option: str, names: str) -> set[str]:
     """Returns the scripts of an option. Raises `ValueError` for one that Unicode does not have."""
     wanted = {name.strip().upper() for name in names.split(",") if name.strip()}
-    if unknown := wanted - {
-        script(character) for character in map(chr, range(2**17)) if unicodedata.category(character)[0] == "L"
-    }:
+    letters = (character for character in map(chr, range(2**17)) if unicodedata.category(character)[0] == "L")
+    if wanted and (unknown := wanted - set(map(script, letters))):
         shown = ", ".join(name.title() for name in sorted(unknown))
         raise ValueError(
             f"Expected scripts such as Latin, Cyrillic, Greek, Arabic, Devanagari, Han or Hangul as `{option}`. "
@@ -87,14 +84,8 @@ def _identifier(languages: dict[str, str]):
 
 
 class Rules:
-    """The rules that are functions of a pair.
-
-    Args:
-        config: the options.
-        length_ratio: expected characters of target for each of source.
-
-    Raises:
-        ValueError: a script or a language is not known.
+    """The rules that are functions of a pair, where a target is expected to have `length_ratio` characters for each of
+    its source. Raises `ValueError` if a script or a language is not known.
     """
 
     def __init__(self, config: FilterConfig, length_ratio: float = 1.0):
@@ -125,12 +116,8 @@ class Rules:
         if share < config.min_letters:
             return "letters", share
         for side, table in zip(pair, self._scripts, strict=True):
-            letters = side.translate(_OF_SCRIPTS)
-            if (
-                table is not None
-                and letters
-                and (share := len(letters.translate(table)) / len(letters)) < config.min_script
-            ):
+            letters = side.translate(_OF_SCRIPTS) if table is not None else ""
+            if letters and (share := len(letters.translate(table)) / len(letters)) < config.min_script:
                 return "script", share
         if not config.keep_copies and normalized(source) == normalized(target):
             return "copy", 1

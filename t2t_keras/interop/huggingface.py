@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,14 +33,8 @@ _FILES = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Sides:
-    """The vocabularies of source and target.
-
-    Attributes:
-        source_rows, target_rows: [V] int, the model's id for each of ours.
-        source, target: contents of the files of sub-words.
-    """
+class _Sides(NamedTuple):
+    """The vocabularies of source and target: the model's id for each of ours, [V] int, and files of sub-words."""
 
     source_rows: np.ndarray
     target_rows: np.ndarray
@@ -93,12 +88,10 @@ def import_huggingface(
         )
     else:
         sides = _marian(folder, config)
-    if native_positions:
-        config = dataclasses.replace(config, model=dataclasses.replace(config.model, sinusoids=TENSOR2TENSOR))
+    changes = {"sinusoids": TENSOR2TENSOR} if native_positions else {}
     if not np.array_equal(sides.source_rows, sides.target_rows):
-        config = dataclasses.replace(
-            config, model=dataclasses.replace(config.model, source_vocab_size=len(sides.source_rows))
-        )
+        changes["source_vocab_size"] = len(sides.source_rows)
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, **changes))
     with folder.opened_weights() as tensors:
         model = Model(config, tensors, sides.source_rows, sides.target_rows)
         data = DataConfig(subwords="sentencepiece", **(languages_of(folder) if config.kind == MARIAN else {}))
@@ -122,23 +115,23 @@ def import_marian(source: str | os.PathLike, model_dir: str | os.PathLike, *, na
 
 def _marian(folder: Folder, config: MarianConfig) -> _Sides:
     """Reads the vocabularies of a Marian model."""
-    separate = is_separate(folder)
-    known = folder.json(VOCABULARY).keys() | folder.json(TARGET_VOCABULARY).keys()
+    separate, pieces, of_target = is_separate(folder), folder.json(VOCABULARY), folder.json(TARGET_VOCABULARY)
+    known = pieces.keys() | of_target.keys()
     if added := [token for token in m2m_vocabulary.added_tokens(folder) if token not in known]:
         raise ValueError(
             f"Expected no added tokens beside those of {VOCABULARY} in {folder.path}. Received: {', '.join(added):.80}."
         )
-    one_matrix = config.shared and config.tied and not separate
-    source = Vocabulary.read(folder, VOCABULARY, config.source_rows, config.pad, config.start if one_matrix else None)
-    tags = sorted(filter(piece_file.TAG.fullmatch, folder.json(VOCABULARY)))
+    start = config.start if config.shared and config.tied and not separate else None
+    source = Vocabulary(folder.require(VOCABULARY), pieces, config.source_rows, config.pad, start)
+    tags = sorted(filter(piece_file.TAG.fullmatch, pieces))
     if len(tags) > 1:
         examples = printable(", ".join(tags[:5])) + " …" * (len(tags) > 5)
         logger.warning(
             f"The model writes several languages: a line must begin with one of {len(tags)} tags, {examples}. "
             "Without one, or with another, it may be translated into any language."
         )
-    target_name = TARGET_VOCABULARY if separate else VOCABULARY
-    target = Vocabulary.read(folder, target_name, config.target_rows, config.pad, config.start)
+    name, pieces = (TARGET_VOCABULARY, of_target) if separate else (VOCABULARY, pieces)
+    target = Vocabulary(folder.require(name), pieces, config.target_rows, config.pad, config.start)
     _check_ids(folder, config, target)
     return _Sides(source.rows, target.rows, source.packed(folder, SOURCE_MODEL), target.packed(folder, TARGET_MODEL))
 

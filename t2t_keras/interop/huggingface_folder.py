@@ -91,14 +91,10 @@ class Folder:
         """Opens the weights of a model, inside a `with` block. Raises `FileNotFoundError` if there are none, and
         `ValueError` if they cannot be read, or only by unpickling without PyTorch.
         """
-        if (path := self.find(SAFETENSORS)) is not None:
-            with _safetensors(path) as tensors:
-                yield tensors
-        elif names := self.shards():
+        if names := [SAFETENSORS] if self.find(SAFETENSORS) else self.shards():
             with ExitStack() as files:
-                yield _Shards(
-                    self.path / INDEX, [files.enter_context(_safetensors(self.require(name))) for name in names]
-                )
+                paths = map(self.require, names)
+                yield _SafeTensors(self.path, [(path, files.enter_context(_safetensors(path))) for path in paths])
         elif (path := self.find(PICKLED)) is not None:
             yield _pickled(path)
         else:
@@ -173,9 +169,15 @@ def _download(name: str, names: tuple[str, ...]) -> Folder:
 
 
 class Tensors(Protocol):
-    """Weights that are read one at a time, or some rows at a time."""
+    """Weights that are read one at a time, or some rows at a time.
+
+    Attributes:
+        names: their names.
+        where, sizes_from: what messages say of the place of the file, and of what tells the sizes.
+    """
 
     names: set[str]
+    where, sizes_from = "", "the options"
 
     def label(self, name: str) -> str:
         """Returns the name of a tensor in its file, for messages."""
@@ -189,39 +191,28 @@ class Tensors(Protocol):
 
 
 class _SafeTensors(Tensors):
-    """The tensors of an open safetensors file, whose package has checked that the header fits the size of the file."""
+    """The tensors of open safetensors files, whose package has checked that the header fits the size of the file."""
 
-    def __init__(self, path: pathlib.Path, file):
-        self._path, self._file, self.names = path, file, set(file.keys())
+    def __init__(self, folder: pathlib.Path, files: list[tuple]):
+        self._files = {name: (path, file) for path, file in files for name in file.keys()}
+        self.names = set(self._files)
+        if len(self.names) < sum(len(file.keys()) for _, file in files):
+            expected = f"Expected each weight in one of the files of {folder / INDEX}."
+            raise ValueError(f"{expected} Received: a weight in two of them.")
 
     def shape(self, name: str) -> tuple[int, ...]:
-        header = self._file.get_slice(name)
+        path, file = self._files[name]
+        header = file.get_slice(name)
         if header.get_dtype() not in _NUMBERS:
             raise ValueError(
-                f"Expected {name} in {self._path} to have one of the types {', '.join(_NUMBERS)}. Received: "
+                f"Expected {name} in {path} to have one of the types {', '.join(_NUMBERS)}. Received: "
                 f"{header.get_dtype()}."
             )
         return tuple(header.get_shape())
 
     def read(self, name: str, rows: slice = ALL) -> np.ndarray:
         with np.errstate(over="ignore"):  # Weights are checked to be finite.
-            return np.asarray(self._file.get_slice(name)[rows], np.float32)
-
-
-class _Shards(Tensors):
-    """The tensors of several files."""
-
-    def __init__(self, path: pathlib.Path, files: list[_SafeTensors]):
-        self._files = {name: file for file in files for name in file.names}
-        self.names = set(self._files)
-        if len(self.names) < sum(len(file.names) for file in files):
-            raise ValueError(f"Expected each weight in one of the files of {path}. Received: a weight in two of them.")
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self._files[name].shape(name)
-
-    def read(self, name: str, rows: slice = ALL) -> np.ndarray:
-        return self._files[name].read(name, rows)
+            return np.asarray(self._files[name][1].get_slice(name)[rows], np.float32)
 
 
 class _Pickled(Tensors):
@@ -252,21 +243,34 @@ class _Pickled(Tensors):
         return self._tensors[name].detach()[rows].float().numpy()
 
 
-@contextmanager
-def _safetensors(path: pathlib.Path) -> Iterator[Tensors]:
+def _safetensors(path: pathlib.Path):
+    """Opens a file of safetensors, for a `with` block."""
     try:
         import ml_dtypes  # noqa: F401  # NumPy then knows bfloat16.
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
         raise ValueError(f"{path} needs the package safetensors: {INSTALL}.") from error
     try:
-        file = safe_open(path, framework="np")
+        return safe_open(path, framework="np")
     except (SafetensorError, OSError) as error:
         raise ValueError(
             f"Expected a safetensors file. Received: {path}, which is damaged or not one ({error})."
         ) from error
-    with file:
-        yield _SafeTensors(path, file)
+
+
+def load_yaml(content: bytes, path: pathlib.Path, max_bytes: int, as_text: bool = False):
+    """Reads the YAML of a file that a stranger wrote; `as_text` makes text of numbers, true and false."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise ValueError(f"{path} needs the package PyYAML: {INSTALL}.") from error
+    if len(content) > max_bytes:  # PyYAML takes 70 times as much memory.
+        raise ValueError(f"Expected at most {max_bytes:,} bytes of YAML in {path}. Received: {len(content):,}.")
+    try:
+        return yaml.load(content, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader) if as_text else yaml.SafeLoader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:150]
+        raise ValueError(f"Expected {path} to have YAML. Received: something else ({reason}).") from error
 
 
 def check_stored(path: pathlib.Path, kind: str) -> None:

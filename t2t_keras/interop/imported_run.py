@@ -18,13 +18,8 @@ def origin(source: str | os.PathLike, of_hub: bool = False) -> str:
 
 
 def write(model_dir: pathlib.Path, options: run_options.Options, target: bytes, source: bytes, model) -> None:
-    """Writes the folder, which is there whole or not at all.
-
-    Args:
-        model_dir: the folder, new or empty.
-        options: those of the run.
-        target, source: contents of the files of sub-words.
-        model: the weights, as `checkpoint.write` takes them.
+    """Writes the folder, which is there whole or not at all. `target` and `source` are contents of the files of
+    sub-words, `model` has the weights as `checkpoint.write` takes them.
     """
     with making_folder(model_dir) as unfinished:
         paths = unfinished / SUBWORDS, unfinished / SOURCE_SUBWORDS

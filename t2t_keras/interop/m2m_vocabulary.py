@@ -42,12 +42,8 @@ def ids_of(folder: Folder) -> dict[str, int]:
 def languages_of(folder: Folder, first: int) -> dict[str, int]:
     """Returns the id of each language of a model by its code, counted from `first` where no file has their ids."""
     options = folder.json(TOKENIZER)
-    special = folder.json(SPECIAL)
-    listed = (
-        special.get("additional_special_tokens")
-        or options.get("additional_special_tokens")
-        or options.get("extra_special_tokens")
-    )
+    of_tokenizer = options.get("additional_special_tokens") or options.get("extra_special_tokens")
+    listed = folder.json(SPECIAL).get("additional_special_tokens") or of_tokenizer
     names = [_text(token) for token in listed] if isinstance(listed, list) else []
     known = added_tokens(folder)
     if not any(map(_LANGUAGE.fullmatch, [*names, *known])) and folder.find(VOCABULARY):

@@ -25,27 +25,18 @@ _EXPECTED = {
 }
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 EPSILON = 1e-5  # Of PyTorch's LayerNorm.
-# Of `generate`, which have no counterpart here, with the values that change nothing.
+# Of `generate`, which have no counterpart here, by the values that change nothing; false is 0.
 _NO_COUNTERPART = {
-    "do_sample": (False, None),
-    "min_length": (0, 1, None),
-    "repetition_penalty": (1.0, None),
-    "encoder_no_repeat_ngram_size": (0, None),
-    "suppress_tokens": (None, []),
-    "num_beam_groups": (1, None),
-    "diversity_penalty": (0.0, None),
-    "early_stopping": (False, None),
-    "min_new_tokens": (0, None),
-    "begin_suppress_tokens": (None, []),
-    "exponential_decay_length_penalty": (None,),
-    "sequence_bias": (None,),
-    "guidance_scale": (1.0, None),
-    "stop_strings": (None, []),
-    "force_words_ids": (None, []),
-    "encoder_repetition_penalty": (1.0, None),
-    "forced_decoder_ids": (None, []),
-    "max_new_tokens": (None,),
-    "penalty_alpha": (0.0, None),
+    name: usual
+    for usual, names in (
+        ((0, None), "do_sample early_stopping diversity_penalty min_new_tokens encoder_no_repeat_ngram_size"),
+        ((1, None), "repetition_penalty encoder_repetition_penalty num_beam_groups guidance_scale"),
+        (([], None), "suppress_tokens begin_suppress_tokens stop_strings force_words_ids forced_decoder_ids"),
+        ((None,), "exponential_decay_length_penalty sequence_bias max_new_tokens"),
+        ((0, 1, None), "min_length"),
+        ((0, None), "penalty_alpha"),
+    )
+    for name in names.split()
 }
 # What else `generation_config.json` may have: what is read, and what changes no translation of a beam search.
 _KNOWN = (
@@ -73,28 +64,28 @@ class MarianConfig:
             token.
         source_rows, target_rows: numbers of ids in the model.
         pad, eos, start: ids of the target; `start` is the first that the decoder reads.
-        forbidden: other ids of the target that a translation must not have.
         positions: number of positions that the files give.
         shared: whether both sides have one embedding.
         tied: whether the logits have the embedding of the target as their matrix.
         scaled: whether embeddings are multiplied by √d_model.
+        forbidden: other ids of the target that a translation must not have.
         forced_first: the id that translations begin with, or `None`.
         left: options of the search that are ignored.
     """
 
     kind: str
     model: ModelConfig
-    decode: DecodeConfig
     source_rows: int
     target_rows: int
     pad: int
     eos: int
     start: int
-    forbidden: list[int]
     positions: int
     shared: bool
     tied: bool
     scaled: bool
+    decode: DecodeConfig
+    forbidden: list[int]
     forced_first: int | None
     left: list[str]
 
@@ -151,10 +142,8 @@ def read(folder: Folder) -> MarianConfig:
             raise ValueError(f"Expected {name}={expected} in {values.path}. Received: {name}={reprlib.repr(received)}.")
     activation = values.get("activation_function", str)
     if activation not in _ACTIVATIONS:
-        known = ", ".join(_ACTIVATIONS)
-        raise ValueError(
-            f"Expected an activation_function of {known} in {values.path}. Received: {reprlib.repr(activation)}."
-        )
+        expected = f"Expected an activation_function of {', '.join(_ACTIVATIONS)} in {values.path}."
+        raise ValueError(f"{expected} Received: {reprlib.repr(activation)}.")
     d_model, heads = values.get("d_model", int), values.same("attention_heads", int)
     if heads <= 0 or d_model % heads:
         raise ValueError(
@@ -162,9 +151,8 @@ def read(folder: Folder) -> MarianConfig:
             f"d_model={d_model}."
         )
     source_rows = values.get("vocab_size", int)
-    shared, tied = (
-        values.get(name, bool, True) for name in ("share_encoder_decoder_embeddings", "tie_word_embeddings")
-    )
+    shared = values.get("share_encoder_decoder_embeddings", bool, True)
+    tied = values.get("tie_word_embeddings", bool, True)
     target_rows = source_rows if shared else values.get("decoder_vocab_size", int, source_rows)
     scaled = values.get("scale_embedding", bool, kind == M2M)
     ids = {name: values.id_of(f"{name}_token_id", target_rows) for name in ("pad", "eos", "decoder_start")}
@@ -195,31 +183,12 @@ def read(folder: Folder) -> MarianConfig:
     except ValueError as error:
         raise ValueError(f"{values.path} is not valid: {error}") from error
     positions = values.get("max_position_embeddings", int)
-    decode, forbidden, forced_first, left = _search(folder, values, positions, ids, target_rows)
-    return MarianConfig(
-        kind,
-        model,
-        decode,
-        source_rows,
-        target_rows,
-        pad=ids["pad"],
-        eos=ids["eos"],
-        start=ids["decoder_start"],
-        forbidden=forbidden,
-        positions=positions,
-        shared=shared,
-        tied=tied,
-        scaled=scaled,
-        forced_first=forced_first,
-        left=left,
-    )
+    search = _search(folder, values, positions, ids, target_rows)
+    return MarianConfig(kind, model, source_rows, target_rows, *ids.values(), positions, shared, tied, scaled, **search)
 
 
-def _search(
-    folder: Folder, values: _Values, positions: int, ids: dict[str, int], rows: int
-) -> tuple[DecodeConfig, list[int], int | None, list[str]]:
-    """Returns the options of the search, the forbidden ids, the forced first one, and the names of options that are
-    ignored.
+def _search(folder: Folder, values: _Values, positions: int, ids: dict[str, int], rows: int) -> dict:
+    """Returns `decode`, `forbidden`, `forced_first` and `left` of a `MarianConfig`.
 
     `generate` divides log P by |Y|^length_penalty, section 6.1 by ((5 + |Y|) / 6)^α. Near |Y| = n, both have the same
     slope if α = length_penalty · (n + 5) / n.
@@ -229,12 +198,9 @@ def _search(
         search.values = {name: value for name, value in values.values.items() if value is not None}
     eos = ids["eos"]
     # `generate` does not forbid the end token either.
-    words = [ids for ids in search.get("bad_words_ids", list, []) if ids != [eos]]
-    forbidden = [
-        word[0]
-        for word in words
-        if isinstance(word, list) and len(word) == 1 and type(word[0]) is int and 0 <= word[0] < rows
-    ]
+    words = [word for word in search.get("bad_words_ids", list, []) if word != [eos]]
+    alone = [word[0] for word in words if isinstance(word, list) and len(word) == 1]
+    forbidden = [index for index in alone if type(index) is int and 0 <= index < rows]
     left = [name for name, usual in _NO_COUNTERPART.items() if search.values.get(name) not in usual]
     if folder.find(SEARCH) is not None:
         others = search.values.keys() - _NO_COUNTERPART.keys() - {*_KNOWN}
@@ -242,14 +208,10 @@ def _search(
     # Here, what would repeat an n-gram loses its probability, and the other sub-words do not gain it.
     if search.get("renormalize_logits", bool, False) and search.get("no_repeat_ngram_size", int, 0):
         left.append("renormalize_logits")
-    left += [
-        name
-        for key, index in ids.items()
-        if search.values.get(name := f"{key}_token_id", index) not in (index, [index], None)
-    ]
-    left += ["bad_words_ids"] * (len(forbidden) < len(words)) + ["forced_eos_token_id"] * (
-        search.values.get("forced_eos_token_id", eos) != eos
-    )
+    of_special = {f"{name}_token_id": index for name, index in ids.items()}
+    left += [name for name, index in of_special.items() if search.values.get(name) not in (index, [index], None)]
+    left += ["bad_words_ids"] * (len(forbidden) < len(words))
+    left += ["forced_eos_token_id"] * (search.values.get("forced_eos_token_id", eos) != eos)
     try:
         decode = DecodeConfig(
             beam_size=search.get("num_beams", int, 1),
@@ -262,4 +224,5 @@ def _search(
     forced_first = search.get("forced_bos_token_id", int, None)
     if forced_first is not None and values.values["model_type"] == MARIAN:
         left.append("forced_bos_token_id")
-    return decode, forbidden, forced_first, left + ["length_penalty"] * (search.get("length_penalty", float, 1.0) < 0)
+    left += ["length_penalty"] * (search.get("length_penalty", float, 1.0) < 0)
+    return {"decode": decode, "forbidden": forbidden, "forced_first": forced_first, "left": left}

@@ -34,18 +34,7 @@ from t2t_keras.interop.marian_vocabulary import (
     TOKENIZER,
     VOCABULARY,
 )
-from t2t_keras.interop.marian_weights import (
-    FORBIDDEN,
-    LOGITS,
-    LOGITS_BIAS,
-    NORM,
-    SHARED,
-    SOURCE,
-    TARGET,
-    Linear,
-    alternating,
-    layers,
-)
+from t2t_keras.interop.marian_weights import FORBIDDEN, LOGITS, LOGITS_BIAS, SHARED, SOURCE, TARGET, alternating, layers
 from t2t_keras.runs import checkpoint as checkpoints
 from t2t_keras.runs import run_options
 from t2t_keras.runs.saved_run import SavedRun
@@ -56,23 +45,12 @@ from t2t_keras.text import piece_file, sentencepiece_model
 CARD = "README.md"
 # Options of the model that Marian has too, or that matter in training alone; the others must have their defaults.
 _SAID = (
-    *(
-        "vocab_size",
-        "encoder_layers",
-        "decoder_layers",
-        "d_model",
-        "d_ff",
-        "num_heads",
-        "d_k",
-        "d_v",
-        "dropout",
-        "attention_bias",
-    ),
-    *("activation", "norm_epsilon", "source_vocab_size", "tie_logits", "logits_bias"),
+    *("vocab_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "dropout"),
+    *("attention_bias", "activation", "norm_epsilon", "source_vocab_size", "tie_logits", "logits_bias"),
     *("attention_dropout", "activation_dropout", "word_dropout", "r_drop", "simcut"),
 )
 _EMBEDDING = "transformer/embedding"
-_MEMORY_PROJECTIONS = ("encoder_attn.k_proj", "encoder_attn.v_proj")  # These read the encoder's output.
+_MEMORY_PROJECTIONS = ("encoder_attn.k_proj.weight", "encoder_attn.v_proj.weight")  # These read the encoder's output.
 _OWN_SOURCE = "transformer/source_embedding/matrix"
 
 
@@ -83,9 +61,8 @@ class _Side(NamedTuple):
     processor: bytes
 
     def ids(self, pad: int) -> dict[str, int]:
-        """Returns Marian's ids; `pad` is that of the padding. `MarianTokenizer` looks up a tag such as >>2de<< without
-        a space.
-        """
+        """Returns Marian's ids; `pad` is that of the padding."""
+        # `MarianTokenizer` looks up a tag such as >>2de<< without a space.
         pieces = ["</s>", "<unk>", *(re.sub(r"\A▁(>>[^<>]+<<)\Z", r"\1", piece) for piece in self.pieces)]
         pieces.insert(pad, "<pad>")
         return {piece: index for index, piece in enumerate(pieces)}
@@ -143,7 +120,10 @@ def export_run(
 ) -> None:
     """Exports an opened run with options of the search; see `export_marian`."""
     folder = export_dir.resolve()
-    save = _library()
+    try:
+        from safetensors.numpy import save_file
+    except ImportError as error:
+        raise ValueError(f"The format of Hugging Face needs the package safetensors: {INSTALL}.") from error
     check_new(folder, "export_dir")
     _check(run)
     model = run.model
@@ -157,13 +137,12 @@ def export_run(
     used = f"{checkpoint}, {loaded.rpartition(': ')[2]}"  # Without the folder.
     data = model_card.corpus(run)
     card = model_card.card(folder.name, run, data, decode, used, state, scored)
-    languages = dict(zip(LANGUAGES, model_card.languages(data), strict=False))
     tokenizer = {
         "tokenizer_class": "MarianTokenizer",
         "separate_vocabs": separate,
         "model_max_length": decode.max_input,
-        **languages,
     }
+    tokenizer |= zip(LANGUAGES, model_card.languages(data), strict=False)
     # The text of a special token is text, and the spaces of a translation stay.
     tokenizer |= {"split_special_tokens": True, "clean_up_tokenization_spaces": False}
     objects = {
@@ -180,16 +159,8 @@ def export_run(
         for name, side in ((SOURCE_MODEL, source), (TARGET_MODEL, target)):
             (unfinished / name).write_bytes(side.processor)
         (unfinished / CARD).write_text(card, encoding="utf-8")
-        save(tensors, unfinished / SAFETENSORS, metadata={"format": "pt"})
+        save_file(tensors, unfinished / SAFETENSORS, metadata={"format": "pt"})
         shutil.copymode(unfinished / CONFIG, unfinished / SAFETENSORS)  # The library lets only the user read it.
-
-
-def _library():
-    try:
-        from safetensors.numpy import save_file
-    except ImportError as error:
-        raise ValueError(f"The format of Hugging Face needs the package safetensors: {INSTALL}.") from error
-    return save_file
 
 
 def _check(run: SavedRun) -> None:
@@ -223,11 +194,9 @@ def _sides(run: SavedRun) -> tuple[_Side, _Side]:
     """Returns the sub-words of targets and sources."""
     model, sides = run.model, [_side(content) for content in run.subwords()]
     for side, size in zip(sides, (model.vocab_size, model.source_vocab_size or model.vocab_size), strict=False):
-        if len(side.pieces) + len(piece_file.SPECIAL) != size:
-            received = f"{len(side.pieces) + len(piece_file.SPECIAL):,} in {run.folder}"
-            raise ValueError(
-                f"Expected the model's {size:,} sub-words. Received: {received}. Restore the file from a copy."
-            )
+        if (number := len(side.pieces) + len(piece_file.SPECIAL)) != size:
+            received = f"{number:,} in {run.folder}. Restore the file from a copy."
+            raise ValueError(f"Expected the model's {size:,} sub-words. Received: {received}")
     return sides[0], sides[-1]
 
 
@@ -265,13 +234,7 @@ def _read(model_dir: pathlib.Path, which: str, model: ModelConfig) -> tuple[dict
         shapes[f"{_EMBEDDING}/logits_matrix"] = (model.vocab_size, model.d_model)
     if model.logits_bias:
         shapes[f"{_EMBEDDING}/logits_bias"] = (model.vocab_size,)
-    for part in layers(model):
-        if isinstance(part, Linear):
-            shapes[f"{part.path}/kernel"] = (part.inputs, part.outputs)
-            if model.attention_bias or "/feed_forward/" in part.path:
-                shapes[f"{part.path}/bias"] = (part.outputs,)
-        else:
-            shapes |= {f"{part.path}/{ours}": (model.d_model,) for ours in NORM}
+    shapes |= {place.path: place.shape for place in layers(model)}
     checkpoints.check_size(model_dir, which, model.num_weights)
     variables = [_Variable(path, shape) for path, shape in shapes.items()]
     loaded, state = checkpoints.load(model_dir, which, SimpleNamespace(weights=variables))
@@ -298,35 +261,27 @@ def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[s
     are c times as large where Marian's ε is c² times the run's.
     """
     columns, tensors = np.argsort(alternating(model.d_model)), {}
-    last = [
-        f"transformer/{side}_{getattr(model, f'{side}_layers') - 1}/feed_forward_norm/norm"
-        for side in ("encoder", "decoder")
-    ]
+    numbers = {"encoder": model.encoder_layers, "decoder": model.decoder_layers}
+    last = tuple(f"transformer/{side}_{number - 1}/feed_forward_norm/" for side, number in numbers.items())
     factor, stream = np.float32((EPSILON / model.norm_epsilon) ** 0.5), 1
 
     def add(name: str, array: np.ndarray) -> None:
         tensors[name] = np.ascontiguousarray(array)
 
-    for part in layers(model):
-        if isinstance(part, Linear):
-            inputs, outputs = (columns if letter in part.of_model else slice(None) for letter in "io")
-            kernel = weights.pop(f"{part.path}/kernel")[inputs][:, outputs].T
-            bias = weights.pop(f"{part.path}/bias", np.zeros(part.outputs, np.float32))[outputs]
-            if "o" in part.of_model:
-                kernel, bias = kernel * stream, bias * stream
-            elif not part.name.endswith(_MEMORY_PROJECTIONS):
-                kernel = kernel / stream
-            add(f"{part.name}.weight", kernel)
-            add(f"{part.name}.bias", bias)
-        else:
-            stream = 1 if part.path in last else factor
-            for ours, theirs in NORM.items():
-                add(f"{part.name}.{theirs}", weights.pop(f"{part.path}/{ours}")[columns] * stream)
+    for place in layers(dataclasses.replace(model, attention_bias=True)):
+        array = weights.pop(place.path, None)
+        array = np.zeros(place.shape, np.float32) if array is None else place.ordered(array, columns)
+        if place.path.endswith(("/gamma", "/beta")):
+            stream = 1 if place.path.startswith(last) else factor
+        if place.of_model == array.ndim - 1:  # What is normalized, or added to the sums.
+            array = array * stream
+        elif array.ndim == 2 and not place.name.endswith(_MEMORY_PROJECTIONS):
+            array = array / stream
+        add(place.name, array.T)
     target = weights.pop(f"{_EMBEDDING}/matrix")
     source, logits = weights.pop(_OWN_SOURCE, target), weights.pop(f"{_EMBEDDING}/logits_matrix", target)
-    scaled = bool(
-        model.tie_logits or model.source_vocab_size or np.any(logits * np.float32(model.d_model**-0.5) != target)
-    )
+    scaled = bool(model.tie_logits or model.source_vocab_size)
+    scaled = scaled or bool(np.any(logits * np.float32(model.d_model**-0.5) != target))
     if not scaled:  # As `marian_weights` has brought it in.
         source = target = logits
     tied = logits is target
@@ -388,12 +343,8 @@ def _config(model: ModelConfig, decode: DecodeConfig, layout: _Layout) -> dict:
 
 
 def _special(layout: _Layout) -> dict:
-    return {
-        "decoder_start_token_id": layout.start,
-        "eos_token_id": 0,
-        "forced_eos_token_id": 0,
-        "pad_token_id": layout.pad,
-    }
+    start, pad = layout.start, layout.pad
+    return {"decoder_start_token_id": start, "eos_token_id": 0, "forced_eos_token_id": 0, "pad_token_id": pad}
 
 
 def _search(decode: DecodeConfig, layout: _Layout) -> dict:

@@ -17,9 +17,9 @@ import numpy as np
 
 from t2t_keras.config import POST, PRE, TENSOR2TENSOR, ModelConfig
 from t2t_keras.interop import marian_config
-from t2t_keras.interop.huggingface_folder import ALL, INSTALL, Folder, Tensors, check_stored
+from t2t_keras.interop.huggingface_folder import ALL, Folder, Tensors, check_stored, load_yaml
 from t2t_keras.interop.marian_vocabulary import SOURCE_MODEL, TARGET_MODEL, TARGET_VOCABULARY, TOKENIZER, VOCABULARY
-from t2t_keras.interop.marian_weights import LOGITS, LOGITS_BIAS, NORM, SHARED, SOURCE, TARGET, Linear, layers
+from t2t_keras.interop.marian_weights import LOGITS, LOGITS_BIAS, SHARED, SOURCE, TARGET, layers
 from t2t_keras.system.log import logger
 from t2t_keras.text import piece_file
 
@@ -52,7 +52,8 @@ _EXPECTED = {
 _NO_COUNTERPART = {"word-penalty": 0, "max-length-factor": 3, "shortlist": [], "output-sampling": []}
 _SUBLAYERS = {"self_attention": "self", "cross_attention": "context", "feed_forward": "ffn"}
 _PARTS = {"query": "q", "key": "k", "value": "v", "output": "o", "inner": "1", "outer": "2"}
-_MAX_YAML = 2**23  # Bytes, of some 300,000 sub-words: PyYAML takes 70 times as much memory.
+_ARRAYS, _OF_NORM = {"kernel": "W", "bias": "b"}, {"gamma": "scale", "beta": "bias"}
+_MAX_YAML = 2**23  # Bytes, of some 300,000 sub-words.
 _UNTRANSPOSED = "decoder_ff_logit_out_W"  # The matrix of the logits, [D, V], in early versions.
 
 
@@ -207,17 +208,7 @@ def _network(values: dict, path: pathlib.Path) -> tuple[str, dict]:
 
 def _yaml(content: bytes, path: pathlib.Path) -> dict:
     """Reads names with values: text, numbers, true, false, or lists of these. All names are text, as sub-words are."""
-    try:
-        import yaml
-    except ImportError as error:
-        raise ValueError(f"{path} needs the package PyYAML: {INSTALL}.") from error
-    if len(content) > _MAX_YAML:
-        raise ValueError(f"Expected at most {_MAX_YAML:,} bytes of YAML in {path}. Received: {len(content):,}.")
-    try:
-        values = yaml.load(content, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))  # Makes text alone.
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:150]
-        raise ValueError(f"Expected {path} to have YAML. Received: something else ({reason}).") from error
+    values = load_yaml(content, path, _MAX_YAML, as_text=True)
     pairs = values.items() if isinstance(values, dict) else [(None, None)]
     texts = (text for name, value in pairs for text in (name, *(value if isinstance(value, list) else [value])))
     if not all(isinstance(text, str) for text in texts):
@@ -338,16 +329,14 @@ class _Weights(Tensors):
 
 def _layer_names(model: ModelConfig) -> Iterator[tuple[str, str]]:
     """Returns transformers' name and Marian's of each weight of the layers."""
-    for part in layers(model):
-        _, stack, *rest = part.path.split("/")  # Such as encoder_0 and self_attention, query.
+    for place in layers(model):
+        _, stack, *rest, array = place.path.split("/")  # Such as encoder_0, self_attention and query, and kernel.
         side, _, index = stack.partition("_")
         sublayer = rest[0].removesuffix("_norm") if rest else ""
         prefix = f"{side}_l{int(index) + 1}_{_SUBLAYERS[sublayer]}" if rest else f"{side}_top"
-        if isinstance(part, Linear):
-            for theirs, letter in (("weight", "W"), ("bias", "b")):
-                yield f"{part.name}.{theirs}", f"{prefix}_{letter}{_PARTS[rest[1]]}"
+        if array in _ARRAYS:
+            yield place.name, f"{prefix}_{_ARRAYS[array]}{_PARTS[rest[1]]}"
         else:
             prefix += {"": "", "feed_forward": "_ffn"}.get(sublayer, "_Wo")
             suffix = "_pre" if rest and model.norm == PRE else ""
-            for theirs, name in zip(NORM.values(), ("scale", "bias"), strict=True):
-                yield f"{part.name}.{theirs}", f"{prefix}_ln_{name}{suffix}"
+            yield place.name, f"{prefix}_ln_{_OF_NORM[array]}{suffix}"

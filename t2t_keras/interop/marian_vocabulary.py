@@ -61,11 +61,6 @@ class Vocabulary:
         pieces = {index: piece for piece, index in ids.items()}
         self._pieces = [pieces.get(index, f"<{index}>") for index in others]  # A model may have ids that no piece has.
 
-    @classmethod
-    def read(cls, folder: Folder, name: str, *others) -> "Vocabulary":
-        """Reads the list of a file; see the class for the other arguments."""
-        return cls(folder.require(name), folder.json(name), *others)
-
     def packed(self, folder: Folder, name: str, language: str | None = None) -> bytes:
         """Returns the sub-words of a side with the SentencePiece model `name`; for `language` see
         `piece_file.Pieces`.

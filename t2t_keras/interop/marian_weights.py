@@ -22,10 +22,7 @@ _BLOCK = 4096  # Rows of an embedding that are read at a time.
 # Logit of an id that a translation must not have, at most: its probability is below e^-100 of the best one's.
 FORBIDDEN = -100.0
 # Names of the parts of layers, ours and theirs.
-_ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
-_SELF_ATTENTION = ("self_attention", "self_attn")
-_CROSS_ATTENTION = ("cross_attention", "encoder_attn")
-_FEED_FORWARD = {"inner": "fc1", "outer": "fc2"}
+_ATTENTION = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
 NORM = {"gamma": "weight", "beta": "bias"}
 SHARED, LOGITS, LOGITS_BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
 SOURCE, TARGET = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
@@ -49,44 +46,57 @@ def check_embeddings(config: MarianConfig, tensors: Tensors) -> None:
             raise ValueError(f"Expected {expected}. Received: {shapes.get(name, 'none')}.")
 
 
-class Linear(NamedTuple):
-    """A matrix and its bias, ours and theirs; `of_model` has "i" and "o" if the inputs and the outputs are D
-    columns.
+class Place(NamedTuple):
+    """A weight of a layer.
+
+    Attributes:
+        path: its name.
+        name: its name in transformers.
+        shape: its shape.
+        of_model: the axis of the D columns; `None` if there is none.
     """
 
     path: str
     name: str
-    inputs: int
-    outputs: int
-    of_model: str
+    shape: tuple[int, ...]
+    of_model: int | None
+
+    def ordered(self, array: np.ndarray, order: np.ndarray) -> np.ndarray:
+        """Returns an array of this shape with its D columns in an order."""
+        return array if self.of_model is None else array.take(order, self.of_model)
 
 
-class Norm(NamedTuple):
-    """A layer normalization, ours and theirs."""
+def layers(model: ModelConfig) -> Iterator[Place]:
+    """Returns the weights of all layers."""
+    width, keys, values = model.d_model, model.num_heads * model.d_k, model.num_heads * model.d_v
 
-    path: str
-    name: str
+    def linear(path: str, name: str, shape: tuple[int, int], of_model: int, has_bias: bool) -> Iterator[Place]:
+        yield Place(f"{path}/kernel", f"{name}.weight", shape, of_model)
+        if has_bias:
+            yield Place(f"{path}/bias", f"{name}.bias", shape[1:], 0 if of_model == 1 else None)
 
+    def norm(path: str, name: str) -> Iterator[Place]:
+        for ours, theirs in NORM.items():
+            yield Place(f"{path}/{ours}", f"{name}.{theirs}", (width,), 0)
 
-def layers(model: ModelConfig) -> Iterator[Linear | Norm]:
-    """Returns the parts of all layers."""
-    width = model.d_model
     for side, number in (("encoder", model.encoder_layers), ("decoder", model.decoder_layers)):
         for index in range(number):
             path, name = f"transformer/{side}_{index}", f"model.{side}.layers.{index}"
-            for ours, theirs in (_SELF_ATTENTION, *([_CROSS_ATTENTION] if side == "decoder" else [])):
-                for part, theirs_part in _ATTENTION.items():
-                    of_model = "o" if part == "output" else "i"
-                    yield Linear(f"{path}/{ours}/{part}", f"{name}.{theirs}.{theirs_part}", width, width, of_model)
-                yield Norm(f"{path}/{ours}_norm/norm", f"{name}.{theirs}_layer_norm")
-            for part, inputs, outputs, of_model in (
-                ("inner", width, model.d_ff, "i"),
-                ("outer", model.d_ff, width, "o"),
-            ):
-                yield Linear(f"{path}/feed_forward/{part}", f"{name}.{_FEED_FORWARD[part]}", inputs, outputs, of_model)
-            yield Norm(f"{path}/feed_forward_norm/norm", f"{name}.final_layer_norm")
+            for ours, theirs in list(_ATTENTION.items())[: 1 if side == "encoder" else 2]:
+                for part, theirs_part, *projection in (
+                    ("query", "q_proj", (width, keys), 0),
+                    ("key", "k_proj", (width, keys), 0),
+                    ("value", "v_proj", (width, values), 0),
+                    ("output", "out_proj", (values, width), 1),
+                ):
+                    names = f"{path}/{ours}/{part}", f"{name}.{theirs}.{theirs_part}"
+                    yield from linear(*names, *projection, model.attention_bias)
+                yield from norm(f"{path}/{ours}_norm/norm", f"{name}.{theirs}_layer_norm")
+            yield from linear(f"{path}/feed_forward/inner", f"{name}.fc1", (width, model.d_ff), 0, True)
+            yield from linear(f"{path}/feed_forward/outer", f"{name}.fc2", (model.d_ff, width), 1, True)
+            yield from norm(f"{path}/feed_forward_norm/norm", f"{name}.final_layer_norm")
         if model.norm == PRE:
-            yield Norm(f"transformer/{side}", f"model.{side}.layer_norm")
+            yield from norm(f"transformer/{side}", f"model.{side}.layer_norm")
 
 
 def alternating(d_model: int) -> np.ndarray:
@@ -111,29 +121,25 @@ class Weight:
         return np.ascontiguousarray(self.array(), dtype or np.float32)
 
 
-class Model:
-    """The weights of a model, as `checkpoint.write` takes it, from open tensors; `source_rows` and `target_rows` are
-    Marian's id for each of ours. Weights that are missing, unknown or of another shape are an error.
-    """
+class Weights:
+    """Takes tensors as weights: names and shapes are checked at once, values when they are read."""
 
-    def __init__(self, config: MarianConfig, tensors: Tensors, source_rows: np.ndarray, target_rows: np.ndarray):
-        self._config, self._tensors, self._used = config, tensors, set()
-        model = config.model
-        self._order = alternating(model.d_model)
-        self.weights = [*self._embeddings(source_rows, target_rows), *self._layers(model)]
-        self._check_positions()
-        if unknown := sorted(map(tensors.label, tensors.names - self._used)):
-            expected = f"Expected the weights of a model of type {config.kind} with {model.norm}-norm layers."
-            raise ValueError(f"{expected} Received {_some(unknown)} besides.")
+    def __init__(self, tensors: Tensors):
+        self._tensors, self.names, self.unused = tensors, tensors.names, set(tensors.names)
 
-    def _read(self, name: str, shape: tuple[int, ...]) -> Read:
-        """Returns what reads a tensor, whose shape is checked here."""
-        label = self._tensors.label(name)
-        if name not in self._tensors.names:
-            raise ValueError(f"Expected the weight {label}. It is missing.")
-        if (received := self._tensors.shape(name)) != shape:
-            raise ValueError(f"Expected {label} of shape {shape}, as the options have it. Received: {received}.")
-        self._used.add(name)
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor, which must be there."""
+        if name not in self.names:
+            raise ValueError(f"Expected the weight {self._tensors.label(name)}{self._tensors.where}. It is missing.")
+        return self._tensors.shape(name)
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Read:
+        """Returns what reads a tensor of this shape."""
+        label, where = self._tensors.label(name), self._tensors.where
+        if (received := self.shape(name)) != shape:
+            told = self._tensors.sizes_from
+            raise ValueError(f"Expected {label} of shape {shape}{where}, as {told} have it. Received: {received}.")
+        self.unused.discard(name)
 
         def read(rows: slice = ALL) -> np.ndarray:
             array = self._tensors.read(name, slice(*rows.indices(shape[0])))
@@ -143,34 +149,55 @@ class Model:
 
         return read
 
-    def _linear(self, path: str, name: str, inputs: int, outputs: int, of_model: str) -> Iterator[Weight]:
-        rows, columns = (self._order if letter in of_model else slice(None) for letter in "io")
-        kernel, bias = self._read(f"{name}.weight", (outputs, inputs)), self._read(f"{name}.bias", (outputs,))
-        yield Weight(f"{path}/kernel", lambda: kernel().T[rows][:, columns])
-        yield Weight(f"{path}/bias", lambda: bias()[columns])
+    def take(self, path: str, name: str, shape: tuple[int, ...], change: Callable = np.asarray) -> Weight:
+        """Returns the weight `path`: a tensor of this shape, which `change` converts."""
+        read = self.read(name, shape)
+        return Weight(path, lambda: change(read()))
 
-    def _norm(self, path: str, name: str) -> Iterator[Weight]:
-        for ours, theirs in NORM.items():
-            read = self._read(f"{name}.{theirs}", (len(self._order),))
-            yield Weight(f"{path}/{ours}", lambda read=read: read()[self._order])
+    def of_layers(self, model: ModelConfig, name_of: Callable[[Place], str], transposed: bool) -> Iterator[Weight]:
+        """Returns the weights of all layers, with their columns in our order. `name_of` returns the name of a tensor;
+        `transposed` ones have the outputs first.
+        """
+        order = alternating(model.d_model)
+        for place in layers(model):
+            shape = place.shape[::-1] if transposed else place.shape
+            change = lambda array, place=place: place.ordered(array.T if transposed else array, order)  # noqa: E731
+            yield self.take(place.path, name_of(place), shape, change)
 
-    def _layers(self, model: ModelConfig) -> Iterator[Weight]:
-        for part in layers(model):
-            yield from self._linear(*part) if isinstance(part, Linear) else self._norm(*part)
+    def check_all_taken(self, what: str) -> None:
+        """Raises `ValueError` if there are other tensors; `what` says whose weights were expected."""
+        if unknown := sorted(map(self._tensors.label, self.unused)):
+            more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+            first = " ".join(unknown[0].split())[:100]
+            raise ValueError(f"Expected the weights of {what}. Received {first}{more} besides.")
+
+
+class Model:
+    """The weights of a model, as `checkpoint.write` takes it, from open tensors; `source_rows` and `target_rows` are
+    Marian's id for each of ours. Weights that are missing, unknown or of another shape are an error.
+    """
+
+    def __init__(self, config: MarianConfig, tensors: Tensors, source_rows: np.ndarray, target_rows: np.ndarray):
+        self._config, self._weights, model = config, Weights(tensors), config.model
+        layers = self._weights.of_layers(model, lambda place: place.name, transposed=True)
+        self.weights = [*self._embeddings(source_rows, target_rows), *layers]
+        self._check_positions()
+        self._weights.check_all_taken(f"a model of type {config.kind} with {model.norm}-norm layers")
 
     def _embeddings(self, source_rows: np.ndarray, target_rows: np.ndarray) -> Iterator[Weight]:
         """The matrices of both sides and of the logits, and the bias of the logits."""
         config, model = self._config, self._config.model
+        width, order = model.d_model, alternating(config.model.d_model)
         source, target, logits = self._matrices()
-        scale = 1.0 if config.scaled else model.d_model**-0.5
+        scale = 1.0 if config.scaled else width**-0.5
 
         def rows(path: str, read: Read, chosen: np.ndarray, factor: float = 1.0) -> Weight:
             def array() -> np.ndarray:
-                matrix = np.empty((len(chosen), model.d_model), np.float32)
+                matrix = np.empty((len(chosen), width), np.float32)
                 for first in range(0, max(chosen) + 1, _BLOCK):  # The matrix may be most of the model.
                     block = read(slice(first, first + _BLOCK))
                     in_block = np.flatnonzero((chosen >= first) & (chosen < first + _BLOCK))
-                    matrix[in_block] = block[np.ix_(chosen[in_block] - first, self._order)]
+                    matrix[in_block] = block[np.ix_(chosen[in_block] - first, order)]
                 matrix *= np.float32(factor)
                 return matrix
 
@@ -187,7 +214,7 @@ class Model:
         """Returns what reads the embeddings of source and target and the matrix of the logits, which may be one under
         several names.
         """
-        config, stored = self._config, self._tensors.names
+        config, stored = self._config, self._weights.names
         source, target, logits = (SOURCE,), (TARGET,), (LOGITS,)
         if config.tied:
             target = logits = target + logits
@@ -195,11 +222,11 @@ class Model:
             source = target = logits = (SHARED, *source, *target)
         elif config.shared:  # Versions of transformers before 5 tie the embeddings of both sides nevertheless.
             source, target = (names if stored.issuperset(names) else (SHARED,) for names in (source, target))
-            self._used.add(SHARED)
+            self._weights.unused.discard(SHARED)
 
         def one_of(names: tuple[str, ...], number: int) -> Read:
             present = [name for name in names if name in stored] or names[:1]
-            read, *others = (self._read(name, (number, config.model.d_model)) for name in present)
+            read, *others = (self._weights.read(name, (number, config.model.d_model)) for name in present)
 
             def same(rows: slice = ALL) -> np.ndarray:
                 array = read(rows)
@@ -211,11 +238,8 @@ class Model:
 
             return same
 
-        return (
-            one_of(source, config.source_rows),
-            one_of(target, config.target_rows),
-            one_of(logits, config.target_rows),
-        )
+        rows = config.target_rows
+        return one_of(source, config.source_rows), one_of(target, rows), one_of(logits, rows)
 
     def _logits_bias(self, logits: Read, target_rows: np.ndarray) -> Callable[[], np.ndarray]:
         """Returns what reads the bias, with which no translation has padding, the start token or a forbidden id.
@@ -223,16 +247,12 @@ class Model:
         The last layer normalization gives γ ∘ n + β with ‖n‖ ≤ √D, so the logit of row e is at most √D ‖γ ∘ e‖ + |β ·
         e| without the bias.
         """
-        config = self._config
+        config, width, rows = self._config, self._config.model.d_model, self._config.target_rows
         of_last_layer = f"layers.{config.model.decoder_layers - 1}.final_layer_norm"
         last = f"model.decoder.{'layer_norm' if config.model.norm == PRE else of_last_layer}"
-        gamma, beta = (self._read(f"{last}.{name}", (config.model.d_model,)) for name in ("weight", "bias"))
-        stored = LOGITS_BIAS in self._tensors.names
-        bias = (
-            self._read(LOGITS_BIAS, (1, config.target_rows))
-            if stored
-            else lambda: np.zeros(config.target_rows, np.float32)
-        )
+        gamma, beta = (self._weights.read(f"{last}.{name}", (width,)) for name in ("weight", "bias"))
+        stored = LOGITS_BIAS in self._weights.names
+        bias = self._weights.read(LOGITS_BIAS, (1, rows)) if stored else lambda: np.zeros(rows, np.float32)
         never = np.isin(target_rows, config.forbidden)
         never[[PAD, BOS]] = True
 
@@ -240,7 +260,7 @@ class Model:
             e = np.concatenate([logits(slice(row, row + 1)) for row in target_rows[never]])
             biases = bias().ravel()[target_rows]
             with np.errstate(over="ignore", invalid="ignore"):
-                largest = config.model.d_model**0.5 * np.linalg.norm(gamma() * e, axis=1) + np.abs(e @ beta())
+                largest = width**0.5 * np.linalg.norm(gamma() * e, axis=1) + np.abs(e @ beta())
                 biases[never] = FORBIDDEN - largest
             if not np.isfinite(biases).all():
                 raise ValueError(
@@ -256,15 +276,11 @@ class Model:
         is_m2m = config.kind == M2M
         rows = config.positions + config.model.first_position * is_m2m
         for name in _POSITIONS:
-            if name in self._tensors.names:
-                stored = self._read(name, (rows, width))()
+            if name in self._weights.names:
+                stored = self._weights.read(name, (rows, width))()
                 angles = np.arange(rows)[:, None] / 10000 ** (np.arange(width // 2) / (width / 2 - is_m2m))
                 expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
                 if is_m2m:
                     expected[config.pad] = 0
                 if not np.allclose(stored, expected, atol=2e-3):
                     raise ValueError(f"Expected the sinusoids of transformers as {name}. Received: other values.")
-
-
-def _some(names: list[str]) -> str:
-    return " ".join(names[0].split())[:100] + (f" and {len(names) - 1} more" if len(names) > 1 else "")

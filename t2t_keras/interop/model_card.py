@@ -92,8 +92,8 @@ def read_scores(path: pathlib.Path) -> Scores:
         raise ValueError(
             f"Expected the scores of one model and its search. Received: {path}, of evaluate.py with {', '.join(more)}."
         )
-    named = (("BLEU", "bleu", "signature"), ("chrF2", "chrf", "chrf_signature"))
-    figures = [(label, found.get(metric), found.get(signature)) for label, metric, signature in named]
+    named = {"BLEU": ("bleu", "signature"), "chrF2": ("chrf", "chrf_signature")}
+    figures = [(label, *map(found.get, keys)) for label, keys in named.items()]
     figures = [each for each in figures if isinstance(each[1], int | float) and isinstance(each[2], str)]
     if not figures:
         raise ValueError(
@@ -131,13 +131,7 @@ def languages(data: DataConfig) -> tuple[str, ...]:
 
 
 def card(
-    name: str,
-    run: SavedRun,
-    data: DataConfig,
-    decode: DecodeConfig,
-    weights: str,
-    state: dict,
-    scores: list[Scores],
+    name: str, run: SavedRun, data: DataConfig, decode: DecodeConfig, weights: str, state: dict, scores: list[Scores]
 ) -> str:
     """Returns the card of an export named `name`. `weights` says which weights of the run these are, `state` is that of
     their newest checkpoint, and `scores` are of test sets; for `data` see `corpus`.
@@ -215,11 +209,8 @@ def _origin(run: SavedRun, state: dict) -> tuple[str, str, str]:
 def _hashes(run: SavedRun) -> str:
     """Returns the SHA-256 of the parent's checkpoints, in parentheses."""
     files = run.parent.get("checkpoints") if isinstance(run.parent, dict) else None
-    found = [
-        f"{name}: SHA-256 {file['sha256']}"
-        for name, file in (files or {}).items()
-        if isinstance(file, dict) and "sha256" in file
-    ]
+    known = {name: file for name, file in (files or {}).items() if isinstance(file, dict) and "sha256" in file}
+    found = [f"{name}: SHA-256 {file['sha256']}" for name, file in known.items()]
     return f" ({_plain(', '.join(found))})" if found else ""
 
 
@@ -228,11 +219,10 @@ def _corpora(data: DataConfig) -> str:
     rows = []
     for split, label in (("train", "training"), ("valid", "validation")):
         texts = [_names(text) for side in ("source", "target") if (text := getattr(data, f"{split}_{side}"))]
-        if data.dataset or texts:
-            rows.append(
-                f"- {label}: "
-                f"{_plain(f'{data.dataset}, ' + getattr(data, f'{split}_split') if data.dataset else ' and '.join(texts))}"  # noqa: E501
-            )
+        if data.dataset:
+            texts = [f"{data.dataset}, {getattr(data, f'{split}_split')}"]
+        if texts:
+            rows.append(f"- {label}: {_plain(' and '.join(texts))}")
     return "\n".join(rows) or "The run does not name its data."
 
 

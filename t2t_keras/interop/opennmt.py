@@ -16,9 +16,9 @@ import numpy as np
 
 from t2t_keras.config import POST, PRE, TENSOR2TENSOR, DataConfig, DecodeConfig, ModelConfig
 from t2t_keras.interop import imported_run, tensorflow_checkpoint
-from t2t_keras.interop.huggingface_folder import Folder
-from t2t_keras.interop.marian_weights import NORM, Linear, Weight, alternating, layers
-from t2t_keras.interop.tensorflow_checkpoint import VALUE, Checkpoint, Weights
+from t2t_keras.interop.huggingface_folder import Folder, load_yaml
+from t2t_keras.interop.marian_weights import NORM, Place, Weight, Weights, alternating
+from t2t_keras.interop.tensorflow_checkpoint import VALUE, Checkpoint, Chosen
 from t2t_keras.runs import run_options
 from t2t_keras.system.files import check_new, check_no_link
 from t2t_keras.system.log import logger
@@ -33,6 +33,7 @@ _LOGITS, _LOGITS_BIAS = "decoder/output_layer/kernel", "decoder/output_layer/bia
 _ATTENTION = {"query": "queries", "key": "keys", "value": "values", "output": "output"}
 _EPSILON = 1e-3  # Of Keras's LayerNormalization.
 _HEADS = {64: 2, 1024: 16}  # Of the catalogue's models, by their width; others have 8.
+_RATES = ("dropout", "attention_dropout", "activation_dropout")
 _SCORE = re.compile(r"(.+)\t-?[\d.e+-]+")  # A line of a `.vocab` of SentencePiece.
 
 
@@ -79,30 +80,28 @@ def import_opennmt(
     files |= {"source_subwords": source_subwords, "target_subwords": target_subwords}
     paths = {name: pathlib.Path(path).expanduser() if path else values.path(name) for name, path in files.items()}
     arrays = tensorflow_checkpoint.read(source, checkpoint)
-    weights, names = _weights_of(arrays)
+    weights = _weights_of(arrays)
     if not (first := paths["source_vocabulary"]):
         raise ValueError(
             "Expected the vocabularies of the model, a token a line. Received none: give `source_vocabulary` and "
             f"`target_vocabulary`, or a `config` that names them, as {CONFIGS[0]} in {source}."
         )
-    source_tokens, target_tokens = (_tokens(path) for path in (first, paths["target_vocabulary"] or first))
-    shared = _TARGET not in names
-    if shared and source_tokens != target_tokens:
+    second = paths["target_vocabulary"] or first
+    source_tokens, target_tokens = _tokens(first), _tokens(second)
+    target = _TARGET if _TARGET in weights.names else _SOURCE
+    if target == _SOURCE and source_tokens != target_tokens:
         raise ValueError(
             f"Expected one vocabulary, because both sides share an embedding in {arrays.path}. Received: {first} and "
-            f"{paths['target_vocabulary']}, which differ."
+            f"{second}, which differ."
         )
-    for path, tokens, name in (
-        (first, source_tokens, _SOURCE),
-        (paths["target_vocabulary"] or first, target_tokens, _SOURCE if shared else _TARGET),
-    ):
+    for path, tokens, name in ((first, source_tokens, _SOURCE), (second, target_tokens, target)):
         if weights.shape(name)[:1] != (len(tokens) + 1,):
             raise ValueError(
                 f"Expected a vocabulary of {weights.shape(name)[0] - 1:,} tokens and an unknown one, as {name} in "
                 f"{arrays.path} has rows. Received: {path} with {len(tokens):,} tokens."
             )
-    model = _options(weights, names, num_heads, activation, values, source_end)
-    converted = _Model(model, weights, names)
+    model = _options(weights, num_heads, activation, values, source_end)
+    converted = _Model(model, weights, target)
     subwords = [paths["target_subwords"] or paths["source_subwords"], paths["source_subwords"]]
     contents = [_packed(tokens, path) for tokens, path in zip((target_tokens, source_tokens), subwords, strict=True)]
     if not all(subwords):
@@ -130,20 +129,7 @@ class _Config:
         self._values = {} if self._path is None else self._read()
 
     def _read(self) -> dict:
-        try:
-            import yaml
-        except ImportError as error:
-            raise ValueError(
-                f"{self._path} needs the package PyYAML: pip install pyyaml, or give the vocabularies without `config`."
-            ) from error
-        content = Folder(self._path.parent).content(self._path.name)
-        if len(content) > MAX_YAML:  # PyYAML takes 70 times as much memory.
-            raise ValueError(f"Expected {self._path} to have at most {MAX_YAML:,} bytes. Received: {len(content):,}.")
-        try:
-            values = yaml.safe_load(content)
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            reason = " ".join(str(error).split())[:150]
-            raise ValueError(f"Expected {self._path} to be YAML. Received: something else ({reason}).") from error
+        values = load_yaml(Folder(self._path.parent).content(self._path.name), self._path, MAX_YAML)
         if not isinstance(values, dict):
             raise ValueError(f"Expected {self._path} to have sections, such as data. Received: {_short(values)}.")
         return values
@@ -200,8 +186,7 @@ class _Config:
     def dropout(self) -> dict[str, float]:
         """Returns the rates of dropout that the file has."""
         rate = self.get("params", "dropout", (int, float))
-        names = ("dropout", "attention_dropout", "activation_dropout")
-        return {} if rate is None else dict.fromkeys(names, float(rate))
+        return {} if rate is None else dict.fromkeys(_RATES, float(rate))
 
     def search(self) -> DecodeConfig:
         """Returns the options of the search; those of the catalogue are 4 beams without a length penalty."""
@@ -252,15 +237,15 @@ def _packed(tokens: list[str], path: pathlib.Path | None) -> bytes:
         raise ValueError(f"{path or 'The vocabulary'} does not fit: {error}") from error
 
 
-def _weights_of(arrays: Checkpoint) -> tuple[Weights, set[str]]:
-    """Returns the weights of a model by the path of its objects, and these paths. Raises `ValueError` for a model that
-    is no Transformer with sinusoids.
+def _weights_of(arrays: Checkpoint) -> Weights:
+    """Returns the weights of a model by the path of its objects. Raises `ValueError` for a model that is no Transformer
+    with sinusoids.
     """
-    below = {f"model/{part}": part for part in _PARTS}
+    beginnings = tuple(f"model/{part}/" for part in _PARTS)
     names = {
         name.removeprefix("model/").removesuffix(VALUE): name
         for name in arrays
-        if name.startswith(tuple(f"{part}/" for part in below)) and name.endswith(VALUE) and "SLOT" not in name
+        if name.startswith(beginnings) and name.endswith(VALUE) and "SLOT" not in name
     } or arrays.names_below(*_PARTS)
     found = sorted(names or arrays)
     if any("relative_position" in name for name in found):
@@ -274,14 +259,14 @@ def _weights_of(arrays: Checkpoint) -> tuple[Weights, set[str]]:
             f"another model, with {_short(found[0] if found else 'nothing')}. OpenNMT-tf 2 converts checkpoints of its "
             "version 1; RNN models cannot be imported."
         )
-    return Weights(arrays, names), set(names)
+    return Weights(Chosen(arrays, names))
 
 
 def _options(
-    weights: Weights, names: set[str], num_heads: int, activation: str, config: _Config, source_end: bool | None
+    weights: Weights, num_heads: int, activation: str, config: _Config, source_end: bool | None
 ) -> ModelConfig:
     """Returns the options of a model: its sizes are those of the weights."""
-    rows, width = (*weights.shape(_SOURCE), 0)[:2]
+    names, (rows, width) = weights.names, (*weights.shape(_SOURCE), 0)[:2]
     target_rows = rows if _TARGET not in names else weights.shape(_TARGET)[0]
     first = "encoder/layers/0"
     heads = num_heads or _HEADS.get(width, 8)
@@ -289,22 +274,19 @@ def _options(
         raise ValueError(
             f"Expected `num_heads` that divide d_model={width}. Received: num_heads={heads}. Give the number."
         )
-    counts = {}
-    for side in ("encoder", "decoder"):
-        indices = {int(name.split("/")[2]) for name in names if re.match(rf"{side}/layers/\d{{1,4}}/", name)}
-        counts[f"{side}_layers"] = len(indices)
+    of_layers = {match[0] for name in names if (match := re.match(r"(encoder|decoder)/layers/\d{1,4}/", name))}
     norm = PRE if "encoder/layer_norm/gamma" in names else POST
     bias = _LOGITS_BIAS in names
     scaling = norm == POST and not bias  # ScalingNmtEnDe.
-    rates = {"dropout": 0.3, "attention_dropout": 0.1} if scaling else {"dropout": 0.1, "attention_dropout": 0.1}
-    rates |= {"activation_dropout": 0.0 if scaling else 0.1} | config.dropout()
+    rates = dict(zip(_RATES, (0.3, 0.1, 0.0) if scaling else (0.1, 0.1, 0.1), strict=True)) | config.dropout()
     ends = [each for each in (source_end, config.source_end(), scaling) if each is not None]
     return _valid(
         ModelConfig,
         "The model",
         vocab_size=target_rows,
         source_vocab_size=rows if _TARGET in names else 0,
-        **counts,
+        encoder_layers=sum(name.startswith("encoder") for name in of_layers),
+        decoder_layers=sum(name.startswith("decoder") for name in of_layers),
         d_model=width,
         d_ff=(*weights.shape(f"{first}/ffn/layer/inner/kernel"), 0, 0)[1],
         num_heads=heads,
@@ -328,64 +310,44 @@ class _Model:
     an error.
     """
 
-    def __init__(self, model: ModelConfig, weights: Weights, names: set[str]):
-        self._model, self._take, self._order = model, weights.take, alternating(model.d_model)
-        self.weights = [*self._embeddings(_SOURCE if _TARGET not in names else _TARGET), *self._layers()]
+    def __init__(self, model: ModelConfig, weights: Weights, target: str):
+        self._model, self._take = model, weights.take
+        self.weights = [*self._embeddings(target), *weights.of_layers(model, self._name, transposed=False)]
         weights.check_all_taken(f"a Transformer with {model.norm}-norm layers and sinusoids")
 
     def _embeddings(self, target: str) -> Iterator[Weight]:
-        model, width = self._model, self._model.d_model
+        model, width, order = self._model, self._model.d_model, alternating(self._model.d_model)
 
         def of_rows(array: np.ndarray) -> np.ndarray:
             """Puts rows in the order of our ids."""
             return array[np.array([0, len(array) - 1, *range(1, len(array) - 1)])]
 
         def embedding(path: str, name: str, rows: int) -> Weight:
-            return self._take(path, name, (rows, width), lambda array: of_rows(array[:, self._order]))
+            return self._take(path, name, (rows, width), lambda array: of_rows(array[:, order]))
 
         if model.source_vocab_size:
             yield embedding("transformer/source_embedding/matrix", _SOURCE, model.source_vocab_size)
         yield embedding("transformer/embedding/matrix", target, model.vocab_size)
         if not model.tie_logits:
             shape = (width, model.vocab_size)
-            change = lambda array: of_rows(array.T[:, self._order])  # noqa: E731
+            change = lambda array: of_rows(array.T[:, order])  # noqa: E731
             yield self._take("transformer/embedding/logits_matrix", _LOGITS, shape, change)
         if model.logits_bias:
             yield self._take("transformer/embedding/logits_bias", _LOGITS_BIAS, (model.vocab_size,), of_rows)
 
-    def _layers(self) -> Iterator[Weight]:
-        order, model = self._order, self._model
-        for part in layers(model):
-            if isinstance(part, Linear):
-                name = self._name(part.path)
-                rows, columns = (order if letter in part.of_model else slice(None) for letter in "io")
-                yield self._take(
-                    f"{part.path}/kernel",
-                    f"{name}/kernel",
-                    (part.inputs, part.outputs),
-                    lambda array, rows=rows, columns=columns: array[rows][:, columns],
-                )
-                if model.attention_bias or "/feed_forward/" in part.path:
-                    change = lambda array, columns=columns: array[columns]  # noqa: E731
-                    yield self._take(f"{part.path}/bias", f"{name}/bias", (part.outputs,), change)
-            else:
-                for ours in NORM:
-                    name = f"{self._name(part.path)}/{ours}"
-                    yield self._take(f"{part.path}/{ours}", name, (model.d_model,), lambda array: array[order])
-
-    def _name(self, path: str) -> str:
-        """Returns their name of a part: `transformer/decoder_0/cross_attention/query` is `decoder/layers/0/attention/0/
-        layer/linear_queries`, its normalization `…/attention/0/input_layer_norm`, and that of a stack
-        `decoder/layer_norm`.
+    def _name(self, place: Place) -> str:
+        """Returns their name of a weight: that of `transformer/decoder_0/cross_attention/query/kernel` begins with
+        `decoder/layers/0/attention/0/layer/linear_queries`, that of a normalization with
+        `…/attention/0/input_layer_norm`, and that of a stack's with `decoder/layer_norm`.
         """
-        _, side, *parts = path.split("/")
+        _, side, *parts, array = place.path.split("/")
         if not parts:
-            return f"{side}/layer_norm"
+            return f"{side}/layer_norm/{array}"
         side, index = side.split("_")
         sublayer = parts[0].removesuffix("_norm")
         name = {"self_attention": "self_attention", "cross_attention": "attention/0", "feed_forward": "ffn"}[sublayer]
-        if parts[0] != sublayer:
+        if array in NORM:
             what = f"{'input' if self._model.norm == PRE else 'output'}_layer_norm"
         else:
             what = f"layer/{parts[1] if name == 'ffn' else f'linear_{_ATTENTION[parts[1]]}'}"
-        return f"{side}/layers/{index}/{name}/{what}"
+        return f"{side}/layers/{index}/{name}/{what}/{array}"

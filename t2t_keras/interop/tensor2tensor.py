@@ -6,20 +6,20 @@ excludes both from translations. Its encoder adds a vector for the kind of targe
 then contains it.
 """
 
+import itertools
 import json
 import os
 import pathlib
 import re
 import reprlib
-from collections.abc import Iterator
 
 import numpy as np
 
 from t2t_keras.config import BOS, POST, PRE, TENSOR2TENSOR, UNK, DataConfig, DecodeConfig, ModelConfig
 from t2t_keras.interop import imported_run, tensorflow_checkpoint
 from t2t_keras.interop.huggingface_folder import Folder
-from t2t_keras.interop.marian_weights import Linear, Weight, alternating, layers
-from t2t_keras.interop.tensorflow_checkpoint import Checkpoint, Weights
+from t2t_keras.interop.marian_weights import Place, Weight, Weights, alternating
+from t2t_keras.interop.tensorflow_checkpoint import Checkpoint, Chosen
 from t2t_keras.runs import run_options
 from t2t_keras.system.files import check_new
 from t2t_keras.system.log import logger
@@ -45,6 +45,7 @@ _PARTS = {
     **{part: f"multihead_attention/{part[0]}" for part in ("query", "key", "value")},
     **{"output": "multihead_attention/output_transform", "inner": "conv1", "outer": "conv2"},
 }
+_OF_NORM = {"gamma": "scale", "beta": "bias"}
 _FIRST = re.compile(r"(.*)body/encoder/layer_0/ffn/conv1/kernel")
 _MODALITY = re.compile(r"symbol_modality_(\d+)_")
 _SPACES = "body/target_space_embedding/kernel"
@@ -171,14 +172,8 @@ def _vocabulary(folder: Folder, path: str | os.PathLike, hparams: dict) -> bytes
 
 
 class _Model:
-    """The weights of a model, as `checkpoint.write` takes it.
-
-    Args:
-        tensors: the checkpoint.
-        sizes: numbers of sub-words of target and source, of tensor2tensor.
-        hparams: what the files give.
-        norm: where layer normalization is.
-        target_space: as of `import_tensor2tensor`.
+    """The weights of a model, as `checkpoint.write` takes it; `sizes` are tensor2tensor's numbers of sub-words of
+    target and source.
     """
 
     def __init__(self, tensors: Checkpoint, sizes: list[int], hparams: dict, norm: str, target_space: int | None):
@@ -196,7 +191,7 @@ class _Model:
             if name.startswith((f"{prefix}body/", f"{prefix}symbol_modality_"))
             and name.rpartition("/")[0] not in tensors
         }
-        self._names, self._weights = names, Weights(tensors, names)
+        self._weights = Weights(Chosen(tensors, names))
         first = "body/encoder/layer_0"
         width, inner = self._shape(f"{first}/ffn/conv1/kernel", 2)
         keys, values = (self._shape(f"{first}/self_attention/multihead_attention/{part}/kernel", 2)[1] for part in "kv")
@@ -240,7 +235,8 @@ class _Model:
         if not self.config.tie_logits:
             self.weights.append(self._matrix(f"{embedding}/logits_matrix", logits, sizes[0]))
         bias = np.where(np.isin(np.arange(self.config.vocab_size), (UNK, BOS)), np.float32(_NEVER), np.float32(0))
-        self.weights += [Weight(f"{embedding}/logits_bias", lambda: bias), *self._of_layers()]
+        self.weights.append(Weight(f"{embedding}/logits_bias", lambda: bias))
+        self.weights += self._weights.of_layers(self.config, self._name, transposed=False)
         self._weights.check_all_taken(f"a Transformer of tensor2tensor with {norm}-norm layers")
 
     def _shape(self, name: str, dimensions: int) -> tuple[int, ...]:
@@ -249,18 +245,16 @@ class _Model:
         return shape
 
     def _layers(self, side: str) -> int:
-        number = 0
-        while f"body/{side}/layer_{number}/ffn/conv1/kernel" in self._names:
-            number += 1
-        return number
+        names = (f"body/{side}/layer_{number}/ffn/conv1/kernel" for number in itertools.count())
+        return len(list(itertools.takewhile(self._weights.names.__contains__, names)))
 
     def _shards(self, size: int, width: int, *scopes: str) -> list[str]:
         """Returns the names of the parts of an embedding, which has the first of some names."""
         for scope in scopes:
             name = f"symbol_modality_{size}_{width}/{scope}/weights_"
-            if shards := [each for each in self._names if each.startswith(name)]:
+            if shards := [each for each in self._weights.names if each.startswith(name)]:
                 return [f"{name}{index}" for index in range(len(shards))]
-        found = {match[1] for match in map(_MODALITY.match, self._names) if match}
+        found = {match[1] for match in map(_MODALITY.match, self._weights.names) if match}
         raise ValueError(
             f"Expected a vocabulary of {' or '.join(sorted(found)) or 'no'} sub-words, those of the embedding in "
             f"{self._tensors.path}. Received: {size}. Give the file as `vocab`, and that of another source as "
@@ -286,7 +280,7 @@ class _Model:
 
     def _target_space(self, target_space: int | None, width: int):
         """Returns what reads the vector that is added to the embeddings of the source; `None` if there is none."""
-        if _SPACES not in self._names:
+        if _SPACES not in self._weights.names:
             return None
         number = self._shape(_SPACES, 2)[0]
         spaces = self._weights.take(_SPACES, _SPACES, (number, width))
@@ -298,35 +292,14 @@ class _Model:
             raise ValueError(f"Expected a target_space of 0 to {number - 1}. Received: {target_space}.")
         return lambda: spaces.array()[target_space] * np.float32(width**-0.5)
 
-    def _of_layers(self) -> Iterator[Weight]:
-        model, kind = self.config, "layer_prepostprocess" if self.config.norm == PRE else "layer_postprocess"
-        keys, values = model.num_heads * model.d_k, model.num_heads * model.d_v
-        sizes = {"query": (model.d_model, keys), "key": (model.d_model, keys), "value": (model.d_model, values)}
-        sizes |= {"output": (values, model.d_model)}
-        for layer in layers(model):
-            _, place, *inside = layer.path.split("/")
-            side, _, index = place.partition("_")
-            sub_layer, part = inside or ("", "")
-            name = (
-                f"body/{side}/layer_{index}/{_SUB_LAYERS[sub_layer.removesuffix('_norm')]}"
-                if inside
-                else f"body/{side}"
-            )
-            if isinstance(layer, Linear):
-                yield from self._linear(layer, f"{name}/{_PARTS[part]}", sizes.get(part, (layer.inputs, layer.outputs)))
-            else:
-                for ours, theirs in (("gamma", "scale"), ("beta", "bias")):
-                    yield self._weights.take(
-                        f"{layer.path}/{ours}",
-                        f"{name}/{kind}/layer_norm/layer_norm_{theirs}",
-                        (model.d_model,),
-                        lambda values: values[self._order],
-                    )
-
-    def _linear(self, layer: Linear, name: str, shape: tuple[int, int]) -> Iterator[Weight]:
-        rows, columns = (self._order if letter in layer.of_model else slice(None) for letter in "io")
-        yield self._weights.take(
-            f"{layer.path}/kernel", f"{name}/kernel", shape, lambda values: values[rows][:, columns]
-        )
-        if "feed_forward" in layer.path:
-            yield self._weights.take(f"{layer.path}/bias", f"{name}/bias", shape[1:], lambda values: values[columns])
+    def _name(self, place: Place) -> str:
+        """Returns their name of a weight of a layer."""
+        _, stack, *inside, array = place.path.split("/")
+        side, _, index = stack.partition("_")
+        name = f"body/{side}"
+        if inside:
+            name += f"/layer_{index}/{_SUB_LAYERS[inside[0].removesuffix('_norm')]}"
+        if array not in _OF_NORM:
+            return f"{name}/{_PARTS[inside[1]]}/{array}"
+        kind = "layer_prepostprocess" if self.config.norm == PRE else "layer_postprocess"
+        return f"{name}/{kind}/layer_norm/layer_norm_{_OF_NORM[array]}"

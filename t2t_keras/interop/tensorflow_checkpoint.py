@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from t2t_keras.interop.huggingface_folder import Folder
-from t2t_keras.interop.marian_weights import Weight
+from t2t_keras.interop.huggingface_folder import ALL, Folder, Tensors
 from t2t_keras.system.files import check_no_link
 from t2t_keras.system.native_messages import without_noise
 
@@ -28,10 +27,7 @@ _SHARD = re.compile(r"\.data-(\d{5})-of-(\d{5})")
 
 
 class Checkpoint(Mapping):
-    """The arrays of a checkpoint by name; each is read when it is asked for.
-
-    Args:
-        path: the checkpoint without an ending, as `find` returns it.
+    """The arrays of a checkpoint by name; each is read when it is asked for. `path` is that of `find`.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -46,7 +42,10 @@ class Checkpoint(Mapping):
         number = max((int(shard[2]) for shard in shards if shard), default=1)
         names = [f"{path.name}.data-{index:05d}-of-{number:05d}" for index in range(min(number, len(shards) + 1))]
         size = sum(folder.require(name).stat().st_size for name in names)
-        self._reader = self._checked(lambda: _open(path))
+        with without_noise():
+            import tensorflow as tf
+
+            self._reader = self._checked(lambda: tf.train.load_checkpoint(str(path)))
         self._shapes = {name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()}
         types = self._reader.get_variable_to_dtype_map()
         # An element of a text takes at least a byte.
@@ -109,19 +108,9 @@ class Checkpoint(Mapping):
         return {path: name for path, name in paths.items() if name in self._shapes}
 
 
-def _open(path: pathlib.Path):
-    with without_noise():
-        import tensorflow as tf
-
-        return tf.train.load_checkpoint(str(path))
-
-
 def find(folder: str | os.PathLike, name: str = "") -> pathlib.Path:
-    """Finds a checkpoint and returns its path without an ending.
-
-    Args:
-        folder: the folder of a run or of a SavedModel.
-        name: the checkpoint, such as ckpt-1000, its number, or a folder in this one that has it; empty for the newest.
+    """Finds a checkpoint in the folder of a run or of a SavedModel, and returns its path without an ending. `name` is
+    that of the checkpoint, such as ckpt-1000, its number, or a folder in this one that has it; empty for the newest.
 
     Raises:
         FileNotFoundError: there is none.
@@ -162,42 +151,21 @@ def read(folder: str | os.PathLike, name: str = "") -> Checkpoint:
     return Checkpoint(find(folder, name))
 
 
-class Weights:
-    """Takes the arrays of a checkpoint as weights: names and shapes are checked at once, values when they are written.
+class Chosen(Tensors):
+    """Some arrays of a checkpoint as weights; `stored` has their names there by the names that messages have."""
 
-    Args:
-        checkpoint: the checkpoint.
-        names: the names of its arrays by the names that the methods take.
-    """
+    sizes_from = "other weights and the vocabularies"
 
-    def __init__(self, checkpoint: Checkpoint, names: Mapping[str, str]):
-        self._checkpoint, self._names, self._unused = checkpoint, names, set(names)
+    def __init__(self, checkpoint: Checkpoint, stored: Mapping[str, str]):
+        self._checkpoint, self._stored, self.names = checkpoint, stored, set(stored)
+        self.where = f" in {checkpoint.path}"
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of an array, which must be there."""
-        if name not in self._names:
-            raise ValueError(f"Expected the weight {name} in {self._checkpoint.path}. It is missing.")
-        return self._checkpoint.shape(self._names[name])
+        return self._checkpoint.shape(self._stored[name])
 
-    def take(self, path: str, name: str, shape: tuple[int, ...], change: Callable = np.asarray) -> Weight:
-        """Returns the weight `path`: an array of this shape, which `change` converts."""
-        if (received := self.shape(name)) != shape:
-            raise ValueError(
-                f"Expected {name} of shape {shape} in {self._checkpoint.path}, as other weights and the vocabularies "
-                f"have it. Received: {received}."
-            )
-        self._unused.discard(name)
-
-        def array() -> np.ndarray:
-            values = self._checkpoint[self._names[name]]
-            if values.dtype.kind not in "fV" or not np.isfinite(values).all():
-                raise ValueError(f"Expected finite numbers as weights. Received: {name} with others.")
-            return change(values.astype(np.float32, copy=False))
-
-        return Weight(path, array)
-
-    def check_all_taken(self, what: str) -> None:
-        """Raises `ValueError` if there are other arrays; `what` says whose weights were expected."""
-        if unused := sorted(self._unused):
-            more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
-            raise ValueError(f"Expected the weights of {what}. Received besides: {unused[0]:.150}{more}.")
+    def read(self, name: str, rows: slice = ALL) -> np.ndarray:
+        array = self._checkpoint[self._stored[name]]
+        if array.dtype.kind not in "fV":
+            raise ValueError(f"Expected {name}{self.where} to have floating-point numbers. Received: {array.dtype}.")
+        with np.errstate(over="ignore"):  # Weights are checked to be finite.
+            return array[rows].astype(np.float32, copy=False)

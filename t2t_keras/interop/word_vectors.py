@@ -45,20 +45,17 @@ def check(path: pathlib.Path, width: int) -> Format:
             "checkout."
         )
     with path.open("rb") as file:
-        first, rest = _line(file.read(_START))
+        first, _, rest = file.read(_START).partition(b"\n")
     fields = first.split()
     header = len(fields) == 2 and all(field.isdigit() and len(field) < 20 for field in fields)
-    row = _line(rest)[0] if header else first
-    row_width = _width(row)
+    row_width = _width(rest.partition(b"\n")[0] if header else first)
     file_format = Format(int(fields[1]) if header else row_width, header and row_width == 0, header)
     if not file_format.width or (header and row_width not in (0, file_format.width)):
         text = first[:60].decode(errors="replace")
         raise ValueError(f"{_EXPECTED}. Received: {path}, which begins with {text!r}.")
     if file_format.width != width:
-        raise ValueError(
-            f"Expected word vectors of {width:,} numbers, the width of the embeddings. "
-            f"Received: {file_format.width:,} in {path}."
-        )
+        expected = f"Expected word vectors of {width:,} numbers, the width of the embeddings."
+        raise ValueError(f"{expected} Received: {file_format.width:,} in {path}.")
     if header:
         smallest = len(first) + 1 + int(fields[0]) * (2 + file_format.width * (4 if file_format.binary else 2))
         if path.stat().st_size < smallest:
@@ -103,12 +100,6 @@ def read(path: pathlib.Path, width: int, words: Collection[str]) -> dict[str, np
     if wrong := [word for word, vector in read.items() if not np.isfinite(vector).all()]:
         raise ValueError(f"Expected finite numbers in {path}. Received: others for the word {min(wrong)!r}.")
     return read
-
-
-def _line(start: bytes) -> tuple[bytes, bytes]:
-    """Returns the first line of some bytes, and what follows it."""
-    line, _, rest = start.partition(b"\n")
-    return line, rest
 
 
 def _width(row: bytes) -> int:

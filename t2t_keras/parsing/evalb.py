@@ -16,6 +16,7 @@ to one. With the sums over all sentences:
 
 import collections
 import dataclasses
+import operator
 from collections.abc import Iterable
 
 from t2t_keras.parsing.trees import TOP, TRACE, Tree, walk
@@ -55,9 +56,7 @@ class Scores:
     correct_tags: int = 0
 
     def __add__(self, other: "Scores") -> "Scores":
-        return Scores(
-            *(mine + theirs for mine, theirs in zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True))
-        )
+        return Scores(*map(operator.add, dataclasses.astuple(self), dataclasses.astuple(other)))
 
     @property
     def valid(self) -> int:
@@ -112,8 +111,8 @@ def _label(label: str) -> str:
     return "ADVP" if label == "PRT" else label
 
 
-def _same_tag(one: str, other: str) -> bool:
-    return one == other or {one, other} == {"ADVP", "PRT"}
+def _same_tag(one: Tree, other: Tree) -> bool:
+    return one.label == other.label or {one.label, other.label} == {"ADVP", "PRT"}
 
 
 def _crossing(gold: list[_Bracket], parsed: list[_Bracket]) -> int:
@@ -149,9 +148,7 @@ def score_sentence(gold: Tree, parsed: Tree | None) -> Scores:
         no_crossing=int(crossing == 0),
         few_crossing=int(crossing <= 2),
         words=len(gold_words),
-        correct_tags=sum(
-            _same_tag(one.label, other.label) for one, other in zip(gold_words, parsed_words, strict=True)
-        ),
+        correct_tags=sum(map(_same_tag, gold_words, parsed_words)),
     )
 
 

@@ -39,9 +39,8 @@ def phrases(tree: Tree, most: int) -> Iterator[Tree]:
     """
     for node, entered in walk(tree):
         if entered and len(node.children) > 1:
-            yield from (
-                Tree(TOP, [child]) for child in node.children if not child.word and len(preterminals(child)) <= most
-            )
+            short = (child for child in node.children if not child.word and len(preterminals(child)) <= most)
+            yield from (Tree(TOP, [child]) for child in short)
 
 
 def tag_of(word: str, tag: str) -> str:

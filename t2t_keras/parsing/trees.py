@@ -89,9 +89,8 @@ def _read(lines: Iterable[str], name: str, first: int) -> Iterator[Tree]:
         for token in _TOKEN.findall(line):
             if token == "(":
                 if stack and stack[-1].word:
-                    raise wrong(
-                        number, "')' after a tag and its word", f"'(' after '{stack[-1].label} {stack[-1].word}'"
-                    )
+                    before = f"{stack[-1].label} {stack[-1].word}"
+                    raise wrong(number, "')' after a tag and its word", f"'(' after '{before}'")
                 if not labelled and len(stack) > 1:
                     raise wrong(number, "a label after '('", "'('")
                 node = Tree()

@@ -243,15 +243,14 @@ def word_alignment(translator: Translator, source: str, target: str) -> np.ndarr
     ids = [side.cut(tf.constant([text]), MAX_ALIGNED, phrases)[0] for side, text in zip(tokenizers, texts, strict=True)]
     # Without the sub-words of the language and of the end.
     inner = [slice(int(bool(side.languages)), -1) for side in tokenizers]
-    counts = [len(list(filter(None, text.split(" ")))) for text in texts]
     words = [
-        word_numbers([side.pieces[index] for index in row[0, of_text].numpy()], count)
-        for side, row, of_text, count in zip(tokenizers, ids, inner, counts, strict=True)
+        word_numbers([side.pieces[index] for index in row[0, of_text].numpy()], text)
+        for side, row, of_text, text in zip(tokenizers, ids, inner, texts, strict=True)
     ]
-    if not all(counts) or any(row is None for row in words):
+    if any(row is None for row in words):
         return None
     with translator.scope():
         memory = translator.encode(translator.sources(ids[0]))
         weights = np.array(translator.model.align(shift_right(ids[1].to_tensor()), memory))[0, inner[1], inner[0]]
-    of_source, of_target = (np.eye(count, dtype="float32")[row] for count, row in zip(counts, words, strict=True))
+    of_source, of_target = (np.eye(row.max() + 1, dtype="float32")[row] for row in words)
     return (of_target / of_target.sum(axis=0)).T @ weights @ of_source

@@ -30,8 +30,10 @@ _CELL, _CELL_FONT_SIZE = 0.22, 9
 
 def _chosen(
     attention: SentenceAttention, kind: str, layer: int, heads: Sequence[int] | None
-) -> tuple[np.ndarray, int, list[int]]:
-    """The weights of some heads of a layer [heads, T, S], the layer's index, and the heads' indices."""
+) -> tuple[np.ndarray, list[int], list[str], list[str], str]:
+    """The weights of some heads of a layer [heads, T, S], the heads' indices, the labels of rows and of columns, and
+    the title.
+    """
     weights = attention.weights(kind)
     layers, number = weights.shape[:2]
     if not -layers <= layer < layers:
@@ -39,7 +41,8 @@ def _chosen(
     heads = list(range(number) if heads is None else heads)
     if not heads or any(not 0 <= head < number for head in heads):
         raise ValueError(f"Expected heads below {number}, counted from 0. Received: {heads}.")
-    return weights[layer, heads], layer % layers, heads
+    queries, keys = ([figures.label(piece) for piece in side.pieces] for side in attention.sides(kind))
+    return weights[layer, heads], heads, queries, keys, f"{TITLES[kind]}, layer {layer % layers + 1}"
 
 
 def line_picture(
@@ -61,8 +64,7 @@ def line_picture(
     Returns:
         A matplotlib figure, which `figures.save` writes.
     """
-    weights, layer, heads = _chosen(attention, kind, layer, heads)
-    queries, keys = ([figures.label(piece) for piece in side.pieces] for side in attention.sides(kind))
+    weights, heads, queries, keys, title = _chosen(attention, kind, layer, heads)
     if query is not None and not 0 <= query < len(queries):
         raise ValueError(f"Expected a row below {len(queries)}, counted from 0. Received: query={query}.")
     from matplotlib.collections import LineCollection
@@ -71,7 +73,7 @@ def line_picture(
 
     with figures.drawing():
         figure = figures.new_figure()
-        title, names = f"{TITLES[kind]}, layer {layer + 1}", SIDES[kind]
+        names = SIDES[kind]
         style = figures.text_style([*queries, *keys, title], _FONT_SIZE)
         heading = {**style, "fontweight": "bold"}
         left, right = (
@@ -91,13 +93,15 @@ def line_picture(
         axes.set(xlim=(0, width), ylim=(height, 0))
         axes.axis("off")
         axes.text(_MARGIN, 0.3, title, va="center", **{**heading, "fontsize": 13})
+
+        def draw_box(x: float, y: float, size: tuple[float, float], color, dashes: bool) -> None:
+            """Draws a box that begins at x and whose middle is at y."""
+            hatch = "//" if dashes else None
+            axes.add_patch(Rectangle((x, y - size[1] / 2), *size, fc=color, hatch=hatch, ec="white", lw=0))
+
         for (row, start, _), head, color, dashes in zip(legend, heads, *_looks(heads), strict=True):
             y = 0.62 + 0.28 * row
-            axes.add_patch(
-                Rectangle(
-                    (start + _MARGIN, y - 0.08), 0.22, 0.16, fc=color, hatch="//" if dashes else None, ec="white", lw=0
-                )
-            )
+            draw_box(start + _MARGIN, y, (0.22, 0.16), color, dashes)
             axes.text(start + _MARGIN + 0.29, y, f"head {head + 1}", va="center", color="#222222", **style)
         from_x, to_x = _MARGIN + left + 0.08, _MARGIN + left + _GAP - 0.08
         for x, name, align in ((from_x - 0.08, names[0], "right"), (to_x + boxes + 0.08, names[1], "left")):
@@ -105,24 +109,14 @@ def line_picture(
 
         y_of = [top + _ROW * (index + 0.5) for index in range(max(len(queries), len(keys)))]
         for index, word in enumerate(queries):
-            faint = query is not None and index != query
-            axes.text(
-                from_x - 0.08,
-                y_of[index],
-                word,
-                ha="right",
-                va="center",
-                color="#767676" if faint else "black",
-                **style,
-            )
+            color = "black" if query in (None, index) else "#767676"
+            axes.text(from_x - 0.08, y_of[index], word, ha="right", va="center", color=color, **style)
         for index, word in enumerate(keys):
             axes.text(to_x + boxes + 0.08, y_of[index], word, ha="left", va="center", **style)
         for place, (color, dashes) in enumerate(zip(*_looks(heads), strict=True)):
-            drawn = (
-                weights[place]
-                if query is None
-                else np.where(np.arange(len(queries))[:, None] == query, weights[place], 0)
-            )
+            drawn = weights[place]
+            if query is not None:
+                drawn = np.where(np.arange(len(queries))[:, None] == query, drawn, 0)
             visible = np.argwhere(drawn >= _FAINTEST)
             visible = visible[np.argsort(drawn[tuple(visible.T)])]  # The darkest on top.
             shift = (place - (len(heads) - 1) / 2) * min(0.03, 0.7 * _ROW / len(heads))
@@ -132,11 +126,8 @@ def line_picture(
                 LineCollection(ends, colors=colors, linewidths=1.8, linestyles=(0, (4, 2)) if dashes else "solid")
             )
             for index in range(len(keys)) if query is not None else ():
-                corner, look = (
-                    (to_x + 0.04 + place * box, y_of[index] - 0.09),
-                    to_rgba(color, min(1.0, float(drawn[query, index]))),
-                )
-                axes.add_patch(Rectangle(corner, box, 0.18, fc=look, hatch="//" if dashes else None, ec="white", lw=0))
+                opacity = min(1.0, float(drawn[query, index]))
+                draw_box(to_x + 0.04 + place * box, y_of[index], (box, 0.18), to_rgba(color, opacity), dashes)
     return figure
 
 
@@ -176,30 +167,23 @@ def heat_maps(attention: SentenceAttention, kind: str = "cross", layer: int = -1
 
     The scale is that of square roots, so that small weights of long sentences are visible.
     """
-    weights, layer, heads = _chosen(attention, kind, layer, heads)
-    queries, keys = ([figures.label(piece) for piece in side.pieces] for side in attention.sides(kind))
+    weights, heads, queries, keys, title = _chosen(attention, kind, layer, heads)
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import PowerNorm
 
     with figures.drawing():
         figure = figures.new_figure()
-        title = f"{TITLES[kind]}, layer {layer + 1}"
         style = figures.text_style([*queries, *keys, title], _CELL_FONT_SIZE)
         heading = {**style, "fontsize": 13, "fontweight": "bold"}
         # One map, in inches: its cells, its labels at the left and below, the names of the axes, and the head's name
         # above.
-        columns_label, rows_label = (
-            max(figures.widths(figure, keys, style)),
-            max(figures.widths(figure, queries, style)),
-        )
+        columns_label, rows_label = (max(figures.widths(figure, words, style)) for words in (keys, queries))
         map_width, map_height = _CELL * len(keys), _CELL * len(queries)
         before, below, above = rows_label + 0.42, columns_label + 0.42, 0.34
         block_width, block_height = max(before + map_width + 0.15, 1.2), above + map_height + below
         rows, columns = _grid(len(heads), block_width / block_height)
         header, bar = 0.55, 1.0
-        width = max(
-            2 * _MARGIN + columns * block_width + bar, max(figures.widths(figure, [title], heading)) + 2 * _MARGIN
-        )
+        width = max(columns * block_width + bar, *figures.widths(figure, [title], heading)) + 2 * _MARGIN
         height = max(header + rows * block_height + _MARGIN, header + 2.2)
         figure.set_size_inches(width, height)
         figure.text(_MARGIN / width, 1 - 0.3 / height, title, va="center", **heading)
@@ -222,13 +206,11 @@ def heat_maps(attention: SentenceAttention, kind: str = "cross", layer: int = -1
             axes.set_title(f"head {head + 1}", loc="left", pad=5, **{**style, "fontsize": 11})
             name = {**style, "color": "#555555", "transform": axes.transAxes, "va": "center"}
             axes.text(0, -(below - 0.12) / map_height, SIDES[kind][1], **name)
-            axes.text(
-                -(before - 0.12) / map_width, 1, SIDES[kind][0], **{**name, "rotation": 90, "va": "top", "ha": "center"}
-            )
+            upright = {**name, "rotation": 90, "va": "top", "ha": "center"}
+            axes.text(-(before - 0.12) / map_width, 1, SIDES[kind][0], **upright)
         length = min(2.2, height - header - 0.6)
-        axes = figure.add_axes(
-            ((width - bar + 0.3) / width, 1 - (header + above + length) / height, 0.13 / width, length / height)
-        )
+        left, bottom = (width - bar + 0.3) / width, 1 - (header + above + length) / height
+        axes = figure.add_axes((left, bottom, 0.13 / width, length / height))
         figure.colorbar(ScalarMappable(scale, "Blues"), cax=axes, ticks=[0, 0.05, 0.2, 0.5, 1], format="{x:g}")
         axes.tick_params(labelsize=_CELL_FONT_SIZE)
         axes.set_title("weight", loc="left", pad=10, **style)

@@ -23,14 +23,9 @@ class ProgressBar:
 
     def __init__(self, total: int, step: int, shown: bool = True):
         terminal = sys.stderr.isatty()
-        self._bar = tqdm.tqdm(
-            total=total,
-            initial=step,
-            unit=" updates",
-            mininterval=0.2,
-            dynamic_ncols=True,
-            disable=not (shown and terminal),
-        )
+        hidden = not (shown and terminal)
+        options = {"unit": " updates", "mininterval": 0.2, "dynamic_ncols": True}
+        self._bar = tqdm.tqdm(total=total, initial=step, disable=hidden, **options)
         self._lines = shown and not terminal
         self._total, self._first, self._step, self._started = total, step, step, time.monotonic()
         self._estimated = False
@@ -65,8 +60,6 @@ class ProgressBar:
         if self._lines:
             seconds_left = (self._total - step) * (time.monotonic() - self._started) / (step - self._first)
             metrics = {**metrics, "time left": tqdm.tqdm.format_interval(seconds_left)}
-            now, shown = (
-                time.strftime("%Y-%m-%d %H:%M:%S"),
-                ", ".join(f"{name} {value}" for name, value in metrics.items()),
-            )
+            now = time.strftime("%Y-%m-%d %H:%M:%S")
+            shown = ", ".join(f"{name} {value}" for name, value in metrics.items())
             print(f"{now} update {step:,} of {self._total:,}: {shown}", file=sys.stderr)

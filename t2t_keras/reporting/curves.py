@@ -37,25 +37,22 @@ class _Panel(NamedTuple):
     log: bool = False
 
 
+def _both(name: str) -> tuple[_Curve, _Curve]:
+    """The curves of a metric in training and in validation."""
+    validation = _Curve(f"valid/{name}", "validation", _BLUE, of_validation=True)
+    return _Curve(f"train/{name}", "training", _VERMILION), validation
+
+
 _LOSS = _Panel(
     "Loss",
     "nats per sub-word",
     (
         _Curve("train/smoothed_loss", "training, with label smoothing", _ORANGE, alone=True),
-        _Curve("train/loss", "training", _VERMILION),
-        _Curve("valid/loss", "validation", _BLUE, of_validation=True),
+        *_both("loss"),
     ),
 )
-_BLEU = _Panel("BLEU", "BLEU of greedy translations", (_Curve("valid/bleu", "validation", _BLUE, of_validation=True),))
-_PERPLEXITY = _Panel(
-    "Perplexity",
-    "per sub-word",
-    (
-        _Curve("train/perplexity", "training", _VERMILION),
-        _Curve("valid/perplexity", "validation", _BLUE, of_validation=True),
-    ),
-    log=True,
-)
+_BLEU = _Panel("BLEU", "BLEU of greedy translations", _both("bleu")[1:])
+_PERPLEXITY = _Panel("Perplexity", "per sub-word", _both("perplexity"), log=True)
 _LEARNING_RATE = _Panel("Learning rate", "rate of Adam", (_Curve("train/learning_rate", "training", _VERMILION),))
 _SPEED = _Panel(
     "Speed", "target tokens per second", (_Curve("utilization/target_tokens_per_second", "training", _VERMILION),)
@@ -102,6 +99,11 @@ def _limit(runs: Iterable[Scalars]) -> float:
     return 1.05 * max(tops, default=0)
 
 
+def _look(number: int) -> dict[str, str]:
+    """The colour and the line style of a run among several."""
+    return {"color": _COLOURS[number % len(_COLOURS)], "linestyle": _LINES[number % len(_LINES)]}
+
+
 def _draw_panel(axes, panel: _Panel, unit: str, runs: dict[str, Scalars]) -> None:
     from matplotlib.ticker import AutoMinorLocator, LogLocator, NullFormatter
 
@@ -113,8 +115,7 @@ def _draw_panel(axes, panel: _Panel, unit: str, runs: dict[str, Scalars]) -> Non
         axes.plot(
             points.keys(),
             points.values(),
-            color=_COLOURS[number % len(_COLOURS)] if len(runs) > 1 else curve.colour,
-            linestyle=_LINES[number % len(_LINES)] if len(runs) > 1 else ":" if curve.alone else "-",
+            **(_look(number) if len(runs) > 1 else {"color": curve.colour, "linestyle": ":" if curve.alone else "-"}),
             linewidth=1.0 if faint else 1.8,
             alpha=0.6 if faint and len(runs) > 1 else 1.0,
             marker="o" if len(points) == 1 or (curve.of_validation and len(points) <= _MAX_MARKERS) else "",
@@ -143,32 +144,26 @@ def _draw_panel(axes, panel: _Panel, unit: str, runs: dict[str, Scalars]) -> Non
     axes.xaxis.get_major_locator().set_params(integer=True, nbins=6)
     axes.grid(which="minor", color="#ECECEC", linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
+    inside = {"transform": axes.transAxes}
     if not axes.lines:
-        axes.text(0.5, 0.5, "no points yet", transform=axes.transAxes, ha="center", va="center", color="#666666")
+        axes.text(0.5, 0.5, "no points yet", ha="center", va="center", color="#666666", **inside)
     elif len(panel.curves) > 1 and len(runs) == 1:
         axes.legend(frameon=False, fontsize=8)
     elif len(panel.curves) > 1:
-        axes.text(
-            0.98, 0.95, "thick: validation, thin: training", transform=axes.transAxes, ha="right", va="top", fontsize=8
-        )
+        axes.text(0.98, 0.95, "thick: validation, thin: training", ha="right", va="top", fontsize=8, **inside)
 
 
 def _quality(runs: dict[str, Scalars]) -> _Panel:
     """The panel of BLEU, of perplexity where no run has BLEU, or of another figure of validation where no run has
     either.
     """
-    known = [
-        panel for panel in (_BLEU, _PERPLEXITY) if any(panel.curves[-1].tag in scalars for scalars in runs.values())
-    ]
-    others = [tag for scalars in runs.values() for tag in scalars if tag.startswith("valid/") and tag != "valid/loss"]
+    tags = [tag for scalars in runs.values() for tag in scalars]
+    known = [panel for panel in (_BLEU, _PERPLEXITY) if panel.curves[-1].tag in tags]
+    others = [tag for tag in tags if tag.startswith("valid/") and tag != "valid/loss"]
     if known or not others:
         return (known or [_PERPLEXITY])[0]
     name = others[0].removeprefix("valid/")
-    curves = (
-        _Curve(f"train/{name}", "training", _VERMILION),
-        _Curve(others[0], "validation", _BLUE, of_validation=True),
-    )
-    return _Panel(name.replace("_", " ").capitalize(), name.replace("_", " "), curves)
+    return _Panel(name.replace("_", " ").capitalize(), name.replace("_", " "), _both(name))
 
 
 def _title(runs: dict[str, Scalars]) -> str:
@@ -205,17 +200,7 @@ def figure(runs: dict[str, Scalars]):
         if rows:
             from matplotlib.lines import Line2D
 
-            handles = [
-                Line2D(
-                    [],
-                    [],
-                    color=_COLOURS[number % len(_COLOURS)],
-                    linestyle=_LINES[number % len(_LINES)],
-                    linewidth=1.8,
-                    label=name,
-                )
-                for number, name in enumerate(runs)
-            ]
+            handles = [Line2D([], [], linewidth=1.8, label=name, **_look(number)) for number, name in enumerate(runs)]
             drawn.legend(
                 handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9, handlelength=3
             )

@@ -16,8 +16,6 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.types_pb2 import DT_FLOAT
 
 PATTERN = "events.out.tfevents.*"
-
-
 FRAME_BEFORE, FRAME_AFTER = 12, 4  # Bytes of a record before and after its content.
 MAX_RECORD = 2**26  # Bytes. The content of a longer one is not read: it has no scalars of a run.
 
@@ -69,15 +67,11 @@ class ScalarReader:
                 self._ends[path] = end
                 for value in event.summary.value:
                     tensor = value.tensor
-                    if (
-                        tensor.dtype == DT_FLOAT
-                        and not tensor.tensor_shape.dim
-                        and (tensor.float_val or len(tensor.tensor_content) == 4)
-                    ):
-                        number = (
-                            tensor.float_val[0] if tensor.float_val else struct.unpack("<f", tensor.tensor_content)[0]
-                        )
-                        self._found.setdefault(value.tag, {})[event.step] = number
+                    if tensor.dtype != DT_FLOAT or tensor.tensor_shape.dim:
+                        continue
+                    packed = struct.unpack("<f", tensor.tensor_content) if len(tensor.tensor_content) == 4 else ()
+                    if numbers := tensor.float_val or packed:
+                        self._found.setdefault(value.tag, {})[event.step] = numbers[0]
         return {tag: dict(sorted(points.items())) for tag, points in sorted(self._found.items())}
 
 

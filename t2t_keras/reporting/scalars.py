@@ -8,10 +8,10 @@ import resource
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import tensorflow as tf
 from tensorboard.plugins.custom_scalar import layout_pb2, summary
 
 from t2t_keras.runs.task import Metric
+from t2t_keras.system.tensorflow import gpu_peak_memory
 
 GRADIENT_NORM = "train_gradient_norm/"  # Before the name of a layer.
 
@@ -88,12 +88,8 @@ def peak_memory() -> dict[str, float]:
     """The largest memory of this process so far and, if there are GPUs, of the fullest one, in GiB."""
     # Linux counts in KiB.
     peaks = {"utilization/peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
-    gpus = [gpu.name.removeprefix("/device:") for gpu in tf.config.list_logical_devices("GPU")]
-    if gpus:
-        peaks["utilization/peak_gpu_memory_gib"] = (
-            max(tf.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus) / 2**30
-        )
-    return peaks
+    of_gpu = gpu_peak_memory()
+    return peaks if of_gpu is None else peaks | {"utilization/peak_gpu_memory_gib": of_gpu}
 
 
 def layer_metrics(model, gradient_norms) -> dict:

@@ -22,11 +22,8 @@ def _content(value) -> tuple:
     """What a summary's value says, for comparing it with another one."""
     plugin = value.metadata.plugin_data
     of_hparams = plugin.plugin_name == hparams_metadata.PLUGIN_NAME
-    return (
-        value.tag,
-        comparable(plugin.content) if of_hparams else plugin.content,
-        tf.make_ndarray(value.tensor).tolist(),
-    )
+    content = comparable(plugin.content) if of_hparams else plugin.content
+    return value.tag, content, tf.make_ndarray(value.tensor).tolist()
 
 
 def _parts(path: pathlib.Path, stays: Callable) -> list[list[int]]:
@@ -79,14 +76,8 @@ class TensorBoardWriter:
         graph: Callable[[], tf.Graph] | None = None,
         descriptions: Callable[[str], str | None] = scalars.DESCRIPTIONS.get,
     ):
-        self._folder, self._config, self._graph, self._writer, self._descriptions = (
-            folder,
-            config,
-            graph,
-            None,
-            descriptions,
-        )
-        self._lacks_graph = False
+        self._folder, self._config, self._graph, self._descriptions = folder, config, graph, descriptions
+        self._writer, self._lacks_graph = None, False
         summaries = (tf.compat.v1.Summary.FromString(summary) for summary in once)
         self._once = {summary.value[0].tag: summary for summary in summaries}
 
@@ -127,12 +118,10 @@ class TensorBoardWriter:
         try:
             yield
         except (OSError, tf.errors.OpError) as error:
-            # TensorFlow begins its messages with names of nodes in braces, and adds lines.
-            reason = (
-                error.strerror
-                if isinstance(error, OSError)
-                else re.sub(r"^\{\{.*?\}\} ", "", error.message.splitlines()[0])
-            )
+            if isinstance(error, OSError):
+                reason = error.strerror
+            else:  # TensorFlow begins its messages with names of nodes in braces, and adds lines.
+                reason = re.sub(r"^\{\{.*?\}\} ", "", error.message.splitlines()[0])
             raise OSError(
                 f"Could not write to {self._folder} ({reason}). Free space there, and run the same command again."
             ) from error

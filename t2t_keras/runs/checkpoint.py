@@ -29,6 +29,7 @@ from t2t_keras.system.log import logger
 
 FOLDER = "checkpoints"
 STEP = "step"  # The kind of the newest checkpoints; `BEST` is that of the one with the best validation.
+_EARLIER = "earlier"  # In a manifest: the description of the archive that is being replaced.
 MAX_STATE = 2**20  # Maximum size of a checkpoint's state in bytes.
 _BYTES_OF_WEIGHT = 4 + 8  # While it is loaded: what is read, and the sum for an average; without the model itself.
 # Largest weight that is loaded, of either sign. Trained ones are far smaller, and much larger ones overflow.
@@ -97,9 +98,15 @@ def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
             np.savez(file, state=np.array(json.dumps(state)), **_all_variables(model, optimizer))
             file.flush()
             os.fsync(file.fileno())
-            described = json.dumps(describe(pathlib.Path(file.name))).encode()
-            _manifest(path).unlink(missing_ok=True)  # Of an earlier archive of this name.
-        write_whole(_manifest(path), described)
+            described, manifest = describe(pathlib.Path(file.name)), _manifest(path)
+            try:  # Until the new archive is in its place, an earlier one of this name is valid too.
+                earlier = _descriptions(path)[0] if manifest.exists() else {}
+            except DamagedError:
+                earlier = {}
+                manifest.unlink()
+            if earlier:
+                write_whole(manifest, json.dumps(described | {_EARLIER: earlier}).encode())
+        write_whole(manifest, json.dumps(described).encode())
         _sync_names(path.parent)
     except OSError as error:
         raise OSError(
@@ -108,22 +115,29 @@ def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
         ) from error
 
 
-def _verify(path: pathlib.Path) -> None:
-    """Raises `DamagedError` unless an archive matches its manifest."""
+def _descriptions(path: pathlib.Path) -> list[dict]:
+    """Returns the size and SHA-256 of an archive, and those of the one that it replaces if that was interrupted."""
     try:
-        expected = read_json(_manifest(path))
+        manifest = read_json(_manifest(path))
     except ValueError as error:
         raise DamagedError(str(error)) from error
+    earlier = manifest.pop(_EARLIER, None)
+    return [manifest, *([earlier] if isinstance(earlier, dict) else [])]
+
+
+def _verify(path: pathlib.Path) -> None:
+    """Raises `DamagedError` unless an archive matches its manifest."""
+    expected = _descriptions(path)
     if not path.exists():
         raise DamagedError(f"{path} is missing; only its manifest is there.")
     try:
         check_ends(path)
         size = path.stat().st_size
-        received = describe(path) if size == expected.get("bytes") else {"bytes": size}
+        received = describe(path) if size in [each.get("bytes") for each in expected] else {"bytes": size}
     except OSError as error:
         raise DamagedError(f"{path} cannot be read ({error.strerror or error}).") from error
-    if received != expected:
-        raise DamagedError(f"{path} is damaged. Expected: {expected}. Received: {received}.")
+    if received not in expected:
+        raise DamagedError(f"{path} is damaged. Expected: {expected[0]}. Received: {received}.")
 
 
 class _Header(NamedTuple):
@@ -168,17 +182,16 @@ def _read(
     prefixes = ("ema/",) if ema else tuple({name.split("/")[0] + "/" for name in variables})  # `()` matches nothing.
     try:
         with zipfile.ZipFile(path) as archive:
-            stored = {name.removesuffix(".npy") for name in archive.namelist() if name.startswith(prefixes)}
+            stored = [name.removesuffix(".npy") for name in archive.namelist() if name.startswith(prefixes)]
             for prefix, message in _MISSING.items():
                 if prefix in prefixes and not any(name.startswith(prefix) for name in stored):
                     raise MismatchError(f"{path} {message}")
-            if ema:
-                stored = {name.replace("ema/", "model/", 1) for name in stored}
+            members = {name.replace("ema/", "model/", 1) if ema else name: name for name in stored}
 
             def header_of(name: str) -> _Header:
-                return _header(archive, name.replace("model/", "ema/", 1) if ema else name)
+                return _header(archive, members[name])
 
-            headers, left = match(variables, stored, header_of, names, source=path, partial=partial)
+            headers, left = match(variables, members, header_of, names, source=path, partial=partial)
             arrays = {name: _content(archive, header) for name, header in headers.items()}
             header = _header(archive, "state")
             if (header.shape, header.dtype.kind) != ((), "U") or header.size > MAX_STATE:
@@ -303,7 +316,7 @@ def _chosen(model_dir: pathlib.Path, which: str) -> list[pathlib.Path]:
 
 def identity(model_dir: pathlib.Path, which: str) -> dict[str, dict]:
     """Returns the size and SHA-256 of the files that `load` reads, by name; raises its errors."""
-    return {path.name: read_json(_manifest(path)) for path in _chosen(model_dir, which)}
+    return {path.name: _descriptions(path)[0] for path in _chosen(model_dir, which)}
 
 
 def check_size(model_dir: pathlib.Path, which: str, weights: int) -> None:
@@ -349,15 +362,12 @@ def load(model_dir: pathlib.Path, which: str, model) -> tuple[str, dict]:
 
 
 def start(model_dir: pathlib.Path, which: str, model, names: Names = str) -> tuple[str, Left]:
-    """Starts a model from the weights of a run whose names match, without the run's optimizer and state. Raises the
-    errors of `load`, and `MismatchError` if no name matches or a weight has another shape.
+    """Starts a model from the weights of a run whose names match, without the run's optimizer and state. Returns a
+    description of what was loaded, and the names that do not match. Raises the errors of `load`, and `MismatchError` if
+    no name matches or a weight has another shape.
 
-    Args:
-        names: name of a weight of the model, as `model_variables` gives it → its name in the checkpoint, or `None` to
-            keep its value.
-
-    Returns:
-        A description of what was loaded, and the names that do not match.
+    `names` maps the name of a weight of the model, as `model_variables` gives it, to its name in the checkpoint, or to
+    `None` to keep its value.
     """
     return _load(model_dir, which, model, names, partial=True)[:2]
 

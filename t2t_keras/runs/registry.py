@@ -47,10 +47,9 @@ _tasks: dict[str, object] = {}
 
 
 def register_architecture(name: str, *, options: type, model: object, task: str = "translation") -> None:
-    """Registers an architecture.
+    """Registers an architecture. Raises `ValueError` if its name is taken, or an option is missing.
 
     Args:
-        name: its name.
         options: a frozen dataclass whose fields are `config.option`s, which become flags. Among them are `vocab_size`,
             the number of sub-words, and `d_model`, the width that section 5.3 scales the learning rate with; a property
             `num_weights` counts all weights.
@@ -58,32 +57,27 @@ def register_architecture(name: str, *, options: type, model: object, task: str 
             dtype=policy). For translation it is a `model.protocols.EncoderDecoder`, for other tasks a
             `model.protocols.SequenceModel`.
         task: name of the task that it is trained for.
-
-    Raises:
-        ValueError: the name is taken, or an option is missing.
     """
     if name in _architectures:
         raise ValueError(f"Expected a new name of an architecture. Received: {name!r}, which is registered.")
-    fields = {field.name for field in dataclasses.fields(options)}
+    fields = dataclasses.fields(options)
+    names = {field.name for field in fields}
     taken = {"architecture", "data_dir", "model_dir", "model"} | {
         field.name for group in (TrainConfig, DecodeConfig, DataConfig) for field in dataclasses.fields(group)
     }
-    if clashes := sorted(fields & taken):
+    if clashes := sorted(names & taken):
         raise ValueError(
             f"Expected options of {name!r} with other names than those of training, search and data. Received: "
             f"{clashes}."
         )
-    if missing := sorted({"vocab_size", "d_model"} - fields) + ["num_weights"] * (not hasattr(options, "num_weights")):
+    if missing := sorted({"vocab_size", "d_model"} - names) + ["num_weights"] * (not hasattr(options, "num_weights")):
         raise ValueError(
             f"Expected options of {name!r} with vocab_size, d_model and num_weights. Received none named "
             f"{', '.join(missing)}."
         )
     # Postponed annotations (`from __future__ import annotations`) are text, of which no flag can be made.
-    if wrong := [
-        each.name
-        for each in dataclasses.fields(options)
-        if each.type not in (bool, int, float, str) or "help" not in each.metadata
-    ]:
+    usable = {each.name for each in fields if each.type in (bool, int, float, str) and "help" in each.metadata}
+    if wrong := [each.name for each in fields if each.name not in usable]:
         raise ValueError(
             f"Expected `t2t_keras.option`s of type bool, int, float or str in {options.__name__}. Received: "
             f"{', '.join(wrong)}."
@@ -92,14 +86,8 @@ def register_architecture(name: str, *, options: type, model: object, task: str 
 
 
 def register_task(name: str, task: object) -> None:
-    """Registers a task.
-
-    Args:
-        name: its name.
-        task: a `task.Task` or its class, or "module:class" for one that is imported when it is used.
-
-    Raises:
-        ValueError: the name is taken.
+    """Registers a task: a `task.Task` or its class, or "module:class" for one that is imported when it is used. Raises
+    `ValueError` if the name is taken.
     """
     if name in _tasks:
         raise ValueError(f"Expected a new name of a task. Received: {name!r}, which is registered.")

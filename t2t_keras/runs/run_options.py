@@ -135,9 +135,7 @@ class Options:
         lines = []
         for heading, of_heading in rows.items():
             lines.append(heading)
-            lines += [
-                f"  {option:{names}}  {value:{min(values, 60)}}  {source}" for option, value, source in of_heading
-            ]
+            lines += [f"  {name:{names}}  {value:{min(values, 60)}}  {source}" for name, value, source in of_heading]
         return "\n".join(lines)
 
 

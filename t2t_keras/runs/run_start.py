@@ -21,6 +21,8 @@ from t2t_keras.runs.run_options import ARCHITECTURE, OF_PARENT, OF_RUN, TRANSFOR
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.files import CONFIG, DATA, LOCK, SOURCE_SUBWORDS, SUBWORDS, check_folder, check_no_link
 
+LENGTHS = ("train_steps", "epochs")  # Options of the length of training, of which a run has one.
+
 
 def _resolve(
     model_dir: pathlib.Path, run: SavedRun | None, given: dict, data_dir: str, sources: dict[str, str]
@@ -35,9 +37,8 @@ def _resolve(
     given = given | {name: os.path.abspath(os.path.expanduser(given[name])) for name in paths}
     if not is_trained and (origin := given.get("parent") or given.get("encoder_from")):
         parent, train = pathlib.Path(origin), vars(of_run.train if of_run else TrainConfig()) | given
-        architecture = (
-            "" if given.get("parent") else given.get(ARCHITECTURE, of_run.architecture if of_run else TRANSFORMER)
-        )
+        usual = of_run.architecture if of_run else TRANSFORMER
+        architecture = "" if given.get("parent") else given.get(ARCHITECTURE, usual)
         parent_run = _open_parent(parent, train["parent_checkpoint"], train["parent_optimizer"], architecture)
         child = _with_encoder_of(parent_run, architecture) if architecture else _child_of(parent_run)
         of_parent = {} if of_run else _subwords_of(parent_run, given)
@@ -58,8 +59,10 @@ def _resolve(
     prepared, of_data = _prepared(folder), {field.name for field in dataclasses.fields(DataConfig)}
     decided = {"vocab_size": prepared or of_run, "length_buckets": is_trained}  # A 0 asks for what was decided before.
     given = {name: value for name, value in given.items() if value != 0 or not decided.get(name)}
-    # `changes` compares the sizes of a run's vocabularies.
-    compared = (name for name in prepared if name in given and (not of_run or name in of_data))
+    # `changes` compares the options of a run that has been trained and the sizes of its vocabularies, and
+    # `Preparation.check` the contents of files.
+    of_prepared = () if is_trained and of_run.data.names_corpus else of_data if of_run else prepared
+    compared = (name for name in of_prepared if name in prepared and name in given and name not in FILES)
     data_folder.check_options(folder, prepared, {name: given[name] for name in compared})
     if not of_run:
         taken = _taken(prepared, given)
@@ -92,9 +95,8 @@ def _resolve(
         options, part = (inherited, "model") if given.get("parent") else (of_encoder, "encoder")
         _check_same(child.model, chosen["model"], options, f"of the {part} in {parent}")
     inherited = option_names(before.architecture) | {ARCHITECTURE, "data_dir"} if of_run else before.sources
-    origins = {
-        name: (OF_RUN if of_run else OF_PARENT) + before.sources.get(name, "default") for name in inherited
-    } | origins
+    whose = OF_RUN if of_run else OF_PARENT
+    origins = {name: whose + before.sources.get(name, "default") for name in inherited} | origins
     return Options(**chosen, data_dir=data_dir, architecture=before.architecture, sources=origins), parent_run
 
 
@@ -102,15 +104,14 @@ def _with_one_length(given: dict, sources: dict[str, str]) -> dict:
     """Returns given options with one of `epochs` and `train_steps`: the command line's before that of a row or a model,
     and both before a flagfile's.
     """
-    names = ("train_steps", "epochs")
-    lengths = [name for name in names if given.get(name)]
+    lengths = [name for name in LENGTHS if given.get(name)]
     if len(lengths) == 2:
-        of_command_line = [name for name in names if sources.get(name) == "command line"]
-        lengths = of_command_line or [name for name in names if not sources.get(name, "given").startswith("flagfile")]
+        of_command_line = [name for name in LENGTHS if sources.get(name) == "command line"]
+        lengths = of_command_line or [name for name in LENGTHS if not sources.get(name, "given").startswith("flagfile")]
         if len(lengths) != 1:
-            received = ", ".join(f"{name}={given[name]}" for name in names)
+            received = ", ".join(f"{name}={given[name]}" for name in LENGTHS)
             raise ValueError(f"`train_steps` and `epochs` exclude each other. Received: {received}.")
-        given = {name: value for name, value in given.items() if name not in names or name in lengths}
+        given = {name: value for name, value in given.items() if name not in LENGTHS or name in lengths}
     return given | {"epochs": 0.0} if lengths == ["train_steps"] else given
 
 
@@ -144,9 +145,8 @@ def _open_parent(folder: pathlib.Path, which: str, optimizer: bool, architecture
         run.check_checkpoint(which)
         checkpoint.identity(folder, which)
         if optimizer and (options.train.freeze or not checkpoint.has_optimizer(folder, which)):
-            reason = (
-                f"trained with freeze={options.train.freeze}" if options.train.freeze else "whose checkpoint has none"
-            )
+            frozen = f"trained with freeze={options.train.freeze}"
+            reason = frozen if options.train.freeze else "whose checkpoint has none"
             raise ValueError(
                 f"Expected a parent with an optimizer of all weights. Received: {folder}, {reason}. Leave out "
                 "`parent_optimizer`."
@@ -228,15 +228,12 @@ def _taken(prepared: dict, given: dict) -> dict:
     """Returns the options that a new run takes from its data folder: all, or those for any corpus if it names another
     one.
     """
-    same_dataset = given.get("dataset") == prepared.get("dataset")  # Both may be of text files.
-    found = {
-        name: value
-        for name, value in prepared.items()
-        if same_dataset or name in ("vocab_size", "source_vocab_size", *options_with(DataConfig, "any_corpus"))
-    }
-    if not found.get("source_vocab_size"):
-        found.pop("source_vocab_size", None)  # Not all architectures have the option.
-    return found
+    names = set(prepared)
+    if given.get("dataset") != prepared.get("dataset"):  # Both may be of text files.
+        names &= {"vocab_size", "source_vocab_size", *options_with(DataConfig, "any_corpus")}
+    if not prepared.get("source_vocab_size"):
+        names.discard("source_vocab_size")  # Not all architectures have the option.
+    return {name: value for name, value in prepared.items() if name in names}
 
 
 def _check_same(before, after, names: Collection[str], whose: str) -> None:
@@ -245,30 +242,21 @@ def _check_same(before, after, names: Collection[str], whose: str) -> None:
     """
     differ = [name for name, value in vars(before).items() if name in names and getattr(after, name) != value]
     if differ:
-        expected, received = (
-            ", ".join(f"{name}={getattr(model, name)}" for name in differ) for model in (before, after)
-        )
-        advice = (
-            "Give it as `encoder_from`, in place of `parent`." if differ == ["labels"] else "Leave out what differs."
-        )
+        models = (before, after)
+        expected, received = (", ".join(f"{name}={getattr(each, name)}" for name in differ) for each in models)
+        instead = "Give it as `encoder_from`, in place of `parent`."
+        advice = instead if differ == ["labels"] else "Leave out what differs."
         raise ValueError(f"Expected {expected}, {whose}. Received: {received}. {advice}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """The start of a run with resolved options: whether it may start, and what changes.
+    """The start of a run with resolved options: whether it may start, and what changes."""
 
-    Attributes:
-        folder: the run's folder or a new one.
-        options: those to start with.
-        before: the run that is in the folder.
-        parent: the run whose weights a new run starts from.
-    """
-
-    folder: pathlib.Path
-    options: Options
-    before: SavedRun | None = None
-    parent: SavedRun | None = None
+    folder: pathlib.Path  # The run's folder or a new one.
+    options: Options  # Those to start with.
+    before: SavedRun | None = None  # The run that is in the folder.
+    parent: SavedRun | None = None  # The run whose weights a new run starts from.
 
     @classmethod
     def open(
@@ -290,10 +278,9 @@ class Start:
             run: the run in the folder, if the program has opened it before.
             resumes: whether the run in the folder gives options. If not, they are those that a new run would have.
 
-        Raises:
-            FileNotFoundError: there is no run to start from, or it has no checkpoint.
-            ValueError: the folder has other files, or an option is invalid, or does not fit the others, the weights
-                that the run starts from, or its data.
+        Raises `FileNotFoundError` if there is no run to start from, or it has no checkpoint; `ValueError` if the folder
+        has other files, or an option is invalid, or does not fit the others, the weights that the run starts from, or
+        its data.
         """
         check_folder(folder, "model_dir")
         before = run if run and run.is_current else SavedRun.find(folder)
@@ -302,10 +289,14 @@ class Start:
 
     @classmethod
     def of(cls, folder: pathlib.Path, options: Options) -> "Start":
-        """Opens the run in a folder, or a new one, with options as they are. Raises the errors of `SavedRun.find`."""
+        """Opens the run in a folder, or a new one, with options as they are, but for what was decided when the run
+        started. Raises the errors of `SavedRun.find`.
+        """
         check_folder(folder, "model_dir")
         start = cls(folder, options, SavedRun.find(folder))
-        if options.train.starts_from and not start.is_resumed:
+        if start.is_resumed:
+            return dataclasses.replace(start, options=_as_decided(options, start.before.train))
+        if options.train.starts_from:
             return dataclasses.replace(start, parent=SavedRun.open(pathlib.Path(options.train.starts_from)))
         return start
 
@@ -380,9 +371,8 @@ class Start:
         fixed = {field.name for field in dataclasses.fields(before.model)}
         fixed.update(*(options_with(type(group), "fixed") for group in before.groups.values()))
         if self.is_resumed and any(name in fixed for name, _, _ in changed):
-            received = ", ".join(
-                f"{name}={new} (the run: {old})" for name, old, new in changed if name in fixed or name in TEXTS
-            )
+            shown = [change for change in changed if change[0] in fixed or change[0] in TEXTS]
+            received = ", ".join(f"{name}={new} (the run: {old})" for name, old, new in shown)
             raise ValueError(
                 f"Expected the options that {self.folder} was trained with. Received: {received}. Leave them out to "
                 "resume that run, or start a new run in another `model_dir`."
@@ -400,10 +390,19 @@ class Start:
         not_given = tuple(OF_RUN + source for source in ("default", "data folder", OF_PARENT))
         # Text that is not named is that of the data folder.
         values = vars(options.model) | vars(options.train) | vars(options.decode)
-        earlier = {
-            name for name, source in sources.items() if source.startswith(OF_RUN) and not source.startswith(not_given)
-        }
+        of_run = {name: source for name, source in sources.items() if source.startswith(OF_RUN)}
+        earlier = {name for name, source in of_run.items() if not source.startswith(not_given)}
         return ", ".join(f"`{name}={value}`" for name, value in values.items() if name in earlier)
+
+
+def _as_decided(options: Options, before: TrainConfig) -> Options:
+    """Returns options with what a run that has been trained decided: the updates of as many epochs, and its
+    `length_buckets` if 0 asks for the default.
+    """
+    train = options.train
+    updates = before.train_steps if train.epochs and train.epochs == before.epochs else train.train_steps
+    buckets = train.length_buckets or before.length_buckets
+    return dataclasses.replace(options, train=dataclasses.replace(train, train_steps=updates, length_buckets=buckets))
 
 
 def _is_same(name: str, old, new) -> bool:

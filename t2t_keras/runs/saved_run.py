@@ -35,11 +35,7 @@ class SavedRun:
     """A run as its folder describes it. Whoever has the path opens the run once, and hands it on.
 
     Each group of options is checked when it is first used; a group that is unknown or invalid raises `ValueError`.
-
-    Attributes:
-        folder: the run's folder.
-        written: the content of its `config.json`.
-        stamp: of the file that this was read from; see `is_current`.
+    `written` is the content of the folder's `config.json`, and `stamp` that of the file; see `is_current`.
     """
 
     folder: pathlib.Path
@@ -52,11 +48,8 @@ class SavedRun:
         of a run's files, and no export.
         """
         path = folder / CONFIG
-        present = [
-            name
-            for name in (SUBWORDS, SOURCE_SUBWORDS, EMBEDDINGS, checkpoints.FOLDER, LOGS, *CURVES)
-            if (folder / name).exists()
-        ]
+        names = (SUBWORDS, SOURCE_SUBWORDS, EMBEDDINGS, checkpoints.FOLDER, LOGS, *CURVES)
+        present = [name for name in names if (folder / name).exists()]
         if export := export_in(folder):
             present.append(SAVED_MODEL if export == folder else export.name)
         if not path.exists():  # A run writes it before the others.
@@ -112,17 +105,15 @@ class SavedRun:
         sources = {
             name: source.removeprefix(OF_RUN) for name, source in sorted(options.sources.items()) if name in names
         }
-        content = json.dumps(
-            {
-                "version": VERSION,
-                ARCHITECTURE: options.architecture,
-                **{name: dataclasses.asdict(group) for name, group in options.groups.items()},
-                **described,
-                **({"parent": parent} if parent else {}),
-                "sources": {name: source for name, source in sources.items() if source != "default"},
-            },
-            indent=2,
-        )
+        written = {
+            "version": VERSION,
+            ARCHITECTURE: options.architecture,
+            **{name: dataclasses.asdict(group) for name, group in options.groups.items()},
+            **described,
+            **({"parent": parent} if parent else {}),
+            "sources": {name: source for name, source in sources.items() if source != "default"},
+        }
+        content = json.dumps(written, indent=2)
         write_whole(folder / CONFIG, f"{content}\n".encode())
         write_whole(folder / SUBWORDS, subwords.read_bytes())
         if source_subwords:
@@ -183,9 +174,8 @@ class SavedRun:
             raise ValueError(f"Expected 'data_dir' in {self.path} to be a path. Received: {data_dir}.")
         unknown = dict.fromkeys(option_names(self.architecture) | {ARCHITECTURE, "data_dir"}, "unknown")
         sources = self.written.get("sources", unknown)  # Earlier versions did not write them.
-        if not isinstance(sources, dict) or not all(
-            isinstance(source, str) and source.isprintable() for source in sources.values()
-        ):
+        values = sources.values() if isinstance(sources, dict) else [None]
+        if not all(isinstance(source, str) and source.isprintable() for source in values):
             raise ValueError(
                 f"Expected 'sources' in {self.path} to be text by option. Received: {reprlib.repr(sources)}."
             )
@@ -205,12 +195,8 @@ class SavedRun:
         """Reads the sub-words, and those of the source if it has its own: the arguments of `vocabulary.load_sides`. A
         file that is not the one that the run was trained with is an error.
         """
-        files = {"subwords": SUBWORDS, "source_subwords": SOURCE_SUBWORDS}
-        return tuple(
-            self._subwords(key, self.folder / name)
-            for key, name in files.items()
-            if key == "subwords" or key in self.written
-        )
+        files = {"subwords": SUBWORDS} | ({"source_subwords": SOURCE_SUBWORDS} if self.has_source_subwords else {})
+        return tuple(self._subwords(key, self.folder / name) for key, name in files.items())
 
     def identity(self, checkpoint: str) -> dict:
         """Describes as JSON what the run computes with a checkpoint: the hashes of its weights, and its options."""
@@ -230,9 +216,8 @@ class SavedRun:
         """Checks that the sub-words and the index of the training records are those that the run was trained on."""
         names = [SUBWORDS, *([SOURCE_SUBWORDS] if self.has_source_subwords else [])]
         advice = f"start a new run with `parent={self.folder}`, in another `model_dir`."
-        if [describe(path) for path in (subwords, source_subwords) if path] != [
-            describe(self.folder / name) for name in names
-        ]:
+        received = [describe(path) for path in (subwords, source_subwords) if path]
+        if received != [describe(self.folder / name) for name in names]:
             raise ValueError(
                 f"{self.folder} holds a model with other sub-words than {subwords.parent}. To train it on other text, "
                 f"{advice}"

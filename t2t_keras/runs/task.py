@@ -19,34 +19,22 @@ OF_ONE_UPDATE = ("gradient_norm", "learning_rate", "finite", "weight_gradient_no
 
 
 class Column(NamedTuple):
-    """A column of a record: a sequence of one positive integer or more. Batches are padded with zeros.
-
-    Attributes:
-        name: a word in lower case.
-        counted: whether its length counts against the budgets of tokens and `max_length`. The lengths of the counted
-            columns, in their order, are the arguments of `SequenceModel.flops` and `memory_cost`.
-        is_text: whether its integers are ids of sub-words, which messages show as text.
+    """A column of a record: a sequence of one positive integer or more. Batches are padded with zeros. The lengths of
+    the counted columns, in their order, are the arguments of `SequenceModel.flops` and `memory_cost`.
     """
 
-    name: str
-    counted: bool = True
-    is_text: bool = True
+    name: str  # A word in lower case.
+    counted: bool = True  # Whether its length counts against the budgets of tokens and `max_length`.
+    is_text: bool = True  # Whether its integers are ids of sub-words, which messages show as text.
 
 
 class Metric(NamedTuple):
-    """A number that training or validation measures, as a curve in TensorBoard.
+    """A number that training or validation measures, as a curve in TensorBoard."""
 
-    Attributes:
-        name: of the curves "train/NAME" and "valid/NAME".
-        title: of the chart that shows both, and in the HPARAMS tab; empty for a curve without a chart.
-        train: describes the curve in training; empty if there is none.
-        valid: describes the curve in validation; empty if there is none.
-    """
-
-    name: str
-    title: str
-    train: str = ""
-    valid: str = ""
+    name: str  # Of the curves "train/NAME" and "valid/NAME".
+    title: str  # Of the chart that shows both, and in the HPARAMS tab; empty for a curve without a chart.
+    train: str = ""  # Describes the curve in training; empty if there is none.
+    valid: str = ""  # Describes the curve in validation; empty if there is none.
 
 
 class Renewal(NamedTuple):
@@ -132,16 +120,11 @@ class Task:
         return {column.name: column.counted for column in self.stored or self.columns}
 
     def records(self, tokenizer, *texts: list[bytes], **limits: int) -> Iterable[tuple]:
-        """Makes records of text.
+        """Makes records of text, lines of each of `self.texts`, with `Subwords`. With `documents`, `limits` has the
+        option `max_length`; otherwise none.
 
-        Args:
-            tokenizer: the `Subwords`.
-            texts: lines of each of `self.texts`.
-            limits: with `documents`, `max_length`, the option; otherwise none.
-
-        Returns:
-            For each line a tuple with an integer array for each of `self.stored` or, without these, `self.columns`.
-            With `documents`, any number of them.
+        Returns for each line a tuple with an integer array for each of `self.stored` or, without these, `self.columns`.
+        With `documents`, any number of them.
         """
         raise NotImplementedError
 
@@ -150,14 +133,8 @@ class Task:
         return (line,)
 
     def check_documents(self, numbers: set[int], name: str) -> None:
-        """Checks the documents that a text has records of, with `documents`.
-
-        Args:
-            numbers: those of the documents.
-            name: what the message calls the text.
-
-        Raises:
-            ValueError: there are less than two.
+        """Raises `ValueError` if a text, with `documents`, has records of less than two of them. `numbers` are those of
+        the documents, and `name` is what the message calls the text.
         """
         if len(numbers) < 2:
             received = "one such document" if numbers else "no document has two sentences"
@@ -181,52 +158,32 @@ class Task:
         return None
 
     def loss(self, model, batch: dict, *, label_smoothing: float, training: bool) -> dict:
-        """Computes the loss of a model on a micro-batch.
+        """Computes the loss of a model on a micro-batch, [B, T] int32 for each of `self.columns`. Returns `self.sums`:
+        sums over the micro-batch, each [] float32. Only the objective needs a gradient.
 
-        Args:
-            model: the model.
-            batch: [B, T] int32 for each of `self.columns`.
-            label_smoothing: ε of section 5.4; 0 in validation.
-            training: whether to apply dropout.
-
-        Returns:
-            `self.sums`: sums over the micro-batch, each [] float32. Only the objective needs a gradient.
+        `label_smoothing` is ε of section 5.4; 0 in validation. In `training`, there is dropout.
         """
         raise NotImplementedError
 
     def measure(self, sums: dict[str, float], training: bool) -> dict[str, float]:
-        """Computes metrics from sums over an interval of training or over the validation set.
-
-        Args:
-            sums: `self.sums`, and "target_tokens", the number of tokens of `self.target`, above 0.
-            training: whether the sums are of training.
-
-        Returns:
-            Values by name of the metric, "loss" among them.
+        """Computes metrics from sums over an interval of training or over the validation set: `self.sums`, and
+        "target_tokens", the number of tokens of `self.target`, above 0. Returns values by name of the metric, "loss"
+        among them.
         """
         return {"loss": sums["loss"] / sums["target_tokens"]}
 
     def validation(self, model, tokenizer, options, texts: tuple[list[str], ...]) -> Callable[[], dict]:
-        """Returns a function that measures the current weights on the text of the validation set; only the chief calls
-        it.
+        """Returns a function that measures the current weights of a model in training on the text of the validation
+        set, lines of each of `self.texts`; only the chief calls it. `tokenizer` and `options` are those of `renewal`.
 
-        Args:
-            model: the model in training.
-            tokenizer: the `Subwords`.
-            options: the `run_options.Options` of the run.
-            texts: lines of each of `self.texts`.
-
-        Returns:
-            A function that returns values by name: numbers become curves, strings text, and uint8 arrays
-            [images, height, width, 3] images of TensorBoard.
+        It returns values by name: numbers become curves, strings text, and uint8 arrays [images, height, width, 3]
+        images of TensorBoard.
         """
         return lambda: {}
 
     def check_text(self, data) -> None:
-        """Checks that `DataConfig` names the text that the task needs.
-
-        Raises:
-            ValueError: a side of the text is missing, one too many is given, or an option has no effect in the task.
+        """Raises `ValueError` if `DataConfig` lacks a side of the text that the task needs, has one too many, or an
+        option without effect in the task.
         """
         own = {name: getattr(data, name) for name in ("source_tag", "keep_patterns", "subwords")}
         if self.plain_text and (

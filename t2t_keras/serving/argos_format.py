@@ -38,15 +38,9 @@ Sentences of more than {longest:,} sub-words are cut.
 
 
 def metadata(run: SavedRun, from_name: str, to_name: str, from_code: str = "", to_code: str = "") -> dict[str, str]:
-    """Returns the content of `metadata.json`. Does not import TensorFlow.
-
-    Args:
-        run: the run.
-        from_name, to_name: the names of the languages, as people read them.
-        from_code, to_code: their codes; empty for those that the run's data tell.
-
-    Raises:
-        ValueError: a name or a code is missing or invalid, or a package cannot hold the run.
+    """Returns the content of `metadata.json`: the names of the languages, as people read them, and their codes; empty
+    ones are those that the run's data tell. Does not import TensorFlow. Raises `ValueError` if a name or a code is
+    missing or invalid, or a package cannot hold the run.
     """
     _check(run)
     told = model_card.languages(model_card.corpus(run)) or ("", "")
@@ -87,20 +81,8 @@ def _check(run: SavedRun) -> None:
 
 
 def write(translator, folder: str | pathlib.Path, metadata: dict[str, str], quantization: str = "") -> pathlib.Path:
-    """Writes the package of a translator into a folder.
-
-    Args:
-        translator: a `Translator`.
-        folder: a new or empty folder.
-        metadata: see `metadata`.
-        quantization: see `ctranslate2_format.write`.
-
-    Returns:
-        The package.
-
-    Raises:
-        ValueError: CTranslate2 is not installed, or does not support the model or the quantization.
-        FileExistsError: the folder is not empty.
+    """Writes the package of a `Translator` into a new or empty folder and returns its path. For `metadata` see the
+    function; for `quantization` and errors `ctranslate2_format.write`.
     """
     from t2t_keras.serving import ctranslate2_format
 

@@ -69,21 +69,12 @@ class Batcher:
         return len(self._rows)
 
     def __call__(self, signature: str, inputs: dict[str, list], deadline: float) -> dict[str, list]:
-        """Returns the outputs for some sentences; see `client.Predict`.
-
-        Args:
-            signature, inputs: those of the model.
-            deadline: when to give up, as `time.monotonic` counts.
-
-        Raises:
-            BusyError: the queue is full, or the deadline is over.
+        """Returns the outputs for some sentences; see `client.Predict`. Raises `BusyError` if the queue is full, or the
+        deadline, as `time.monotonic` counts, is over.
         """
         now = time.monotonic()
-        columns = zip(*inputs.values(), strict=True)
-        rows = [
-            _Row(signature, dict(zip(inputs, values, strict=True)), now + place * PUT_BACK)
-            for place, values in enumerate(columns)
-        ]
+        sentences = (dict(zip(inputs, values, strict=True)) for values in zip(*inputs.values(), strict=True))
+        rows = [_Row(signature, sentence, now + place * PUT_BACK) for place, sentence in enumerate(sentences)]
         with self._changed:
             # A request of many sentences is taken if nothing else waits.
             if self._rows and len(self._rows) + len(rows) > self._max_queue:

@@ -10,7 +10,6 @@ A program that loads it needs TF.Text, but not this package.
 import dataclasses
 import hashlib
 import itertools
-import json
 import pathlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -24,10 +23,8 @@ from t2t_keras.layers.inference import inference
 from t2t_keras.model.bert import Classifier
 from t2t_keras.runs import checkpoint as checkpoints
 from t2t_keras.runs import export_folder, run_options
-from t2t_keras.runs.export_folder import DESCRIPTION, EXTRA
 from t2t_keras.runs.saved_run import SavedRun
-from t2t_keras.serving.savedmodel import write_version
-from t2t_keras.system.files import write_whole
+from t2t_keras.serving import savedmodel
 from t2t_keras.system.log import logger
 from t2t_keras.system.tensorflow import choose_float32, share_gpus
 from t2t_keras.text.subwords import Subwords
@@ -66,12 +63,8 @@ class TextClassifier:
             with inference():
                 probabilities = tf.nn.softmax(model.class_logits(self.tokens(text)))
             names = tf.constant(self.names)
-            labels = tf.tile(names[None], [tf.shape(text)[0], 1])
-            return {
-                "label": tf.gather(names, tf.argmax(probabilities, axis=1)),
-                "labels": labels,
-                "probabilities": probabilities,
-            }
+            label, labels = tf.gather(names, tf.argmax(probabilities, axis=1)), tf.tile(names[None], [tf.size(text), 1])
+            return {"label": label, "labels": labels, "probabilities": probabilities}
 
         self.classify = classify
 
@@ -97,20 +90,14 @@ class TextClassifier:
         return tf.concat([part.with_row_splits_dtype(tf.int64) for part in parts], axis=1).to_tensor()
 
     def predict(self, texts: Iterable[str], batch_size: int = 0) -> Iterator[Prediction]:
-        """Yields the prediction for each text, a sentence or two with a tab between them.
-
-        Args:
-            texts: the texts.
-            batch_size: number of texts classified at once; 0 is 32.
+        """Yields the prediction for each text, a sentence or two with a tab between them; `batch_size` texts are
+        classified at once, 0 is 32.
         """
         texts = iter(texts)
         while batch := list(itertools.islice(texts, batch_size or BATCH)):
-            yield from self._predict(batch)
-
-    def _predict(self, texts: list[str]) -> Iterator[Prediction]:
-        found = self.classify(tf.constant(texts))
-        for label, row in zip(found["label"].numpy(), found["probabilities"].numpy().tolist(), strict=True):
-            yield Prediction(label.decode(), dict(zip(self.names, row, strict=True)))
+            found = self.classify(tf.constant(batch))
+            for label, row in zip(found["label"].numpy(), found["probabilities"].numpy().tolist(), strict=True):
+                yield Prediction(label.decode(), dict(zip(self.names, row, strict=True)))
 
 
 def _cut(ids: tf.RaggedTensor, longest) -> tf.RaggedTensor:
@@ -120,18 +107,9 @@ def _cut(ids: tf.RaggedTensor, longest) -> tf.RaggedTensor:
 
 
 def load(run: SavedRun, checkpoint: str = AVERAGE) -> tuple[TextClassifier, dict]:
-    """Loads the classifier of a run.
-
-    Args:
-        run: the run.
-        checkpoint: its weights; see `checkpoint.load`.
-
-    Returns:
-        The classifier, and the state of the newest checkpoint that was read.
-
-    Raises:
-        FileNotFoundError: the folder is not a run, or has no such checkpoint.
-        ValueError: the run is of another task, or a file is damaged.
+    """Loads the classifier of a run with the weights of a checkpoint, and the state of the newest one that was read;
+    see `checkpoint.load`. Raises `FileNotFoundError` if there is no such checkpoint, and `ValueError` if the run is of
+    another task, or a file is damaged.
     """
     if run.task.name != "classification":
         raise ValueError(
@@ -151,23 +129,12 @@ def export(export_dir: pathlib.Path, run: SavedRun, checkpoint: str = AVERAGE) -
     Its signature maps "text" [B] string, as `TextClassifier.tokens` takes it, to "label" [B] string, "probabilities"
     [B, C] float32, and "labels" [B, C] string, the names of the classes in the order of the probabilities.
 
-    Args:
-        export_dir: folder of all versions.
-        run, checkpoint: see `load`.
-
-    Returns:
-        The folder of the new version.
-
-    Raises:
-        BlockingIOError: another process is exporting into the folder.
-        ValueError: the folder holds a run. For other errors see `load`.
+    Returns the folder of the version. Raises `BlockingIOError` if another process is exporting into the folder of all
+    versions, `ValueError` if that holds a run, and the errors of `load`.
     """
     export_folder.check(export_dir)
     classifier, state = load(run, checkpoint)
-    # Only the objects that the signature uses. For a Keras model, TensorFlow would save functions of every layer.
-    held = tf.Module()
-    held.tokenizer = classifier.tokenizer
-    held.weights = [weight.value for weight in classifier.model.weights]
+    weights = [weight.value for weight in classifier.model.weights]
     description = {
         "model": dataclasses.asdict(classifier.model.config),
         "labels": classifier.names,
@@ -179,11 +146,10 @@ def export(export_dir: pathlib.Path, run: SavedRun, checkpoint: str = AVERAGE) -
         "versions": {"t2t_keras": t2t_keras.__version__, "tensorflow": tf.__version__},
     }
 
-    def write(unfinished: pathlib.Path) -> None:
-        tf.saved_model.save(held, str(unfinished), signatures={"serving_default": classifier.classify})
-        (unfinished / EXTRA).mkdir()
-        write_whole(unfinished / EXTRA / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode())
-
-    folder = write_version(export_dir, write)
+    signatures = {"serving_default": classifier.classify}
+    folder = savedmodel.write_version(
+        export_dir,
+        lambda unfinished: savedmodel.save(unfinished, signatures, [classifier.tokenizer], weights, description),
+    )
     logger.info(f"Exported to {folder}. A SavedModel is a program: serve only your own.")
     return folder

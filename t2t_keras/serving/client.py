@@ -73,12 +73,8 @@ class Model:
         return re.sub(r"^([^/]*//)?.*@", r"\1***@", self.server)
 
     def failed(self, message: str, *, missing: bool = False, again: bool = False) -> ServerError:
-        """Returns the exception for an error of the server, with its message on one line.
-
-        Args:
-            message: the message of the server.
-            missing: whether the server does not have the model.
-            again: whether the same request may succeed later.
+        """Returns the exception for an error of the server, with its message on one line. `missing` says whether the
+        server does not have the model, `again` whether the same request may succeed later.
         """
         message = " ".join(message.replace(self.server, self.shown).split())
         if again:
@@ -115,11 +111,8 @@ class Options:
         return self.n_best
 
     def request(self, first: int, lines: list[str | Request]) -> tuple[str, dict[str, list]]:
-        """Returns the signature and the inputs of a request for some lines; `first` is the number of the first, from
-        0.
-        """
-        requests = [line if isinstance(line, Request) else Request(line) for line in lines]
-        return "translate_with_options", options_for(requests, **vars(self) | {"alpha": float(self.alpha)})
+        """Returns the signature and the inputs of a request; `first` is the number of the first line, from 0."""
+        return "translate_with_options", options_for(_requests(lines), **vars(self) | {"alpha": float(self.alpha)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,9 +271,8 @@ def _rest(model: Model) -> Predict:
         except ValueError:
             answer = None
         if response.is_redirect:
-            answer = {
-                "error": f"It redirects to {response.headers['Location']}. Give the address that it redirects to."
-            }
+            place = response.headers["Location"]
+            answer = {"error": f"It redirects to {place}. Give the address that it redirects to."}
         if not isinstance(answer, dict):  # Not from a model server, but perhaps from a proxy.
             answer = {"error": text}
         if response.ok and "outputs" in answer:
@@ -293,18 +285,10 @@ def _rest(model: Model) -> Predict:
 
 
 def retrying(predict: Predict, attempts: int, *, sleep: Callable[[float], None] = time.sleep) -> Predict:
-    """Repeats requests that got no response, after 0.5 s, 1 s, 2 s … 30 s. Random factors keep clients from retrying
-    together.
+    """Repeats requests that got no response up to a number of attempts, after 0.5 s, 1 s, 2 s … 30 s, and then raises
+    `NoAnswerError`. Random factors keep clients from retrying together.
 
-    If several requests fail at the same time, one of them is logged.
-
-    Args:
-        predict: a function from `connect`.
-        attempts: maximum number of attempts for a request.
-        sleep: function that waits, for tests.
-
-    Raises:
-        NoAnswerError: the last attempt failed.
+    If several requests fail at the same time, one of them is logged. Tests give another function that waits.
     """
     next_logged = 1
 
@@ -328,6 +312,10 @@ def retrying(predict: Predict, attempts: int, *, sleep: Callable[[float], None] 
                 sleep(seconds)
 
     return patient
+
+
+def _requests(lines: list[str | Request]) -> list[Request]:
+    return [line if isinstance(line, Request) else Request(line) for line in lines]
 
 
 def _check(lines: list[str | Request], errors: Iterable[str]) -> None:
@@ -354,17 +342,13 @@ def _in_steps(predicted: Callable, lines: list[str | Request], options: Options,
     def predict(signature: str, inputs: dict[str, list]) -> dict[str, list]:
         return predicted(signature, inputs, names[signature])
 
-    requests = [line if isinstance(line, Request) else Request(line) for line in lines]
-    rows = terms.predicted(
-        predict, requests, **vars(options) | {"alpha": float(options.alpha)}, word_scores=word_scores
-    )
+    requests, asked = _requests(lines), vars(options) | {"alpha": float(options.alpha)}
+    rows = terms.predicted(predict, requests, **asked, word_scores=word_scores)
     _check(lines, [row if isinstance(row, str) else "" for row in rows])
     doubts = ("doubtful",) if any(request.terms for request in requests) else ()
     names = ("text", "score", "constraints_met", *doubts, *(SCORES if word_scores else ()))
-    return [
-        {name: [getattr(each, name) for each in row] for name in names} | {"truncated": row[0].truncated}
-        for row in rows
-    ]
+    found = ({name: [getattr(each, name) for each in row] for name in names} for row in rows)
+    return [values | {"truncated": row[0].truncated} for values, row in zip(found, rows, strict=True)]
 
 
 def translate_batch(
@@ -400,16 +384,15 @@ def translate_batch(
             raise ServerError(f"Expected {expected}. Received: {received:.200}.")
         return found
 
-    names = ("text", "score")
-    if word_scores or any(isinstance(line, Request) and line.terms for line in lines):
+    names, requests = ("text", "score"), [line for line in lines if isinstance(line, Request)]
+    if word_scores or any(each.terms for each in requests):
         return _in_steps(predicted, lines, options or Options(), word_scores)
-    if options is None and not any(isinstance(line, Request) for line in lines):
+    if options is None and not requests:
         outputs = predicted("serving_default", {"text": lines}, names)
         found = {name: [[value] for value in outputs[name]] for name in names}
     else:
         options = options or Options()
-        if any(isinstance(line, Request) for line in lines):
-            names = (*names, "constraints_met")
+        names += ("constraints_met",) if requests else ()
         outputs = predicted(*options.request(first, lines), (*names, "error"))
         _check(lines, outputs["error"])
         found = {name: [row[: options.number] for row in outputs[name]] for name in names}
@@ -445,18 +428,8 @@ def translate_lines(
     batch_size: int = 32,
     parallel: int = 4,
 ) -> Iterator[dict]:
-    """Translates any number of lines, in order.
-
-    Args:
-        predict: a function from `connect` or `retrying`.
-        lines: sentences, or requests with their own phrases.
-        options: options for all lines; `None` for those of the model.
-        word_scores: whether to score the words; not of samples.
-        batch_size: number of lines in a request.
-        parallel: number of requests at the same time.
-
-    Yields:
-        The result of `translate_batch` for each line.
+    """Translates any number of lines, in order, and yields the result of `translate_batch` for each. `batch_size` is
+    the number of lines in a request, and `parallel` that of requests at the same time.
     """
     lines, first, under_way = iter(lines), 0, collections.deque()
     while batch := list(itertools.islice(lines, batch_size)):

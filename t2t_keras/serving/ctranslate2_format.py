@@ -90,21 +90,10 @@ def _array(weight):
 
 
 def _pad_heads(kernel, num_heads: int, width: int):
-    """Pads each head with zeros to one width, and transposes the kernel to the order of CTranslate2: [D, H·K] → [H·N,
-    D].
-    """
+    """Pads each head with zeros to one width, and transposes a kernel as CTranslate2 has it: [D, H·K] → [H·N, D]."""
     heads = kernel.reshape(kernel.shape[0], num_heads, -1)
     heads = np.pad(heads, [(0, 0), (0, 0), (0, width - heads.shape[-1])])
     return heads.reshape(kernel.shape[0], -1).T
-
-
-def _set_projections(spec, layers, *, num_heads: int, width: int) -> None:
-    """Sets the weights of projections of queries, keys or values, which CTranslate2 computes in one product; see
-    `_pad_heads`.
-    """
-    spec.weight = np.concatenate([_pad_heads(_array(layer.kernel), num_heads, width) for layer in layers])
-    if layers[0].use_bias:
-        spec.bias = np.concatenate([_pad_heads(_array(layer.bias)[None], num_heads, width)[:, 0] for layer in layers])
 
 
 def _set_attention(spec, layer, *, self_attention: bool) -> None:
@@ -113,14 +102,18 @@ def _set_attention(spec, layer, *, self_attention: bool) -> None:
     CTranslate2 has one width for queries, keys and values, so the smaller of d_k and d_v is padded. The scale remains
     d_k^-1/2.
     """
-    width = max(layer.d_k, layer.d_v)
+    heads = {"num_heads": layer.num_heads, "width": max(layer.d_k, layer.d_v)}
     queries, keys, values = layer.query_projection, layer.key_projection, layer.value_projection
+    # CTranslate2 computes these in one product.
     fused = [(queries, keys, values)] if self_attention else [(queries,), (keys, values)]
     for linear, projections in zip(spec.linear, fused, strict=False):
-        _set_projections(linear, projections, num_heads=layer.num_heads, width=width)
+        linear.weight = np.concatenate([_pad_heads(_array(each.kernel), **heads) for each in projections])
+        if layer.use_bias:
+            biases = [_pad_heads(_array(each.bias)[None], **heads)[:, 0] for each in projections]
+            linear.bias = np.concatenate(biases)
     # The heads are the rows of the output projection: [H·E, D] → [D, H·N].
     output = _array(layer.output_projection.kernel)
-    spec.linear[-1].weight = np.ascontiguousarray(_pad_heads(output.T, layer.num_heads, width).T)
+    spec.linear[-1].weight = np.ascontiguousarray(_pad_heads(output.T, **heads).T)
     if layer.use_bias:
         spec.linear[-1].bias = _array(layer.output_projection.bias)
     spec.queries_scale = np.float32(layer.d_k**-0.5)
@@ -153,16 +146,13 @@ def positions_of(model, rows: int):
 
 
 def specification(model, pieces: list[str], rows: int, source_pieces: list[str] | None = None):
-    """Builds the CTranslate2 specification of a model.
+    """Builds the CTranslate2 specification of a `Transformer`, with all weights; the caller optimises and saves it.
 
     Args:
-        model: a `Transformer`.
+        model: the model.
         pieces: the sub-words in the order of their ids.
         rows: number of positions in the table, the maximum length of sources and translations.
         source_pieces: the sub-words of the source, if it has its own.
-
-    Returns:
-        A `ctranslate2.specs.TransformerSpec` with all weights; the caller optimises and saves it.
 
     Raises:
         ValueError: CTranslate2 is not installed or has no such model, or the number of sub-words is not the vocabulary
@@ -173,46 +163,35 @@ def specification(model, pieces: list[str], rows: int, source_pieces: list[str] 
             f"Expected a Transformer for the format of CTranslate2. Received: a model of {type(model).__name__}."
         )
     specs, config = _library().specs, model.config
-    if config.attention_window:
-        raise ValueError(
-            "Expected attention_window=0, because CTranslate2 has no restricted self-attention. "
-            f"Received: attention_window={config.attention_window}. Export a SavedModel instead."
-        )
-    if config.attention != SCALED:
-        raise ValueError(
-            f"Expected attention={SCALED}, because CTranslate2 has no other attention function. "
-            f"Received: attention={config.attention}. Export a SavedModel instead."
-        )
+    for name, value, other in (
+        ("attention_window", 0, "restricted self-attention"),
+        ("attention", SCALED, "other attention function"),
+    ):
+        if (received := getattr(config, name)) != value:
+            raise ValueError(
+                f"Expected {name}={value}, because CTranslate2 has no {other}. Received: {name}={received}. "
+                "Export a SavedModel instead."
+            )
     source_pieces = pieces if source_pieces is None else source_pieces
     for side, size in ((pieces, config.vocab_size), (source_pieces, config.source_vocab_size or config.vocab_size)):
         if len(side) != size:
             raise ValueError(
                 f"Expected one sub-word for each of the {size} ids of the model. Received: {len(side)} sub-words."
             )
-    head_dim = max(config.d_k, config.d_v)
-    activation = getattr(specs.Activation, _ACTIVATIONS[config.activation])
-    options = {
-        "num_heads": config.num_heads,
-        "pre_norm": config.norm == PRE,
-        "head_dim": head_dim,
-        "activation": activation,
-    }
+    options = {"num_heads": config.num_heads, "pre_norm": config.norm == PRE, "head_dim": max(config.d_k, config.d_v)}
+    options["activation"] = getattr(specs.Activation, _ACTIVATIONS[config.activation])
     encoder = specs.TransformerEncoderSpec(config.encoder_layers, **options)
     decoder = specs.TransformerDecoderSpec(config.decoder_layers, **options)
     spec = specs.TransformerSpec(encoder, decoder)
     positions, shared = positions_of(model, rows), model.embedding
-    encoder.embeddings[0].weight, decoder.embeddings.weight = (
-        _array(model.encoder.embedding.matrix),
-        _array(shared.matrix),
-    )
+    encoder.embeddings[0].weight = _array(model.encoder.embedding.matrix)
+    decoder.embeddings.weight = _array(shared.matrix)
     decoder.projection.weight = _array(shared.logits_matrix)
     if shared.bias is not None:
         decoder.projection.bias = _array(shared.bias)
     encoder.position_encodings.encodings = decoder.position_encodings.encodings = positions
-    for side, layers, norm in (
-        (encoder, model.encoder.stack, model.encoder.norm),
-        (decoder, model.decoder, model.norm),
-    ):
+    of_encoder = (encoder, model.encoder.stack, model.encoder.norm)
+    for side, layers, norm in (of_encoder, (decoder, model.decoder, model.norm)):
         if norm:
             _set_norm(side.layer_norm, norm)
         for layer_spec, layer in zip(side.layer, layers, strict=True):
@@ -267,16 +246,20 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
     spec = specification_of(translator, positions, quantization)
     if config.diverse_groups > 1:
         logger.warning("Options of the search without a counterpart are ignored: diverse_groups.")
-    near = {"typical": _TYPICAL, "length_penalty": config.alpha * _TYPICAL / (_TYPICAL + 5)}
     files = dict(zip((SUBWORDS, SOURCE_SUBWORDS), translator.tokenizer.models, strict=False))
     shared = translator.source_tokenizer.pieces == translator.tokenizer.pieces
-    vocabularies = ["shared"] if shared else ["source", "target"]
-    names = {
-        "vocabularies": " and ".join(f"`{name}_vocabulary.json`" for name in vocabularies),
-        "files": " and ".join(f"`{name}`" for name in files),
-        "source_file": list(files)[-1],
-    }
-    readme = _README.format(**dataclasses.asdict(config), **near, **names, positions=positions, eos=EOS)
+    readme = _README.format(
+        vocabularies=" and ".join(
+            f"`{name}_vocabulary.json`" for name in (["shared"] if shared else ["source", "target"])
+        ),
+        files=" and ".join(f"`{name}`" for name in files),
+        source_file=list(files)[-1],
+        typical=_TYPICAL,
+        length_penalty=config.alpha * _TYPICAL / (_TYPICAL + 5),
+        positions=positions,
+        eos=EOS,
+        **dataclasses.asdict(config),
+    )
     with making_folder(folder) as unfinished:
         spec.save(str(unfinished))
         for name, content in files.items():

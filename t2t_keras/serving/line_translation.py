@@ -163,13 +163,8 @@ class LineTranslation:
 
 
 class LineTranslator:
-    """Translates lines with a loaded model.
-
-    Args:
-        asked: the options.
-        terms: translations of terms.
-        model: from `loaded.load`.
-        by_text: whether samples depend on the text of a line in place of its number.
+    """Translates lines with a model of `loaded.load`; `by_text` says whether samples depend on the text of a line in
+    place of its number.
     """
 
     def __init__(self, asked: LineTranslation, terms: phrases.Terms, model, by_text: bool = False):
@@ -183,14 +178,8 @@ class LineTranslator:
         if asked.rerank_with:
             from t2t_keras.decoding.reranking import reranked
 
-            other = TrainedModel(
-                (asked.other,),
-                asked.other.search,
-                asked.model.checkpoint,
-                asked.model.dtype,
-                asked.model.int8,
-                **asked.languages_of_other,
-            )
+            options = asked.model.checkpoint, asked.model.dtype, asked.model.int8
+            other = TrainedModel((asked.other,), asked.other.search, *options, **asked.languages_of_other)
             alpha = 0.0 if asked.sample else model.config.alpha
             options = {"weight": asked.rerank_weight, "alpha": alpha, "direction": asked.rerank_direction}
             self._function = reranked(self._function, other.load(), **options)
@@ -198,16 +187,9 @@ class LineTranslator:
     def results(
         self, texts: Iterable[str], warn: Callable[[str], None], first: int = 1, read_ahead: int = READ_AHEAD
     ) -> Iterator[dict]:
-        """Translates lines, in order and in bounded memory.
-
-        Args:
-            texts: the lines.
-            warn: is called with messages about a line, which begin with its number.
-            first: the number of the first line.
-            read_ahead: number of lines to read ahead.
-
-        Yields:
-            "text", "score" and other outputs for each line; see `decoding.translator.translate_lines`.
+        """Translates lines, in order and in bounded memory, and yields "text", "score" and other outputs for each; see
+        `decoding.translator.translate_lines`. `warn` is called with messages about a line, which begin with its number;
+        `first` is that of the first line.
         """
         from t2t_keras.decoding.translator import translate_lines
 
@@ -221,16 +203,8 @@ class LineTranslator:
             requests = phrases.note_others(requests, others)
             if asked.jsonl:
                 requests = phrases.with_tags_checked(requests, asked.model.tags, warn, first, lambda each: each.text)
-            requests = phrases.with_phrases(
-                requests,
-                self.terms,
-                self.patterns,
-                warn,
-                self.model.fits,
-                asked.model.tags,
-                first,
-                asked.model.inline_terms,
-            )
+            options = self.model.fits, asked.model.tags, first, asked.model.inline_terms
+            requests = phrases.with_phrases(requests, self.terms, self.patterns, warn, *options)
             texts = (json.dumps(dataclasses.asdict(request)) for request in requests)
             function = self._translated_requests
         if asked.alignment:
@@ -238,13 +212,8 @@ class LineTranslator:
 
             most = MAX_ALIGNMENTS // (asked.model.search.beam_size * 2 * MAX_ALIGNED * MAX_ALIGNED)
             batch_size = max(min(batch_size, most), 1)
-        results = translate_lines(
-            function,
-            texts,
-            batch_size=batch_size,
-            read_ahead=read_ahead,
-            first=first - 1 if asked.sample else None,
-        )
+        drawn_from = first - 1 if asked.sample else None
+        results = translate_lines(function, texts, batch_size=batch_size, read_ahead=read_ahead, first=drawn_from)
         if asked.mbr:
             from t2t_keras.decoding.minimum_bayes_risk import by_mbr
 
@@ -273,7 +242,8 @@ class LineTranslator:
                         "of the text."
                     )
             if scores := result.pop("word_scores", None):
-                result |= _joined(list(map(json.loads, scores))) if asked.n_best else json.loads(scores)
+                rows = list(map(json.loads, scores if asked.n_best else [scores]))
+                result |= {name: [row[name] for row in rows] for name in rows[0]} if asked.n_best else rows[0]
             result = output.merged(result) if asked.n_best else result
             yield others.popleft() | result if others else result
 
@@ -303,11 +273,6 @@ class LineTranslator:
 
 def _decoded(texts: bytes | list[bytes]) -> str | list[str]:
     return texts.decode() if isinstance(texts, bytes) else [text.decode() for text in texts]
-
-
-def _joined(rows: list[dict]) -> dict[str, list]:
-    """Returns the values of several objects by their names."""
-    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 def _hashes(text):

@@ -16,15 +16,13 @@ from t2t_keras.text.phrases import JOINER, MAX_SUBWORDS
 
 
 class LoadedExport:
-    """A loaded export. It translates as the `Signatures` of a run do.
+    """A loaded export. It translates as the `Signatures` of a run do. Raises `ValueError` if it is not an export of a
+    translator of t2t_keras.
 
     Attributes:
         config: options of its search.
         limits: of sub-batches, which the export has fixed for a server.
         languages: codes of the languages of a multilingual model.
-
-    Raises:
-        ValueError: it is not an export of a translator of t2t_keras.
     """
 
     def __init__(self, export: SavedExport):

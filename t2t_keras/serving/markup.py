@@ -80,18 +80,13 @@ class Document:
         has_tags: whether translations need alignments, because a sentence has tags.
     """
 
-    def __init__(
-        self, text: str, is_html: bool = False, divide: Callable[[str], Iterator[tuple[str, bool]]] = sentences
-    ):
+    def __init__(self, text: str, is_html: bool = False, divide: Divide = sentences):
         self._is_html, self._divide = is_html, divide
         # Segments, and what stays as it is between them.
-        self._parts: list[_Segment | str] = (
-            list(self._parsed(text)) if is_html else [_Segment(text, [], list(divide(text)))]
-        )
+        self._parts = list(self._parsed(text)) if is_html else [_Segment(text, [], list(divide(text)))]
         segments = [part for part in self._parts if isinstance(part, _Segment)]
-        self.sentences = [
-            single_spaced(text) for segment in segments for text, is_sentence in segment.parts if is_sentence
-        ]
+        parts = [part for segment in segments for part in segment.parts]
+        self.sentences = [single_spaced(text) for text, is_sentence in parts if is_sentence]
         self.has_tags = any(segment.elements for segment in segments)
 
     def _parsed(self, text: str) -> Iterator[_Segment | str]:
@@ -242,12 +237,8 @@ def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _with_tags(text: str, spots: list[tuple[int, int, int]], elements: list[_Element]) -> str:
-    """Returns a translation with the tags of its source, each once, and well nested.
-
-    Args:
-        text: the translation.
-        spots: its words, from `_aligned`.
-        elements: those of the source, in their order.
+    """Returns a translation with the tags of its source, each once, and well nested. `spots` are its words, from
+    `_aligned`, and `elements` those of the source, in their order.
     """
     for element in elements:
         parent = element.parent

@@ -34,20 +34,14 @@ SCORES = ("words", "word_scores", "pieces", "piece_scores")  # Fields of a `Tran
 
 
 def options_for(requests: Sequence[Request], **options) -> dict[str, list]:
-    """Returns the inputs of `translate_with_options`.
-
-    Args:
-        requests: the sentences with their own phrases.
-        options: values of `OPTIONS` for all sentences.
-
-    Raises:
-        ValueError: a phrase is not text on one line, or there are too many.
+    """Returns the inputs of `translate_with_options` for sentences with their own phrases, and with values of `OPTIONS`
+    for all. Raises `ValueError` if a phrase is not text on one line, or there are too many.
     """
     inputs = {name: [value] * len(requests) for name, value in (OPTIONS | options).items()}
     inputs["constraints"] = [joined(request.required, "constraints") for request in requests]
     inputs["avoid"] = [joined(request.excluded, "avoid") for request in requests]
-    texts, ordered = zip(*((request.text, request.ordered) for request in requests), strict=True)
-    return {"text": list(texts), **inputs, "ordered": list(ordered)}
+    inputs["ordered"] = [request.ordered for request in requests]
+    return {"text": [request.text for request in requests], **inputs}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,12 +79,9 @@ class Translation:
     piece_scores: tuple[float, ...] = ()
 
     def with_scores(self, pieces: Sequence[str], log_probs: Sequence[float]) -> "Translation":
-        """Returns the translation with scores of its words. One that is blank has none, nor has one with bytes that are
-        no UTF-8: its text is of other sub-words than those that were found.
-
-        Args:
-            pieces: the sub-words of its text with the end token, T.
-            log_probs: log P of each, [T or more].
+        """Returns the translation with scores of its words, of the sub-words of its text with the end token, T, and log
+        P of each, [T or more]. One that is blank has none, nor has one with bytes that are no UTF-8: its text is of
+        other sub-words than those that were found.
         """
         if not self.text or "\ufffd" in self.text:
             return self
@@ -107,12 +98,8 @@ class Translation:
 
 
 def translations(outputs: Mapping, n_best: int, alignment: bool) -> list[list[Translation] | str]:
-    """Returns the translations of each sentence, or its error.
-
-    Args:
-        outputs: of `translate_with_options`, as arrays or lists; texts as str or bytes.
-        n_best: number of translations of each.
-        alignment: whether they have alignments.
+    """Returns the translations of each sentence, or its error, of the outputs of `translate_with_options` as arrays or
+    lists; texts as str or bytes.
     """
 
     def pieces(values) -> tuple[str, ...]:

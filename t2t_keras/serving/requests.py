@@ -16,12 +16,8 @@ from t2t_keras.text.spelling import word_numbers
 
 
 def option_inputs(text, **options) -> dict:
-    """Returns the inputs of `translate_with_options` for sentences [B] string.
-
-    Args:
-        text: the sentences.
-        options: inputs with a value for all sentences, or a tensor [B] with one for each. Others are as if no option
-            were given.
+    """Returns the inputs of `translate_with_options` for sentences [B] string. Each of the `options` has a value for
+    all sentences, or a tensor [B] with one for each; others are as if no option were given.
     """
     inputs = {
         name: value if tf.is_tensor(value) else tf.fill(tf.shape(text), value)
@@ -59,11 +55,8 @@ def checked(outputs: dict, text) -> dict:
 
 
 def sampler(signatures, config: SampleConfig) -> Callable:
-    """Returns a function from lines [B] string and their numbers [B] int64, from 0, to their draws.
-
-    Args:
-        signatures: object with `sample`.
-        config: options of the draws. Those of a line depend on its number.
+    """Returns a function from lines [B] string and their numbers [B] int64, from 0, to their draws, which depend on the
+    number; `signatures` is an object with `sample`.
     """
 
     def sample(text, number) -> dict:
@@ -83,36 +76,13 @@ def predictor(model) -> Predict:
     return predict
 
 
-def translate_with_terms(
-    model,
-    requests: Sequence[Request],
-    n_best: int = 1,
-    *,
-    alignment: bool = False,
-    word_scores: bool = False,
-    lenient: bool = False,
-    **options,
-) -> list[list[Translation]]:
-    """Translates sentences with phrases and terms of their own.
-
-    Args:
-        model: object with `translate_with_options` and `config`.
-        requests: the sentences.
-        n_best: number of translations of each.
-        alignment: whether to return alignments.
-        word_scores: whether to return scores of words.
-        lenient: whether a sentence that is too long for an alignment has none, in place of an error.
-        options: values of `OPTIONS` for all sentences.
-
-    Returns:
-        The translations of each sentence, best first.
-
-    Raises:
-        ValueError: a sentence has an error, such as a phrase with too many sub-words.
+def translate_with_terms(model, requests: Sequence[Request], n_best: int = 1, **options) -> list[list[Translation]]:
+    """Translates sentences with phrases and terms of their own, as `terms.predicted` does, by an object with
+    `translate_with_options`, `score` and `config`. Raises `ValueError` if a sentence has an error, such as a phrase
+    with too many sub-words.
     """
     beam_size = model.config.beam_size if any(request.terms for request in requests) else 1
-    options |= {"alignment": alignment, "word_scores": word_scores, "lenient": lenient, "beam_size": beam_size}
-    found = terms.predicted(predictor(model), requests, n_best, **options)
+    found = terms.predicted(predictor(model), requests, n_best, beam_size=beam_size, **options)
     for request, row in zip(requests, found, strict=True):
         if isinstance(row, str):
             raise refused(row, request.text)
@@ -122,14 +92,8 @@ def translate_with_terms(
 def translate_requests(
     signatures, requests: Sequence[Request], n_best: int = 0, alignment: bool = False, word_scores: bool = False
 ) -> dict:
-    """Translates sentences with phrases of their own.
-
-    Args:
-        signatures: object with `translate_with_options` and `languages`.
-        requests: the sentences, B.
-        n_best: number of translations of each; 0 for the best alone, without an axis for them.
-        alignment: whether to align the words.
-        word_scores: whether to score the words.
+    """Translates B sentences as `translate_with_terms` does, by an object that has `languages` too. Without `n_best`,
+    the best alone is returned, without an axis for them.
 
     Returns:
         `text`, `score`, `constraints_met` and `doubtful`, each [B, n_best] or [B], and `truncated`. With `alignment`,
@@ -139,9 +103,8 @@ def translate_requests(
     Raises:
         ValueError: a sentence has an error, such as a phrase with too many sub-words; or the model cannot align.
     """
-    rows = translate_with_terms(
-        signatures, requests, n_best or 1, alignment=alignment, word_scores=word_scores, lenient=True
-    )
+    options = {"alignment": alignment, "word_scores": word_scores, "lenient": True}
+    rows = translate_with_terms(signatures, requests, n_best or 1, **options)
     names = ("text", "score", "constraints_met", "doubtful")
     outputs = {name: [[getattr(each, name) for each in row] for row in rows] for name in names}
     if alignment:
@@ -179,15 +142,14 @@ def pharaoh(
         it attends to most, as the mean over its sub-words of the sum over those of the source's word. Empty if the
         sub-words have other words than the texts, as after a normalization.
     """
-    counts = [len(list(filter(None, text.split(" ")))) for text in (source, target)]
     of_source, of_target = (
-        word_numbers(side[first : len(side) - (side[-1:] == ["</s>"])], count)
-        for side, count in zip((list(source_pieces), list(pieces)), counts, strict=True)
+        word_numbers(side[first : len(side) - (side[-1:] == ["</s>"])], text)
+        for side, text in ((list(source_pieces), source), (list(pieces), target))
     )
-    if not all(counts) or of_source is None or of_target is None:
+    if of_source is None or of_target is None:
         return ""
     rows = weights[first : first + len(of_target), first : first + len(of_source)]
-    by_source_word = np.stack([rows[:, of_source == word].sum(axis=1) for word in range(counts[0])], axis=1)
+    by_source_word = np.stack([rows[:, of_source == word].sum(axis=1) for word in range(of_source.max() + 1)], axis=1)
     # The mean over the sub-words of a word has the same maximum as their sum.
-    best = [by_source_word[of_target == word].sum(axis=0).argmax() for word in range(counts[1])]
+    best = [by_source_word[of_target == word].sum(axis=0).argmax() for word in range(of_target.max() + 1)]
     return " ".join(f"{number}-{word}" for word, number in enumerate(best))

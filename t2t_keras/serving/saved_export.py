@@ -69,11 +69,7 @@ class SavedExport:
 
 
 def open_model(folders: Sequence[pathlib.Path], **options) -> TrainedModel | SavedExport:
-    """Opens the model of runs, or the newest version of an export.
-
-    Args:
-        folders: of runs, or one of an export.
-        options: see `TrainedModel.open`; none for an export.
+    """Opens the model of runs, with the options of `TrainedModel.open`, or the newest version of an export, with none.
 
     Raises:
         FileNotFoundError: a folder has no model.

@@ -71,6 +71,16 @@ def _warm_up(path: pathlib.Path, service: Signatures) -> None:
                 writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
 
 
+def save(folder: pathlib.Path, signatures: dict, tokenizers: list, weights: list, description: dict) -> None:
+    """Writes a SavedModel and its description into a new folder."""
+    # Only the objects that the signatures use. For a Keras model, TensorFlow would save functions of every layer.
+    held = tf.Module()
+    held.tokenizers, held.weights = tokenizers, weights
+    tf.saved_model.save(held, str(folder), signatures=signatures)
+    (folder / EXTRA).mkdir()
+    write_whole(folder / EXTRA / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode())
+
+
 def _described(model: EncoderDecoder) -> dict:
     """Returns the options of a model, or those of the models of an ensemble and how they are combined."""
     if not isinstance(model, Ensemble):
@@ -86,18 +96,9 @@ def next_version(export_dir: pathlib.Path) -> int:
 
 
 def write_version(export_dir: pathlib.Path, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
-    """Writes the next version of an export, whole or not at all.
-
-    Args:
-        export_dir: folder of all versions.
-        write: writes its files into a new folder.
-
-    Returns:
-        The folder of the version.
-
-    Raises:
-        BlockingIOError: another process is exporting into the folder.
-        OSError: the folder cannot be written.
+    """Makes the next version of an export, whole or not at all, with a function that writes its files into a new
+    folder. Returns the version's folder. Raises `BlockingIOError` if another process is exporting into the folder of
+    all versions, and `OSError` if that cannot be written.
     """
     with exclusive(export_dir / ".lock", str(export_dir)):
         folder = export_dir / str(next_version(export_dir))
@@ -118,27 +119,19 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
         "sample": service.sample,
         "score": service.score,
     }
-    # Only the objects that the signatures use. For a Keras model, TensorFlow would save functions of every layer.
-    held = tf.Module()
-    held.tokenizers = [translator.tokenizer, *translator.other_sources]
-    held.weights = (
-        translator.int8.matrices if translator.int8 else [weight.value for weight in translator.model.weights]
-    )
-    tf.saved_model.save(held, str(folder), signatures=signatures)
-    extra = folder / EXTRA
-    extra.mkdir()
+    model, tokenizer = translator.model, translator.tokenizer
+    languages = {}
+    if tokenizer.languages:
+        languages = {"languages": tokenizer.languages, "source_language": tokenizer.source.language}
+        languages["target_language"] = tokenizer.language
+    hashes = [hashlib.sha256(content).hexdigest() for content in tokenizer.models]
     description = {
-        **_described(translator.model),
+        **_described(model),
         "decode": dataclasses.asdict(translator.config),
-        "dtype": translator.model.compute_dtype,
-        "weights": "int8" if translator.int8 else translator.model.variable_dtype,
-        **{
-            name: hashlib.sha256(content).hexdigest()
-            for name, content in zip(
-                ("subwords_sha256", "source_subwords_sha256"), translator.tokenizer.models, strict=False
-            )
-        },
-        **_languages(translator.tokenizer),
+        "dtype": model.compute_dtype,
+        "weights": "int8" if translator.int8 else model.variable_dtype,
+        **dict(zip(("subwords_sha256", "source_subwords_sha256"), hashes, strict=False)),
+        **languages,
         **about,
         "versions": {
             "t2t_keras": t2t_keras.__version__,
@@ -147,19 +140,9 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
             "keras": keras.__version__,
         },
     }
-    write_whole(extra / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode())
-    _warm_up(extra / WARM_UP, service)
-
-
-def _languages(tokenizer) -> dict:
-    """Describes the languages of a multilingual model, and those that are chosen."""
-    if not tokenizer.languages:
-        return {}
-    return {
-        "languages": tokenizer.languages,
-        "source_language": tokenizer.source.language,
-        "target_language": tokenizer.language,
-    }
+    weights = translator.int8.matrices if translator.int8 else [weight.value for weight in model.weights]
+    save(folder, signatures, [tokenizer, *translator.other_sources], weights, description)
+    _warm_up(folder / EXTRA / WARM_UP, service)
 
 
 def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pathlib.Path:
@@ -198,10 +181,8 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pat
 
 
 def export_run(export_dir: pathlib.Path, model: TrainedModel) -> pathlib.Path:
-    """Exports the model of a run, or of several, as the next version of a SavedModel; see `export`.
-
-    Returns:
-        The folder of the new version.
+    """Exports the model of a run, or of several, as the next version of a SavedModel, and returns its folder; see
+    `export`.
     """
     translator, states = load_with_states(model)
     runs = [_described_run(run, model.checkpoint, state) for run, state in zip(model.runs, states, strict=True)]

@@ -18,6 +18,7 @@ from t2t_keras.decoding.sub_batches import Limits, in_sub_batches
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.layers.masks import shift_right, token_mask
 from t2t_keras.serving.protocol import MAX_DRAWS, OPTIONS, OWN_ALPHA, SAMPLES, Int64
+from t2t_keras.serving.requests import option_inputs
 from t2t_keras.text.phrases import MAX_PHRASES, MAX_SUBWORDS
 
 MAX_ALIGNED = 256  # Maximum number of source sub-words for an alignment. A translation may have twice as many.
@@ -39,9 +40,8 @@ def _same_rows(**inputs) -> list:
     checks = []
     for name in others:
         text = f"{name}: expected one value for each sentence, as many as in '{first}'. Received:"
-        checks.append(
-            tf.debugging.Assert(tf.size(inputs[name]) == expected, [text, tf.size(inputs[name]), "Expected:", expected])
-        )
+        number = tf.size(inputs[name])
+        checks.append(tf.debugging.Assert(number == expected, [text, number, "Expected:", expected]))
     with tf.control_dependencies(checks):
         return [tf.identity(values) for values in inputs.values()]
 
@@ -51,6 +51,11 @@ def _error_where(wrong, text: str, received):
     string.
     """
     return tf.where(wrong, tf.strings.join([text, " Received: ", tf.strings.as_string(received), ". "]), "")
+
+
+def _largest(numbers):
+    """Returns the largest of some numbers, [B] int32; 0 of none."""
+    return tf.reduce_max(tf.concat([[0], numbers], axis=0))
 
 
 def _phrase_errors(name: str, number, longest) -> list:
@@ -115,10 +120,7 @@ class Signatures(tf.Module):
         A blank line gives an empty translation with score 0. Sources are cut to `max_input` sub-words; `truncated` is
         True for those.
         """
-        rows = tf.shape(text)
-        alpha, nothing, no = tf.fill(rows, OWN_ALPHA), tf.fill(rows, ""), tf.fill(rows, False)
-        number = tf.zeros(rows, tf.int32)
-        found = self.translate_with_options(text, alpha, number, number + 1, nothing, no, nothing, nothing, no)
+        found = self.translate_with_options(**option_inputs(text))
         return {**{name: found[name][:, 0] for name in ("text", "score")}, "truncated": found["truncated"]}
 
     @tf.function(input_signature=_inputs(text="", **OPTIONS), autograph=False)
@@ -145,15 +147,13 @@ class Signatures(tf.Module):
             text: [B, W] string, best first; empty after the first n_best. Two may be the same, in different sub-words.
             score: [B, W] float32, log P / lp; 0 for a blank sentence and after the first n_best.
             constraints_met: [B, W] boolean, whether the translation contains all its constraints. It does not where
-            there is no room for
-                them within the maximum length, or the model has no sub-words for their characters.
+                there is no room for them within the maximum length, or the model has no sub-words for their characters.
             truncated: [B] boolean, whether the source was cut to `max_input` sub-words.
             error: [B] string, the error in the options; empty if there is none.
             source_pieces: [B, S] string, the sub-words of the source, with the end token.
             pieces: [B, W, T] string, the sub-words of the translations, with their end tokens.
             alignment: [B, W, T, S] float32, the attention of each sub-word to the source; rows sum to 1, see
-            `EncoderDecoder.align`. Zeros
-                if the architecture does not align.
+                `EncoderDecoder.align`. Zeros if the architecture does not align.
 
             The last three are empty strings and zeros in rows that did not ask for an alignment. If no row did, S and T
             are 0.
@@ -218,9 +218,8 @@ class Signatures(tf.Module):
             avoid=tf.where(refused[:, None], "", avoided),
         )
         blank = self.translator.source_tokenizer.is_blank(source)
-        absent = (
-            (refused | blank)[:, None] | (tf.range(beam_size)[None] >= n_best[:, None]) | ~tf.math.is_finite(scores)
-        )
+        beyond = tf.range(beam_size)[None] >= n_best[:, None]
+        absent = (refused | blank)[:, None] | beyond | ~tf.math.is_finite(scores)
         found = self.translator.texts(sequences, scores, absent, kept)
         written = sequences.to_tensor(PAD)
         written = tf.reshape(written, [tf.shape(text)[0], beam_size, tf.shape(written)[1]])
@@ -238,27 +237,18 @@ class Signatures(tf.Module):
         tokens, spelled, number, longest = lexical.read(self.translator.tokenizer, both, kept)
         sizes, avoided_sizes = (number[:batch], longest[:batch]), (number[batch:], longest[batch:])
         # The search needs memory for each place, also where it is empty.
-        most, most_avoided, width = (
-            tf.reduce_max(tf.concat([[0], x], axis=0)) for x in (sizes[0], avoided_sizes[0], sizes[1])
-        )
+        most, most_avoided, width = map(_largest, (sizes[0], avoided_sizes[0], sizes[1]))
         return (tokens[:batch, :most, :width], *sizes), (spelled[batch:, :most_avoided], *avoided_sizes)
 
     def _prefix_errors(self, prefix) -> list:
-        """Returns error messages for prefixes that begin with a tag of no language, in a multilingual model: a list of
-        [B] string.
-        """
+        """Returns error messages [B] string where a multilingual model has no language for the tag of a prefix."""
         languages = self.translator.tokenizer.languages
         if not languages:
             return []
         known = tf.strings.regex_full_match(prefix, f"(?s)>>({'|'.join(map(re.escape, languages))})<<.*")
         wrong = tf.strings.regex_full_match(prefix, "(?s)>>[^<>]+<<.*") & ~known
-        return [
-            _error_where(
-                wrong,
-                "prefix: expected the tag of a language of the model.",
-                tf.strings.regex_replace(prefix, "<<(?s:.*)", "<<"),
-            )
-        ]
+        tag = tf.strings.regex_replace(prefix, "<<(?s:.*)", "<<")
+        return [_error_where(wrong, "prefix: expected the tag of a language of the model.", tag)]
 
     def fits(self, phrase: str, text: str) -> bool:
         """Returns whether a phrase has few enough sub-words for a constraint of a text, whose placeholders are one
@@ -274,15 +264,11 @@ class Signatures(tf.Module):
         asked = tf.where(alignment[:, None] & ~absent)  # [N, 2] int64: sentence and rank.
         sources = tf.gather(source, asked[:, 0])
         targets = tf.gather(sequences, asked[:, 0] * beam_size + asked[:, 1])
-        widths = [
-            tf.reduce_max(tf.concat([[0], tf.cast(ids.row_lengths(), tf.int32)], axis=0)) for ids in (targets, sources)
-        ]
+        widths = [_largest(tf.cast(ids.row_lengths(), tf.int32)) for ids in (targets, sources)]
         max_targets, max_sources = widths
         shape = tf.cast([batch, beam_size, *widths], tf.int64)
-        text = (
-            f"alignment: expected at most {MAX_ALIGNMENTS} numbers [B, W, T, S] in a response. Send fewer sentences at "
-            "once. Received:"
-        )
+        text = f"alignment: expected at most {MAX_ALIGNMENTS} numbers [B, W, T, S] in a response."
+        text += " Send fewer sentences at once. Received:"
         tf.debugging.Assert(tf.reduce_prod(shape) <= MAX_ALIGNMENTS, [text, shape])
 
         def align(rows):
@@ -290,9 +276,8 @@ class Signatures(tf.Module):
             model = self.translator.model
             with self.translator.scope():
                 if model.aligns:
-                    weights = (
-                        model.align(shift_right(target), self.translator.encode(rows)) * token_mask(target)[:, :, None]
-                    )
+                    weights = model.align(shift_right(target), self.translator.encode(rows))
+                    weights *= token_mask(target)[:, :, None]
                 else:
                     weights = tf.zeros([*tf.unstack(tf.shape(target)), tf.shape(source)[1]])
             missing = [[0, 0]] + [[0, most - tf.shape(weights)[axis]] for axis, most in enumerate(widths, 1)]
@@ -307,9 +292,8 @@ class Signatures(tf.Module):
             outputs=[tf.TensorSpec([None], tf.float32)],
         )
         weights = tf.reshape(weights, [tf.size(order), max_targets, max_sources])
-        names, source_names = (
-            tf.constant(side.pieces) for side in (self.translator.tokenizer, self.translator.source_tokenizer)
-        )
+        sides = (self.translator.tokenizer, self.translator.source_tokenizer)
+        names, source_names = (tf.constant(side.pieces) for side in sides)
         places = [batch, beam_size, max_targets]
         shown = alignment & ~absent[:, 0]
         source_pieces = tf.gather(source_names, tf.ragged.boolean_mask(source, shown)).to_tensor("")

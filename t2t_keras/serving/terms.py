@@ -48,18 +48,8 @@ def translate(
     alignment: bool = False,
     beam_size: int = 32,
 ) -> list[list[Translation] | str]:
-    """Translates sentences with terms. Sentences without terms are searched once.
-
-    Args:
-        search: translates with phrases.
-        score: scores given translations.
-        requests: the sentences.
-        n_best: number of translations of each.
-        alignment: whether to return alignments.
-        beam_size: W of the search.
-
-    Returns:
-        The translations of each sentence, or its error.
+    """Returns the translations of each sentence with terms, or its error; see `predicted`. Sentences without terms are
+    searched once.
     """
     inline = {place: request for place, request in enumerate(requests) if request.annotated}
     requests = [
@@ -111,7 +101,7 @@ def predicted(
     beam_size: int = 32,
     **options,
 ) -> list[list[Translation] | str]:
-    """Translates sentences by the signatures of a model; see `translate`.
+    """Translates sentences by the signatures of a model.
 
     Args:
         predict: takes the name of a signature and its inputs; returns its outputs, as arrays or lists.
@@ -122,6 +112,9 @@ def predicted(
         lenient: whether a sentence that is too long for an alignment has none, in place of an error.
         beam_size: W of the search.
         options: values of `protocol.OPTIONS` for all sentences.
+
+    Returns:
+        The translations of each sentence, best first, or its error.
     """
     # The language of the translations, where it is not the model's.
     tag = piece_file.TAG.match(options.get("prefix", ""))
@@ -161,13 +154,8 @@ def _with_word_scores(score: Score, rows: list, requests: Sequence[Request]) -> 
 
 
 def _with_doubts(score: Score, rows: list, requests: Sequence[Request], plain: dict[int, str]) -> list:
-    """Marks what is doubtful.
-
-    Args:
-        score: scores given translations.
-        rows: the translations of each sentence.
-        requests: the sentences.
-        plain: by place, the translation without terms of those that are compared with it.
+    """Marks what is doubtful in the translations of each sentence; `plain` has, by place, the translation without terms
+    of those that are compared with it.
     """
     texts = [(requests[place].text, [], text) for place, text in plain.items()]
     texts += [(requests[place].text, requests[place].required, each.text) for place in plain for each in rows[place]]
@@ -207,13 +195,8 @@ def is_as_asked(translation: Translation, request: Request) -> bool:
 
 
 def with_replaced_words(request: Request, plain: Translation) -> Request:
-    """Adds to the forbidden forms of the terms what a translation without them has in their place.
-
-    Words that it also has elsewhere are not forbidden.
-
-    Args:
-        request: the sentence.
-        plain: its translation without terms, with an alignment.
+    """Adds to the forbidden forms of a sentence's terms what its translation without them, with an alignment, has in
+    their place. Words that it also has elsewhere are not forbidden.
     """
     if plain.alignment is None or not plain.pieces:
         return request

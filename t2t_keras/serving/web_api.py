@@ -143,9 +143,7 @@ class WebApi:
 
     def _allowed_origin(self, request: Request) -> str:
         """Returns the origin of a request of another site that is allowed; "" for one of the page or of a program.
-
-        Raises:
-            HTTPException: the request is not allowed.
+        Raises `HTTPException` for others.
         """
         host = request.host.lower()
         name = host if host.endswith("]") else host.rpartition(":")[0] or host  # Without its port.
@@ -176,10 +174,7 @@ class WebApi:
                 "frontendTimeout": 300,
                 "suggestions": False,
                 "supportedFilesFormat": [],
-                "language": {
-                    "source": {"code": source, "name": source},
-                    "target": {"code": target, "name": target},
-                },
+                "language": {"source": _named(source), "target": _named(target)},
             }
         )
 
@@ -188,11 +183,11 @@ class WebApi:
         for source, target in self._models.pairs:
             targets.setdefault(source, []).append(target)
             targets.setdefault(target, [])
-        return _json([{"code": code, "name": code, "targets": others} for code, others in targets.items()])
+        return _json([_named(code) | {"targets": others} for code, others in targets.items()])
 
     def _list_pairs(self, request: Request) -> Response:
         pairs = [{"sourceLanguage": source, "targetLanguage": target} for source, target in self._models.pairs]
-        return _json({"responseData": pairs, "responseDetails": None, "responseStatus": 200})
+        return _of_apertium(pairs)
 
     def _detection(self, request: Request) -> Response:
         fields = self._fields(request)
@@ -212,10 +207,8 @@ class WebApi:
         return {"language": language, "confidence": round(100 * probability, 1)}
 
     def _fields(self, request: Request) -> dict:
-        """Returns the fields of a request, in its address, in JSON or in a form.
-
-        Raises:
-            HTTPException: it is too large, has no fields, or not the key.
+        """Returns the fields of a request, in its address, in JSON or in a form. Raises `HTTPException` if it is too
+        large, has no fields, or not the key.
         """
         fields = _unlisted(request.args)
         try:
@@ -289,7 +282,7 @@ class WebApi:
             )
         if sum(len(document.sentences) for document in documents) > MAX_SENTENCES:
             raise RequestEntityTooLarge(f"Expected at most {MAX_SENTENCES:,} sentences in a request.")
-        rows: list[list] = [[] for _ in listed]
+        rows, number = [[] for _ in listed], asked.alternatives + 1
         for pair in dict.fromkeys(pair for pair, _ in pairs):
             chosen = [place for place, (other, _) in enumerate(pairs) if other == pair]
             requests = [
@@ -299,33 +292,19 @@ class WebApi:
             ]
             if not requests:
                 continue
-            found = iter(
-                self._models.translate(
-                    pair,
-                    requests,
-                    asked.alternatives + 1,
-                    deadline,
-                    glossary=asked.glossary,
-                    prefix=asked.prefix,
-                    alignment=asked.details or any(documents[place].has_tags for place in chosen),
-                    word_scores=asked.details,
-                )
-            )
+            options = {"glossary": asked.glossary, "prefix": asked.prefix, "word_scores": asked.details}
+            options["alignment"] = asked.details or any(documents[place].has_tags for place in chosen)
+            found = iter(self._models.translate(pair, requests, number, deadline, **options))
             for place in chosen:
                 rows[place] = [merged(next(found)) for _ in documents[place].sentences]
-        # The next best translation of a text has the next best of each sentence.
-        number = asked.alternatives + 1
-        shown = [
-            list(
-                dict.fromkeys(
-                    document.translated([row[min(rank, len(row) - 1)] for row in found]) for rank in range(number)
-                )
-            )
-            for document, found in zip(documents, rows, strict=True)
-        ]
+        shown = []
+        for document, found in zip(documents, rows, strict=True):
+            # The next best translation of a text has the next best of each sentence.
+            best = ([row[min(rank, len(row) - 1)] for row in found] for rank in range(number))
+            shown.append(list(dict.fromkeys(map(document.translated, best))))
         if apertium:
             answer = {"translatedText": shown[0][0] if isinstance(texts, str) else [each[0] for each in shown]}
-            return _json({"responseData": answer, "responseDetails": None, "responseStatus": 200})
+            return _of_apertium(answer)
 
         def unlisted(values: list):
             return values if isinstance(texts, list) else values[0]
@@ -343,14 +322,8 @@ class WebApi:
 
 
 class _Options:
-    """The fields of a request beside the text and its languages.
-
-    Args:
-        fields: of the request. Those of a form are text, lists in JSON.
-        texts: the texts, if they are a list: each has phrases of its own.
-
-    Raises:
-        ValueError: a field is invalid.
+    """The fields of a request beside the text and its languages. Those of a form are text, lists in JSON. If the texts
+    are a list, each has phrases of its own. Raises `ValueError` for an invalid field.
     """
 
     def __init__(self, fields: dict, texts: list[str] | None):
@@ -460,6 +433,14 @@ def _host_of(origin: str) -> str:
         return urllib.parse.urlsplit(origin.lower()).netloc
     except ValueError as error:  # As for "http://[".
         raise BadRequest(f"Expected an origin such as http://localhost:8000. Received: {origin:.80}.") from error
+
+
+def _named(code: str) -> dict[str, str]:
+    return {"code": code, "name": code}
+
+
+def _of_apertium(answer: dict | list) -> Response:
+    return _json({"responseData": answer, "responseDetails": None, "responseStatus": 200})
 
 
 def _json(value: dict | list, status: int = 200) -> Response:

@@ -83,16 +83,9 @@ class _Server(ThreadedWSGIServer):
 def serve(
     application: Callable, host: str = "localhost", port: int = 0, refused: Callable[[], None] = lambda: None
 ) -> BaseWSGIServer:
-    """Binds a server, which `serve_forever()` runs.
-
-    Args:
-        application: the application (WSGI).
-        host: the interface to listen on.
-        port: 0 takes a free one; `server.port` has it.
-        refused: is called for each connection that is refused.
-
-    Raises:
-        OSError: the port is taken, or the host is not this machine's.
+    """Binds a server of a WSGI application, which `serve_forever()` runs. Port 0 takes a free one, which `server.port`
+    has. `refused` is called for each connection that is refused. Raises `OSError` if the port is taken, or the host is
+    not this machine's.
     """
     try:
         return _Server(host, port, application, _Handler, refused=refused)

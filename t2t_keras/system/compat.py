@@ -90,10 +90,8 @@ def moving_averages(optimizer) -> dict:
 
     Private: `Optimizer._model_variables_moving_average` and `_trainable_variables`, the weights.
     """
-    weights = optimizer._trainable_variables
-    return {
-        weight.path: average for weight, average in zip(weights, optimizer._model_variables_moving_average, strict=True)
-    }
+    paths = [weight.path for weight in optimizer._trainable_variables]
+    return dict(zip(paths, optimizer._model_variables_moving_average, strict=True))
 
 
 def number_collective_keys(strategy, number: int) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 logger = logging.getLogger("t2t_keras")
 # Control characters but line feeds and tabs, and what changes the direction of text: a terminal obeys them.
@@ -16,14 +16,15 @@ def printable(text: str) -> str:
 
 
 @contextlib.contextmanager
-def warnings_only(active: bool = True) -> Iterator[None]:
-    """Logs only warnings and errors while active. Workers other than the chief use it."""
-
-    def passes(record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.WARNING or not active
-
-    logger.addFilter(passes)
+def passing(log: logging.Logger, passes: Callable[[logging.LogRecord], bool]) -> Iterator[None]:
+    """Logs only the records that pass, inside a `with` block."""
+    log.addFilter(passes)
     try:
         yield
     finally:
-        logger.removeFilter(passes)
+        log.removeFilter(passes)
+
+
+def warnings_only(active: bool = True) -> contextlib.AbstractContextManager:
+    """Logs only warnings and errors while active. Workers other than the chief use it."""
+    return passing(logger, lambda record: record.levelno >= logging.WARNING or not active)

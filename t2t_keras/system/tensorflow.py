@@ -4,7 +4,6 @@ files at a full disk.
 
 import contextlib
 import errno
-import logging
 import pathlib
 from collections.abc import Iterator
 
@@ -12,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.system import files
-from t2t_keras.system.log import logger
+from t2t_keras.system.log import logger, passing
 
 TF32_CAPABILITY = (8, 0)  # Compute capability of Ampere, the first GPUs with TF32.
 # What TensorFlow raises if the disk is full, if a permission is missing, and at the system's limit of a file's size.
@@ -56,18 +55,16 @@ def numpy_generator(seed: np.ndarray) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed.view(np.uint64).tolist())))
 
 
-@contextlib.contextmanager
-def without_retracing_warnings() -> Iterator[None]:
+def without_retracing_warnings() -> contextlib.AbstractContextManager:
     """Hides TensorFlow's warnings of functions that are traced often, which several runs in one process cause."""
+    return passing(tf.get_logger(), lambda record: "triggered tf.function retracing" not in record.getMessage())
 
-    def passes(record: logging.LogRecord) -> bool:
-        return "triggered tf.function retracing" not in record.getMessage()
 
-    tf.get_logger().addFilter(passes)
-    try:
-        yield
-    finally:
-        tf.get_logger().removeFilter(passes)
+def gpu_peak_memory() -> float | None:
+    """Returns the largest memory that TensorFlow has used so far on the fullest GPU, in GiB; `None` without a GPU."""
+    gpus = [gpu.name.removeprefix("/device:") for gpu in tf.config.list_logical_devices("GPU")]
+    peaks = [tf.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus]
+    return max(peaks) / 2**30 if peaks else None
 
 
 @contextlib.contextmanager

@@ -41,9 +41,7 @@ class Classification(Task):
     )
 
     def records(self, tokenizer, lines: list[bytes]) -> Iterator[tuple]:
-        """See `Task.records`: [CLS] sentence [SEP], or [CLS] sentence [SEP] sentence [SEP]; and the bytes of the
-        label.
-        """
+        """See `Task.records`: [CLS] sentence [SEP], or [CLS] sentence [SEP] sentence [SEP]; and the label's bytes."""
         fields = [parse(line) for line in lines]
         sentences = iter(tokenizer.sentences([sentence for _, *own in fields for sentence in own]))
         for label, *own in fields:
@@ -82,30 +80,18 @@ class Classification(Task):
         return {"loss": sums["loss"] / sums["target_tokens"], "accuracy": sums["right"] / sums["target_tokens"]}
 
     def validation(self, model, tokenizer, options, texts: tuple[list[str], ...]) -> Callable[[], dict]:
-        """See `Task.validation`: nothing more is measured.
-
-        Raises:
-            ValueError: the text has other labels than the model.
-        """
+        """See `Task.validation`: nothing more is measured. Raises `ValueError` for other labels than the model's."""
         [lines] = texts
         labels = {label for label, *_ in read(lines, "the validation text")}
         if strange := sorted(labels - set(options.model.names)):
-            raise ValueError(
-                f"Expected `labels` of the text. Received: labels={options.model.labels}, and {strange[0]!r} in the "
-                "text."
-            )
+            received = f"labels={options.model.labels}, and {strange[0]!r} in the text"
+            raise ValueError(f"Expected `labels` of the text. Received: {received}.")
         return dict
 
 
 def read(lines: list[str], name: str) -> list[tuple[str, ...]]:
-    """Returns the label and the sentences of each line, without blank lines.
-
-    Args:
-        lines: the lines of a text.
-        name: what messages call the text.
-
-    Raises:
-        ValueError: a line has others than two or three fields, or there is none.
+    """Returns the label and the sentences of each line of a text, which messages call `name`, without blank lines.
+    Raises `ValueError` if a line has others than two or three fields, or there is none.
     """
     found = []
     for number, line in enumerate(lines, 1):
@@ -120,10 +106,8 @@ def read(lines: list[str], name: str) -> list[tuple[str, ...]]:
 
 
 def parse(line: bytes) -> tuple[bytes, ...]:
-    """Returns the label and the sentences of a line.
-
-    Raises:
-        ValueError: it has others than two or three fields, or an empty one.
+    """Returns the label and the sentences of a line. Raises `ValueError` if it has others than two or three fields, or
+    an empty one.
     """
     fields = tuple(field.strip() for field in line.split(b"\t"))
     if len(fields) not in (2, 3) or any(map(is_blank, fields)):

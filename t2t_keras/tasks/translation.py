@@ -63,19 +63,16 @@ class Translation(Task):
             if noise:
                 columns = noise(columns, seed + len(sides))
             if divide:
-                columns = [
-                    of_side(ids, seed + number)
-                    for number, (of_side, ids) in enumerate(zip(divide, columns, strict=True))
-                ]
+                of_sides = enumerate(zip(divide, columns, strict=True))
+                columns = [of_side(ids, seed + number) for number, (of_side, ids) in of_sides]
             return dict(zip(sides, columns, strict=True))
 
         return Renewal(tuple(sides), change, most=most)
 
     def loss(self, model, batch: dict, *, label_smoothing: float, training: bool) -> dict:
         """See `Task.loss`: the negative log likelihood, and the smoothed cross entropy of section 5.4."""
-        smoothed, negative_log_likelihood = model.cross_entropy(
-            batch["source"], batch["target"], label_smoothing, training=training
-        )
+        sides = batch["source"], batch["target"]
+        smoothed, negative_log_likelihood = model.cross_entropy(*sides, label_smoothing, training=training)
         return {"loss": negative_log_likelihood, "smoothed_loss": smoothed}
 
     def measure(self, sums: dict[str, float], training: bool) -> dict[str, float]:
@@ -98,16 +95,14 @@ class Translation(Task):
                 "Validation BLEU counts words between spaces, which the script of the references does not have: choose "
                 "`best_metric=loss`."
             )
-        draw_attention = pictures.attention_images(
-            greedy, list(zip(sources, references, strict=True)), options.train.attention_images
-        )
+        pairs = list(zip(sources, references, strict=True))
+        draw_attention = pictures.attention_images(greedy, pairs, options.train.attention_images)
 
         def validate() -> dict:
             if not sources:
                 return {}
-            hypotheses = [
-                result["text"] for result in translate_lines(greedy, sources, batch_size=greedy.limits.batch_size)
-            ]
+            results = translate_lines(greedy, sources, batch_size=greedy.limits.batch_size)
+            hypotheses = [result["text"] for result in results]
             rows = zip(sources[:SAMPLES], hypotheses, references, strict=False)
             return {
                 "bleu": scores.bleu(hypotheses, references)["bleu"],

@@ -45,14 +45,8 @@ class Augmentation:
         self.subwords, self.most, self._noise = (source, target), most, Noise(tags)
 
     def __call__(self, sides: tuple[tf.RaggedTensor, tf.RaggedTensor], seed) -> list[tf.RaggedTensor]:
-        """Changes records.
-
-        Args:
-            sides: source and target, each [B, (length)] int32, ragged.
-            seed: [2] int64. The same seed gives the same changes, in any process.
-
-        Returns:
-            As `sides`.
+        """Changes records: source and target, each [B, (length)] int32, ragged → the same. The same seed, [2] int64,
+        gives the same changes, in any process.
         """
         number = sides[0].nrows()
         drawn = tf.random.stateless_uniform([number, len(self.shares)], seed) < self.shares
@@ -75,27 +69,17 @@ class Augmentation:
     def _changed(self, sources: np.ndarray, targets: np.ndarray, drawn: np.ndarray, seed: np.ndarray) -> list:
         """Changes the text of pairs: [B] bytes of both sides; [B, kinds] boolean, which kinds of noise each gets."""
         draw = numpy_generator(seed)
+        kinds = map(np.array(AUGMENTATIONS).__getitem__, drawn)
         pairs = [
-            self._noise.changed(source.decode(), target.decode(), kinds, draw)
-            for source, target, kinds in zip(
-                sources, targets, map(np.array(AUGMENTATIONS).__getitem__, drawn), strict=True
-            )
+            self._noise.changed(source.decode(), target.decode(), own, draw)
+            for source, target, own in zip(sources, targets, kinds, strict=True)
         ]
         return [np.array([pair[side].encode() for pair in pairs], object) for side in (0, 1)]
 
 
 def noisy(pairs: Iterable[tuple[bytes, ...]], shares: dict[str, float], tags: Iterable[str], seed: int) -> Iterator:
-    """Changes some pairs of text as an epoch does, for sub-words to be learned from. No pair becomes random characters,
-    which need no sub-words.
-
-    Args:
-        pairs: both sides of each pair, UTF-8.
-        shares: the probability of each kind of noise in a pair; see `Noise` for their names.
-        tags: words that sources may begin with, which stay.
-        seed: the same seed gives the same changes.
-
-    Yields:
-        As `pairs`.
+    """Changes some pairs of text, in UTF-8, as an epoch does, for sub-words to be learned from; for `shares` and `tags`
+    see `Augmentation`. No pair becomes random characters, which need no sub-words.
     """
     kinds = [kind for kind in AUGMENTATIONS if kind != "noise"]
     noise, draw, shares = Noise(tags), np.random.default_rng(seed), np.array([shares.get(kind, 0.0) for kind in kinds])
@@ -120,10 +104,8 @@ class Noise:
     - upper: both sides are in capitals;
     - typos: in words of the source, two letters are swapped, or one is left out, doubled or replaced (Damerau 1964).
 
-    The last three change no source without case, such as a Chinese one, nor its target. Placeholders stay whole.
-
-    Args:
-        tags: words that sources may begin with, which stay.
+    The last three change no source without case, such as a Chinese one, nor its target. Placeholders stay whole, and so
+    do `tags`, words that sources may begin with.
     """
 
     def __init__(self, tags: Iterable[str]):
@@ -133,14 +115,7 @@ class Noise:
         self._typed = re.compile(f"({first} .*? {last}|{NAME})")  # All but what is copied.
 
     def changed(self, source: str, target: str, kinds: Collection[str], draw: np.random.Generator) -> tuple[str, str]:
-        """Changes a pair.
-
-        Args:
-            source: the sentence.
-            target: its translation.
-            kinds: names of kinds of noise.
-            draw: draws random numbers.
-        """
+        """Returns a sentence and its translation with these kinds of noise."""
         tags = self._tags.match(source)[0]
         source = source[len(tags) :]
         if "noise" in kinds:
@@ -154,7 +129,7 @@ class Noise:
         for kind, change in (("title", _title), ("upper", str.upper)):
             if kind in kinds and (changed := change(source)) != source:
                 source, target = changed, change(target)
-        if "typos" in kinds:
+        if "typos" in kinds and "noise" not in kinds:
             source = self._mistyped(source, draw)
         return tags + source, target
 

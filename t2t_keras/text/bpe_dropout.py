@@ -13,6 +13,7 @@ from t2t_keras.config import PAD
 from t2t_keras.system.tensorflow import numpy_generator
 from t2t_keras.text.byte_pairs import BytePairs
 from t2t_keras.text.sentencepiece_model import UNDERSCORE
+from t2t_keras.text.tokenizer_ops import ragged
 
 _NEVER = np.iinfo(np.int32).max  # The rank of a pair that is not merged.
 _NO_PAIR = np.iinfo(np.int64).max
@@ -22,12 +23,9 @@ class BpeDropout:
     """Divides sentences into sub-words anew, at random.
 
     Args:
-        subwords: the sub-words, of which byte-pair encoding alone has merges to skip.
+        subwords: those of byte-pair encoding, which alone has merges to skip; others raise `ValueError`.
         rate: probability of skipping a merge.
         max_length: a sentence that would become longer keeps its sub-words; EOS counts.
-
-    Raises:
-        ValueError: the sub-words are of another kind.
     """
 
     def __init__(self, subwords: BytePairs, rate: float, max_length: int):
@@ -36,27 +34,18 @@ class BpeDropout:
             unigram = "a SentencePiece model without merges, such as a unigram model"
             received = unigram if byte_pairs else type(subwords).__name__
             raise ValueError(f"`bpe_dropout` needs byte-pair encoding (`subwords=bpe`). Received: {received}.")
-        self.rate, self.max_length, self._merges = rate, max_length, _Merges(subwords)
+        self.max_length, self._merges = max_length, _Merges(subwords, rate)
 
     def __call__(self, ids: tf.RaggedTensor, seed) -> tf.RaggedTensor:
-        """Divides sentences anew.
-
-        Args:
-            ids: [B, (length)] int32, ragged, each ending in EOS, as the sub-words divide the text.
-            seed: [2] int64. The same seed gives the same sub-words, in any process.
-
-        Returns:
-            As `ids`, for the same text.
+        """Divides sentences anew: [B, (length)] int32, ragged, each ending in EOS, as the sub-words divide the text →
+        the same for the same text. The same seed, [2] int64, gives the same sub-words, in any process.
         """
-        values, lengths = tf.numpy_function(self._sample, [ids.values, ids.row_lengths(), seed], [tf.int32, tf.int64])
-        return tf.RaggedTensor.from_row_lengths(
-            tf.ensure_shape(values, [None]), tf.ensure_shape(lengths, [None]), validate=False
-        )
+        return ragged(tf.numpy_function(self._sample, [ids.values, ids.row_lengths(), seed], [tf.int32, tf.int64]))
 
     def _sample(self, values: np.ndarray, lengths: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         draw = numpy_generator(seed)
         rows = np.repeat(np.arange(len(lengths)), lengths)
-        drawn, drawn_rows = self._merges.drawn(values, rows, self.rate, draw)
+        drawn, drawn_rows = self._merges.drawn(values, rows, draw)
         fits = np.bincount(drawn_rows, minlength=len(lengths)) <= self.max_length
         drawn, drawn_rows, values, rows = (
             *(array[fits[drawn_rows]] for array in (drawn, drawn_rows)),
@@ -89,10 +78,12 @@ def _normal(subwords: BytePairs) -> dict[str, int]:
 
 
 class _Merges:
-    """The merges of a byte-pair encoding: two neighbours become one piece, if there is one, the best score first."""
+    """The merges of a byte-pair encoding: two neighbours become one piece, if there is one, the best score first.
+    `rate` is the probability of skipping a merge.
+    """
 
-    def __init__(self, subwords: BytePairs):
-        pieces, normal = subwords.pieces, _normal(subwords)
+    def __init__(self, subwords: BytePairs, rate: float):
+        self._rate, pieces, normal = rate, subwords.pieces, _normal(subwords)
         spelled = [
             [normal[character] for character in piece] if piece in normal and normal.keys() >= set(piece) else [index]
             for index, piece in enumerate(pieces)
@@ -112,58 +103,31 @@ class _Merges:
         self._ranks = np.array([*(merges[pair] for pair in sorted(merges)), _NEVER], np.int32)
         self._merged = np.array(list(normal.values()))  # By rank.
 
-    def drawn(
-        self, values: np.ndarray, rows: np.ndarray, rate: float, draw: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Divides sentences anew.
-
-        Args:
-            values: ids of the sub-words of all sentences, [N].
-            rows: the number of the sentence of each, ascending, [N].
-            rate: probability of skipping a merge.
-            draw: draws random numbers.
-
-        Returns:
-            As `values` and `rows`, for the same text.
+    def drawn(self, values: np.ndarray, rows: np.ndarray, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Divides sentences anew: ids of the sub-words of all sentences, [N], and the number of the sentence of each,
+        ascending, [N] → the same for other sub-words of the same text.
         """
-        if not rate or not len(values):
+        if not self._rate or not len(values):
             return values, rows
-        counts = self._counts[values]
         first = self._begins_word[values] | (np.diff(rows, prepend=-1) > 0)
         words, starts = np.cumsum(first) - 1, np.flatnonzero(first)
-        merges = np.add.reduceat(counts - 1, starts)  # Each leaves one symbol less.
-        until_skipped = draw.geometric(rate, len(starts)) - 1
+        merges = np.add.reduceat(self._counts[values] - 1, starts)  # Each leaves one symbol less.
+        until_skipped = draw.geometric(self._rate, len(starts)) - 1
         changed = until_skipped < merges
         anew = changed[words]
-        symbols, words_of_symbols = self._merged_anew(
-            values[anew], counts[anew], words[anew], until_skipped, rate, draw
-        )
+        symbols, words_of_symbols = self._merged_anew(values[anew], words[anew], until_skipped, draw)
         words_of_all = np.concatenate([words[~anew], words_of_symbols])
         order = np.argsort(words_of_all, kind="stable")
         return np.concatenate([values[~anew], symbols])[order], rows[starts][words_of_all[order]]
 
     def _merged_anew(
-        self,
-        values: np.ndarray,
-        counts: np.ndarray,
-        words: np.ndarray,
-        until_skipped: np.ndarray,
-        rate: float,
-        draw: np.random.Generator,
+        self, values: np.ndarray, words: np.ndarray, until_skipped: np.ndarray, draw: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Divides words anew in which a merge is skipped.
-
-        Args:
-            values: ids of their sub-words, [N].
-            counts: the number of characters of each, [N].
-            words: the number of the word of each, ascending, [N].
-            until_skipped: for each number of a word, the merges before the first skipped one.
-            rate: probability of skipping a merge.
-            draw: draws random numbers.
-
-        Returns:
-            As `values` and `words`, for the same text.
+        """Divides words anew in which a merge is skipped: ids of their sub-words, [N], and the number of the word of
+        each, ascending, [N] → the same for other sub-words. `until_skipped` has, for each number of a word, the merges
+        before the first skipped one.
         """
+        counts = self._counts[values]
         offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         symbols, words = self._characters[np.repeat(self._starts[values], counts) + offsets], np.repeat(words, counts)
         first = np.flatnonzero(np.diff(words, prepend=-1))
@@ -175,7 +139,7 @@ class _Merges:
             places, within = first[chosen][:, None] + columns, columns < lengths[chosen][:, None]
             padded = np.full(places.shape, PAD)
             padded[within] = symbols[places[within]]
-            self._merge(padded, until_skipped[words[first[chosen]]], rate, draw)
+            self._merge(padded, until_skipped[words[first[chosen]]], draw)
             symbols[places[within]] = padded[within]
         real = symbols != PAD
         return symbols[real], words[real]
@@ -186,7 +150,7 @@ class _Merges:
         places = np.searchsorted(self._pairs, pairs)
         return np.where(self._pairs[places] == pairs, self._ranks[places], _NEVER)
 
-    def _merge(self, words: np.ndarray, until_skipped: np.ndarray, rate: float, draw: np.random.Generator) -> None:
+    def _merge(self, words: np.ndarray, until_skipped: np.ndarray, draw: np.random.Generator) -> None:
         """Merges as algorithm 1 of the paper: again and again, the best of the possible merges that are not skipped.
 
         Chance skips each possible merge with the same probability. The number of skipped ones that are better than the
@@ -195,15 +159,13 @@ class _Merges:
         Args:
             words: ids of characters, with PAD after the end, [words, length > 1]; become ids of sub-words.
             until_skipped: the merges of each word before the first time that chance skips one, [words].
-            rate: probability of skipping a merge.
-            draw: draws random numbers.
         """
         left, current, ranks = np.arange(len(words)), words.copy(), self._rank(words[:, :-1], words[:, 1:])
         for step in range(words.shape[1] - 1):
             row = np.arange(len(left))
             skipped = np.where(until_skipped[left] > step, 0, until_skipped[left] == step)
             drawing = until_skipped[left] <= step
-            more = draw.geometric(1 - rate, np.count_nonzero(drawing)) - 1 if rate < 1 else _NEVER // 2
+            more = draw.geometric(1 - self._rate, np.count_nonzero(drawing)) - 1 if self._rate < 1 else _NEVER // 2
             skipped[drawing] += more
             best = ranks.argmin(axis=1)
             some = np.flatnonzero(skipped)

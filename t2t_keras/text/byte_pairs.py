@@ -23,13 +23,8 @@ _SPECIAL_AND_BYTES = EOS + 1 + len(BYTES)  # Number of ids that every vocabulary
 
 
 class BytePairs(Subwords):
-    """Byte-pair encoding. Characters without a sub-word are spelled in bytes.
-
-    Args:
-        model: bytes of a SentencePiece model that `learn` returned.
-
-    Raises:
-        ValueError: the bytes are not a SentencePiece model, or it has other special ids.
+    """Byte-pair encoding. Characters without a sub-word are spelled in bytes. Raises `ValueError` if `model` is no
+    SentencePiece model, or has other special ids than those that `learn` makes.
     """
 
     def __init__(self, model: bytes):
@@ -37,10 +32,8 @@ class BytePairs(Subwords):
             processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
             raise ValueError(f"Not a SentencePiece model: {len(model):,} other bytes ({error}).") from error
-        received = {
-            "pad": processor.pad_id(), "unk": processor.unk_id(), "bos": processor.bos_id(), "eos": processor.eos_id()
-        }  # fmt: skip
         expected = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
+        received = {name: getattr(processor, f"{name}_id")() for name in expected}
         if received != expected:
             raise ValueError(f"The SentencePiece model must have the special ids {expected}. Received: {received}.")
         pieces = tuple(processor.id_to_piece(index) for index in range(processor.vocab_size()))
@@ -89,11 +82,8 @@ def learn(
         tags: words that are sub-words in any case.
         model_type: SentencePiece's name of the kind of sub-words.
 
-    Returns:
-        The bytes of a SentencePiece model.
-
-    Raises:
-        ValueError: the vocabulary is too large for the text, or too small for its characters.
+    Returns the bytes of a SentencePiece model. Raises `ValueError` if the vocabulary is too large for the text, or too
+    small for its characters.
     """
     written = io.BytesIO()
     # The sample of SentencePiece 0.2.3 is not reproducible: it ignores `set_random_generator_seed`.
@@ -143,9 +133,8 @@ def learn(
 
 
 def _readable(line: str) -> Iterator[str]:
-    """Yields a line in parts that SentencePiece reads: without reserved characters, and divided between words.
-
-    A word that is too long is divided anywhere.
+    """Yields a line in parts that SentencePiece reads: without reserved characters, and divided between words, or
+    anywhere in a word that is too long.
     """
     line = line.replace(_RESERVED, " ")
     for old, new in ESCAPED:

@@ -19,11 +19,8 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 def annotated(text: str, translations: Iterable[tuple[int, int, str]]) -> str:
-    """Returns a sentence with translations in place of its terms.
-
-    Args:
-        text: the sentence.
-        translations: where each term begins and ends in the sentence, and its translation, in the order of the places.
+    """Returns a sentence with translations in place of its terms: where each term begins and ends, and its translation,
+    in the order of the places.
     """
     parts, end = [], 0
     for start, after, translation in translations:

@@ -43,17 +43,11 @@ def language_of(code: str) -> str:
 
 
 def identify(text: str, among: Sequence[str] = ()) -> tuple[str, float]:
-    """Identifies the language of a text.
+    """Identifies the language of a text, of which the first 2,000 characters count; returns its code and its
+    probability, 0 to 1.
 
-    Args:
-        text: the text, of which the first 2,000 characters count.
-        among: codes of the languages that it may have; of two for the same language, the first is returned. Empty: all.
-
-    Returns:
-        The code and its probability, 0 to 1.
-
-    Raises:
-        ValueError: there are several codes, and no language of theirs is known.
+    `among` are codes of the languages that it may have; of two for the same language, the first is returned. Empty:
+    all. Raises `ValueError` if there are several codes, and no language of theirs is known.
     """
     ranked = [(str(code), float(probability)) for code, probability in identifier().rank(text[:2000])]
     if not among:

@@ -56,20 +56,15 @@ def uncompressed(file: io.BufferedReader) -> BinaryIO:
 
 
 def compression(beginning: bytes) -> tuple[str, str] | None:
-    """Returns what a compressed file is, such as "a zip archive", and the command that unpacks it; `None` for others.
-
-    `beginning` is its first 10 bytes or more.
+    """Returns what a compressed file is, by its first 10 bytes or more, such as "a zip archive", and the command that
+    unpacks it; `None` for others.
     """
     return next((found for magic, found in _COMPRESSED.items() if beginning.startswith(magic)), None)
 
 
 def check_is_text(name: str, beginning: bytes) -> None:
-    """Raises `ValueError` if a file is TMX by its name, if its first bytes are those of a known format other than UTF-8
-    text, or its lines end in carriage returns alone.
-
-    Args:
-        name: the file, for messages.
-        beginning: its first line or more.
+    """Raises `ValueError` if a file is TMX by its name, if its first line or more begins as a known format other than
+    UTF-8 text, or its lines end in carriage returns alone.
     """
     if text_format(name) == "tmx":
         raise ValueError(
@@ -106,7 +101,6 @@ def bounded(stream: BinaryIO, name: str = "", cut: bool = False, first: int = 1)
     """Yields the lines of a text with their line ends.
 
     Args:
-        stream: the text.
         name: its name for messages; by default the one that it was opened with.
         cut: whether to yield the first `MAX_LINE` + 1 bytes of a line that is too long, instead of raising an error.
         first: the number of the next line. Only line 1 shows that a file is not text.
@@ -134,12 +128,10 @@ def bounded(stream: BinaryIO, name: str = "", cut: bool = False, first: int = 1)
 
 
 def read_lines(stream: BinaryIO) -> Iterator[str]:
-    """Yields lines without their line ends and without a byte order mark. As in training, only \\n ends a line.
+    """Yields lines without their line ends and without a byte order mark. As in training, only \\n ends a line. Raises
+    the errors of `bounded`.
 
     Bytes that are not UTF-8 become U+FFFD, and the first line that has some is named in a warning.
-
-    Raises:
-        ValueError: a line is too long, or the file is not text or broken.
     """
     warned = False
     for number, line in enumerate(bounded(stream), 1):
@@ -148,10 +140,8 @@ def read_lines(stream: BinaryIO) -> Iterator[str]:
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
-                warned = True
-                logger.warning(
-                    f"{not_utf8(_name(stream), number, error)}. Until then, U+FFFD takes the place of such bytes."
-                )
+                warned, place = True, not_utf8(_name(stream), number, error)
+                logger.warning(f"{place}. Until then, U+FFFD takes the place of such bytes.")
         yield text
 
 
@@ -167,13 +157,8 @@ def one_line(text: str) -> str:
 
 
 def count(file: BinaryIO) -> int | None:
-    """Counts the lines of a file, which is at its beginning, and returns there.
-
-    Returns:
-        The number of lines, or `None` for a stream that cannot seek, such as a pipe.
-
-    Raises:
-        ValueError: a line is too long, or the file is not text or broken.
+    """Counts the lines of a file, which is at its beginning, and returns there; `None` for a stream that cannot seek,
+    such as a pipe. Raises the errors of `bounded`.
     """
     if not file.seekable():
         return None
@@ -185,11 +170,8 @@ def count(file: BinaryIO) -> int | None:
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[BinaryIO]:
-    """Opens a file of text, plain or gzip, for reading. An empty path is standard input, which must be plain text, as
-    must pipes.
-
-    Raises:
-        OSError: the file cannot be read.
+    """Opens a file of text, plain or gzip, for reading, or raises `OSError`. An empty path is standard input, which
+    must be plain text, as must pipes.
     """
     if not path:
         yield sys.stdin.buffer
@@ -205,13 +187,11 @@ def opened(path: str) -> Iterator[BinaryIO]:
 @contextlib.contextmanager
 def written_whole(path: str | pathlib.Path) -> Iterator[BinaryIO]:
     """Opens a file for writing under the name PATH.partial, and renames it when the `with` block ends without an error.
+    Raises `OSError` if it cannot be written.
 
     If PATH is a link, its target is replaced and the link stays; PATH.partial must not be one. After an error,
     PATH.partial stays and stderr names it, unless it is empty. Anything but a regular file, such as /dev/null or a
     pipe, is written directly.
-
-    Raises:
-        OSError: the file cannot be written.
     """
     path = pathlib.Path(path).expanduser()
     direct = path.exists() and not path.is_file()

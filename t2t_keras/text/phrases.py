@@ -22,14 +22,8 @@ _TAG = ">>[^<>]+<<"  # Of a language, in an imported model.
 
 
 def joined(phrases: Sequence[str], name: str) -> str:
-    """Joins phrases to one string, as the signatures of an export take them.
-
-    Args:
-        phrases: the phrases of a sentence.
-        name: name of the phrases, for messages.
-
-    Raises:
-        ValueError: a phrase is not text on one line, or there are too many.
+    """Joins phrases of a sentence to one string, as the signatures of an export take them; `name` is for messages.
+    Raises `ValueError` if a phrase is not text on one line, or there are too many.
     """
     if not isinstance(phrases, list | tuple) or not all(isinstance(phrase, str) for phrase in phrases):
         raise ValueError(f"{name}: expected a list of phrases. Received: {phrases!r:.80}.")
@@ -150,14 +144,8 @@ KEYS = ["text", "constraints", "avoid", "ordered"]  # Of a JSON line.
 
 def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
     """Yields the request of each JSON line: {"text": …, "constraints": […], "avoid": […], "ordered": …}. Only "text" is
-    required. Other keys are for the output, except for near matches of these, which are typing errors.
-
-    Args:
-        texts: the lines.
-        first: the number of the first.
-
-    Raises:
-        ValueError: a line is invalid; the message has its number.
+    required. Other keys are for the output, except for near matches of these, which are typing errors. Raises
+    `ValueError` for an invalid line, with its number, which is `first` for the first one.
     """
     expected = f"Expected a JSON object with {', '.join(KEYS)} in each line."
     for number, line in enumerate(texts, first):
@@ -205,14 +193,8 @@ class Terms:
     """A terminology: where a term is in the source as whole words, its translation must appear, and its forbidden forms
     must not.
 
-    Of terms that overlap, the one that begins first counts, and of those the longest.
-
-    Args:
-        translations: by term.
-        forbidden: forms by term, of those that have some.
-
-    Raises:
-        ValueError: a translation contains a forbidden form of its term, or a phrase is invalid.
+    Of terms that overlap, the one that begins first counts, and of those the longest. Raises `ValueError` if a
+    translation contains a forbidden form of its term, or a phrase is invalid.
     """
 
     def __init__(self, translations: Mapping[str, str], forbidden: Mapping[str, Sequence[str]] | None = None):
@@ -227,10 +209,8 @@ class Terms:
     @classmethod
     def read(cls, lines: Iterable[str], name: str) -> "Terms":
         """Reads the lines of a file: a term, a tab and its translation, and optionally a tab and forbidden forms with |
-        between them, in which \\| is a |. Blank lines and blank forms are left out.
-
-        Raises:
-            ValueError: a line is invalid, or a term has two translations.
+        between them, in which \\| is a |. Blank lines and blank forms are left out. Raises `ValueError` if a line is
+        invalid, or a term has two translations.
         """
         translations: dict[str, str] = {}
         forbidden: dict[str, dict[str, None]] = {}  # Each form once, in the order of the lines.
@@ -263,10 +243,13 @@ class Terms:
         """Returns the terms in a sentence, one for each place."""
         return [term for *_, term in self.with_places(text)]
 
-    def with_places(self, text: str) -> Iterator[tuple[int, int, Term]]:
-        """Yields where each term begins and ends in a sentence, and the term."""
-        for each in self._pattern.finditer(text) if self._pattern else ():
-            yield *each.span(), Term(each[0], self.translations[each[0]], tuple(self.forbidden.get(each[0], ())))
+    def with_places(self, text: str, tags: Sequence[str] = ()) -> Iterator[tuple[int, int, Term]]:
+        """Yields where each term begins and ends in a sentence, and the term; those in a tag are left out."""
+        rest = untagged(text, tags)
+        begin = len(text) - len(rest)
+        for each in self._pattern.finditer(rest) if self._pattern else ():
+            term = Term(each[0], self.translations[each[0]], tuple(self.forbidden.get(each[0], ())))
+            yield begin + each.start(), begin + each.end(), term
 
 
 def read_terms(path: str) -> Terms:
@@ -293,15 +276,10 @@ def with_tags_checked(
     text_of: Callable = str,
     unit: str = "Line",
 ) -> Iterator:
-    """Yields sentences, and warns of the first one without a tag, and of each tag that the model does not know.
+    """Yields sentences, and warns of the first one without a tag, and of each tag that the model does not know. If one
+    of `tags` is empty, or there are none, every sentence is right.
 
-    Args:
-        sentences: the sentences.
-        tags: those that a sentence may begin with. If one is empty, or there are none, every sentence is right.
-        warn: takes the messages.
-        first: the number of the first sentence.
-        text_of: returns the text of a sentence.
-        unit: what a sentence is called.
+    A message calls a sentence `unit` and its number, which is `first` for the first one; `text_of` returns its text.
     """
     # A space follows a tag of the user's, not a sub-word such as >>deu<< of an imported model.
     begins, told = tuple(tag if re.fullmatch(_TAG, tag) else f"{tag} " for tag in tags), set()
@@ -333,9 +311,6 @@ def with_phrases(
     """Adds terms and what is to be kept to sentences, except for phrases that a sentence has itself.
 
     Args:
-        requests: the sentences.
-        terms: the terminology.
-        kept: what is to be kept.
         warn: takes a message for each sentence with phrases that are left out, because it has `MAX_PHRASES` or they are
             too long.
         fits: returns whether a phrase has at most `MAX_SUBWORDS` in the translation of the text of a sentence, which it
@@ -345,9 +320,7 @@ def with_phrases(
         inline: whether the model was trained on text with terms, and gets the sentences so.
     """
     for number, request in enumerate(requests, first):
-        text = untagged(request.text, tags)
         known = {phrase.removeprefix(JOINER) for phrase in (*request.constraints, *request.avoid)}
-        beginning = len(request.text) - len(text)
         left_out, asked, translated = [], 0, []
 
         def is_short(phrase: str, line: str = request.text) -> bool:
@@ -358,7 +331,7 @@ def with_phrases(
             asked += 1
             return asked <= 2 * MAX_PHRASES and fits(phrase, line)
 
-        for start, end, term in terms.with_places(text):
+        for start, end, term in terms.with_places(request.text, tags):
             constraints = [*request.constraints]
             # A phrase that the sentence requires itself is required once, as that of the term.
             if is_own := term.translation in constraints and not inline and not request.ordered:
@@ -378,10 +351,10 @@ def with_phrases(
             left_out += [form for form in term.forbidden if form not in forms]
             request = longer
             known.discard(term.translation)
-            translated.append((beginning + start, beginning + end, term.translation))
+            translated.append((start, end, term.translation))
         if inline and translated:
             request = dataclasses.replace(request, annotated=annotated(request.text, translated))
-        for phrase in kept.of(text):
+        for phrase in kept.of(untagged(request.text, tags)):
             if phrase.removeprefix(JOINER) in known:
                 continue
             if len(request.required) < MAX_PHRASES and is_short(phrase):
@@ -401,12 +374,9 @@ class Kept:
     """Text that a translation must contain because it is in the source, such as {0} and <b>.
 
     Args:
-        option: its patterns, see `patterns.parse`.
+        option: its patterns, see `patterns.parse`, whose error it raises.
         find_all: finds the matches of an expression in texts, such as `placeholders.find_all`, which takes linear time
             for any expression and needs TensorFlow; the default is Python's engine.
-
-    Raises:
-        ValueError: the option is invalid.
     """
 
     def __init__(self, option: str, find_all: Callable[[Sequence[str], str], Iterable] | None = None):

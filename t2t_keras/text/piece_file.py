@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import sentencepiece
 
-SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # In the order of their ids in `config.py`.
+from t2t_keras.text.spelling import SPECIAL
+
 HEAD = b"SentencePiece model after the list of its ids\n"
 TAG = re.compile(r">>([^<>]+)<<")  # The piece of a language, with its code.
 
@@ -39,29 +40,18 @@ class Pieces(NamedTuple):
 
 
 def pack(pieces: list[str], processor: bytes, language: str | None = None, tagged: bool = True) -> bytes:
-    """Returns the content of a file.
-
-    Args:
-        pieces: the sub-words from id 4 on.
-        processor: the SentencePiece model.
-        language, tagged: as in `Pieces`.
-
-    Raises:
-        ValueError: a sub-word is there twice, `processor` is no SentencePiece model, or no piece is of this language.
+    """Returns the content of a file of sub-words from id 4 on and a SentencePiece model; see `Pieces`. Raises
+    `ValueError` if a sub-word is there twice, `processor` is no SentencePiece model, or no piece is of this language.
     """
     plain = tagged and language is None
-    line = json.dumps(pieces if plain else {"language": "" if tagged else None, "pieces": pieces})
+    line = json.dumps(pieces if plain else {"language": language if tagged else None, "pieces": pieces})
     content = HEAD + line.encode() + b"\n" + processor
     unpack(content)
-    return with_language(content, language) if language else content
+    return content
 
 
 def unpack(content: bytes) -> Pieces:
-    """Reads the content of a file.
-
-    Raises:
-        ValueError: the list has a sub-word twice, or the content is not that of such a file.
-    """
+    """Reads the content of a file. Raises `ValueError` if the list has a sub-word twice, or it is no such file."""
     line, _, processor = content.removeprefix(HEAD).partition(b"\n")
     try:
         pieces, language, tagged = json.loads(line), None, True
@@ -85,17 +75,11 @@ def unpack(content: bytes) -> Pieces:
 
 
 def with_language(content: bytes, language: str) -> bytes:
-    """Returns the content of a file with another language.
-
-    Raises:
-        ValueError: the file has no languages, or not this one.
-    """
+    """Returns the content of a file with another language. Raises `ValueError` if the file does not have it."""
     unpacked = unpack(content) if content.startswith(HEAD) else None
     if unpacked is None or unpacked.language is None:
         raise ValueError(f"The model is not multilingual, so it has no language {language!r:.80}.")
-    check_language(language, unpacked.languages)
-    line = json.dumps({"language": language, "pieces": unpacked.pieces[len(SPECIAL) :]})
-    return HEAD + line.encode() + b"\n" + unpacked.processor
+    return pack(list(unpacked.pieces[len(SPECIAL) :]), unpacked.processor, language)
 
 
 def without_language(content: bytes) -> bytes:
@@ -106,15 +90,8 @@ def without_language(content: bytes) -> bytes:
 
 
 def with_chosen(content: bytes, option: str, language: str = "") -> bytes:
-    """Returns the content of a file of any kind, with a language if one is given.
-
-    Args:
-        content: the content.
-        option: the name of the option that chooses the language, for messages.
-        language: the code; empty for that of the file.
-
-    Raises:
-        ValueError: the file has not this language, or it is multilingual and no language is chosen.
+    """Returns the content of a file of any kind, with a language if its code is given, by the `option` that messages
+    name. Raises `ValueError` if the file has not this language, or is multilingual and none is chosen.
     """
     if language:
         try:
@@ -138,11 +115,7 @@ def with_languages(contents: Sequence[bytes], source_language: str = "", target_
 
 
 def pieces_of(processor: bytes) -> list[str]:
-    """Returns the pieces of a SentencePiece model in the order of its own ids.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Returns the pieces of a SentencePiece model in the order of its own ids. Raises `ValueError` if it is none."""
     model = sentencepiece.SentencePieceProcessor()
     try:
         model.LoadFromSerializedProto(processor)

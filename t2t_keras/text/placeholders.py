@@ -24,13 +24,8 @@ _SEPARATED = _SEPARATOR + b"\\0" + _SEPARATOR  # What replaces a match: the matc
 
 
 class Placeholders(tf.Module):
-    """Replaces text that matches a pattern by placeholders, and puts it back.
-
-    Args:
-        pattern: a regular expression of RE2. Where it matches empty text, no placeholder is put.
-
-    Raises:
-        ValueError: it is not a regular expression of RE2.
+    """Replaces text that matches a pattern by placeholders, and puts it back. Where the pattern matches empty text, no
+    placeholder is put. Raises `ValueError` if it is not a regular expression of RE2.
     """
 
     def __init__(self, pattern: str):
@@ -46,22 +41,15 @@ class Placeholders(tf.Module):
         return tf.ragged.boolean_mask(matches, first & (matches != "")).to_tensor("", shape=[None, NUMBER])
 
     def replace(self, text, kept):
-        """Replaces text by placeholders.
-
-        Args:
-            text: [B] string.
-            kept: [B, N] string, what the placeholders stand for, in the order of their numbers; "" for none.
-
-        Returns:
-            [B] string.
+        """Replaces text by placeholders: [B] string → [B] string. `kept` is [B, N] string, what the placeholders stand
+        for, in the order of their numbers; "" for none.
         """
+
+        def marked(text):
+            return tf.strings.regex_replace(text, _BRACKET, r"\1" + _MARK)
+
         names = tf.broadcast_to(tf.constant(NAMES), tf.shape(kept))
-        return _exchanged(
-            _parts(text, self.pattern),
-            kept,
-            names,
-            lambda text: tf.strings.regex_replace(text, _BRACKET, r"\1" + _MARK),
-        )
+        return _exchanged(_parts(text, self.pattern), kept, names, marked)
 
     def restore(self, text, kept):
         """Puts back what placeholders stand for; see `replace`. Those that stand for nothing are left out."""
@@ -72,10 +60,8 @@ class Placeholders(tf.Module):
 
 
 def find_all(texts: Sequence[str], pattern: str) -> Iterator[list[tuple[int, str]]]:
-    """Yields for each text where the matches of a regular expression begin, and the matches, in linear time.
-
-    Raises:
-        ValueError: it is not a regular expression of RE2.
+    """Yields for each text where the matches of a regular expression begin, and the matches, in linear time. Raises
+    `ValueError` if it is not one of RE2.
     """
     for separated in replace_all(texts, pattern, _SEPARATED):
         parts = [part.decode() for part in separated.split(_SEPARATOR)]

@@ -27,13 +27,8 @@ class SentencePieces(Subwords):
     """Pieces of a SentencePiece model with ids from a list. A piece that is not in the list is unknown.
 
     A tag such as `>>de<<` at the beginning of a line is one sub-word. In a multilingual model, only that of a language
-    is. Without a SentencePiece model, the sub-words of a text have spaces between them.
-
-    Args:
-        model: bytes that `piece_file.pack` returned.
-
-    Raises:
-        ValueError: the bytes are not such a file.
+    is. Without a SentencePiece model, the sub-words of a text have spaces between them. Raises `ValueError` if `model`
+    is no file that `piece_file.pack` made.
     """
 
     def __init__(self, model: bytes):
@@ -50,10 +45,9 @@ class SentencePieces(Subwords):
             self._divide = self._processor.tokenize
         else:
             self._divide = tf.strings.split
-        ids = range(EOS + 1, len(pieces))
-        self._ids = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(list(pieces[EOS + 1 :]), list(ids), tf.string, tf.int32), UNK
-        )
+        keys, ids = list(pieces[EOS + 1 :]), list(range(EOS + 1, len(pieces)))
+        table = tf.lookup.KeyValueTensorInitializer(keys, ids, tf.string, tf.int32)
+        self._ids = tf.lookup.StaticHashTable(table, UNK)
         tags = dict.fromkeys(map(piece_file.tag_of, file.languages), b"")
         spelled = {name: bytes([byte]) for byte, name in enumerate(BYTES)} | tags
         if not processor:

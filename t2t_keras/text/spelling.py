@@ -11,33 +11,32 @@ from t2t_keras.text.scripts import in_word
 
 # Names of the ids after the special ids. They spell characters without an id.
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # In the order of their ids in `config.networks`.
 
 
 def spelled(pieces: Iterable[str]) -> tuple[bytes, ...]:
     """Returns the bytes that sub-words spell, with a space in place of ▁; special symbols spell none."""
-    special = dict.fromkeys(("<pad>", "<unk>", "<s>", "</s>"), b"")
-    known = special | {name: bytes([byte]) for byte, name in enumerate(BYTES)}
+    known = dict.fromkeys(SPECIAL, b"") | {name: bytes([byte]) for byte, name in enumerate(BYTES)}
     return tuple(known.get(piece, piece.replace("▁", " ").encode()) for piece in pieces)
 
 
-def word_numbers(pieces: Sequence[str], words: int) -> np.ndarray | None:
-    """Returns the number of the word that each sub-word of a sentence belongs to, from 0: [T] int.
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(" ")))
+
+
+def word_numbers(pieces: Sequence[str], text: str) -> np.ndarray | None:
+    """Returns the number of the word, which spaces separate, that each sub-word of a text belongs to, from 0: [T] int.
+    The sub-words are without those of a language and of the end. `None` if the text has no words, or the sub-words have
+    another number of words, as after a normalization.
 
     ▁ begins a word; or, if the first sub-word does not begin with it, it may end a part of the text, as in sub-words of
     tensor2tensor; without any, each sub-word may be a word. The number of words decides.
-
-    Args:
-        pieces: the sub-words, without those of a language and of the end.
-        words: number of words, which spaces separate in the text.
-
-    Returns:
-        `None` if the sub-words have another number of words, as after a normalization.
     """
     rules = [_from_beginnings]
     if not "".join(pieces).startswith("▁"):
         rules.append(_from_ends if "▁" in "".join(pieces) else _each)
-    every = (rule(pieces) for rule in rules)
-    return next((numbers for numbers in every if numbers.max(initial=-1) + 1 == words), None)
+    words, every = len(_words(text)), (rule(pieces) for rule in rules)
+    return next((numbers for numbers in every if numbers.max(initial=-1) + 1 == words > 0), None)
 
 
 def _each(pieces: Sequence[str]) -> np.ndarray:
@@ -74,15 +73,8 @@ def _from_ends(pieces: Sequence[str]) -> np.ndarray:
 
 
 def by_word(pieces: Sequence[str], log_probs: Sequence[float], text: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """Returns the words of a text, which spaces separate, and log P of each, the sum over its sub-words.
-
-    Args:
-        pieces: its sub-words.
-        log_probs: log P of each.
-        text: the text.
-    """
-    words = tuple(filter(None, text.split(" ")))
-    numbers = word_numbers(pieces, len(words))
+    """Returns the words of a text, which spaces separate, and log P of each, the sum over its sub-words."""
+    words, numbers = _words(text), word_numbers(pieces, text)
     if numbers is None:
         numbers, spelling = _from_beginnings(pieces), spelled(pieces)
         parts = [

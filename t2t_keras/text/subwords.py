@@ -28,7 +28,7 @@ class Subwords(tf.Module, abc.ABC):
     the sub-words were learned with normalization, or the line is blank: then it is empty, see `lines.is_blank`.
 
     Args:
-        model: the content of the file with the sub-words.
+        model: the content of the file.
         pieces: the sub-words in the order of their ids. A word begins with ▁.
         pattern: matches text to keep, for which the sub-words have placeholders; empty if they have none.
 
@@ -94,14 +94,8 @@ class Subwords(tf.Module, abc.ABC):
         """Converts ids without special ids to text: [B, (length)] int32, ragged → [B] string."""
 
     def kept(self, text, *others):
-        """Returns the text to keep in each sentence, for the methods below.
-
-        Args:
-            text: [B] string.
-            others: further texts, [B] string; only what is in all of them is kept.
-
-        Returns:
-            [B, N] string, padded with ""; `None` if both sides do not have the same placeholders.
+        """Returns the text to keep in each sentence, for the methods below: [B] string → [B, N] string, padded with "".
+        Only what is in all `others`, [B] string each, is kept. `None` if both sides do not have the same placeholders.
         """
         if self.placeholders is None or self.pattern != self.source.pattern:
             return None
@@ -155,15 +149,8 @@ class Subwords(tf.Module, abc.ABC):
         return np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])
 
     def cut(self, text, longest: int, kept=None):
-        """Converts text to ids and truncates long sentences.
-
-        Args:
-            text: [B] string.
-            longest: maximum number of ids, EOS included.
-            kept: as in `tokenize`.
-
-        Returns:
-            [B, (length)] int32, ragged; and [B] boolean, whether a sentence was truncated.
+        """Converts text to at most `longest` ids, as `tokenize`. Returns [B, (length)] int32, ragged; and [B] boolean,
+        whether a sentence was truncated.
         """
         text = _without_blanks(text)
         if kept is not None:
@@ -187,18 +174,11 @@ def _without_blanks(text):
 
 
 def draw_sample(lines: Iterable[bytes], number: int, seed: int) -> list[str]:
-    """Draws lines with equal probability (reservoir sampling).
-
-    Args:
-        lines: sentences, UTF-8.
-        number: maximum number of lines to draw.
-        seed: seed of the sample.
-    """
+    """Draws at most a number of lines of UTF-8 with equal probability (reservoir sampling)."""
     draw, drawn = random.Random(seed), []
     for index, line in enumerate(lines):
-        place = index if index < number else draw.randrange(index + 1)
         if index < number:
             drawn.append(line.decode("utf-8"))
-        elif place < number:
+        elif (place := draw.randrange(index + 1)) < number:
             drawn[place] = line.decode("utf-8")
     return drawn

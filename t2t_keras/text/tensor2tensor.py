@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.config import UNK
-from t2t_keras.text.piece_file import SPECIAL
+from t2t_keras.text.spelling import SPECIAL
 from t2t_keras.text.subwords import Subwords
 from t2t_keras.text.tensor2tensor_file import SPECIAL_LINES, texts_of
 from t2t_keras.text.tokenizer_ops import longest_match
@@ -27,13 +27,8 @@ _NOT_IN_TEXT, _AROUND = b"\xff", b"\xfb"
 
 
 class Tensor2TensorSubwords(Subwords):
-    """Sub-words of tensor2tensor. They keep all spaces of a line.
-
-    Args:
-        model: bytes of a vocabulary file of tensor2tensor.
-
-    Raises:
-        ValueError: the bytes are no such file.
+    """Sub-words of tensor2tensor. They keep all spaces of a line. Raises `ValueError` if `model` is no vocabulary file
+    of tensor2tensor.
     """
 
     def __init__(self, model: bytes):

@@ -6,10 +6,8 @@ _ESCAPES = "\\_u;0123456789"  # The characters of escapes, see `text.tensor2tens
 
 
 def texts_of(model: bytes) -> list[str]:
-    """Returns the sub-words of a file without quotes. An empty one matches no text.
-
-    Raises:
-        ValueError: the bytes are no such file, or a character of a sub-word is no sub-word.
+    """Returns the sub-words of a file without quotes. An empty one matches no text. Raises `ValueError` if it is no
+    such file, or a character of a sub-word is no sub-word.
     """
     try:
         lines = model.decode("utf-8").removesuffix("\n").split("\n")

@@ -47,11 +47,7 @@ def _matches(language: str, code: str) -> bool:
 
 
 class _Units:
-    """Collects the pairs of a file from the events of its parser.
-
-    Attributes:
-        pairs: the pairs of the units that have ended.
-    """
+    """Collects the pairs of a file from the events of its parser: `pairs` are those of the units that have ended."""
 
     def __init__(self, parser, name: str, languages: tuple[str, str], report):
         self.pairs: list[tuple[bytes, bytes]] = []
@@ -190,20 +186,15 @@ class _Units:
 
 
 def pairs(stream: BinaryIO, name: str, languages: tuple[str, str], report) -> Iterator[tuple[bytes, bytes]]:
-    """Yields the segments of two languages of each unit of a TMX file that has both, in UTF-8 and on one line.
-
-    Formatting codes are left out.
+    """Yields the segments of two languages of each unit of a TMX file that has both, in UTF-8 and on one line, without
+    formatting codes. Raises `ValueError` if the file is not TMX in well-formed XML, or has no such unit.
 
     Args:
-        stream: the file.
-        name: its name for messages.
+        name: that of the file, for messages.
         languages: codes of source and target, which may be empty if the units have two languages and the header names
             the source. As `_matches` says, en is also en-US.
         report: counts as `units` the units without both languages; as `variants` the sides of units with several
             segments in the language, of which the first counts; and as `tagged` the segments that had inline elements.
-
-    Raises:
-        ValueError: the file is not TMX in well-formed XML, or has no such unit.
     """
     if all(languages) and len({*map(_normalized, languages)}) < 2:
         raise ValueError(

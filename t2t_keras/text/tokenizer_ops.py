@@ -43,11 +43,8 @@ tf_text = _import_tf_text()
 
 
 def sentence_piece(model: bytes, dtype: tf.DType):
-    """Returns a tokenizer that applies a SentencePiece model, with the methods of `_SentencePiece`.
-
-    Args:
-        model: bytes of the model.
-        dtype: `tf.int32` for ids, or `tf.string` for pieces.
+    """Returns a tokenizer that applies a SentencePiece model, with the methods of `_SentencePiece`. `dtype` is
+    `tf.int32` for ids, or `tf.string` for pieces.
     """
     if tf_text is None:
         return _SentencePiece(model, dtype)
@@ -58,11 +55,8 @@ def sentence_piece(model: bytes, dtype: tf.DType):
 
 def longest_match(pieces: Sequence[bytes], unknown: int):
     """Returns a tokenizer that divides text from left to right; each time, it takes the longest piece that fits (Wu et
-    al. 2016). A text in which no piece fits somewhere is unknown as a whole.
-
-    Args:
-        pieces: UTF-8, or bytes that match no text; the id of each is its index.
-        unknown: the id of an unknown text.
+    al. 2016). Pieces are UTF-8, or bytes that match no text; the id of each is its index. A text in which no piece fits
+    somewhere is `unknown` as a whole.
     """
     return _LongestMatch(pieces, unknown) if tf_text is None else _LongestMatchOperation(pieces, unknown)
 
@@ -147,7 +141,10 @@ def _in_python(divide: Callable[[list[bytes]], list[list]], text, dtype: tf.DTyp
         values = np.array(list(itertools.chain.from_iterable(rows)), dtype.as_numpy_dtype)
         return values, np.array(list(map(len, rows)), np.int64)
 
-    values, lengths = tf.numpy_function(flat, [text], [dtype, tf.int64], stateful=False)
-    return tf.RaggedTensor.from_row_lengths(
-        tf.ensure_shape(values, [None]), tf.ensure_shape(lengths, [None]), validate=False
-    )
+    return ragged(tf.numpy_function(flat, [text], [dtype, tf.int64], stateful=False))
+
+
+def ragged(values_and_lengths: Sequence) -> tf.RaggedTensor:
+    """Returns the rows that a function of Python gives as the values of all, [N], and the length of each, [B] int64."""
+    values, lengths = (tf.ensure_shape(each, [None]) for each in values_and_lengths)
+    return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)

@@ -13,18 +13,13 @@ from t2t_keras.text import (
 from t2t_keras.text.subwords import Subwords
 
 _LEARN = {"bpe": byte_pairs.learn, "wordpiece": word_pieces.learn, "word": words.learn}
-_LOAD = {
-    "bpe": byte_pairs.BytePairs,
-    "wordpiece": word_pieces.WordPieces,
-    "word": words.Words,
-    "sentencepiece": sentence_pieces.SentencePieces,
-    "tensor2tensor": tensor2tensor.Tensor2TensorSubwords,
-}
-_HEADS = {
-    "wordpiece": word_pieces.HEAD,
-    "word": words.HEAD,
-    "sentencepiece": piece_file.HEAD,
-    "tensor2tensor": tensor2tensor_file.HEADS,
+# The class of each kind, and how its files begin. Those that begin otherwise are of byte-pair encoding.
+_KINDS = {
+    "wordpiece": (word_pieces.WordPieces, word_pieces.HEAD),
+    "word": (words.Words, words.HEAD),
+    "sentencepiece": (sentence_pieces.SentencePieces, piece_file.HEAD),
+    "tensor2tensor": (tensor2tensor.Tensor2TensorSubwords, tensor2tensor_file.HEADS),
+    "bpe": (byte_pairs.BytePairs, b""),
 }
 
 
@@ -45,18 +40,8 @@ def check_can_learn(kind: str) -> None:
 
 
 def learn(kind: str, *args, **options) -> bytes:
-    """Learns sub-words.
-
-    Args:
-        kind: `bpe`, `wordpiece` or `word`.
-        args: the text and the size of the vocabulary, as of `byte_pairs.learn`.
-        options: the options of `byte_pairs.learn`; `word_pieces.learn` has fewer.
-
-    Returns:
-        The content of the file.
-
-    Raises:
-        ValueError: the text does not give such a vocabulary; see also `check_can_learn`.
+    """Learns sub-words of the kind `bpe`, `wordpiece` or `word`, with the arguments and errors of `byte_pairs.learn`,
+    of which `word_pieces.learn` has fewer, and those of `check_can_learn`. Returns the content of the file.
     """
     check_can_learn(kind)
     return _LEARN[kind](*args, **options)
@@ -64,28 +49,20 @@ def learn(kind: str, *args, **options) -> bytes:
 
 def kind(model: bytes) -> str:
     """Returns the kind of sub-words that a file has: one of the choices of `DataConfig.subwords`."""
-    return next((name for name, head in _HEADS.items() if model.startswith(head)), "bpe")
+    return next(name for name, (_, head) in _KINDS.items() if model.startswith(head))
 
 
 def load(model: bytes) -> Subwords:
-    """Loads sub-words from the content of their file.
-
-    Raises:
-        ValueError: the content is neither a SentencePiece model with the ids of `config.py`, nor a list of word pieces,
-            nor a `piece_file`, nor a vocabulary of words or of tensor2tensor.
+    """Loads sub-words from the content of their file. Raises `ValueError` if it is neither a SentencePiece model with
+    the ids of `config.networks`, nor a list of word pieces, nor a `piece_file`, nor a vocabulary of words or of
+    tensor2tensor.
     """
-    return _LOAD[kind(model)](model)
+    return _KINDS[kind(model)][0](model)
 
 
 def load_sides(model: bytes, source_model: bytes | None = None) -> Subwords:
-    """Loads the sub-words of targets, with those of sources as their `source`.
-
-    Args:
-        model: the content of the file of the targets' sub-words.
-        source_model: of the sources'; `None` if they are the same.
-
-    Raises:
-        ValueError: a content is none of the kinds that `load` knows.
+    """Loads the sub-words of targets from the content of their file, with those of sources as their `source`; `None` if
+    they are the same. Raises the errors of `load`.
     """
     subwords = load(model)
     subwords.own_source = None if source_model is None else load(source_model)

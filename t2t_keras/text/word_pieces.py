@@ -19,10 +19,9 @@ import tensorflow as tf
 
 from t2t_keras.config import UNK
 from t2t_keras.text import tokenizer_ops
-from t2t_keras.text.spelling import BYTES
+from t2t_keras.text.spelling import BYTES, SPECIAL
 from t2t_keras.text.subwords import BYTES_PER_PIECE, Subwords, draw_sample
 
-SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # In the order of their ids in `config.py`.
 HEAD = "".join(f"{piece}\n" for piece in (*SPECIAL, *BYTES)).encode()  # The beginning of every file.
 CHARACTERS_PER_PIECE = 16  # Maximum. A character has up to 4 bytes.
 # Number of different words to learn from, the most frequent ones. The time and memory of learning depend on it.
@@ -34,14 +33,7 @@ _ITERATIONS = 4  # As TF.Text does by default.
 
 
 class WordPieces(Subwords):
-    """Word pieces.
-
-    Args:
-        model: bytes of a file that `learn` returned.
-
-    Raises:
-        ValueError: the bytes are not a list of word pieces.
-    """
+    """Word pieces. Raises `ValueError` if `model` is no file that `learn` made."""
 
     def __init__(self, model: bytes):
         pieces = _pieces_of(model)
@@ -155,20 +147,8 @@ def learn(
     The learner takes pieces by their number of occurrences in the text. It finds about the requested number; the rarest
     ones are then left out.
 
-    Args:
-        lines: sentences of both sides, UTF-8.
-        vocab_size: total number of ids: 4 special ids, 256 bytes, characters and longer pieces.
-        sample: maximum number of lines to learn from; they are drawn from all lines.
-        seed: seed of the sample.
-        normalization: must be `identity`, which does not change the text.
-        character_coverage: share of the text's characters that get an id of their own.
-
-    Returns:
-        The content of the file.
-
-    Raises:
-        ValueError: the vocabulary is too large for the text, or too small for its characters; or another normalization
-            is given.
+    Arguments and errors are those of `byte_pairs.learn`; `normalization` must be `identity`. Returns the content of the
+    file.
     """
     if normalization != "identity":
         raise ValueError(f"Word pieces need `normalization=identity`. Received: normalization={normalization}.")
@@ -198,14 +178,8 @@ def learn(
 
 
 def _learn_pieces(counts: list[tuple[str, int]], wanted: int) -> list[str]:
-    """Learns pieces, single characters first and then the most frequent ones.
-
-    Args:
-        counts: parts of words and how often they occur.
-        wanted: number of pieces.
-
-    Returns:
-        At least `wanted` pieces, or fewer if the text gives fewer.
+    """Learns pieces from parts of words and how often they occur, single characters first and then the most frequent
+    ones: at least `wanted`, or fewer if the text gives fewer.
     """
     # Not above: it needs TF.Text, which not every system has.
     from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner

@@ -18,14 +18,7 @@ HEAD = b"SentencePiece model of words\n"
 
 
 class Words(byte_pairs.BytePairs):
-    """Whole words, and bytes.
-
-    Args:
-        model: bytes that `learn` returned.
-
-    Raises:
-        ValueError: the bytes are no such file.
-    """
+    """Whole words, and bytes. Raises `ValueError` if `model` is no file that `learn` made."""
 
     def __init__(self, model: bytes):
         if not model.startswith(HEAD):
@@ -42,16 +35,7 @@ class Words(byte_pairs.BytePairs):
 def learn(lines: Iterable[bytes], vocab_size: int, **options) -> bytes:
     """Takes the most frequent words of both languages. Words are what spaces separate; a very long one has no id.
 
-    Args:
-        lines: sentences of both sides, UTF-8.
-        vocab_size: total number of ids: 4 special ids, 256 bytes, and words.
-        options: see `byte_pairs.learn`.
-
-    Returns:
-        The content of the file.
-
-    Raises:
-        ValueError: the text has fewer words, or there is no id for any.
+    Arguments and errors are those of `byte_pairs.learn`. Returns the content of the file.
     """
     smallest = EOS + 1 + len(BYTES) + 1
     if vocab_size < smallest:

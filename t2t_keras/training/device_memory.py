@@ -11,6 +11,7 @@ from t2t_keras.data import batching, shards
 from t2t_keras.data.few_shapes import Shapes
 from t2t_keras.system import machine
 from t2t_keras.system.log import logger
+from t2t_keras.system.tensorflow import gpu_peak_memory
 from t2t_keras.training import devices
 from t2t_keras.training.train_step import LossScale
 
@@ -40,9 +41,8 @@ def largest_shapes(info: dict, config: TrainConfig, replicas: int, cost: MemoryC
 
 def halve_micro_batches(strategy, batch: dict) -> dict:
     """Returns the same update with twice as many micro-batches of half the rows."""
-    shares = {name: strategy.experimental_local_results(value) for name, value in batch.items()}
-    replicas = [dict(zip(shares, share, strict=True)) for share in zip(*shares.values(), strict=True)]
-    joined = {name: [share[name] for share in map(_halved, replicas)] for name in batch}
+    halves = list(map(_halved, devices.shares_of(strategy, batch)))
+    joined = {name: [share[name] for share in halves] for name in batch}
     # Unlike `strategy.run`, this keeps the only share of a worker wrapped.
     return {
         name: type(value)(joined[name]) if isinstance(value, tf.distribute.DistributedValues) else joined[name][0]
@@ -78,11 +78,8 @@ def _ones(strategy, number: int, rows: int, widths: dict[str, int], fixed: bool)
 
 def _peak_memory() -> float:
     """Returns the largest memory so far, in GiB: that of the fullest GPU or, without one, of this process."""
-    gpus = tf.config.list_logical_devices("GPU")
-    if not gpus:
-        return machine.peak_memory() / 2**30
-    names = [gpu.name.removeprefix("/device:") for gpu in gpus]
-    return max(tf.config.experimental.get_memory_info(name)["peak"] for name in names) / 2**30
+    of_gpu = gpu_peak_memory()
+    return machine.peak_memory() / 2**30 if of_gpu is None else of_gpu
 
 
 def _shown(rows: int, lengths: Sequence[int]) -> str:
@@ -134,11 +131,8 @@ class SplittingTrainStep:
                 rows, *lengths = self._largest(batch)
                 problem = f"A device is out of memory for a micro-batch of {_shown(rows, lengths)} tokens."
                 if rows == 1 or self._strategy.num_replicas_in_sync > 1:
-                    smaller = (
-                        "Compute one at a time (`micro_batches_at_once=1`)"
-                        if rows == 1
-                        else "Lower `micro_batch_tokens`"
-                    )
+                    alone = "Compute one at a time (`micro_batches_at_once=1`)"
+                    smaller = alone if rows == 1 else "Lower `micro_batch_tokens`"
                     raise OutOfMemoryError(
                         f"{problem} {smaller}, or lower `max_length` and prepare the data again."
                     ) from error
@@ -150,13 +144,11 @@ class SplittingTrainStep:
 
     def _largest(self, batch: dict) -> tuple[int, ...]:
         """Returns (rows, length of each counted column) of the costliest micro-batch, if possible of several rows."""
-        replicas = zip(*map(self._strategy.experimental_local_results, batch.values()), strict=True)
-        micro_batches = (columns for replica in replicas for columns in zip(*map(tf.unstack, replica), strict=True))
+        shares = [share.values() for share in devices.shares_of(self._strategy, batch)]
+        micro_batches = (columns for share in shares for columns in zip(*map(tf.unstack, share), strict=True))
         trimmed = [batching.trimmed(dict(zip(batch, columns, strict=True))) for columns in micro_batches]
-        shapes = [
-            (columns[self._counted[0]].shape[0], *(columns[name].shape[1] for name in self._counted))
-            for columns in trimmed
-        ]
+        counted = [[columns[name].shape for name in self._counted] for columns in trimmed]
+        shapes = [(of_columns[0][0], *(width for _, width in of_columns)) for of_columns in counted]
         return max(shapes, key=lambda shape: (shape[0] > 1, self.cost(*shape)))
 
     def fits(self, rows: int, *lengths: int) -> bool:

@@ -161,6 +161,12 @@ def virtual_cpu_devices(number: int) -> None:
         ) from error
 
 
+def shares_of(strategy, batch: dict) -> list[dict]:
+    """Returns the shares of an update that the replicas of this process have."""
+    shares = [strategy.experimental_local_results(value) for value in batch.values()]
+    return [dict(zip(batch, share, strict=True)) for share in zip(*shares, strict=True)]
+
+
 def is_chief(strategy) -> bool:
     """Returns whether this process is the chief, which writes the files of the run."""
     return strategy.extended.should_checkpoint
@@ -285,12 +291,7 @@ def exit_worker(code: int) -> None:
 
 
 def distribute(
-    strategy,
-    dataset: tf.data.Dataset,
-    micro_batch_tokens: int,
-    buckets: int = 1,
-    shared: bool = True,
-    **pieces,
+    strategy, dataset: tf.data.Dataset, micro_batch_tokens: int, buckets: int = 1, shared: bool = True, **pieces
 ):
     """Distributes updates of `buckets` batches each, from `batching.batches`, over the replicas of a strategy; see
     `batching.split`. With `shared`, every process reads all updates and takes the shares of its own replicas; without,

@@ -89,16 +89,12 @@ def write_report(
         batch, iterations, scale: of that train step: its batch, `optimizer.iterations` and the loss scale.
         text_of: name and ids [B, T] of a column of sub-words → B lines of text.
     """
-    shares = {name: [part.numpy() for part in strategy.experimental_local_results(ids)] for name, ids in batch.items()}
-    replicas = [dict(zip(shares, parts, strict=True)) for parts in zip(*shares.values(), strict=True)]
+    replicas = [{name: ids.numpy() for name, ids in share.items()} for share in devices.shares_of(strategy, batch)]
     texts = [column.name for column in task.columns if column.is_text]
     path.parent.mkdir(exist_ok=True)
     with replacing(path) as file:
-        columns = {
-            name: np.concatenate(share).reshape(-1, share[0].shape[-1])
-            for name, share in shares.items()
-            if name != SHAPE
-        }
+        rows = ((name, np.concatenate([share[name] for share in replicas])) for name in batch if name != SHAPE)
+        columns = {name: ids.reshape(-1, ids.shape[-1]) for name, ids in rows}
         is_pair = next(iter(columns.values())).any(axis=1)  # Other rows are padding.
         np.savez(file, **{name: ids[is_pair] for name, ids in columns.items()})
     findings = []
@@ -113,13 +109,8 @@ def write_report(
             except tf.errors.ResourceExhaustedError:
                 found = "unknown: out of memory while repeating the micro-batch"
             if found:
-                findings.append(
-                    {
-                        **place,
-                        "first": found,
-                        "pairs": list(zip(*(text_of(name, columns[name].numpy()) for name in texts), strict=True)),
-                    }
-                )
+                pairs = list(zip(*(text_of(name, columns[name].numpy()) for name in texts), strict=True))
+                findings.append({**place, "first": found, "pairs": pairs})
     write_whole(path.with_suffix(".json"), (json.dumps(findings, indent=2, ensure_ascii=False) + "\n").encode())
     first = findings[0]["first"] if findings else "none when the update was repeated in this process"
     return (

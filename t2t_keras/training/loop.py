@@ -56,21 +56,14 @@ def _per_process(strategy, config: TrainConfig) -> tuple[TrainConfig, int]:
     its own replicas only.
     """
     processes = devices.process_count(strategy) if config.data_service else 1
-    own = {
-        "batch_tokens": config.batch_tokens // processes,
-        "buckets_per_update": max(config.buckets_per_update // processes, 1),
-    }
-    return dataclasses.replace(config, **own), strategy.num_replicas_in_sync // processes
+    tokens, buckets = config.batch_tokens // processes, max(config.buckets_per_update // processes, 1)
+    own = dataclasses.replace(config, batch_tokens=tokens, buckets_per_update=buckets)
+    return own, strategy.num_replicas_in_sync // processes
 
 
 class _Reading(NamedTuple):
-    """What one process reads of each update.
-
-    Attributes:
-        config: the config of that part.
-        replicas: replicas that share it.
-        buckets: its buckets.
-        shapes: their shapes; `None` if `length_buckets` rounds no lengths.
+    """What one process reads of each update: the config of that part, the number of replicas that share it and of its
+    buckets, and their shapes; `None` if `length_buckets` rounds no lengths.
     """
 
     config: TrainConfig
@@ -112,12 +105,9 @@ def _make_batches(
 def _make_train_step(
     strategy, model, optimizer, task: Task, config: TrainConfig, element_spec, frozen_rows=None
 ) -> SplittingTrainStep:
-    train_step = make_train_step(
-        strategy, model, optimizer, task, config, batching.columns_of(element_spec), frozen_rows
-    )
-    return SplittingTrainStep(
-        strategy, train_step, model.memory_cost, [column.name for column in task.columns if column.counted]
-    )
+    spec, counted = batching.columns_of(element_spec), [column.name for column in task.columns if column.counted]
+    train_step = make_train_step(strategy, model, optimizer, task, config, spec, frozen_rows)
+    return SplittingTrainStep(strategy, train_step, model.memory_cost, counted)
 
 
 def _run_largest(
@@ -170,14 +160,9 @@ def dry_run(
 
 
 class _Update(NamedTuple):
-    """An update that has been started.
-
-    Attributes:
-        batch: its batch.
-        position: where the next update starts in the data.
-        damaged: damaged records that were left out.
-        started: when it was started, of `time.monotonic`.
-        result: the result of the train step: metrics and the next loss scale.
+    """An update that has been started, at a time of `time.monotonic`. `position` is where the next update starts in the
+    data, `damaged` is the number of records that were left out, and `result` that of the train step: metrics and the
+    next loss scale.
     """
 
     batch: dict
@@ -299,15 +284,8 @@ class Trainer:
         self.batches = _make_batches(
             self.strategy, self.config, self.folder, batching.Position(*state.position), self.renewal
         )
-        self.train_step = _make_train_step(
-            self.strategy,
-            self.model,
-            self.optimizer,
-            self.task,
-            self.config,
-            self.batches.element_spec,
-            self.frozen_rows,
-        )
+        of_step = self.strategy, self.model, self.optimizer, self.task, self.config
+        self.train_step = _make_train_step(*of_step, self.batches.element_spec, self.frozen_rows)
         self.saved_steps, self.saved_at = self._steps(), time.monotonic()
         self.last_good_state = copy.deepcopy(state)
         self.uninterrupted_start = self.saved_at - state.seconds  # When a run without interruptions would have started.
@@ -502,12 +480,11 @@ class Trainer:
 
     def _log(self, metrics: dict, norms: tf.Tensor | None) -> None:
         if self._is_every(self.config.log_steps):
-            summary = {
-                **self.state.pop_summary(metrics, self.task),
-                "train/epoch": self._epoch(),
-                **scalars.peak_memory(),
-                **self._estimated_cost(),
-            }
+            summary = self.state.pop_summary(metrics, self.task) | scalars.peak_memory()
+            summary["train/epoch"] = self._epoch()
+            if self.config.device_tflops:
+                seconds, replicas = time.monotonic() - self.uninterrupted_start, self.strategy.num_replicas_in_sync
+                summary["train/estimated_flops"] = cost.estimate(seconds, replicas, self.config.device_tflops)
             if self.chief:
                 self.tensorboard.write(self.state.step, summary)
             shown = {
@@ -520,17 +497,6 @@ class Trainer:
         if self.chief and self.config.histogram_steps and self._is_every(self.config.histogram_steps):
             self.tensorboard.write(self.state.step, scalars.layer_metrics(self.model, norms))
         self.progress_bar.update()
-
-    def _estimated_cost(self) -> dict:
-        """Returns the paper's estimate of the operations so far, if the speed of a device is given."""
-        if not self.config.device_tflops:
-            return {}
-        replicas = self.strategy.num_replicas_in_sync
-        return {
-            "train/estimated_flops": cost.estimate(
-                time.monotonic() - self.uninterrupted_start, replicas, self.config.device_tflops
-            )
-        }
 
     def _report_early_stop(self) -> None:
         state = self.state

@@ -43,7 +43,7 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return self.factor * self.d_model**-0.5 * ops.minimum(step**-0.5, step * self.warmup_steps**-1.5)
 
     def get_config(self):
-        return {"d_model": self.d_model, "warmup_steps": self.warmup_steps, "factor": self.factor}
+        return dict(vars(self))
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -68,11 +68,7 @@ class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
         return self.schedule(step) * ops.clip(left / self.cooldown_steps, 0.0, 1.0)
 
     def get_config(self):
-        return {
-            "schedule": keras.saving.serialize_keras_object(self.schedule),
-            "train_steps": self.train_steps,
-            "cooldown_steps": self.cooldown_steps,
-        }
+        return vars(self) | {"schedule": keras.saving.serialize_keras_object(self.schedule)}
 
     @classmethod
     def from_config(cls, config):
@@ -90,7 +86,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         return self.rate * ops.minimum((ops.cast(step, "float32") + 1.0) / self.warmup_steps, 1.0)
 
     def get_config(self):
-        return {"rate": self.rate, "warmup_steps": self.warmup_steps}
+        return dict(vars(self))
 
 
 def schedule_of(d_model: int, config: TrainConfig) -> keras.optimizers.schedules.LearningRateSchedule:

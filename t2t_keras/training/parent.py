@@ -33,10 +33,8 @@ def start(parent: SavedRun, checkpoint: str, model: SequenceModel, tokenizer: Su
     logger.info(f"Starting from the {description}.")
     if left.unset or left.unused:
         logger.info(f"{len(model.weights) - len(left.unset):,} of {len(model.weights):,} weights are those of the run.")
-    for names, what in (
-        (left.unset, "are not in the parent, and start at random"),
-        (left.unused, "of the parent are not used"),
-    ):
+    unset, unused = "are not in the parent, and start at random", "of the parent are not used"
+    for names, what in ((left.unset, unset), (left.unused, unused)):
         if names:
             logger.warning(f"{len(names):,} weight(s) {what}: {', '.join(names[:5])}{', …' * (len(names) > 5)}.")
 

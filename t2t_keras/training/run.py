@@ -158,11 +158,11 @@ def _with_sizes_of(
         updates = max(1, round(train.epochs * batches / buckets))
         logger.info(f"{train.epochs:g} epochs of {batches / buckets:,.1f} updates: {updates:,} updates.")
         train = dataclasses.replace(train, train_steps=updates)
-        if train.cooldown_steps > updates:
-            raise ValueError(
-                f"`cooldown_steps` must be at most the updates of `epochs`. Received: cooldown_steps="
-                f"{train.cooldown_steps:,} for {updates:,} updates. `cooldown_share` is a share of them."
-            )
+    if train.cooldown_steps > train.train_steps:
+        raise ValueError(
+            f"`cooldown_steps` must be at most the updates of `epochs`. Received: cooldown_steps="
+            f"{train.cooldown_steps:,} for {train.train_steps:,} updates. `cooldown_share` is a share of them."
+        )
     weights = model.num_weights
     if "target" in options.task.texts and weights > max(MANY_WEIGHTS, MANY_WEIGHTS_PER_PAIR * info["pairs"]):
         logger.warning(
@@ -226,9 +226,7 @@ def _log_model(strategy, model, config: TrainConfig, model_dir: pathlib.Path) ->
     )
 
 
-def _make_diagnose(
-    strategy, model, adam, tokenizer, task: Task, config: TrainConfig, model_dir: pathlib.Path
-) -> Callable[[dict, int, float], str]:
+def _make_diagnose(strategy, model, adam, tokenizer, task: Task, config: TrainConfig, model_dir: pathlib.Path):
     """Returns a function (batch, step, loss scale) → a summary of what is not finite; see `diagnosis.write_report`."""
 
     def text_of(column: str, ids) -> list[str]:
@@ -237,10 +235,8 @@ def _make_diagnose(
 
     def diagnose(batch, step: int, scale: float) -> str:
         path = model_dir / saved_run.NOT_FINITE / f"update-{step:09d}-worker-{devices.process_index(strategy)}.npz"
-        iterations = int(adam.iterations.numpy())
-        return diagnosis.write_report(
-            path, strategy, model, task, config, batch, iterations=iterations, scale=scale, text_of=text_of
-        )
+        update = {"iterations": int(adam.iterations.numpy()), "scale": scale, "text_of": text_of}
+        return diagnosis.write_report(path, strategy, model, task, config, batch, **update)
 
     return diagnose
 
@@ -351,9 +347,6 @@ def train(
         )
         state = trainer.train()
         logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")
-        logger.info(
-            cost.summary(
-                state, strategy.num_replicas_in_sync, config.device_tflops, task.unit, frozen=bool(config.freeze)
-            )
-        )
+        of_devices = strategy.num_replicas_in_sync, config.device_tflops
+        logger.info(cost.summary(state, *of_devices, task.unit, frozen=bool(config.freeze)))
     return state

@@ -74,11 +74,8 @@ class TrainState:
         initial = dataclasses.asdict(cls())
         for name, value in state.items():
             if name not in initial or not _has_type_of(value, initial[name]):
-                received = f"{name[:100]}={str(value)[:100]}"
-                raise ValueError(
-                    f"Expected a checkpoint's state to have the fields of {cls.__name__} and their types. Received: "
-                    f"{received}."
-                )
+                expected = f"a checkpoint's state to have the fields of {cls.__name__} and their types"
+                raise ValueError(f"Expected {expected}. Received: {name[:100]}={str(value)[:100]}.")
         uncounted = {"flops": math.nan} if state.get("step") and "flops" not in state else {}
         return cls(**state, **uncounted)
 
@@ -135,9 +132,8 @@ class TrainState:
         tokens, seconds = measured["target_tokens"], max(measured["seconds"], 1e-9)
         of_finite_updates = {}
         if tokens:
-            of_finite_updates = {
-                f"train/{name}": value for name, value in task.measure(measured, training=True).items()
-            }
+            figures = task.measure(measured, training=True)
+            of_finite_updates = {f"train/{name}": value for name, value in figures.items()}
             real = measured["real_tokens"] / max(measured["positions"], 1)
             of_finite_updates |= {"utilization/padding_share": 1 - real, "utilization/real_token_share": real}
         return {

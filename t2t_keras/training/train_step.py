@@ -114,13 +114,11 @@ def micro_batch_gradients(
 
 
 def make_program(model, task: Task, config: TrainConfig) -> Callable:
-    """Makes the forward and the backward pass of a micro-batch as one program that XLA compiles for each shape.
+    """Makes the forward and the backward pass of a micro-batch as one program that XLA compiles for each shape: a
+    `tf.function` (trained weights, other ones, seeds of the dropout layers, {column: [B, T] int32}, loss scale) →
+    gradients of the trained weights, sums of `_sums`.
 
     It is a function of all that it reads, so every replica calls the same program.
-
-    Returns:
-        A `tf.function` (trained weights, other ones, seeds of the dropout layers, {column: [B, T] int32}, loss scale) →
-        gradients of the trained weights, sums of `_sums`.
     """
     trained, others, states = model.trainable_variables, _frozen(model), _states(model)
     signature = [
@@ -148,14 +146,9 @@ class CannotCompileError(ValueError):
 
 
 def make_compiled_gradients(model, task: Task, config: TrainConfig) -> Callable:
-    """Makes `micro_batch_gradients` of one model with `make_program`. The seeds of dropout are the same and, on a CPU,
-    the masks that XLA draws from them.
-
-    Returns:
-        A function (columns, *, step, micro_batch, replica, scale) → gradients, sums.
-
-    Raises:
-        CannotCompileError: XLA cannot compile the network.
+    """Makes `micro_batch_gradients` of one model with `make_program`: a function (columns, *, step, micro_batch,
+    replica, scale) → gradients, sums. The seeds of dropout are the same and, on a CPU, the masks that XLA draws from
+    them. Raises `CannotCompileError` if XLA cannot compile the network.
     """
     program = make_program(model, task, config)
 
@@ -198,15 +191,13 @@ def _sum_over_micro_batches(batch, function: Callable, zeros, at_once: int):
     """Sums `function(micro_batch, columns)` over micro-batches, `at_once` at a time."""
 
     def body(index, total):
-        return index + 1, tf.nest.map_structure(
-            tf.add, total, function(index, {name: ids[index] for name, ids in batch.items()})
-        )
+        found = function(index, {name: ids[index] for name, ids in batch.items()})
+        return index + 1, tf.nest.map_structure(tf.add, total, found)
 
     batch = columns_of(batch)
     number = tf.shape(next(iter(batch.values())))[0]
-    return tf.while_loop(
-        lambda index, total: index < number, body, (tf.constant(0), zeros), parallel_iterations=at_once
-    )[1]
+    start = tf.constant(0), zeros
+    return tf.while_loop(lambda index, _: index < number, body, start, parallel_iterations=at_once)[1]
 
 
 def _zero_sums(task: Task) -> dict:
@@ -254,9 +245,8 @@ def make_train_step(
         """Sets the gradients of frozen rows to 0: Adam then leaves the rows as they are, and its averages at 0."""
         if frozen_rows is None:
             return gradients
-        trained = tf.cast(tf.logical_or(step >= config.freeze_embeddings, tf.logical_not(frozen_rows)), tf.float32)[
-            :, None
-        ]
+        is_trained = tf.logical_or(step >= config.freeze_embeddings, tf.logical_not(frozen_rows))
+        trained = tf.cast(is_trained, tf.float32)[:, None]
         of_matrix = [variable is model.embedding_matrix for variable in model.trainable_variables]
         return [gradient * trained if each else gradient for gradient, each in zip(gradients, of_matrix, strict=True)]
 
