@@ -23,6 +23,7 @@ from t2t_keras.system.files import CONFIG
 from t2t_keras.system.log import logger
 from t2t_keras.system.native_messages import without_noise
 from t2t_keras.text import piece_file
+from t2t_keras.text.lines import without_line_ends
 from t2t_keras.text.phrases import Kept, Request, Terms, check_unicode, read_terms, with_phrases, with_tags_checked
 from t2t_keras.text.placeholders import find_all
 
@@ -285,7 +286,7 @@ def _listed(text: Text) -> list[str]:
         raise TypeError(f"Expected a sentence or a list of sentences. Received: {type(wrong[0]).__name__}.")
     for each in texts:
         check_unicode(each)
-    return [" ".join(each.split("\n")) for each in texts]
+    return list(map(without_line_ends, texts))
 
 
 def _size(batch_size: int, chosen: int) -> int:

@@ -11,11 +11,11 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from typing import NamedTuple
 
 import pytest
 import transformers_models as models
 from mutants import copy_repository
+from test_paper import TABLE_2
 
 import t2t_keras
 from t2t_keras.cli import flags as cli_flags
@@ -39,32 +39,6 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))
 # Written by version 0.1.0; see tests/data/README.md.
 RUN_1 = ROOT / "tests/data/run_1"
 EXAMPLES = [README, *(ROOT / f"docs/{name}.md" for name in ("python", "attention", "parsing", "architecture"))]
-
-
-class System(NamedTuple):
-    """A row of Table 2: BLEU on newstest2014 and training cost in floating-point operations; `None` where the table has
-    no figure.
-    """
-
-    name: str
-    en_de: float | None
-    en_fr: float | None
-    en_de_flops: float | None
-    en_fr_flops: float | None
-
-
-TABLE_2 = (
-    System("ByteNet", 23.75, None, None, None),
-    System("Deep-Att + PosUnk", None, 39.2, None, 1.0e20),
-    System("GNMT + RL", 24.6, 39.92, 2.3e19, 1.4e20),
-    System("ConvS2S", 25.16, 40.46, 9.6e18, 1.5e20),
-    System("MoE", 26.03, 40.56, 2.0e19, 1.2e20),
-    System("Deep-Att + PosUnk, ensemble", None, 40.4, None, 8.0e20),
-    System("GNMT + RL, ensemble", 26.30, 41.16, 1.8e20, 1.1e21),
-    System("ConvS2S, ensemble", 26.36, 41.29, 7.7e19, 1.2e21),
-    System("Transformer (base)", 27.3, 38.1, 3.3e18, 3.3e18),
-    System("Transformer (big)", 28.4, 41.8, 2.3e19, 2.3e19),
-)
 
 
 def text_of(path: pathlib.Path) -> str:

@@ -22,6 +22,7 @@ from t2t_keras.layers.masks import shift_right
 from t2t_keras.reporting.attention import word_alignment
 from t2t_keras.runs import run_options
 from t2t_keras.runs.saved_run import SavedRun
+from t2t_keras.serving import saved_export, served_models
 from t2t_keras.serving.line_translation import LineTranslation
 from t2t_keras.system import files
 from t2t_keras.text import piece_file
@@ -113,6 +114,10 @@ def test_without_a_default_the_languages_must_be_given(nllb, tmp_path):
     assert all(
         t2t_keras.load(tmp_path / "run", source_language="eng_Latn", target_language="deu_Latn").translate(LINES)
     )
+    # Requests to a server name theirs.
+    opened = saved_export.open_for_requests([tmp_path / "run"])
+    assert len(set(opened.languages.values())) == 2
+    assert len(served_models.local("x", opened).beginnings) == 5 * 4
 
 
 def test_the_files_may_name_the_languages(nllb, tmp_path):
@@ -127,6 +132,7 @@ def test_the_files_may_name_the_languages(nllb, tmp_path):
     models.rewrite(folder, "tokenizer_config.json", src_lang="xx", source_lang="en", target_lang="de")
     t2t_keras.import_huggingface(folder, tmp_path / "unknown")
     assert languages_of(tmp_path / "unknown") == ("", "deu_Latn")
+    assert saved_export.open_for_requests([tmp_path / "unknown"]).languages["target_language"] == "deu_Latn"
     assert SavedRun.open(tmp_path / "unknown").options.data.source_language == ""
 
 

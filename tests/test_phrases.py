@@ -46,7 +46,7 @@ def test_what_is_no_phrase_is_refused(phrases, message):
 
 
 def test_a_line_end_in_the_text_of_a_request_is_a_space():
-    assert [request.text for request in read_requests(['{"text": "a\\nb\\n"}'])] == ["a b "]
+    assert [request.text for request in read_requests(['{"text": "a\\nb\\r\\nc\\rd\\n"}'])] == ["a b c d "]
 
 
 def test_a_request_is_what_its_line_says():

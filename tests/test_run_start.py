@@ -223,9 +223,10 @@ def test_the_length_is_of_updates_or_epochs_and_the_command_line_overrides_a_fla
 ):
     if expected is None:
         with pytest.raises(
-            ValueError, match="`train_steps` and `epochs` exclude each other. Received: train_steps=9, e"
-        ):
+            ValueError, match="`train_steps` and `epochs` exclude each other. Received: train_"
+        ) as refused:
             Start.open(tmp_path / "new", given, sources=sources)
+        assert ("Give epochs=0" in str(refused.value)) == bool(sources)
     else:
         train = Start.open(tmp_path / "new", given, sources=sources).options.train
         assert (train.train_steps, train.epochs) == expected

@@ -53,6 +53,22 @@ def test_text_that_spells_a_special_token_is_text(subwords):
         assert subwords.tokenize(tf.constant([f"a {spelled} dog"])).to_list()[0].count(EOS) == 1
 
 
+def test_text_without_a_piece_that_follows_other_text_is_unknown_and_not_lost(sides, subwords):
+    """Story: a first character without a piece was one with the mark before the text, and left out with it."""
+    texts = ["☃", "☃a", "a dog", "", "☃☃ dog"]
+    found = subwords.joined(tf.constant(texts), 50).to_list()
+    assert found[0] == [UNK] and found[1][0] == UNK and len(found[1]) > 1 and found[3] == []
+    shown = subwords.detokenize(tf.ragged.constant([[*subwords.tokenize(["x"])[0, :-1].numpy(), *found[2]]], tf.int32))
+    assert shown.numpy()[0].decode().endswith("a dog")
+    assert found[4][0] == UNK and subwords.tokenize(tf.constant(["dog"])).to_list()[0][:-1] == found[4][1:]
+    assert subwords.joined(tf.constant(texts), 1).to_list() == [ids[:1] for ids in found]
+
+
+def test_a_token_that_follows_other_text_is_itself():
+    tokens = vocabulary.load(piece_file.pack([".", "dog"], b"", tagged=False))
+    assert tokens.joined(tf.constant([". dog", "☃"]), 9).to_list() == [[4, 5], [UNK]]
+
+
 def test_pieces_become_text_again():
     listed = ["▁a", "▁dog", ">>de<<", "▁猫", "s"]
     subwords = vocabulary.load(piece_file.pack(listed, models.spm(models.SOURCE_WORDS)))

@@ -449,6 +449,7 @@ def reversed_translation(text: str, aligned: bool = True) -> Translation:
         ("c <i hidden/> d", "<i hidden/> d c"),
         ("<p>\n  one\n  two</p>", "<p> two one</p>"),
         ("<b><i>a</i></b> c", "c <b><i>a</i></b>"),
+        ("<pre>aa        bb <b>cc</b> dd  ee</pre>", "<pre>ee dd <b>cc</b> bb aa</pre>"),
         ("", ""),
     ],
 )  # fmt: skip

@@ -49,6 +49,7 @@ ONE_MAN = "▁a ▁man"
         ),
         # At the beginning of a sentence, the word has a capital letter.
         (ONE_MAN, [MAN], "▁Homme ▁seul", {0: {1: 0.9}}, ["homme", "Homme"]),
+        (ONE_MAN, [MAN], ">>fra_Latn<< ▁Homme ▁seul", {1: {1: 0.9}}, ["homme", "Homme"]),
         # What is written already, in whatever case, and a part of it.
         (ONE_MAN, [MAN], "▁Monsieur", {0: {1: 0.9}}, []),
         ("▁old ▁man", [Term("old man", "homme âgé")], "▁homme", {0: {1: 0.9}}, []),
@@ -174,6 +175,7 @@ def test_sentences_with_terms_are_searched_without_them_first_and_again_where_it
     [
         ("▁un ▁mon sieur ▁dort </s>", [-1, -20, -30, -4, -1], ["monsieur"], -4),
         ("▁un ▁mon sieur ▁dort </s>", [-1, -20, -30, -4, -1], [], -30),
+        (">>fra_Latn<< ▁un ▁mon sieur </s>", [-40, -1, -20, -30, -0.5], ["monsieur"], -1),
         ("▁un ▁mon sieur ▁mon sieur </s>", [-1, -2, -3, -4, -5, -0.5], ["monsieur"], -1),
         ("▁mon sieur </s>", [-1, -2, -0.3], ["monsieur"], -0.3),
         ("▁mon sieurs </s>", [-1, -2, -0.3], ["monsieur"], -2),

@@ -92,6 +92,8 @@ def translate() -> None:
             warn(f"Line {number}: longer than the model's maximum input. Only the beginning is translated.")
         if with_phrases and not _JSONL.value and not result["constraints_met"][0]:
             warn(f"Line {number}: the translation lacks a phrase ({with_phrases}).")
+        if _TERMS.value:  # A batch without a sentence with terms has no doubts.
+            result.setdefault("doubtful", [False] * len(result["text"]))
         if output.is_doubtful(result):
             number_doubtful += 1
             if not _JSONL.value:

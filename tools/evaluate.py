@@ -128,7 +128,9 @@ def run() -> None:
             if asked.rerank_with:
                 figures |= {name: value for name, value in choice.items() if name != "mbr"}
     if _TERMS.value:
-        figures |= scores.term_accuracy(hypotheses, sources, terms)
+        tags = model.tags if model else ()  # The search looks for no terms in them.
+        plain = [phrases.untagged(source, tags) for source in sources]
+        figures |= scores.term_accuracy(hypotheses, plain, terms)
     if _COMPOUND_SPLIT.value:
         samples = _BOOTSTRAP_SAMPLES.value if "bleu_mean" in figures else 0  # As many as have fit into memory.
         figures |= scores.compound_split_bleu(

@@ -15,7 +15,7 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
-from t2t_keras.serving.saved_export import open_model
+from t2t_keras.serving.saved_export import open_for_requests
 from t2t_keras.system.log import logger
 from t2t_keras.text import language_identification
 
@@ -69,7 +69,7 @@ def _folders(known) -> list[list[pathlib.Path]]:
     """Returns the folders of each model: those that commas separate are one, unless their languages differ."""
     models = []
     for folders in map(options.run_folders, _MODEL_DIR.value):
-        languages = [known(open_model([folder])) for folder in folders] if len(folders) > 1 else [None]
+        languages = [known(open_for_requests([folder])) for folder in folders] if len(folders) > 1 else [None]
         models += [folders] if len(set(languages)) == 1 else [[folder] for folder in folders]
     return models
 
@@ -104,7 +104,7 @@ def serve() -> None:
         models = [served_models.remote(name, client.connect(model), *languages)]
     else:
         folders = _folders(served_models.known_pair)
-        opened = [open_model(each) for each in folders]
+        opened = [open_for_requests(each) for each in folders]
         names = [" + ".join(folder.resolve().name for folder in each) for each in folders]
         languages = (_one_each(flag, len(opened)) for flag in (_SOURCE_LANGUAGE, _TARGET_LANGUAGE))
         unknown = ("source", "target") if len(opened) == 1 else ("", "")

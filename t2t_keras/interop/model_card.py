@@ -88,7 +88,8 @@ def read_scores(path: pathlib.Path) -> Scores:
     translations were not those of the model's own search.
     """
     found = read_json(path)
-    if more := [name for name in ("ensemble_mean", "mbr", "rerank_with") if found.get(name)]:
+    searched = ("terms",) if "decode_seconds" in found else ()  # Others are those of given translations.
+    if more := [name for name in ("ensemble_mean", "mbr", "rerank_with", *searched) if found.get(name)]:
         raise ValueError(
             f"Expected the scores of one model and its search. Received: {path}, of evaluate.py with {', '.join(more)}."
         )

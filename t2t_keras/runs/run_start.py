@@ -110,7 +110,8 @@ def _with_one_length(given: dict, sources: dict[str, str]) -> dict:
         lengths = of_command_line or [name for name in LENGTHS if not sources.get(name, "given").startswith("flagfile")]
         if len(lengths) != 1:
             received = ", ".join(f"{name}={given[name]}" for name in LENGTHS)
-            raise ValueError(f"`train_steps` and `epochs` exclude each other. Received: {received}.")
+            advice = " Give epochs=0 to train for `train_steps`." if set(sources) & set(LENGTHS) else ""
+            raise ValueError(f"`train_steps` and `epochs` exclude each other. Received: {received}.{advice}")
         given = {name: value for name, value in given.items() if name not in LENGTHS or name in lengths}
     return given | {"epochs": 0.0} if lengths == ["train_steps"] else given
 

@@ -4,6 +4,7 @@ Tags stay in place. Of text between them, sentences are translated; a tag within
 aligned with those that it was at. All text comes back with its &, < and > escaped.
 """
 
+import bisect
 import dataclasses
 import html
 import itertools
@@ -134,8 +135,9 @@ class Document:
             for piece, is_sentence in part.parts:
                 if is_sentence:
                     translation = next(following)
+                    at_place = _places_of_words(piece)
                     for start, end, at in _aligned(single_spaced(piece), translation):
-                        spots.append((len(text) + start, len(text) + end, place + at))
+                        spots.append((len(text) + start, len(text) + end, place + at_place(at)))
                     text += translation.text
                 else:
                     text += piece
@@ -228,6 +230,18 @@ def _aligned(source: str, translation: Translation) -> list[tuple[int, int, int]
         (match.start(), match.end(), match.start() * len(source) // max(len(target), 1))
         for match in re.finditer(r"\w+|[^\w\s]", target)
     ]
+
+
+def _places_of_words(text: str) -> Callable[[int], int]:
+    """Returns what maps a place in a text with single spaces to that in the text itself."""
+    own = [match.start() for match in re.finditer(r"\S+", text, re.ASCII)] or [0]
+    single = [match.start() for match in re.finditer(r"\S+", single_spaced(text), re.ASCII)] or [0]
+
+    def place_of(place: int) -> int:
+        word = max(bisect.bisect(single, place) - 1, 0)
+        return own[word] + place - single[word]
+
+    return place_of
 
 
 def _without_space(text: str, start: int, end: int) -> tuple[int, int]:

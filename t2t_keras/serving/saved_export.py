@@ -12,7 +12,9 @@ from t2t_keras.config import AVERAGE, DecodeConfig
 from t2t_keras.decoding import process_environment
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.runs.export_folder import DESCRIPTION, EXTRA, SAVED_MODEL, export_in
+from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.files import describe, read_json
+from t2t_keras.text import piece_file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +68,24 @@ class SavedExport:
     def choose_environment(self) -> None:
         """Sets the environment that the model decodes in. TensorFlow must not be imported before."""
         process_environment.choose_threads()
+
+
+def open_for_requests(folders: Sequence[pathlib.Path]) -> TrainedModel | SavedExport:
+    """Opens a model whose requests name their languages, as `open_model` does: a multilingual one that was imported
+    without languages has any of its own by default.
+    """
+    if len(folders) == 1 and export_in(folders[0]) is not None:
+        return open_model(folders)
+    sides = [
+        piece_file.unpack(each) for each in SavedRun.open(folders[0]).subwords() if each.startswith(piece_file.HEAD)
+    ]
+    chosen = [side.language for side in sides]
+    options = {}
+    for name, side in zip(("target_language", "source_language"), sides, strict=False):
+        if side.language == "":
+            options[name] = next(language for language in side.languages if language not in chosen)
+            chosen.append(options[name])
+    return open_model(folders, **options)
 
 
 def open_model(folders: Sequence[pathlib.Path], **options) -> TrainedModel | SavedExport:

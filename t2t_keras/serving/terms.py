@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from t2t_keras.serving.protocol import Translation, as_text, options_for, translations
 from t2t_keras.text import piece_file
 from t2t_keras.text.inline_terms import has_form
-from t2t_keras.text.phrases import MAX_PHRASES, MAX_SUBWORDS, Request, Term, apart, holds, places
+from t2t_keras.text.phrases import MAX_PHRASES, MAX_SUBWORDS, Request, Term, apart, holds, places, untagged
 from t2t_keras.text.spelling import text_and_ends, words_of
 
 # The least share of its attention that a word has on a term that it is a translation of. In translations of Multi30k it
@@ -172,6 +172,8 @@ def _with_doubts(score: Score, rows: list, requests: Sequence[Request], plain: d
 def least_outside(scored: tuple[Sequence[str], Sequence[float]], phrases: Sequence[str]) -> float:
     """Returns the least log P of the sub-words that are not in phrases, and of the end token."""
     pieces, log_probs = scored
+    if piece_file.TAG.fullmatch(pieces[0]):  # No source tells the language of the target.
+        pieces, log_probs = pieces[1:], log_probs[1:]
     text, ends = text_and_ends(pieces[:-1])
     inside = [(start, start + len(phrase)) for start, phrase in apart(text, phrases)]
     outside = [
@@ -232,7 +234,7 @@ def with_replaced_words(request: Request, plain: Translation) -> Request:
             if any(holds(phrase, text.casefold()) for phrase in required):
                 continue
             if sum(1 for _ in places(target, text)) <= found[text]:
-                at_start = target.strip().startswith(text)
+                at_start = untagged(target, ()).strip().startswith(text)
                 forms.append(text[:1].lower() + text[1:] if at_start else text)
         terms = [*request.terms[:place], term._replace(forbidden=tuple(forms)), *request.terms[place + 1 :]]
         longer = dataclasses.replace(request, terms=terms)

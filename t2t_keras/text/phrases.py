@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from t2t_keras.config import patterns
 from t2t_keras.text.inline_terms import annotated
-from t2t_keras.text.lines import is_blank, opened, read_lines, single_spaced
+from t2t_keras.text.lines import is_blank, opened, read_lines, single_spaced, without_line_ends
 from t2t_keras.text.scripts import in_word, word_characters
 
 SEPARATOR = "\t"
@@ -163,7 +163,7 @@ def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
             if near:
                 raise ValueError(f"Line {number:,}: expected the key {near[0]}. Received: {name!r:.80}.")
         if isinstance(fields["text"], str):  # A line end is a space, as between lines.
-            fields["text"] = " ".join(fields["text"].split("\n"))
+            fields["text"] = without_line_ends(fields["text"])
         try:
             check_unicode(json.dumps(others, ensure_ascii=False))
             yield Request(**fields, others=others)
@@ -298,6 +298,13 @@ def with_tags_checked(
         yield sentence
 
 
+def _most_subwords(phrase: str) -> int:
+    """Returns how many sub-words a phrase may have: one for the mark of a word, for each letter as many as its bytes,
+    and for a sign outside of ASCII, such as ▁, as many as an escape such as \\9731; has.
+    """
+    return 1 + sum(len(each.encode()) if each.isascii() or each.isalpha() else 9 for each in phrase)
+
+
 def with_phrases(
     requests: Iterable[Request],
     terms: Terms,
@@ -325,8 +332,7 @@ def with_phrases(
 
         def is_short(phrase: str, line: str = request.text) -> bool:
             nonlocal asked
-            # Each sub-word has at least one byte, and the mark of a word may be one more.
-            if len(phrase.encode()) < MAX_SUBWORDS:
+            if _most_subwords(phrase) <= MAX_SUBWORDS:
                 return True
             asked += 1
             return asked <= 2 * MAX_PHRASES and fits(phrase, line)

@@ -16,7 +16,7 @@ import tensorflow as tf
 from t2t_keras.config import EOS, PAD, UNK
 from t2t_keras.text import piece_file
 from t2t_keras.text.spelling import BYTES
-from t2t_keras.text.subwords import Subwords
+from t2t_keras.text.subwords import BYTES_PER_PIECE, NOT_IN_PIECE, Subwords
 from t2t_keras.text.tokenizer_ops import sentence_piece
 
 _TAG = r"(?s)\A(>>.*?<<)(.*)\z"  # The target language, for models with several.
@@ -40,8 +40,8 @@ class SentencePieces(Subwords):
             self._tag = rf"(?s)\A(>>(?:{'|'.join(map(re.escape, file.languages))})<<)(.*)\z"
         if not file.tagged:
             self._tag = r"\z\A."  # Matches nothing.
+        self._processor = sentence_piece(processor, tf.string) if processor else None
         if processor:
-            self._processor = sentence_piece(processor, tf.string)
             self._divide = self._processor.tokenize
         else:
             self._divide = tf.strings.split
@@ -63,6 +63,27 @@ class SentencePieces(Subwords):
         tags = tf.RaggedTensor.from_row_lengths(tags, tf.cast(tagged, tf.int64), validate=False)
         pieces = self._divide(tf.strings.regex_replace(text, self._tag, r"\2"))
         return tf.ragged.map_flat_values(self._ids.lookup, tf.concat([tags, pieces], axis=1))
+
+    def joined(self, text, max_length: int, kept=None) -> tf.RaggedTensor:
+        """Converts text that follows other text without a space; see `Subwords.joined`. Without sub-words of bytes,
+        characters beside each other that are unknown are one piece: what is before the text is cut from it.
+        """
+        if BYTES[0] in self.pieces:
+            return super().joined(text, max_length, kept)
+        if kept is not None:
+            text = self.placeholders.replace(text, kept)
+        text = tf.strings.substr(text, 0, max_length * BYTES_PER_PIECE)
+        if not self._processor:
+            return self._encode(text)[:, :max_length]
+        pieces = self._divide(tf.strings.join([NOT_IN_PIECE, text]))
+        rest = tf.strings.regex_replace(pieces.values, f"(?s).*{NOT_IN_PIECE}", "")
+        is_cut = tf.cast(rest != pieces.values, tf.int32)
+        before = tf.math.cumsum(is_cut, exclusive=True)
+        begun = before + is_cut > tf.gather(
+            tf.pad(before, [[0, 1]]), tf.gather(pieces.row_starts(), pieces.value_rowids())
+        )
+        pieces = tf.ragged.boolean_mask(pieces.with_values(rest), pieces.with_values(begun & (rest != "")))
+        return tf.ragged.map_flat_values(self._ids.lookup, pieces)[:, :max_length]
 
     def _with_language(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
         if not self.language:

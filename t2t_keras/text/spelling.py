@@ -44,11 +44,12 @@ def _each(pieces: Sequence[str]) -> np.ndarray:
 
 
 def _from_beginnings(pieces: Sequence[str]) -> np.ndarray:
-    spaces, has_begun = [0], False
-    for part in spelled(pieces):
-        part = part if has_begun else part.lstrip(b" ")
-        has_begun = has_begun or bool(part)
-        spaces.append(spaces[-1] + part.count(b" "))
+    text, ends = text_and_ends(pieces)
+    spaces, begin = [0], len(text) - len(text.lstrip(" "))
+    for place, (part, (_, end)) in enumerate(zip(spelled(pieces), ends, strict=True)):
+        if part:  # A byte belongs to the word of its character.
+            end = next((after for start, after in ends[place:] if after > start), len(text))
+        spaces.append(text[begin : max(end, begin)].count(" "))
     return np.unique(spaces, return_inverse=True)[1][1:]  # Several spaces in a sub-word begin one word.
 
 
@@ -94,8 +95,8 @@ def text_and_ends(pieces: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
     text, ends, unfinished = "", [], b""
     for part in spelled(pieces):
         start, unfinished = len(text), unfinished + part
-        try:
-            text, unfinished = text + unfinished.decode(), b""
+        try:  # A ▁ in bytes is the beginning of a word that has no sub-word.
+            text, unfinished = text + unfinished.decode().replace("▁", " "), b""
         except UnicodeDecodeError:
             if len(part) > 1:
                 text, unfinished = text + unfinished.decode(errors="replace"), b""

@@ -18,7 +18,7 @@ from t2t_keras.text.scripts import in_word
 from t2t_keras.text.spelling import BYTES, spelled
 
 BYTES_PER_PIECE = 64  # Maximum: pieces have up to 16 characters.
-_NOT_IN_PIECE = "\ue0f2"  # Is spelled in bytes, so that what follows it does not begin a word.
+NOT_IN_PIECE = "\ue0f2"  # Is spelled in bytes, so that what follows it does not begin a word.
 
 
 class Subwords(tf.Module, abc.ABC):
@@ -137,9 +137,9 @@ class Subwords(tf.Module, abc.ABC):
         """
         if kept is not None:
             text = self.placeholders.replace(text, kept)
-        before = self._encode([_NOT_IN_PIECE]).row_lengths()[0]
+        before = self._encode([NOT_IN_PIECE]).row_lengths()[0]
         text = tf.strings.substr(text, 0, max_length * BYTES_PER_PIECE)
-        return self._encode(tf.strings.join([_NOT_IN_PIECE, text]))[:, before : before + max_length]
+        return self._encode(tf.strings.join([NOT_IN_PIECE, text]))[:, before : before + max_length]
 
     def sentences(self, lines: list[bytes], kept=None) -> list[np.ndarray]:
         """Converts lines to ids, EOS included: an int32 array for each line."""
