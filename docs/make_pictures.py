@@ -26,7 +26,7 @@ from t2t_keras.decoding.loading import load
 from t2t_keras.reporting import attention_pictures, curves, figures, pages
 from t2t_keras.reporting.attention import attention_of
 from t2t_keras.serving import served_models, web_api, web_server
-from t2t_keras.serving.saved_export import open_model
+from t2t_keras.serving.saved_export import open_for_requests
 
 PICTURES = pathlib.Path(__file__).parent / "pictures"
 # From the palette of Okabe and Ito, which colour-blind people can tell apart.
@@ -61,7 +61,7 @@ def attention(run: pathlib.Path, sentence: str) -> None:
 
 def server_page(run: pathlib.Path, sentence: str) -> None:
     """The server's page with a sentence typed and a word pointed at."""
-    models = served_models.ServedModels([served_models.local("run", open_model([run]))])
+    models = served_models.ServedModels([served_models.local("run", open_for_requests([run]))])
     models.load_first()
     server = web_server.serve(web_api.WebApi(models))
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -20,6 +20,7 @@ from numpy.lib import format as npy
 from t2t_keras import config
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.runs import checkpoint
+from t2t_keras.system import files
 from t2t_keras.training import optimizer
 
 SMALL = config.ModelConfig(
@@ -317,31 +318,31 @@ def test_archive_manifest_and_names_are_on_disk_each_before_what_relies_on_it(mo
 
 
 @pytest.mark.parametrize("last", range(4))
-def test_a_write_that_dies_at_any_moment_leaves_the_earlier_checkpoint_of_its_name_or_the_new_one(
-    monkeypatch, trained, written, last
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "killed"])
+def test_writes_that_die_at_any_moment_leave_the_earlier_checkpoint_of_their_name_or_the_new_one(
+    monkeypatch, trained, written, last, error
 ):
     """Story: with one checkpoint to keep, a kill while it was written again, after a validation, lost all updates."""
-    renamed, number = os.replace, iter(range(4))
+    renamed, model_dir, steps = os.replace, written.parent.parent, [read_state(written)["step"]]
+    for step in (13, 14):
+        number = iter(range(4))
 
-    def replace(old, new):
-        if next(number) == last:
-            raise OSError(28, "No space left on device")
-        renamed(old, new)
+        def replace(old, new, number=number):
+            if next(number) == last:
+                raise error
+            renamed(old, new)
 
-    random_updates(*trained, 1, seed=3)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", replace)
-        with contextlib.ExitStack() as dies:
-            if last < 3:
-                dies.enter_context(pytest.raises(OSError, match="No space left"))
-            checkpoint.write(written, *trained, {**STATE, "step": 13})
-    model = new_model()
-    path, state = checkpoint.restore_newest(written.parent.parent, model, new_adam(model))
-    assert path == written and (state["step"] == 13) == (last > 1)
-    assert checkpoint.identity(written.parent.parent, "latest").keys() == {written.name}
-    checkpoint.write(written, *trained, {**STATE, "step": 14})
-    assert json.loads(written.with_suffix(".json").read_text()).keys() == {"bytes", "sha256"}
-    assert checkpoint.restore(written, model, new_adam(model))["step"] == 14
+        random_updates(*trained, 1, seed=step)
+        with monkeypatch.context() as patch, contextlib.suppress(type(error)):
+            patch.setattr(os, "replace", replace)
+            checkpoint.write(written, *trained, {**STATE, "step": step})
+        steps.append(step if last > 1 else steps[-1])
+        model = new_model()
+        path, state = checkpoint.restore_newest(model_dir, model, new_adam(model))
+        assert (path, state["step"]) == (written, steps[-1])
+        assert checkpoint.identity(model_dir, "latest") == {written.name: files.describe(written)}
+    checkpoint.write(written, *trained, {**STATE, "step": 15})
+    assert json.loads(written.with_suffix(".json").read_text()) == files.describe(written)
 
 
 def test_a_checkpoint_whose_manifest_is_damaged_may_be_written_again(trained, written):

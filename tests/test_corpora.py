@@ -218,14 +218,20 @@ def test_the_last_pairs_of_the_training_text_validate_and_are_not_trained_on(fil
     assert corpora.identity(data, 1) not in others
 
 
-def test_pairs_that_validate_are_not_repeated_by_a_weight(file):
+@pytest.mark.parametrize(("weights", "number", "is_refused"), [
+    ((1, 2), 1, True), ((2, 1), 1, False), ((2, 1), 2, False), ((2, 1), 3, True), ((1, 1), 2, False),
+])  # fmt: skip
+def test_pairs_that_validate_are_not_repeated_by_a_weight(file, weights, number, is_refused):
     """Story: the pairs held out of the last copy of a file were trained on in the others."""
-    first, last, targets = file("a\n"), file("b\nc\n"), file("B\nC\n")
-    data = DataConfig(f"{first},{last}@2", f"{file('A')},{targets}", valid_pairs=1)
-    for check in (corpora.check_files, lambda data: corpora.pairs(data, "valid", 1, corpora.Report())):
-        with pytest.raises(ValueError, match="its last file must have no weight. Received: @2. Put another file last"):
-            check(data)
-    corpora.check_files(DataConfig(f"{last}@2,{first}", f"{targets},{file('A')}", valid_pairs=1))
+    sources = ",".join(f"{file(text)}@{weight}" for text, weight in zip(("a\nb\n", "c\nd\n"), weights, strict=True))
+    data = DataConfig(sources, f"{file('A' + chr(10) + 'B')},{file('C' + chr(10) + 'D')}", valid_pairs=number)
+    train, valid = (set(corpora.pairs(data, split, 1, corpora.Report())) for split in ("train", "valid"))
+    assert train.isdisjoint(valid) != is_refused
+    if is_refused:
+        with pytest.raises(ValueError, match=r"their files must have no weight. Received: \d.txt@2 and `valid_pairs="):
+            corpora.check_files(data)
+    else:
+        corpora.check_files(data)
 
 
 def test_validation_text_that_is_given_is_used_and_no_training_pair(file):

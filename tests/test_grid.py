@@ -326,6 +326,20 @@ def test_a_result_of_other_options_is_refused(tmp_path, trained, changed):
     assert len(trained) == 2
 
 
+def test_further_seeds_of_a_row_with_a_length_of_its_own_join_those_before(tmp_path, trained):
+    """Its runs have neither the updates nor the epochs of the others."""
+    base = runs(1, 2)
+
+    def of_row(seed: int) -> run_options.Options:
+        train = dataclasses.replace(base[f"a/seed{seed}"].train, epochs=2.0, train_steps=340)
+        return dataclasses.replace(base[f"a/seed{seed}"], train=train)
+
+    for seed in (1, 2):
+        chosen = {f"base/seed{seed}": base[f"base/seed{seed}"], f"a/seed{seed}": of_row(seed)}
+        rows = {"base": {}, "a": {"dropout": 0.3, "epochs": 2.0}}
+        assert len(list(grid.train(rows, chosen, tmp_path, SCORING, strategy="all", quiet=quietly))) == 2
+
+
 @pytest.mark.parametrize("changed", [{"d_ff": 8}, {"warmup_steps": 7}, {"train_steps": 20}], ids=str)
 def test_further_seeds_with_other_options_are_refused(tmp_path, trained, changed):
     """Story: the second command had lost a flag, and the table had the mean of two different models."""

@@ -15,6 +15,7 @@ from t2t_keras.text.phrases import (
     Terms,
     holds,
     joined,
+    most_subwords,
     note_others,
     read_requests,
     untagged,
@@ -24,6 +25,7 @@ from t2t_keras.text.phrases import (
 
 
 def test_phrases_are_joined_by_tabs():
+    assert most_subwords("two") == 4 and most_subwords("▁ü") == 12 and most_subwords("a b1") == 5
     assert joined([], "avoid") == "" and joined(["a b", "c"], "avoid") == joined(("a b", "c"), "avoid") == "a b\tc"
 
 

@@ -64,6 +64,18 @@ def test_text_without_a_piece_that_follows_other_text_is_unknown_and_not_lost(si
     assert subwords.joined(tf.constant(texts), 1).to_list() == [ids[:1] for ids in found]
 
 
+@pytest.mark.parametrize("listed", ["all", "without <0x00>", "without bytes"])
+def test_text_that_follows_other_text_is_not_lost_where_a_model_spells_bytes(listed):
+    model = models.spm(models.SOURCE_WORDS, size=330, byte_fallback=True)
+    pieces = [piece for piece in models.pieces_of(model) if piece not in piece_file.SPECIAL]
+    if listed != "all":
+        pieces = [piece for piece in pieces if not piece.startswith("<0x00>" if listed[-1] == ">" else "<0x")]
+    subwords = vocabulary.load(piece_file.pack(pieces, model))
+    [found] = subwords.joined(tf.constant(["dog ☃"]), 50).to_list()
+    shown = subwords.detokenize(tf.ragged.constant([found], tf.int32)).numpy()[0].decode()
+    assert shown == ("dog" if listed == "without bytes" else "dog ☃")
+
+
 def test_a_token_that_follows_other_text_is_itself():
     tokens = vocabulary.load(piece_file.pack([".", "dog"], b"", tagged=False))
     assert tokens.joined(tf.constant([". dog", "☃"]), 9).to_list() == [[4, 5], [UNK]]

@@ -50,6 +50,8 @@ ONE_MAN = "▁a ▁man"
         # At the beginning of a sentence, the word has a capital letter.
         (ONE_MAN, [MAN], "▁Homme ▁seul", {0: {1: 0.9}}, ["homme", "Homme"]),
         (ONE_MAN, [MAN], ">>fra_Latn<< ▁Homme ▁seul", {1: {1: 0.9}}, ["homme", "Homme"]),
+        # What is in a tag before the sentence is no term.
+        ("▁<man> ▁a ▁man", [MAN], "▁un ▁homme", {0: {0: 0.9}, 1: {2: 0.9}}, ["homme", "Homme"]),
         # What is written already, in whatever case, and a part of it.
         (ONE_MAN, [MAN], "▁Monsieur", {0: {1: 0.9}}, []),
         ("▁old ▁man", [Term("old man", "homme âgé")], "▁homme", {0: {1: 0.9}}, []),

@@ -1888,20 +1888,21 @@ CALLS = {
             "--test_source={0}/terms.tsv", "--test_target={0}/text", "--test_source={0}/text",
             "--test_target={0}/terms.tsv"
         ]
-        + ["--row=short --max_length=50", "--row=epochs --epochs=2"],
+        + ["--row=short --max_length=50", "--row=epochs --epochs=2", "--row=same --epochs=0"],
         [
             [f"{row}/seed{seed}", seed, steps, d_ff, size, f"{{0}}/g/data/{data}/seed{seed}", {}]
             for seed in (3, 1)
             for row, steps, d_ff, size, data in (
                 ("base", 5, 2048, 37000, "base"), ("wide", 5, 24, 37000, "base"), ("small", 9, 2048, 500, "small"),
                 ("short", 5, 2048, 37000, "short"), ("epochs", 100000, 2048, 37000, "base"),
+                ("same", 5, 2048, 37000, "base"),
             )
         ]
         + [
             [
                 {
                     "base": {}, "wide": {"d_ff": 24}, "small": {"vocab_size": 500, "train_steps": 9},
-                    "short": {"max_length": 50}, "epochs": {"epochs": 2.0}
+                    "short": {"max_length": 50}, "epochs": {"epochs": 2.0}, "same": {"epochs": 0.0}
                 }
             ]
             + [
@@ -1909,7 +1910,7 @@ CALLS = {
                 "none", {}
             ]
         ]
-        + [["write", "{0}/g", {"terms": [["one"], ["two"]], "text": [["two"], ["eins"]]}, {}]] * 5,
+        + [["write", "{0}/g", {"terms": [["one"], ["two"]], "text": [["two"], ["eins"]]}, {}]] * 6,
     ),
 }  # fmt: skip
 

@@ -99,6 +99,7 @@ def test_a_word_has_the_sum_of_its_sub_words():
         (["▁a", "<unk>", "▁b"], 2, [0, 0, 1]),
         # A word that is spelled in bytes, with the ▁ before it.
         (["▁a", "<0xE2>", "<0x96>", "<0x81>", "<0xC3>", "<0xBC>", "▁b"], 3, [0, 1, 1, 1, 1, 1, 2]),
+        (["▁a", "<0xE2>", "<0x96>", "<0x81>", "b", "▁b"], 2, [0, 0, 0, 0, 0, 1]),  # A ▁ of the text.
     ],
 )
 def test_the_words_of_sub_words_are_as_many_as_those_of_the_text(pieces, words, expected):

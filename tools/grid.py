@@ -134,12 +134,12 @@ def train() -> None:
         for row, changes in changed.items():
             data = output_dir / "data" / (row if of_data & changes.keys() else BASE)
             # The length of a row is its own, whichever of the two options it has.
-            replaced = LENGTHS if changes.keys() & set(LENGTHS) else ()
-            of_all = {name: value for name, value in given.items() if name not in replaced}
+            replaced = LENGTHS if any(changes.get(name) for name in LENGTHS) else ()
+            of_all, origins = ({name: each[name] for name in each if name not in replaced} for each in (given, sources))
             chosen = of_all | changes | {"seed": seed}
             if chosen.get("dataset") == "builtin":
                 data /= f"seed{seed}"  # This corpus depends on the seed.
-            where = sources | dict.fromkeys(changes, f"--row={row}") | {"seed": "--seeds", "data_dir": "--output_dir"}
+            where = origins | dict.fromkeys(changes, f"--row={row}") | {"seed": "--seeds", "data_dir": "--output_dir"}
             folder = output_dir / row / f"seed{seed}"
             starts[f"{row}/seed{seed}"] = start = Start.open(folder, chosen, str(data), where, resumes=False)
             if checkpoint == "ema" and not start.options.train.ema_decay:

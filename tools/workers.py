@@ -55,8 +55,9 @@ class Errors(threading.Thread):
 def start(
     number: int, command: list[str], environment: dict | None = None, stderr: int | None = None
 ) -> list[subprocess.Popen]:
-    """Starts the workers and returns their processes; the first is the chief. `environment` are variables besides
-    TF_CONFIG, by default those of this process, and `stderr` is of workers other than the chief, as for `Popen`.
+    """Starts the workers and returns their processes; the first is the chief. `environment` has the variables
+    besides TF_CONFIG, by default those of this process; `stderr` is that of the workers other than the chief, as for
+    `Popen`.
     """
     addresses = [f"127.0.0.1:{port}" for port in free_ports(number)]
 

@@ -105,8 +105,8 @@ def _holds(condition: str, values: Mapping) -> bool:
 
 
 def check_effects(facts: Mapping[str, Mapping], values: Mapping, given: Iterable[str], task=None) -> None:
-    """Raises `ValueError` for given options, those that somebody gave for this purpose, that have no effect beside the
-    values of the others, or in the `Task` of a run. `facts` are those of each option.
+    """Raises `ValueError` if an option in `given`, those that the user set, has no effect beside the values of the
+    others, or in the `Task` of a run. `facts` has the facts of each option.
     """
     reasons = {}
     for name in given:
@@ -126,8 +126,8 @@ def check_effects(facts: Mapping[str, Mapping], values: Mapping, given: Iterable
 
 
 def require(options, condition: bool, rule: str, names: str = "") -> None:
-    """Raises `ValueError` unless a condition holds that a sentence states, the rule. The message shows the values of
-    these options, with spaces between them; by default of those that the rule has in backticks.
+    """Raises `ValueError` unless a condition holds; `rule` is a sentence that states it. The message shows the values
+    of the options in `names`, a text with spaces between them; by default those in backticks in the rule.
     """
     if not condition:
         shown = dict.fromkeys(names.split() or re.findall(r"`(\w+)(?:=\w+)?`", rule))

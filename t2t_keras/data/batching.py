@@ -373,7 +373,7 @@ def _resized(ids, rows, width):
 
 def cut_rows(columns: dict, number) -> dict:
     """Cuts every bucket, of columns [K, B, S] int32, into the same number of micro-batches: [K, number, rows, S] int32,
-    padded with empty rows. The last ones of a bucket have fewer rows than the others, or none.
+    padded with empty rows. The last ones of a bucket may have fewer rows than the others, or none.
     """
     rows = _rows(columns)
     share = -(-rows // number)

@@ -305,6 +305,25 @@ def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target"))
                 "`source_language` and `target_language` have no effect on text files other than TMX. Leave them out."
             )
         check_texts(texts, not data.skip_bad_lines, data.languages)
+        if data.holds_out:
+            _check_held_out(data, texts[0][0])
+
+
+def _check_held_out(data: DataConfig, names: str) -> None:
+    """Raises `ValueError` if the last pairs of a text, which validate, are of a file with a weight, which repeats them.
+    `names` are the files of its source.
+    """
+    weights = [weight for _, weight in _weighted(names)]
+    lines = 0
+    for path, weight in reversed(_weighted(names)):
+        if weight > 1 and lines < data.valid_pairs:
+            raise ValueError(
+                "`valid_pairs` are the last pairs of the training text, so their files must have no weight. Received: "
+                f"{path.name}@{weight} and `valid_pairs={data.valid_pairs}`. Put other files last, or give "
+                "`valid_source` and `valid_target`."
+            )
+        if max(weights) > 1:
+            lines += _count(path, not data.skip_bad_lines, bool(text_format(path.name)), data.languages)
 
 
 def check_texts(texts: list[tuple[str, ...]], utf8: bool = False, languages: tuple[str, str] = ("", "")) -> None:
@@ -573,11 +592,6 @@ def _names(data: DataConfig, split: str, sides: tuple[str, ...]) -> tuple[str, .
             last = "the last 500 pairs of the training text"
             text, other = "validation", f"or `valid_pairs=500` to validate on {last}, and not train on these"
         raise ValueError(f"There is no {text} text. Give {options}, {other}.")
-    if data.holds_out and (weight := _weighted(names[0])[-1][1]) > 1:
-        raise ValueError(
-            "`valid_pairs` are the last pairs of the training text, so its last file must have no weight. Received: "
-            f"@{weight}. Put another file last, or give `valid_source` and `valid_target`."
-        )
     return names
 
 

@@ -310,8 +310,8 @@ class Preparation:
         """Returns the options that determine the pairs and sub-words of the folder. Runs with different seeds may share
         a folder of text files.
 
-        A file that is gone, or whose name is taken from the folder, counts as the one of its name in `recorded`: the
-        folder has what was made of it.
+        A file that is gone, or a name that was taken from the folder, counts as the file of this name in `recorded`:
+        the folder has what was made of it.
         """
         size = self.vocab_size or recorded.get("vocab_size")
         data, options = self.data, {"task": self.task.name, "vocab_size": size}
@@ -320,8 +320,8 @@ class Preparation:
         for name in options_with(DataConfig, "path", "file"):
             if file := getattr(data, name):
                 path = pathlib.Path(file).expanduser()
-                is_gone = name in self.taken or not path.exists()
-                is_recorded = is_gone and str(recorded.get(name, "")).startswith(f"{path.name} ")
+                needs_no_file = name in self.taken or not path.exists()
+                is_recorded = needs_no_file and str(recorded.get(name, "")).startswith(f"{path.name} ")
                 options[name] = recorded[name] if is_recorded else f"{path.name} {files.describe(path)}"
         if data.subwords == "sentencepiece" and not data.dataset:
             options |= {name: code for name in ("source_language", "target_language") if (code := getattr(data, name))}

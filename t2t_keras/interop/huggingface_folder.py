@@ -173,7 +173,8 @@ class Tensors(Protocol):
 
     Attributes:
         names: their names.
-        where, sizes_from: what messages say of the place of the file, and of what tells the sizes.
+        where: in messages, what follows the name of a weight, such as " in FILE".
+        sizes_from: in messages, what the expected shapes follow from.
     """
 
     names: set[str]

@@ -100,7 +100,7 @@ def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
             os.fsync(file.fileno())
             described, manifest = describe(pathlib.Path(file.name)), _manifest(path)
             try:  # Until the new archive is in its place, an earlier one of this name is valid too.
-                earlier = _descriptions(path)[0] if manifest.exists() else {}
+                earlier = _description(path) if manifest.exists() else {}
             except DamagedError:
                 earlier = {}
                 manifest.unlink()
@@ -113,6 +113,15 @@ def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
             f"Could not write {path} ({error.strerror or error}). Earlier checkpoints are unchanged: free space, or "
             "give permission, and run the same command again."
         ) from error
+
+
+def _description(path: pathlib.Path) -> dict:
+    """Returns the size and SHA-256 of an archive that is in its place."""
+    descriptions = _descriptions(path)
+    if len(descriptions) == 1 or not path.exists():
+        return descriptions[0]
+    found = describe(path)
+    return found if found in descriptions else descriptions[0]
 
 
 def _descriptions(path: pathlib.Path) -> list[dict]:
@@ -316,7 +325,7 @@ def _chosen(model_dir: pathlib.Path, which: str) -> list[pathlib.Path]:
 
 def identity(model_dir: pathlib.Path, which: str) -> dict[str, dict]:
     """Returns the size and SHA-256 of the files that `load` reads, by name; raises its errors."""
-    return {path.name: _descriptions(path)[0] for path in _chosen(model_dir, which)}
+    return {path.name: _description(path) for path in _chosen(model_dir, which)}
 
 
 def check_size(model_dir: pathlib.Path, which: str, weights: int) -> None:

@@ -62,7 +62,7 @@ def _resolve(
     # `changes` compares the options of a run that has been trained and the sizes of its vocabularies, and
     # `Preparation.check` the contents of files.
     of_prepared = () if is_trained and of_run.data.names_corpus else of_data if of_run else prepared
-    compared = (name for name in of_prepared if name in prepared and name in given and name not in FILES)
+    compared = (name for name in prepared if name in of_prepared and name in given and name not in FILES)
     data_folder.check_options(folder, prepared, {name: given[name] for name in compared})
     if not of_run:
         taken = _taken(prepared, given)

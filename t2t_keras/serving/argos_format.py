@@ -81,8 +81,8 @@ def _check(run: SavedRun) -> None:
 
 
 def write(translator, folder: str | pathlib.Path, metadata: dict[str, str], quantization: str = "") -> pathlib.Path:
-    """Writes the package of a `Translator` into a new or empty folder and returns its path. For `metadata` see the
-    function; for `quantization` and errors `ctranslate2_format.write`.
+    """Writes the package of a `Translator` into a new or empty folder and returns its path. `metadata` is
+    what the function of that name returns; `quantization` and the errors are those of `ctranslate2_format.write`.
     """
     from t2t_keras.serving import ctranslate2_format
 

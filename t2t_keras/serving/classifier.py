@@ -107,9 +107,9 @@ def _cut(ids: tf.RaggedTensor, longest) -> tf.RaggedTensor:
 
 
 def load(run: SavedRun, checkpoint: str = AVERAGE) -> tuple[TextClassifier, dict]:
-    """Loads the classifier of a run with the weights of a checkpoint, and the state of the newest one that was read;
-    see `checkpoint.load`. Raises `FileNotFoundError` if there is no such checkpoint, and `ValueError` if the run is of
-    another task, or a file is damaged.
+    """Returns the classifier of a run with the weights of `checkpoint`, and the state of training in the newest file
+    that was read; see `checkpoint.load`. Raises `FileNotFoundError` if there is no such checkpoint, and `ValueError` if
+    the run is of another task, or a file is damaged.
     """
     if run.task.name != "classification":
         raise ValueError(

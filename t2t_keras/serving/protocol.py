@@ -98,8 +98,8 @@ class Translation:
 
 
 def translations(outputs: Mapping, n_best: int, alignment: bool) -> list[list[Translation] | str]:
-    """Returns the translations of each sentence, or its error, of the outputs of `translate_with_options` as arrays or
-    lists; texts as str or bytes.
+    """Converts outputs of `translate_with_options`, arrays or lists with texts as str or bytes. Returns for each
+    sentence its `n_best` translations, with their alignments if these were asked for, or its error.
     """
 
     def pieces(values) -> tuple[str, ...]:

@@ -76,16 +76,13 @@ def open_for_requests(folders: Sequence[pathlib.Path]) -> TrainedModel | SavedEx
     """
     if len(folders) == 1 and export_in(folders[0]) is not None:
         return open_model(folders)
-    sides = [
-        piece_file.unpack(each) for each in SavedRun.open(folders[0]).subwords() if each.startswith(piece_file.HEAD)
-    ]
-    chosen = [side.language for side in sides]
-    options = {}
-    for name, side in zip(("target_language", "source_language"), sides, strict=False):
+    contents = zip(("target_language", "source_language"), SavedRun.open(folders[0]).subwords(), strict=False)
+    sides = {name: piece_file.unpack(each) for name, each in contents if each.startswith(piece_file.HEAD)}
+    chosen = {name: side.language for name, side in sides.items()}
+    for name, side in sides.items():
         if side.language == "":
-            options[name] = next(language for language in side.languages if language not in chosen)
-            chosen.append(options[name])
-    return open_model(folders, **options)
+            chosen[name] = next((language for language in side.languages if language not in chosen.values()), "")
+    return open_model(folders, **{name: chosen[name] for name, side in sides.items() if side.language == ""})
 
 
 def open_model(folders: Sequence[pathlib.Path], **options) -> TrainedModel | SavedExport:

@@ -16,7 +16,17 @@ from collections.abc import Callable, Mapping, Sequence
 from t2t_keras.serving.protocol import Translation, as_text, options_for, translations
 from t2t_keras.text import piece_file
 from t2t_keras.text.inline_terms import has_form
-from t2t_keras.text.phrases import MAX_PHRASES, MAX_SUBWORDS, Request, Term, apart, holds, places, untagged
+from t2t_keras.text.phrases import (
+    MAX_PHRASES,
+    MAX_SUBWORDS,
+    Request,
+    Term,
+    apart,
+    holds,
+    most_subwords,
+    places,
+    untagged,
+)
 from t2t_keras.text.spelling import text_and_ends, words_of
 
 # The least share of its attention that a word has on a term that it is a translation of. In translations of Multi30k it
@@ -206,7 +216,7 @@ def with_replaced_words(request: Request, plain: Translation) -> Request:
     target, ends = text_and_ends(plain.pieces[:-1])
     words = words_of(target, ends)
     runs: dict[str, list[str]] = {term.source: [] for term in request.terms}  # What stands for each term.
-    for start, term in apart(source, runs):
+    for start, term in apart(source, runs)[-len(request.terms) :]:  # Those before are in a tag.
         of_term = [
             place
             for place, (begin, end) in enumerate(source_ends)
@@ -229,7 +239,7 @@ def with_replaced_words(request: Request, plain: Translation) -> Request:
     for place, term in enumerate(request.terms):
         forms = list(term.forbidden)
         for text in dict.fromkeys(map(_stripped, runs[term.source])):
-            if not text or len(text.encode()) >= MAX_SUBWORDS:
+            if not text or most_subwords(text) > MAX_SUBWORDS:
                 continue
             if any(holds(phrase, text.casefold()) for phrase in required):
                 continue

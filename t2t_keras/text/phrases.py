@@ -28,7 +28,7 @@ def joined(phrases: Sequence[str], name: str) -> str:
     if not isinstance(phrases, list | tuple) or not all(isinstance(phrase, str) for phrase in phrases):
         raise ValueError(f"{name}: expected a list of phrases. Received: {phrases!r:.80}.")
     for phrase in phrases:
-        if is_blank(phrase.removeprefix(JOINER)) or re.search(r"[\t\n]", phrase):
+        if is_blank(phrase.removeprefix(JOINER)) or re.search(r"[\t\r\n]", phrase):
             raise ValueError(
                 f"{name}: expected phrases of one or more words, without tabs and line ends. Received: {phrase!r:.80}."
             )
@@ -298,11 +298,12 @@ def with_tags_checked(
         yield sentence
 
 
-def _most_subwords(phrase: str) -> int:
-    """Returns how many sub-words a phrase may have: one for the mark of a word, for each letter as many as its bytes,
-    and for a sign outside of ASCII, such as ▁, as many as an escape such as \\9731; has.
+def most_subwords(phrase: str) -> int:
+    """Returns how many sub-words a phrase may have, if its letters are in the alphabet of the vocabulary: one for the
+    mark of a word, for each letter, digit and space as many as its bytes, and for another sign as many as an escape
+    such as \\9731; has.
     """
-    return 1 + sum(len(each.encode()) if each.isascii() or each.isalpha() else 9 for each in phrase)
+    return 1 + sum(len(each.encode()) if each.isalnum() or each == " " else 9 for each in phrase)
 
 
 def with_phrases(
@@ -332,7 +333,7 @@ def with_phrases(
 
         def is_short(phrase: str, line: str = request.text) -> bool:
             nonlocal asked
-            if _most_subwords(phrase) <= MAX_SUBWORDS:
+            if most_subwords(phrase) <= MAX_SUBWORDS:
                 return True
             asked += 1
             return asked <= 2 * MAX_PHRASES and fits(phrase, line)

@@ -43,6 +43,8 @@ def pack(pieces: list[str], processor: bytes, language: str | None = None, tagge
     """Returns the content of a file of sub-words from id 4 on and a SentencePiece model; see `Pieces`. Raises
     `ValueError` if a sub-word is there twice, `processor` is no SentencePiece model, or no piece is of this language.
     """
+    if language is not None and not tagged:
+        raise ValueError(f"Sub-words without tags have no language. Received: {language!r}.")
     plain = tagged and language is None
     line = json.dumps(pieces if plain else {"language": language if tagged else None, "pieces": pieces})
     content = HEAD + line.encode() + b"\n" + processor
@@ -116,12 +118,22 @@ def with_languages(contents: Sequence[bytes], source_language: str = "", target_
 
 def pieces_of(processor: bytes) -> list[str]:
     """Returns the pieces of a SentencePiece model in the order of its own ids. Raises `ValueError` if it is none."""
+    model = _loaded(processor)
+    return [model.IdToPiece(index) for index in range(model.GetPieceSize())]
+
+
+def divided(processor: bytes, text: str) -> list[str]:
+    """Divides a text into the pieces of a SentencePiece model."""
+    return _loaded(processor).EncodeAsPieces(text)
+
+
+def _loaded(processor: bytes) -> sentencepiece.SentencePieceProcessor:
     model = sentencepiece.SentencePieceProcessor()
     try:
         model.LoadFromSerializedProto(processor)
     except RuntimeError as error:
         raise ValueError(f"Not a SentencePiece model: {len(processor):,} other bytes ({error}).") from error
-    return [model.IdToPiece(index) for index in range(model.GetPieceSize())]
+    return model
 
 
 def check_language(language: str, languages: Sequence[str]) -> None:

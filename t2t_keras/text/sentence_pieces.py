@@ -41,6 +41,9 @@ class SentencePieces(Subwords):
         if not file.tagged:
             self._tag = r"\z\A."  # Matches nothing.
         self._processor = sentence_piece(processor, tf.string) if processor else None
+        self._spells_bytes = bool(processor) and not any(
+            NOT_IN_PIECE in piece for piece in piece_file.divided(processor, NOT_IN_PIECE)
+        )
         if processor:
             self._divide = self._processor.tokenize
         else:
@@ -65,10 +68,10 @@ class SentencePieces(Subwords):
         return tf.ragged.map_flat_values(self._ids.lookup, tf.concat([tags, pieces], axis=1))
 
     def joined(self, text, max_length: int, kept=None) -> tf.RaggedTensor:
-        """Converts text that follows other text without a space; see `Subwords.joined`. Without sub-words of bytes,
-        characters beside each other that are unknown are one piece: what is before the text is cut from it.
+        """Converts text that follows other text without a space; see `Subwords.joined`. A SentencePiece model that
+        does not spell characters in bytes makes one piece of unknown ones: what is before the text is cut from it.
         """
-        if BYTES[0] in self.pieces:
+        if self._spells_bytes:
             return super().joined(text, max_length, kept)
         if kept is not None:
             text = self.placeholders.replace(text, kept)

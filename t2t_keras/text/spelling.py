@@ -92,11 +92,14 @@ def text_and_ends(pieces: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
 
     The bytes of a character, such as <0xC3>, are one after the other; the last has the character.
     """
+    # In a vocabulary of whole words, a ▁ in bytes begins a word that is spelled in bytes.
+    whole = all(piece.startswith("▁") for piece in pieces if piece not in (*BYTES, *SPECIAL))
     text, ends, unfinished = "", [], b""
     for part in spelled(pieces):
         start, unfinished = len(text), unfinished + part
-        try:  # A ▁ in bytes is the beginning of a word that has no sub-word.
-            text, unfinished = text + unfinished.decode().replace("▁", " "), b""
+        try:
+            character = unfinished.decode()
+            text, unfinished = text + (" " if whole and character == "▁" else character), b""
         except UnicodeDecodeError:
             if len(part) > 1:
                 text, unfinished = text + unfinished.decode(errors="replace"), b""

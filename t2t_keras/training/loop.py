@@ -62,14 +62,12 @@ def _per_process(strategy, config: TrainConfig) -> tuple[TrainConfig, int]:
 
 
 class _Reading(NamedTuple):
-    """What one process reads of each update: the config of that part, the number of replicas that share it and of its
-    buckets, and their shapes; `None` if `length_buckets` rounds no lengths.
-    """
+    """What one process reads of each update."""
 
-    config: TrainConfig
-    replicas: int
+    config: TrainConfig  # Of that part.
+    replicas: int  # That share it.
     buckets: int
-    shapes: Shapes | None
+    shapes: Shapes | None  # Of the buckets; `None` if `length_buckets` rounds no lengths.
 
     @classmethod
     def of(cls, strategy, config: TrainConfig, folder: pathlib.Path) -> "_Reading":
