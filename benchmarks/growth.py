@@ -1,9 +1,10 @@
 """Measures how cost grows: training, data, checkpoints and decoding against all that makes them larger, beside what
 theory expects.
 
-python benchmarks/growth.py --json=growth.json --output=docs/pictures # measures, prints Markdown tables, draws
-growth_*.png python benchmarks/growth.py --json=growth.json --output=docs/pictures # again: measures what is missing in
-the file python benchmarks/growth.py --experiments=width,beam # some experiments
+    python benchmarks/growth.py --json=growth.json --output=docs/pictures    # tables in Markdown, and growth_*.png
+    python benchmarks/growth.py --experiments=width,beam                     # some experiments
+
+The first command again measures what is missing in its file.
 
 The experiments are in `growth_experiments`. Each value is measured in a process of its own, so that memory is that of
 the value alone (Linux only). Theory gives the form of a line, and its multiples are fitted to the measurements: a line

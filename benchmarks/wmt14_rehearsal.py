@@ -1,8 +1,9 @@
 """Rehearses `configs/wmt14_en_de_base.flags` at full size on a generated corpus, and measures time and memory of each
 stage.
 
-python benchmarks/wmt14_rehearsal.py --work_dir=/tmp/wmt14 # 4.5 M pairs; needs 12 GB of disk python
-benchmarks/wmt14_rehearsal.py --work_dir=/tmp/small --pairs=20000 --steps=4 --vocab_size=4000 --batch_tokens=1000
+    python benchmarks/wmt14_rehearsal.py --work_dir=/tmp/wmt14    # 4.5 M pairs; needs 12 GB of disk
+    python benchmarks/wmt14_rehearsal.py --work_dir=/tmp/small --pairs=20000 --steps=4 --vocab_size=4000 \\
+        --batch_tokens=1000
 
 It generates text with the lengths of WMT14's, learns sub-words from the sample, writes shards, and trains: once without
 a break, and once killed (SIGKILL) and resumed, and compares their weights. The same command continues after the last

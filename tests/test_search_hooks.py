@@ -367,6 +367,40 @@ def test_the_best_continuations_of_scores_are_those_of_logits():
         assert search(tables, selector=Same(), **options) == expected
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_selector_whose_shapes_a_graph_does_not_know_selects_as_others_do(groups):
+    class OfGroups(Best):
+        def groups(self, beam_size):
+            return groups
+
+        def __call__(self, log_probs, hypotheses, state):
+            found = []
+            for number, (values, before) in enumerate(
+                zip(*(tf.split(x, groups, axis=1) for x in (log_probs, hypotheses.log_probs)), strict=True)
+            ):
+                (totals, parents, tokens), _ = super().__call__(values, hypotheses._replace(log_probs=before), state)
+                found.append((totals, parents + number * before.shape[1], tokens))
+            return tuple(tf.concat(each, axis=1) for each in zip(*found, strict=True)), state
+
+    class Unknown(OfGroups):
+        def __call__(self, log_probs, hypotheses, state):
+            found, state = super().__call__(log_probs, hypotheses, state)
+            return tuple(tf.numpy_function(lambda *each: each, found, [x.dtype for x in found])), state
+
+    weights = np.random.default_rng(5).normal(0, 2, [101, 6]).astype(np.float32)
+
+    def found(selector) -> list:
+        @tf.function
+        def run():
+            state, start = {"read": tf.zeros([3, 0, 4], tf.int32)}, tf.fill([3], START)
+            options = {"eos_id": EOS, "beam_size": 4, "max_length": tf.constant([7, 2, 5]), "alpha": 0.6}
+            return beam_search(history_step(weights), state, start, selector=selector, **options)
+
+        return [x.numpy().tolist() for x in run()]
+
+    assert found(Unknown()) == found(OfGroups())
+
+
 def test_a_selector_is_called_only_while_it_applies():
     tables, calls = random_tables(batch=3, seed=77), []
 

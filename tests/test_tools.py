@@ -1936,7 +1936,9 @@ def test_a_program_passes_on_every_flag_to_what_does_the_work(tmp_path, case):
     assert result.returncode == 0, result.stderr.decode()
     assert "--dry_run" not in flags or b"Trained." not in result.stdout
     if "--jsonl" in flags and case.strip() == "client":
-        assert result.stdout.splitlines()[-1].decode() == '{"text": "é", "score": -1.5, "constraints_met": true}'
+        # With --terms every line tells whether it is doubtful, also of a batch in which none has a term.
+        written = '{"text": "é", "score": -1.5, "constraints_met": true, "doubtful": false}'
+        assert result.stdout.splitlines()[-1].decode() == written
     assert [json.loads(line) for line in result.stdout.splitlines() if line.startswith(b"[")] == filled(calls, tmp_path)
 
 

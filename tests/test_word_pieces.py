@@ -253,7 +253,7 @@ def test_a_run_trains_and_draws_and_labels_its_embeddings_with_word_pieces(run):
 @pytest.mark.medium
 def test_a_run_is_resumed_with_its_kind_of_sub_words_and_with_no_other(run):
     assert SavedRun.open(run).options.data.subwords == "wordpiece"
-    with pytest.raises(ValueError, match="was prepared .*: `subwords` was wordpiece, and is now bpe. "):
+    with pytest.raises(ValueError, match=r"was trained with. Received: subwords=bpe \(the run: wordpiece\). "):
         resume(run, **{**dataclasses.asdict(DATA), "subwords": "bpe"})
     state, _ = resume(run, train_steps=TRAIN.train_steps + 1)
     assert state.step == TRAIN.train_steps + 1

@@ -241,7 +241,7 @@ def pretended_train_step(made: list[Pretended], finite: bool = True, around: Cal
     Args:
         made: is filled with what was asked for.
         finite: whether gradients are.
-        around: calls the update that it is given first, with what comes after that, in place of it.
+        around: called in place of each update, as `around(update, *arguments)`; it may call `update`.
     """
 
     def make(strategy, model, optimizer, task, config, element_spec, held):

@@ -36,8 +36,8 @@ def train(
     dtype: str = "bfloat16",
     architecture: str = TRANSFORMER,
 ) -> dict:
-    """Makes some updates of one batch, with `tokens` on each side in sentences of one `length`; 0 `micro_batch_tokens`
-    make one micro-batch of an update.
+    """Makes some updates of one batch, with `tokens` on each side in sentences of one `length`. With
+    `micro_batch_tokens=0`, an update is one micro-batch.
 
     Returns `seconds`, the median time of an update, and `bytes`, the peak of the memory without what the process had
     before.

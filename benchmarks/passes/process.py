@@ -22,7 +22,7 @@ def process_environment(**variables: str) -> dict[str, str]:
 
 
 def end(process: subprocess.Popen) -> None:
-    """Ends the leader of a session and the processes that it has started, as PyTorch's compiler does."""
+    """Kills a process that leads a session, and all its children, such as those of PyTorch's compiler."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -40,8 +40,9 @@ def read_weights(task: dict) -> dict | None:
 
 
 def serve(task: dict, requests, answers) -> None:
-    """Builds the contestant and answers requests, lines, in a text file; see the module. The task is what `train.py`
-    wrote: its `module` is the contestant's here, whose `start(task)` returns a function (indices of updates) → dict.
+    """Builds the contestant, reads a request from each line of `requests`, and answers in `answers`; see the module.
+    The task is what `train.py` wrote: its `module` is the contestant's here, whose `start(task)` returns a function
+    (indices of updates) → dict.
     """
     make_updates = importlib.import_module(f"benchmarks.train_peers.{task['module']}").start(task)
     for line in requests:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from t2t_keras.decoding.search_hooks import BEST, IMPOSSIBLE, Best, Hypotheses, Scorer, Selector, normalized
 
-# Numbers of sentences that are searched together, R: few, because oneDNN compiles kernels for each shape.
+# Sizes to which a batch shrinks: few, because oneDNN compiles kernels for each shape. 0 is the end.
 _SIZES = [0, 1, 2] + [size << shift for shift in range(28) for size in (3, 4)]  # 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, …
 
 
@@ -52,7 +52,7 @@ class Running(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Hypotheses, best first."""
+    """Finished hypotheses, best first; or running ones, in the order of the selector, whose scores are log P."""
 
     scores: tf.Tensor  # [R, W] float32, -inf in an empty place
     sequences: tf.Tensor  # [R, W, T] int32, 0 after the end token
@@ -70,7 +70,7 @@ class BeamState(NamedTuple):
     """The state of the search of R sentences after T tokens."""
 
     position: tf.Tensor  # [] int32, T
-    active: tf.Tensor  # [R] boolean, False for a finished sentence, whose hypotheses stay as they are
+    active: tf.Tensor  # [R] boolean, False for a finished sentence, whose scores and sequences stay as they are
     limits: Limits
     running: Running
     finished: Written
@@ -142,8 +142,8 @@ class _Search:
     def run(self, state: BeamState) -> tuple[Written, Written]:
         """Searches until all sentences are finished. Returns the running and the finished hypotheses of all.
 
-        The outer loop lets finished sentences leave the states, and the inner one searches the others until a smaller
-        size holds them: so a step copies and tests nothing for those that leave.
+        The inner loop makes steps until the unfinished sentences fit into a smaller size, and the outer loop then drops
+        the finished ones, so a single step never reorders the states.
         """
         shapes = self.shapes(state)
 
@@ -236,7 +236,8 @@ class _Search:
             selected, hooks = hooked()
         else:
             selected, hooks = tf.cond(tf.reduce_any(applies), hooked, plain) if applies else plain()
-        totals, parents, tokens = selected
+        # A selector may know less of its shapes, such as through `tf.numpy_function`.
+        totals, parents, tokens = (tf.ensure_shape(x, [None, self.number]) for x in selected)
         sequences = tf.concat([_gather(sequences, parents), tokens[:, :, None]], axis=2)
         return Candidates(totals, parents, tokens, sequences, tokens == self.eos_id), model, hooks
 

@@ -16,7 +16,9 @@ IMPOSSIBLE = float("-inf")
 
 
 class Hypotheses(NamedTuple):
-    """The unfinished hypotheses that hooks continue. Before the first token, a sentence has one, in its first beam."""
+    """The unfinished hypotheses that hooks continue. Before the first token, a sentence has one, in its first beam.
+    Rows of finished sentences may be among them, with any content: what is selected for them is ignored.
+    """
 
     position: tf.Tensor  # [] int32, T
     log_probs: tf.Tensor  # [R, W] float32, log P of each so far, -inf in an empty place
