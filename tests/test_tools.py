@@ -446,6 +446,19 @@ def test_files_of_two_sides_are_evaluated_as_two_text_files_are(of_three, tmp_pa
     assert b"/en" in run_stand_in(STAND_IN.format(""), "compare", *compared, check=True).stdout
 
 
+def test_terms_in_the_tags_of_sources_are_not_counted(of_three, tmp_path):
+    """The search looks for none there."""
+    config = json.loads((tmp_path / "first/config.json").read_text())
+    (tmp_path / "first/config.json").write_text(json.dumps(config | {"data": {"source_tag": "<news>"}}))
+    (tmp_path / "source").write_text("<news> a dog\n")
+    (tmp_path / "terms").write_text("news\tNachrichten\ndog\tdog\n")
+    given = [f"--{name}={tmp_path}/{name}" for name in ("source", "terms")]
+    given += [f"--model_dir={tmp_path}/first", f"--hypothesis={tmp_path}/source", f"--reference={tmp_path}/source"]
+    code = EVALUATING.replace("cross_entropy.perplexity =", "cross_entropy.perplexity = lambda *_: 2.0\nunused =")
+    found = json.loads(run_stand_in(code, "evaluate", *given, "--json", check=True).stdout)
+    assert (found["terms"], found["term_accuracy"]) == (1, 1.0)
+
+
 def test_evaluating_warns_of_a_source_that_is_cut(of_three, tmp_path):
     (tmp_path / "source").write_text("a\n")
     given = [f"--model_dir={tmp_path}/first", f"--source={tmp_path}/source", f"--reference={tmp_path}/source"]

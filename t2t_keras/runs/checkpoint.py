@@ -3,8 +3,9 @@
 A checkpoint is a NumPy `.npz` archive of arrays, named `model/…` and `optimizer/…` after the paths of the variables,
 with `ema_decay` also `ema/…` for the moving averages of the weights, and of `state`, a JSON text. Its manifest, a
 `.json` file of the same name, has the size and SHA-256 of the archive and is written last. An archive without a
-manifest is unfinished and is ignored. Arrays are read without unpickling, and only if they are not compressed and have
-the name, shape and dtype of a variable: reading a file never takes more memory than the size of the file.
+manifest is unfinished and is ignored. While a checkpoint of the same name is replaced, the manifest has both. Arrays
+are read without unpickling, and only if they are not compressed and have the name, shape and dtype of a variable:
+reading a file never takes more memory than the size of the file.
 
 Files with names that `path_of` does not give are the user's: they are neither used nor removed.
 """
