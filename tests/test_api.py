@@ -249,7 +249,7 @@ def test_each_of_the_n_best_of_each_sentence_has_its_own_text_score_sub_words_an
         )
     assert Signatures.inputs == {
         "text": [b"1", b"{2}{3}"], "alpha": [0.25] * 2, "max_length": [0] * 2, "n_best": [2] * 2, "prefix": [b"p"] * 2,
-        "alignment": [True] * 2, "constraints": [b"x\ty z\t1", "{2}\t￭{3}".encode()], "avoid": [b"", b"v"],
+        "alignment": [True] * 2, "constraints": [b"x\ty z\n\n1", "\n\n{2}\t￭{3}".encode()], "avoid": [b"", b"v"],
         "ordered": [True] * 2,
     }  # fmt: skip
     assert [[each.constraints_met for each in row] for row in found] == [[True, False], [False, True]]

@@ -254,6 +254,32 @@ def test_a_sub_word_that_goes_on_from_a_shorter_tail_has_its_bank_by_hand():
     assert received == {5: 0, 2: 2, 4: 4, 1: 1}
 
 
+def test_some_phrases_are_in_order_and_others_anywhere():
+    """Of different words: those in order are if they can be crossed out from left to right."""
+    draw, number, rows = np.random.default_rng(4), 4, 400
+    ordered = draw.random([rows, number]) < 0.6
+    tokens = draw.integers(1, number + 1, [rows, 9]).astype(np.int32)
+
+    def expected(row: int) -> bool:
+        written = iter(tokens[row].tolist())
+        in_order = all(word in written for word in np.flatnonzero(ordered[row]) + 1)  # `in` reads up to the word.
+        return in_order and {1, 2, 3, 4} <= set(tokens[row].tolist())
+
+    phrases = padded([[[word] for word in range(1, number + 1)]] * rows)
+    found = constraints.met(phrases, tf.constant(ordered), tf.constant(tokens)[:, None])[:, 0].numpy().tolist()
+    assert found == [expected(row) for row in range(rows)] and 50 < sum(found) < 300
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("a\tb\tc", [1, 1, 1]), ("a\nb", [1, 1]), ("a\n\nb\tc", [1, 0, 0]), ("\n\na\tb", [0, 0]), ("", []),
+    (" a \t \t b\n \nc\n\nd", [1, 1, 0, 0]),
+])  # fmt: skip
+def test_phrases_after_an_empty_line_may_be_anywhere(text, expected):
+    for ordered in (True, False):
+        found = constraints.in_order(tf.constant([text]), tf.constant([ordered]), len(expected))
+        assert found.numpy().tolist() == [[bool(each) and ordered for each in expected]]
+
+
 # The search
 
 

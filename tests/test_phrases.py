@@ -99,6 +99,18 @@ def test_a_line_that_is_no_request_is_reported_with_its_number(line, message):
         next(requests)
 
 
+def test_what_terms_add_to_phrases_in_order_may_be_anywhere():
+    """Story: with "ordered", a term had to come after all constraints."""
+    request = Request("see {0}", ["jetzt", "dann"], ordered=True)
+    for each, expected in (
+        (request, "jetzt\tdann\n\n{0}\tsiehe"),
+        (dataclasses.replace(request, ordered=False), "jetzt\tdann\t{0}\tsiehe"),
+    ):
+        [found] = with_phrases([each], Terms({"see": "siehe"}), Kept("braces"), pytest.fail)
+        assert found.all_required == expected and found.required == ["jetzt", "dann", "{0}", "siehe"]
+    assert request.all_required == "jetzt\tdann"
+
+
 TERMS = {
     "house": "Haus",
     "boat": "Boot",
@@ -152,7 +164,7 @@ def test_terms_and_what_is_kept_are_added_to_requests_that_do_not_have_them():
     ]
     first, second, third, fourth = extended(requests, terms, kept, warnings.append, fits)
     house = Term("house", "Haus")
-    assert first == Request(requests[0].text, ("x", "Boot", "{0}"), ["y"], True, (house, house))
+    assert first == Request(requests[0].text, ("x", "Boot"), ["y"], True, (house, house), ("{0}",))
     assert (first.required, first.excluded) == (["x", "Boot", "{0}", "Haus", "Haus"], ["y"])
     assert second == Request(requests[1].text, (), ["Haus", "{0}"], terms=(Term("boat", "Boot"),))
     assert third.required == ["{" + "x" * 40 + "}", "Boot", "cat"]

@@ -1559,7 +1559,7 @@ CALLS = {
         [
             [
                 {"text": "one", "constraints": ["x", "￭ne"], "avoid": [], "ordered": False}
-                | {"terms": [["one", "eins", []]], "annotated": "", "others": {}},
+                | {"terms": [["one", "eins", []]], "free": [], "annotated": "", "others": {}},
                 None,
                 True,
                 {},

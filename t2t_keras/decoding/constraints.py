@@ -32,7 +32,7 @@ class Phrases(NamedTuple):
     tokens: tf.Tensor  # [R, C, L] int32, PAD after the end of each
     lengths: tf.Tensor  # [R, C] int32, 0 in an empty place
     inside: tf.Tensor  # [R, C, L, C] boolean, whether the last phrase is in the first one from sub-word l on
-    ordered: tf.Tensor  # [R] boolean, whether they must appear in their order
+    ordered: tf.Tensor  # [R, C] boolean, which of them must appear in their order
 
 
 class Progress(NamedTuple):
@@ -42,6 +42,24 @@ class Progress(NamedTuple):
     depth: tf.Tensor  # [R, W] int32, the length of the path in the trie
     leader: tf.Tensor  # [R, W] int32, a phrase that begins with the path
     tails: tf.Tensor  # [R, W, C, L] boolean, whether the last l + 1 sub-words written are the first l + 1 of phrase c
+
+
+def _divided(text) -> tf.RaggedTensor:
+    """Divides phrases of sentences, see `read`: [B] string → [B, (C)] string."""
+    phrases = tf.strings.split(tf.strings.regex_replace(text, r"\s*[\t\n]\s*", SEPARATOR), SEPARATOR)
+    return tf.ragged.boolean_mask(phrases, ~tf.strings.regex_full_match(phrases, f"{JOINER}?{BLANK}"))
+
+
+def in_order(text, ordered, number):
+    """Returns which phrases of sentences must appear in their order, [B, number] boolean.
+
+    Args:
+        text: [B] string, see `read`. After an empty line, phrases may appear anywhere.
+        ordered: [B] boolean, whether those before must appear in their order.
+        number: of phrases, C.
+    """
+    before = _divided(tf.strings.regex_replace(text, r"(?s)\n[ \t]*\n.*", "")).row_lengths()
+    return ordered[:, None] & (tf.range(number) < tf.cast(before, tf.int32)[:, None])
 
 
 def read(tokenizer: Subwords, text, kept=None) -> tuple:
@@ -59,8 +77,7 @@ def read(tokenizer: Subwords, text, kept=None) -> tuple:
         number: [B] int32, the number of phrases of each sentence.
         longest: [B] int32, the number of sub-words of the longest of them, counted up to one more than allowed.
     """
-    phrases = tf.strings.split(tf.strings.regex_replace(text, r"\s*[\t\n]\s*", SEPARATOR), SEPARATOR)
-    phrases = tf.ragged.boolean_mask(phrases, ~tf.strings.regex_full_match(phrases, f"{JOINER}?{BLANK}"))
+    phrases = _divided(text)
     number = tf.cast(phrases.row_lengths(), tf.int32)
     phrases = phrases[:, :MAX_PHRASES]  # A request may have any number of them, which takes memory for every sentence.
     kept = kept if kept is None else tf.gather(kept, phrases.value_rowids())
@@ -80,8 +97,13 @@ def read(tokenizer: Subwords, text, kept=None) -> tuple:
 
 
 def describe(tokens, ordered) -> Phrases:
-    """Returns the phrases whose sub-words are `tokens`, [B, C, L] int32 padded with PAD. `ordered` is [B] boolean."""
+    """Returns the phrases whose sub-words are `tokens`, [B, C, L] int32 padded with PAD. `ordered` says which must
+    appear in their order, [B, C] boolean, or [B] for all of a sentence.
+    """
     _, number, length = tf.unstack(tf.shape(tokens))
+    if ordered.shape.rank == 1:
+        ordered = tf.repeat(ordered[:, None], number, axis=1)
+    ordered = tf.pad(ordered, [[0, 0], [0, tf.maximum(1 - number, 0)]])
     tokens = tf.pad(
         tokens, [[0, 0], [0, tf.maximum(1 - number, 0)], [0, tf.maximum(1 - length, 0)]], constant_values=PAD
     )
@@ -109,10 +131,12 @@ def start(phrases: Phrases, beam_size: int) -> Progress:
 
 
 def _open(phrases: Phrases, done):
-    """Returns whether a phrase may be begun or continued, [R, W, N, C] boolean: any that is not done, or the first."""
-    missing = tf.logical_not(done) & (phrases.lengths > 0)[:, None, None]
-    first = tf.cumsum(tf.cast(missing, tf.int32), axis=-1) == 1
-    return missing & (first | tf.logical_not(phrases.ordered)[:, None, None, None])
+    """Returns whether a phrase may be begun or continued, [R, W, N, C] boolean: any that is not done, but of those in
+    order the first.
+    """
+    missing, ordered = tf.logical_not(done) & (phrases.lengths > 0)[:, None, None], phrases.ordered[:, None, None]
+    first = tf.cumsum(tf.cast(missing & ordered, tf.int32), axis=-1) == 1
+    return missing & (first | tf.logical_not(ordered))
 
 
 def advance(phrases: Phrases, progress: Progress, tokens) -> Progress:
@@ -185,7 +209,7 @@ def met(tokens, ordered, sequences):
 
     Args:
         tokens: phrases, [B, C, L] int32, padded with PAD.
-        ordered: [B] boolean, whether the phrases must appear in their order.
+        ordered: [B] or [B, C] boolean, whether the phrases must appear in their order, or which.
         sequences: translations, [B, W, T] int32.
 
     Returns:
@@ -196,7 +220,8 @@ def met(tokens, ordered, sequences):
     places = tf.where(places < lengths[..., None], lengths[..., None] - 1 - places, places)
     backwards = tf.reverse(tf.gather(tokens, places, batch_dims=2), [1])
     # Both ways at once, as twice as many sentences: half the graph. The last token is in no phrase.
-    phrases = describe(tf.concat([tokens, backwards], axis=0), tf.tile(ordered, [2]))
+    from_end = tf.reverse(ordered, [1]) if ordered.shape.rank == 2 else ordered
+    phrases = describe(tf.concat([tokens, backwards], axis=0), tf.concat([ordered, from_end], axis=0))
     sequences = tf.concat([sequences, tf.reverse(sequences, [2])], axis=0)
     sequences = tf.pad(sequences, [[0, 0], [0, 0], [0, 1]], constant_values=NO_TOKEN)
     number = tf.where(tf.reduce_any(phrases.lengths > 0), tf.shape(sequences)[2], 0)
@@ -215,7 +240,7 @@ class Banks(Selector):
 
     Args:
         tokens: phrases that must appear, [B, C, L] int32, padded with PAD; without the end token.
-        ordered: [B] boolean, whether they must appear in their order.
+        ordered: [B] or [B, C] boolean, whether they must appear in their order, or which.
         max_length: [B] int32, maximum number of tokens of a translation.
         beam_size: W.
         eos_id: the end token, which only hypotheses with all phrases may write. It is a bank of its own, above all

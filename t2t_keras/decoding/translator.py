@@ -172,9 +172,9 @@ class Translator(tf.Module):
             inputs: of the scorers and the selector, [B, …] or ragged. These are known to every translator: `prefix`,
                 [B, (P)] int32, sub-words that the translations must start with, by default the target's language, if it
                 has one; `constraints`, [B, C, L] int32, padded with PAD, phrases that they must contain, in this order
-                if `ordered`, [B] boolean, which goes with it; and `avoid`, [B, C] string, padded with "", phrases that
-                they must not contain as whole words. Sentences with constraints have `constrained_beams`. A translator
-                with a selector of its own does not heed `constraints`.
+                if `ordered`, [B] or [B, C] boolean, which goes with it; and `avoid`, [B, C] string, padded with "",
+                phrases that they must not contain as whole words. Sentences with constraints have `constrained_beams`.
+                A translator with a selector of its own does not heed `constraints`.
 
         Returns:
             Translations [B · W, (T)] int32, W consecutive rows for each sentence, best first; and their scores [B, W]

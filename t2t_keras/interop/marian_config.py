@@ -29,12 +29,12 @@ EPSILON = 1e-5  # Of PyTorch's LayerNorm.
 _NO_COUNTERPART = {
     name: usual
     for usual, names in (
-        ((0, None), "do_sample early_stopping diversity_penalty penalty_alpha min_new_tokens"),
-        ((0, None), "encoder_no_repeat_ngram_size"),
+        ((0, None), "do_sample early_stopping diversity_penalty min_new_tokens encoder_no_repeat_ngram_size"),
         ((1, None), "repetition_penalty encoder_repetition_penalty num_beam_groups guidance_scale"),
         (([], None), "suppress_tokens begin_suppress_tokens stop_strings force_words_ids forced_decoder_ids"),
         ((None,), "exponential_decay_length_penalty sequence_bias max_new_tokens"),
         ((0, 1, None), "min_length"),
+        ((0, None), "penalty_alpha"),
     )
     for name in names.split()
 }

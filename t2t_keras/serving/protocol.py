@@ -38,7 +38,7 @@ def options_for(requests: Sequence[Request], **options) -> dict[str, list]:
     for all. Raises `ValueError` if a phrase is not text on one line, or there are too many.
     """
     inputs = {name: [value] * len(requests) for name, value in (OPTIONS | options).items()}
-    inputs["constraints"] = [joined(request.required, "constraints") for request in requests]
+    inputs["constraints"] = [request.all_required for request in requests]
     inputs["avoid"] = [joined(request.excluded, "avoid") for request in requests]
     inputs["ordered"] = [request.ordered for request in requests]
     return {"text": [request.text for request in requests], **inputs}

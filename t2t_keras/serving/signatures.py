@@ -141,7 +141,8 @@ class Signatures(tf.Module):
                 32, of at most 32 sub-words each. A phrase that is given twice must appear twice. One that begins with ￭
                 follows other text without a space.
             avoid: [B] string, likewise, phrases that the translation must not contain as whole words.
-            ordered: [B] boolean, whether the constraints must appear in their order.
+            ordered: [B] boolean, whether the constraints must appear in their order; those after an empty line may
+                appear anywhere.
 
         Returns:
             text: [B, W] string, best first; empty after the first n_best. Two may be the same, in different sub-words.
@@ -176,6 +177,7 @@ class Signatures(tf.Module):
         wanted = tf.where(alignment & (max_length == 0), tf.minimum(wanted, 2 * MAX_ALIGNED), wanted)
         number = tf.cast(forced.row_lengths(), tf.int32)
         (wanted_phrases, *sizes), (avoided, *avoided_sizes) = self._phrases(constraints, avoid, kept)
+        ordered = lexical.in_order(constraints, ordered, tf.shape(wanted_phrases)[1])
         counts = ", with that of the language" if self.translator.tokenizer.languages else ""
         possible = (alpha == OWN_ALPHA) | (alpha >= 0) & (alpha <= MAX_ALPHA)
         error = tf.strings.join([

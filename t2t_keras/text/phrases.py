@@ -87,6 +87,7 @@ class Request:
         avoid: phrases that it must not contain.
         ordered: whether the constraints must appear in their order.
         terms: those of a terminology that are in the sentence, one for each place.
+        free: other phrases that it must contain, anywhere also if `ordered`.
         annotated: the sentence with their translations in their places, for a model that was trained on such text; see
             `inline_terms`.
         others: other keys of a JSON line, which its output keeps.
@@ -100,6 +101,7 @@ class Request:
     avoid: Sequence[str] = ()
     ordered: bool = False
     terms: Sequence[Term] = ()
+    free: Sequence[str] = ()
     annotated: str = ""
     others: Mapping = dataclasses.field(default_factory=dict)
 
@@ -117,12 +119,22 @@ class Request:
         """Returns the request of all fields in a JSON object."""
         fields = json.loads(text)
         terms = [Term(source, translation, tuple(forms)) for source, translation, forms in fields["terms"]]
-        return cls(**fields | {"terms": terms})
+        return cls(**fields | {"terms": terms, "free": tuple(fields["free"])})
 
     @property
     def required(self) -> list[str]:
-        """All phrases that must appear: the constraints, and the translations of the terms."""
-        return [*self.constraints, *(term.translation for term in self.terms)]
+        """All phrases that must appear: the constraints, further ones, and the translations of the terms."""
+        return [*self.constraints, *self.free, *(term.translation for term in self.terms)]
+
+    @property
+    def all_required(self) -> str:
+        """All of these as one string, as the signatures of an export take them: after an empty line, phrases may appear
+        anywhere also if `ordered`.
+        """
+        text, number = joined(self.required, "constraints"), len(self.constraints)
+        if not self.ordered or len(self.required) == number:
+            return text
+        return "\n\n".join(joined(each, "constraints") for each in (self.constraints, self.required[number:]))
 
     @property
     def excluded(self) -> list[str]:
@@ -365,7 +377,8 @@ def with_phrases(
             if phrase.removeprefix(JOINER) in known:
                 continue
             if len(request.required) < MAX_PHRASES and is_short(phrase):
-                request = dataclasses.replace(request, constraints=(*request.constraints, phrase))
+                name = "free" if request.ordered else "constraints"
+                request = dataclasses.replace(request, **{name: (*getattr(request, name), phrase)})
             else:
                 left_out.append(phrase)
         if left_out:
