@@ -543,6 +543,7 @@ def test_the_program_writes_the_pictures_and_the_page(tmp_path):
         ([], b"\n \n", "There is no sentence to show"),
         (["--target={}/two"], b"one\n", "--target must have a line for each sentence. Received: 2 for 1 sentences."),
         (["--target={}/missing"], b"one\n", "missing"),
+        (["--target={}/two", "--beam_size=2"], b"one\n", "--beam_size has no effect with --target"),
     ],
     ids=str,
 )

@@ -4,6 +4,7 @@ python tools/attention.py --model_dir=runs/x --output=pictures < sentences.en
 python tools/attention.py --model_dir=runs/x --output=pictures --input=text.en --target=text.de --layer=all --format=svg
 """
 
+import dataclasses
 import itertools
 import pathlib
 
@@ -11,6 +12,7 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
+from t2t_keras.config import DecodeConfig
 from t2t_keras.runs import run_options
 from t2t_keras.system.log import logger
 
@@ -31,6 +33,7 @@ _HEADS = flags.DEFINE_list("heads", [], "Draw these heads, counted from 1; empty
 _WORDS = flags.DEFINE_boolean("words", False, "Draw words in place of sub-words. The page has both.")
 _FORMAT = flags.DEFINE_list("format", ["png"], "Of pictures: png, svg or png,svg; none writes the page alone.")
 options.define_trained_model()
+options.excludes("target", *(field.name for field in dataclasses.fields(DecodeConfig) if field.name != "max_input"))
 
 
 def _chosen(flag, known) -> list[str]:
