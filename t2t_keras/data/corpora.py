@@ -313,17 +313,17 @@ def _check_held_out(data: DataConfig, names: str) -> None:
     """Raises `ValueError` if the last pairs of a text, which validate, are of a file with a weight, which repeats them.
     `names` are the files of its source.
     """
-    weights = [weight for _, weight in _weighted(names)]
-    lines = 0
-    for path, weight in reversed(_weighted(names)):
+    files, lines = _weighted(names), 0
+    if all(weight == 1 for _, weight in files):
+        return
+    for path, weight in reversed(files):
         if weight > 1 and lines < data.valid_pairs:
             raise ValueError(
                 "`valid_pairs` are the last pairs of the training text, so their files must have no weight. Received: "
                 f"{path.name}@{weight} and `valid_pairs={data.valid_pairs}`. Put other files last, or give "
                 "`valid_source` and `valid_target`."
             )
-        if max(weights) > 1:
-            lines += _count(path, not data.skip_bad_lines, bool(text_format(path.name)), data.languages)
+        lines += _count(path, not data.skip_bad_lines, bool(text_format(path.name)), data.languages)
 
 
 def check_texts(texts: list[tuple[str, ...]], utf8: bool = False, languages: tuple[str, str] = ("", "")) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from t2t_keras.config import AVERAGE, DecodeConfig
 from t2t_keras.decoding import process_environment
-from t2t_keras.decoding.trained_model import TrainedModel
+from t2t_keras.decoding.trained_model import TrainedModel, languages_of
 from t2t_keras.runs.export_folder import DESCRIPTION, EXTRA, SAVED_MODEL, export_in
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.files import describe, read_json
@@ -76,13 +76,13 @@ def open_for_requests(folders: Sequence[pathlib.Path]) -> TrainedModel | SavedEx
     """
     if len(folders) == 1 and export_in(folders[0]) is not None:
         return open_model(folders)
-    contents = zip(("target_language", "source_language"), SavedRun.open(folders[0]).subwords(), strict=False)
-    sides = {name: piece_file.unpack(each) for name, each in contents if each.startswith(piece_file.HEAD)}
-    chosen = {name: side.language for name, side in sides.items()}
-    for name, side in sides.items():
-        if side.language == "":
-            chosen[name] = next((language for language in side.languages if language not in chosen.values()), "")
-    return open_model(folders, **{name: chosen[name] for name, side in sides.items() if side.language == ""})
+    run = SavedRun.open(folders[0])
+    chosen, options = languages_of(run), {}
+    for name in [name for name, language in chosen.items() if not language]:
+        known = piece_file.unpack(run.subwords()[0]).languages
+        taken = {*chosen.values(), *options.values()}
+        options[name] = next((language for language in known if language not in taken), "")
+    return open_model(folders, **options)
 
 
 def open_model(folders: Sequence[pathlib.Path], **options) -> TrainedModel | SavedExport:

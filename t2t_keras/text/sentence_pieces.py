@@ -16,7 +16,7 @@ import tensorflow as tf
 from t2t_keras.config import EOS, PAD, UNK
 from t2t_keras.text import piece_file
 from t2t_keras.text.spelling import BYTES
-from t2t_keras.text.subwords import BYTES_PER_PIECE, NOT_IN_PIECE, Subwords
+from t2t_keras.text.subwords import NOT_IN_PIECE, Subwords
 from t2t_keras.text.tokenizer_ops import sentence_piece
 
 _TAG = r"(?s)\A(>>.*?<<)(.*)\z"  # The target language, for models with several.
@@ -67,17 +67,14 @@ class SentencePieces(Subwords):
         pieces = self._divide(tf.strings.regex_replace(text, self._tag, r"\2"))
         return tf.ragged.map_flat_values(self._ids.lookup, tf.concat([tags, pieces], axis=1))
 
-    def joined(self, text, max_length: int, kept=None) -> tf.RaggedTensor:
-        """Converts text that follows other text without a space; see `Subwords.joined`. A SentencePiece model that
-        does not spell characters in bytes makes one piece of unknown ones: what is before the text is cut from it.
+    def _encode_joined(self, text) -> tf.RaggedTensor:
+        """Converts text that follows other text; see `Subwords._encode_joined`. A SentencePiece model that does not
+        spell characters in bytes makes one piece of unknown ones: what is before the text is cut from it.
         """
         if self._spells_bytes:
-            return super().joined(text, max_length, kept)
-        if kept is not None:
-            text = self.placeholders.replace(text, kept)
-        text = tf.strings.substr(text, 0, max_length * BYTES_PER_PIECE)
+            return super()._encode_joined(text)
         if not self._processor:
-            return self._encode(text)[:, :max_length]
+            return self._encode(text)
         pieces = self._divide(tf.strings.join([NOT_IN_PIECE, text]))
         rest = tf.strings.regex_replace(pieces.values, f"(?s).*{NOT_IN_PIECE}", "")
         is_cut = tf.cast(rest != pieces.values, tf.int32)
@@ -86,7 +83,7 @@ class SentencePieces(Subwords):
             tf.pad(before, [[0, 1]]), tf.gather(pieces.row_starts(), pieces.value_rowids())
         )
         pieces = tf.ragged.boolean_mask(pieces.with_values(rest), pieces.with_values(begun & (rest != "")))
-        return tf.ragged.map_flat_values(self._ids.lookup, pieces)[:, :max_length]
+        return tf.ragged.map_flat_values(self._ids.lookup, pieces)
 
     def _with_language(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
         if not self.language:

@@ -12,12 +12,12 @@ from t2t_keras.text.scripts import in_word
 # Names of the ids after the special ids. They spell characters without an id.
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # In the order of their ids in `config.networks`.
+_SPELLED = dict.fromkeys(SPECIAL, b"") | {name: bytes([byte]) for byte, name in enumerate(BYTES)}
 
 
 def spelled(pieces: Iterable[str]) -> tuple[bytes, ...]:
     """Returns the bytes that sub-words spell, with a space in place of ▁; special symbols spell none."""
-    known = dict.fromkeys(SPECIAL, b"") | {name: bytes([byte]) for byte, name in enumerate(BYTES)}
-    return tuple(known.get(piece, piece.replace("▁", " ").encode()) for piece in pieces)
+    return tuple(_SPELLED.get(piece, piece.replace("▁", " ").encode()) for piece in pieces)
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -45,11 +45,11 @@ def _each(pieces: Sequence[str]) -> np.ndarray:
 
 def _from_beginnings(pieces: Sequence[str]) -> np.ndarray:
     text, ends = text_and_ends(pieces)
-    spaces, begin = [0], len(text) - len(text.lstrip(" "))
-    for place, (part, (_, end)) in enumerate(zip(spelled(pieces), ends, strict=True)):
-        if part:  # A byte belongs to the word of its character.
-            end = next((after for start, after in ends[place:] if after > start), len(text))
-        spaces.append(text[begin : max(end, begin)].count(" "))
+    begin, following, last = len(text) - len(text.lstrip(" ")), len(text), []
+    for part, (start, end) in zip(reversed(spelled(pieces)), reversed(ends), strict=True):
+        following = end if end > start else following
+        last.append(following if part else end)  # A byte belongs to the word of its character.
+    spaces = [0, *(text.count(" ", begin, end) for end in reversed(last))]
     return np.unique(spaces, return_inverse=True)[1][1:]  # Several spaces in a sub-word begin one word.
 
 
@@ -93,7 +93,7 @@ def text_and_ends(pieces: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
     The bytes of a character, such as <0xC3>, are one after the other; the last has the character.
     """
     # In a vocabulary of whole words, a ▁ in bytes begins a word that is spelled in bytes.
-    whole = all(piece.startswith("▁") for piece in pieces if piece not in (*BYTES, *SPECIAL))
+    whole = all(piece in _SPELLED or piece.startswith("▁") for piece in pieces)
     text, ends, unfinished = "", [], b""
     for part in spelled(pieces):
         start, unfinished = len(text), unfinished + part

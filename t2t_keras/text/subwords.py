@@ -137,9 +137,12 @@ class Subwords(tf.Module, abc.ABC):
         """
         if kept is not None:
             text = self.placeholders.replace(text, kept)
+        return self._encode_joined(tf.strings.substr(text, 0, max_length * BYTES_PER_PIECE))[:, :max_length]
+
+    def _encode_joined(self, text) -> tf.RaggedTensor:
+        """Converts text that follows other text without a space to ids: [B] string → [B, (length)] int32."""
         before = self._encode([NOT_IN_PIECE]).row_lengths()[0]
-        text = tf.strings.substr(text, 0, max_length * BYTES_PER_PIECE)
-        return self._encode(tf.strings.join([NOT_IN_PIECE, text]))[:, before : before + max_length]
+        return self._encode(tf.strings.join([NOT_IN_PIECE, text]))[:, before:]
 
     def sentences(self, lines: list[bytes], kept=None) -> list[np.ndarray]:
         """Converts lines to ids, EOS included: an int32 array for each line."""
