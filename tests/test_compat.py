@@ -17,6 +17,7 @@ import tensorflow as tf
 from keras.src import backend
 from keras.src.backend.common import global_state
 from sacrebleu.metrics.base import Metric
+from tensorflow.python.framework import ops as tensorflow_ops
 
 from t2t_keras.system import compat
 from t2t_keras.text import byte_pairs
@@ -131,6 +132,18 @@ def number_collective_keys():
     assert keys_of(1) == keys_of(1) and keys_of(1).isdisjoint(keys_of(2))
 
 
+def number_functions_from_a_round_number():
+    def number() -> int:
+        function = tf.function(lambda: tf.ones([])).get_concrete_function()
+        return int(function.name.rpartition(b"_")[2])
+
+    found = []
+    for _ in range(2):
+        compat.number_functions_from_a_round_number()
+        found.append(number())
+    assert number() > found[1] == found[0] + 1_000_000
+
+
 def share_sentencepiece_model():
     if tf_text is None:
         pytest.skip("TF.Text is not installed")
@@ -167,7 +180,7 @@ def score_of_statistics():
 
 CHECKS = (
     keras_mask, layers_of, own_names, replaced_calls, adam_averages, moving_average, moving_averages,
-    number_collective_keys, share_sentencepiece_model, corpus_statistics, score_of_statistics,
+    number_collective_keys, number_functions_from_a_round_number, share_sentencepiece_model, corpus_statistics, score_of_statistics,
 )  # fmt: skip
 
 
@@ -208,6 +221,7 @@ def test_every_function_of_the_module_has_a_check_and_says_what_is_private():
     (moving_average, keras.optimizers.Adam, "_get_variable_index", lambda self, variable: 0),
     (number_collective_keys, tf.distribute.MirroredStrategy, "_collective_key_base",
      property(lambda self: 0, lambda self, base: None)),
+    (number_functions_from_a_round_number, tensorflow_ops, "uid", lambda: 0),
     (share_sentencepiece_model, sentencepiece_tokenizer, "_SentencepieceModelResource", lambda model, name: None),
     (corpus_statistics, Metric, "_extract_corpus_statistics", lambda self, system, references: [[1.0], [2.0]]),
     (score_of_statistics, sacrebleu.BLEU, "_compute_score_from_stats", lambda self, sums: SimpleNamespace(score=1.0)),

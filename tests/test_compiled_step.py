@@ -265,3 +265,31 @@ def test_each_shape_is_compiled_once_before_the_first_update(tmp_path):
     programs = [*(tmp_path / "dump").glob("*_program_*.before_optimizations.txt")]
     shapes = re.findall(r"^Shape \d of (\d)", result.stderr, re.MULTILINE)
     assert len(programs) == len(shapes) == int(shapes[0]) > 1
+
+
+@pytest.mark.slow
+def test_a_resumed_run_finds_its_programs_in_the_persistent_cache_of_xla(tmp_path):
+    """Story: the number in a program's name was another one than before, so each start compiled all shapes again."""
+    options = {
+        "dataset": "builtin", "builtin_pairs": 400, "vocab_size": 340, "encoder_layers": 1, "decoder_layers": 1,
+        "d_model": 8, "d_ff": 8, "num_heads": 1, "d_k": 8, "d_v": 8, "batch_tokens": 512, "micro_batch_tokens": 256,
+        "valid_steps": 100, "valid_sentences": 0, "best_metric": "loss", "attention_images": 0, "length_buckets": 2,
+        "jit_compile": "true", "model_dir": tmp_path / "run",
+    }  # fmt: skip
+    cache, programs = tmp_path / "cache", []
+    cache.mkdir()
+    for steps in (2, 3):
+        given = options | {"train_steps": steps}
+        result = subprocess.run(
+            [sys.executable, "tools/train.py", *(f"--{name}={value}" for name, value in given.items())],
+            env=os.environ | {"TF_XLA_FLAGS": f"--tf_xla_persistent_cache_directory={cache}"},
+            cwd=pathlib.Path(__file__).parent.parent,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 0, result.stderr
+        programs.append(sorted(path.name for path in cache.iterdir()))
+    assert "Resuming from update 2" in result.stderr
+    shapes = re.findall(r"^Shape \d of (\d)", result.stderr, re.MULTILINE)
+    assert programs[0] == programs[1] and len(programs[0]) == len(shapes) > 1

@@ -492,6 +492,19 @@ def test_gradients_are_summed_by_all_reduce_and_stay_on_their_device(replicas):
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
+def test_the_powers_of_adams_betas_are_computed_once_for_all_weights(replicas):
+    """Story: base had 362 of them in an update, each a launch on a GPU."""
+    functions = graph_of(replicas).as_graph_def().library.function
+    nodes = [node for function in functions for node in function.node_def]
+    updates = [list(node.input) for node in nodes if node.op == "ResourceApplyAdam"]
+    weights = len(Toy(0.0).trainable_variables)
+    assert len(updates) == weights * replicas > 2
+    for place in (3, 4):  # β1ᵗ, β2ᵗ.
+        assert len({inputs[place] for inputs in updates}) == 1
+    assert sum(node.op == "Pow" for node in nodes) == 2
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
 def test_bounds_of_slices_and_seeds_of_dropout_are_computed_on_the_host(replicas):
     """Story: a GPU computed them, and each micro-batch waited for it three times, and for its four draws. The second
     virtual device stands in for a GPU.

@@ -103,6 +103,22 @@ def number_collective_keys(strategy, number: int) -> None:
     strategy._collective_key_base = 1_000_000 * number
 
 
+def number_functions_from_a_round_number() -> None:
+    """Gives the functions that are traced next the same names in every process that traces the same ones.
+
+    XLA's persistent cache finds a program by the names of its functions, `__inference_program_4711`. In a resumed run
+    the number would be another one, because restoring makes functions, too.
+
+    Private: `ops.uid`, the counter of these numbers. It only grows, so this counts up to the next multiple of a
+    million, which takes 0.2 s. A new process starts at 0, and uses some thousands.
+    """
+    from tensorflow.python.framework import ops
+
+    for _ in range(1_000_000):
+        if ops.uid() % 1_000_000 == 0:
+            break
+
+
 def share_sentencepiece_model(tokenizer, model: bytes) -> None:
     """Names the model of a `tensorflow_text.SentencepieceTokenizer`, so that it stays valid after `tf.random.set_seed`.
 

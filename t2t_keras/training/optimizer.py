@@ -104,19 +104,24 @@ class Adam(keras.optimizers.Adam):
     long.
     """
 
-    def update_step(self, gradient, variable, learning_rate) -> None:
-        """Updates a weight; see `keras.optimizers.Optimizer`."""
+    def powers(self) -> tuple:
+        """Returns β1ᵗ and β2ᵗ of update t, which is counted from 1."""
+        step = tf.cast(tf.convert_to_tensor(self.iterations), tf.float32) + 1.0
+        return self.beta_1**step, self.beta_2**step
+
+    def update_step(self, gradient, variable, learning_rate, *powers) -> None:
+        """Updates a weight; see `keras.optimizers.Optimizer`. `powers` are those of this update, if they are known."""
         if self.amsgrad or keras.backend.standardize_dtype(variable.dtype) != "float32":
             super().update_step(gradient, variable, learning_rate)
             return
-        step = tf.cast(tf.convert_to_tensor(self.iterations), tf.float32) + 1.0
+        beta1_power, beta2_power = powers or self.powers()
         mean, variance = (average.value for average in adam_averages(self, variable))
         tf.raw_ops.ResourceApplyAdam(
             var=_local(variable).handle,
             m=mean.handle,
             v=variance.handle,
-            beta1_power=self.beta_1**step,
-            beta2_power=self.beta_2**step,
+            beta1_power=beta1_power,
+            beta2_power=beta2_power,
             lr=learning_rate,
             beta1=self.beta_1,
             beta2=self.beta_2,

@@ -18,8 +18,10 @@ from t2t_keras.data.batching import columns_of, trimmed
 from t2t_keras.layers.inference import compiled, inference
 from t2t_keras.layers.masks import token_mask
 from t2t_keras.runs.task import SUMS, Task
+from t2t_keras.system.compat import number_functions_from_a_round_number
 from t2t_keras.system.log import logger
 from t2t_keras.training import devices
+from t2t_keras.training.optimizer import Adam
 
 
 class LossScale(NamedTuple):
@@ -163,6 +165,7 @@ def make_compiled_gradients(model, task: Task, config: TrainConfig) -> Callable:
     def gradients(columns: dict, *, step, micro_batch, replica, scale) -> tuple[list, dict]:
         return program(*arguments(columns, step, micro_batch, replica, scale))
 
+    number_functions_from_a_round_number()
     program.get_concrete_function()  # Raises the errors of the model and the task themselves.
     smallest = {column.name: tf.ones([1, 2], tf.int32) for column in task.columns}
     try:
@@ -275,14 +278,16 @@ def make_train_step(
         return gradients, scale, metrics
 
     def apply_gradients(gradients, scale, rate):
-        def update(variable, gradient, scale, rate):
-            optimizer.update_step(gradient * scale, variable, rate)
+        def update(variable, gradient, scale, rate, powers):
+            optimizer.update_step(gradient * scale, variable, rate, *powers)
             if config.ema_decay:
                 optimizer.update_average(variable)
 
+        # Once for all weights: each operation is a launch on a GPU.
+        powers = optimizer.powers() if isinstance(optimizer, Adam) else ()
         for variable, gradient in zip(variables, gradients, strict=True):
             # `optimizer.apply` would sum the gradients over the replicas again.
-            strategy.extended.update(variable, update, args=(gradient, scale, rate), group=False)
+            strategy.extended.update(variable, update, args=(gradient, scale, rate, powers), group=False)
         optimizer.iterations.assign_add(1)
 
     number = tf.TensorSpec([], tf.float32)
