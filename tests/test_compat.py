@@ -180,7 +180,8 @@ def score_of_statistics():
 
 CHECKS = (
     keras_mask, layers_of, own_names, replaced_calls, adam_averages, moving_average, moving_averages,
-    number_collective_keys, number_functions_from_a_round_number, share_sentencepiece_model, corpus_statistics, score_of_statistics,
+    number_collective_keys, number_functions_from_a_round_number, share_sentencepiece_model, corpus_statistics,
+    score_of_statistics,
 )  # fmt: skip
 
 

@@ -306,7 +306,7 @@ def test_a_translation_that_lacks_a_phrase_is_reported_with_its_line(export, tmp
 
 def test_a_doubtful_translation_is_reported_with_its_line(export, tmp_path, monkeypatch):
     """Where all translations with terms are; JSON says so itself, of all translations of a list."""
-    monkeypatch.setattr(serving_terms, "least_outside", lambda scored, phrases: -4.0 if phrases else 0.0)
+    monkeypatch.setattr(serving_terms, "least_outside", lambda scored, target, phrases: -4.0 if phrases else 0.0)
     (tmp_path / "terms").write_text("two\tdeux\nONE\tONE\n")
     asked = LineTranslation(export.model, terms=str(tmp_path / "terms"))
     found, warnings = results(asked, ["one", "two", "ONE"], first=5)

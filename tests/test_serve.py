@@ -420,10 +420,10 @@ def test_text_is_divided_into_sentences(text, expected):
     assert [part for part, is_sentence in whole(text) if is_sentence] == [text.strip()] * bool(text.strip())
 
 
-def reversed_translation(text: str, aligned: bool = True) -> Translation:
+def reversed_translation(text: str, aligned: bool = True, piece: str = "▁{}") -> Translation:
     """The words in the opposite order."""
     words = text.split(" ")
-    pieces = [(*(f"▁{word}" for word in order), "</s>") for order in (words, words[::-1])]
+    pieces = [(*map(piece.format, order), "</s>") for order in (words, words[::-1])]
     alignment = np.zeros([len(words) + 1] * 2, np.float32)
     alignment[np.arange(len(words)), np.arange(len(words))[::-1]] = alignment[-1, -1] = 1
     return Translation(" ".join(words[::-1]), 0.0, pieces[1], pieces[0], alignment if aligned else None)
@@ -454,8 +454,10 @@ def reversed_translation(text: str, aligned: bool = True) -> Translation:
     ],
 )  # fmt: skip
 def test_tags_go_with_the_words_that_they_enclose(text, expected):
+    """Also with sub-words that do not say where words begin, as those of tensor2tensor and of vocabularies of words."""
     document = Document(text, is_html=True)
-    assert document.translated([reversed_translation(each) for each in document.sentences]) == expected
+    for piece in ("▁{}", "{}▁", "{}"):
+        assert document.translated([reversed_translation(each, True, piece) for each in document.sentences]) == expected
 
 
 @pytest.mark.parametrize("part", ['<a "', "<a '", "<a \"'", "<a '\"'", '<a "x" ', "<a b=\"<c d='"])

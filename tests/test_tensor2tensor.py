@@ -27,10 +27,11 @@ from test_tokenizer import nasty_lines
 import t2t_keras
 from t2t_keras.config import BOS, EOS, UNK, DataConfig
 from t2t_keras.decoding import loading
+from t2t_keras.reporting import attention
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.text import vocabulary
-from t2t_keras.text.lines import is_blank
-from t2t_keras.text.spelling import word_numbers
+from t2t_keras.text.lines import is_blank, single_spaced
+from t2t_keras.text.spelling import text_and_ends, word_numbers
 
 PYTHON = os.environ.get("TENSOR2TENSOR_PYTHON", "")
 CHARACTERS = r"abcdefghijklmnopqrstuvwxyzABDGHTW0123456789\_;'.,!?-() üß猫٣é½"
@@ -152,6 +153,37 @@ def test_words_of_its_sub_words(subwords):
     for words, expected in ((4, [0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3]), (3, None), (12, None)):
         found = word_numbers([piece.replace("_", "▁") for piece in pieces], " ".join("w" * words))
         assert found is None if expected is None else found.tolist() == expected
+
+
+def test_where_its_sub_words_are_in_the_text(subwords):
+    """Also where several pieces make an escape, and after the sub-words of another text."""
+    draw = random.Random(8)
+    parts = ["the", "dogs", "run", "20", "a_b", ",", " - ", ".", "'", "\\", "猫", "½"]
+    joined = [
+        single_spaced("".join(draw.choice(parts) + " " * draw.randrange(3) for _ in range(9))) for _ in range(300)
+    ]
+    for line in [line for line in joined if expected_text(expected_ids(line)) == line]:
+        pieces = [subwords.pieces[index] for index in ours(expected_ids(line))]
+        text, ends = text_and_ends(pieces, line)
+        assert text == line
+        covered = [place for start, end in ends for place in range(start, end)]
+        assert sorted(set(covered)) == covered and "".join(line[place] for place in covered).strip() != ""
+        assert {place for place, character in enumerate(line) if character != " "} <= set(covered)
+        for piece, (start, end) in zip(pieces, ends, strict=True):
+            if "\\" not in "".join(pieces):
+                assert line[start:end].replace(" ", "") == piece.replace("▁", "").replace(" ", "")
+        after, shifted = text_and_ends(["猫", *pieces], line)
+        assert after == f"猫 {line}" and shifted == [(0, 1), *((start + 2, end + 2) for start, end in ends)]
+    pieces = ["run▁", "\\", "u▁", "\\1", "89;▁"]
+    assert text_and_ends(pieces, "run _½") == ("run _½", [(0, 3), (4, 4), (4, 5), (5, 5), (5, 6)])
+    assert text_and_ends(pieces, "walk _½")[0] == "".join(pieces).replace("▁", " ")
+
+
+def test_words_of_a_picture_of_attention(subwords):
+    """Story: all of a sentence was one word, because no sub-word begins with ▁."""
+    ids = ours(expected_ids("the dogs, run"))
+    found = attention._tokens(subwords, [BOS, *ids, EOS])
+    assert found.words == ("<s>", "the", "dogs,", "run", "</s>") and sum(found.sizes) == len(ids) + 2
 
 
 def test_phrases_and_words_of_such_text(subwords):

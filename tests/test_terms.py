@@ -187,7 +187,16 @@ def test_sentences_with_terms_are_searched_without_them_first_and_again_where_it
     ],
 )
 def test_the_least_likely_sub_word_outside_of_terms_by_hand(pieces, log_probs, phrases, expected):
-    assert terms.least_outside((pieces.split(), log_probs), phrases) == expected
+    text = "".join(pieces.split()[:-1]).removeprefix(">>fra_Latn<<").replace("▁", " ").strip()
+    assert terms.least_outside((pieces.split(), log_probs), text, phrases) == expected
+
+
+@pytest.mark.parametrize("pieces", ["un mon sieur dort </s>", "un▁ mon sieur▁ dort▁ </s>", "▁un ▁mon sieur ▁dort </s>"])
+def test_a_term_is_found_in_sub_words_that_do_not_say_where_spaces_are(pieces):
+    """As in imported vocabularies of tensor2tensor, or of words."""
+    log_probs = [-1, -20, -30, -4, -1]
+    assert terms.least_outside((pieces.split(), log_probs), "un monsieur dort", ["monsieur"]) == -4
+    assert terms.least_outside((pieces.split(), log_probs), "un monsieur dort", ["un"]) == -30
 
 
 @pytest.mark.parametrize(("lost", "doubtful"), [(terms.DOUBTFUL - 0.01, False), (terms.DOUBTFUL + 0.01, True)])

@@ -1109,6 +1109,8 @@ def test_an_export_translates_as_the_program_does(trained, tmp_path):
             ["--format=argos", "--beam_size=8", "--from_name=A", "--to_name=B"],
             "--beam_size has no effect with --format=argos",
         ),
+        (["--format=ctranslate2", "--search_rows=8"], "--search_rows has no effect with --format=ctranslate2"),
+        (["--format=huggingface", "--search_cores=1"], "--search_cores has no effect with --format=huggingface"),
         (["--format=huggingface", "--dtype=bfloat16"], "--dtype and --int8 do not apply"),
         (["--scores=x"], "--format=huggingface"),
         (["--export_dir=gs://bucket/x"], "local folder"),

@@ -54,6 +54,8 @@ options.needs("format=huggingface", "scores")
 options.define_trained_model()
 # A package of Argos Translate has no options of the search.
 options.excludes("format=argos", *(field.name for field in dataclasses.fields(DecodeConfig)))
+# The programs that read these divide batches themselves.
+options.excludes("format=ctranslate2 format=huggingface", "search_rows", "search_cores")
 
 
 def export() -> None:

@@ -6,6 +6,7 @@ Letters: L layers, H heads, T queries, S keys.
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -211,19 +212,27 @@ def _translated(translator: Translator, ids: list[int]) -> list[int]:
 def _tokens(tokenizer: Subwords, ids: list[int]) -> Tokens:
     """The pieces of some ids, and their words."""
     words: list[list[int]] = []
-    for index, piece in enumerate(ids):
-        if index == 0 or piece <= EOS or ids[index - 1] <= EOS or tokenizer.pieces[piece].startswith("▁"):
-            words.append([])
-        words[-1].append(piece)
+    for is_special, run in itertools.groupby(ids, lambda index: index <= EOS):
+        run = list(run)
+        words += [[index] for index in run] if is_special else _words(tokenizer, run)
     texts = tokenizer.detokenize(tf.ragged.constant(words, tf.int32)).numpy()
     return Tokens(
         tuple(tokenizer.pieces[piece] for piece in ids),
         tuple(
-            text.decode("utf-8", "replace") or tokenizer.pieces[word[0]]
+            text.decode("utf-8", "replace").strip(" ") or tokenizer.pieces[word[0]]
             for text, word in zip(texts, words, strict=True)
         ),
         tuple(map(len, words)),
     )
+
+
+def _words(tokenizer: Subwords, ids: list[int]) -> list[list[int]]:
+    """The ids of each word. ▁ begins one where the sub-words have other words than their text."""
+    pieces, row = [tokenizer.pieces[index] for index in ids], tf.ragged.constant([ids], tf.int32)
+    numbers = word_numbers(pieces, tokenizer.detokenize(row).numpy()[0].decode("utf-8", "replace"))
+    if numbers is None:
+        numbers = np.cumsum([piece.startswith("▁") for piece in pieces])
+    return [[index for index, _ in run] for _, run in itertools.groupby(zip(ids, numbers, strict=True), lambda x: x[1])]
 
 
 def word_alignment(translator: Translator, source: str, target: str) -> np.ndarray | None:

@@ -212,7 +212,8 @@ def _aligned(source: str, translation: Translation) -> list[tuple[int, int, int]
     if translation.alignment is not None and translation.alignment.any():
         # Without end tokens. A tag of the language may be before the text.
         (from_text, from_ends), (to_text, to_ends) = (
-            text_and_ends(pieces[:-1]) for pieces in (translation.source_pieces, translation.pieces)
+            text_and_ends(pieces[:-1], side)
+            for pieces, side in ((translation.source_pieces, source), (translation.pieces, target))
         )
         before, skipped = (len(text.rstrip()) - len(side) for text, side in ((from_text, source), (to_text, target)))
         if from_text.rstrip().endswith(source) and to_text.rstrip().endswith(target):

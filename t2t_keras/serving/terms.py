@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from t2t_keras.serving.protocol import Translation, as_text, options_for, translations
 from t2t_keras.text import piece_file
 from t2t_keras.text.inline_terms import has_form
+from t2t_keras.text.lines import single_spaced
 from t2t_keras.text.phrases import (
     MAX_PHRASES,
     MAX_SUBWORDS,
@@ -170,7 +171,7 @@ def _with_doubts(score: Score, rows: list, requests: Sequence[Request], plain: d
     texts = [(requests[place].text, [], text) for place, text in plain.items()]
     texts += [(requests[place].text, requests[place].required, each.text) for place in plain for each in rows[place]]
     sources, phrases, targets = zip(*texts, strict=True)
-    least = map(least_outside, score(sources, targets), phrases)
+    least = map(least_outside, score(sources, targets), targets, phrases)
     expected = {place: next(least) for place in plain}
     doubts = {
         place: [dataclasses.replace(each, doubtful=expected[place] - next(least) > DOUBTFUL) for each in rows[place]]
@@ -179,12 +180,12 @@ def _with_doubts(score: Score, rows: list, requests: Sequence[Request], plain: d
     return [doubts.get(place, row) for place, row in enumerate(rows)]
 
 
-def least_outside(scored: tuple[Sequence[str], Sequence[float]], phrases: Sequence[str]) -> float:
-    """Returns the least log P of the sub-words that are not in phrases, and of the end token."""
+def least_outside(scored: tuple[Sequence[str], Sequence[float]], target: str, phrases: Sequence[str]) -> float:
+    """Returns the least log P of the sub-words of a translation that are not in phrases, and of the end token."""
     pieces, log_probs = scored
     if piece_file.TAG.fullmatch(pieces[0]):  # No source tells the language of the target.
         pieces, log_probs = pieces[1:], log_probs[1:]
-    text, ends = text_and_ends(pieces[:-1])
+    text, ends = text_and_ends(pieces[:-1], target)
     inside = [(start, start + len(phrase)) for start, phrase in apart(text, phrases)]
     outside = [
         log_prob
@@ -212,8 +213,8 @@ def with_replaced_words(request: Request, plain: Translation) -> Request:
     """
     if plain.alignment is None or not plain.pieces:
         return request
-    source, source_ends = text_and_ends(plain.source_pieces[:-1])
-    target, ends = text_and_ends(plain.pieces[:-1])
+    source, source_ends = text_and_ends(plain.source_pieces[:-1], single_spaced(request.text))
+    target, ends = text_and_ends(plain.pieces[:-1], plain.text)
     words = words_of(target, ends)
     runs: dict[str, list[str]] = {term.source: [] for term in request.terms}  # What stands for each term.
     for start, term in apart(source, runs)[-len(request.terms) :]:  # Those before are in a tag.

@@ -12,6 +12,8 @@ from t2t_keras.text.scripts import in_word
 # Names of the ids after the special ids. They spell characters without an id.
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # In the order of their ids in `config.networks`.
+# A character of tensor2tensor's sub-words: some are escaped, also over several sub-words.
+_ESCAPED = re.compile(r"\\u|\\\\|\\\d{1,7};|(?s:.)")
 _SPELLED = dict.fromkeys(SPECIAL, b"") | {name: bytes([byte]) for byte, name in enumerate(BYTES)}
 
 
@@ -44,13 +46,20 @@ def _each(pieces: Sequence[str]) -> np.ndarray:
 
 
 def _from_beginnings(pieces: Sequence[str]) -> np.ndarray:
-    text, ends = text_and_ends(pieces)
+    text, ends = _spelled_text(pieces)
     begin, following, last = len(text) - len(text.lstrip(" ")), len(text), []
     for part, (start, end) in zip(reversed(spelled(pieces)), reversed(ends), strict=True):
         following = end if end > start else following
         last.append(following if part else end)  # A byte belongs to the word of its character.
     spaces = [0, *(text.count(" ", begin, end) for end in reversed(last))]
     return np.unique(spaces, return_inverse=True)[1][1:]  # Several spaces in a sub-word begin one word.
+
+
+def _unescaped(unit: str) -> str:
+    """Returns the character of a match of `_ESCAPED`."""
+    if unit[1:-1].isdecimal():
+        return chr(min(int(unit[1:-1]), 0x10FFFF))
+    return "_" if unit == "\\u" else unit[:1]
 
 
 def _from_ends(pieces: Sequence[str]) -> np.ndarray:
@@ -60,8 +69,8 @@ def _from_ends(pieces: Sequence[str]) -> np.ndarray:
     numbers, number, ended = [], -1, True  # Of each character, and of the word that it belongs to.
     before = False  # Whether the part before begins with a letter or a number.
     for part in re.findall("[^▁]*▁?", "".join(pieces)):
-        for place, unit in enumerate(re.findall(r"\\u|\\\\|\\\d{1,7};|(?s:.)", part)):
-            character = chr(min(int(unit[1:-1]), 0x10FFFF)) if unit[1:-1].isdecimal() else unit[:1]
+        for place, unit in enumerate(_ESCAPED.findall(part)):
+            character = _unescaped(unit)
             if not place:
                 begins = unicodedata.category(character)[0] in "LN"
                 ended, before = ended or begins and before, begins
@@ -87,11 +96,49 @@ def by_word(pieces: Sequence[str], log_probs: Sequence[float], text: str) -> tup
     return words, tuple(sums.tolist())
 
 
-def text_and_ends(pieces: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
+def text_and_ends(pieces: Sequence[str], known: str = "") -> tuple[str, list[tuple[int, int]]]:
     """Returns the text of sub-words, with spaces for ▁, and where each begins and ends in it.
 
-    The bytes of a character, such as <0xC3>, are one after the other; the last has the character.
+    The bytes of a character, such as <0xC3>, are one after the other; the last has the character. `known` is the text
+    if it is known, and returned if the sub-words have its characters, perhaps after others: those of tensor2tensor, or
+    of a vocabulary of words, do not have all of its spaces.
     """
+    text, ends = _spelled_text(pieces)
+    if not known or text.strip(" ") == known:
+        return text, ends
+    letters = "".join(known.split(" "))
+    readings = [_characters(text, ends), _unescaped_characters(pieces)]
+    fitting = [reading for reading in readings if reading[0].endswith(letters)]
+    if not fitting:
+        return text, ends
+    characters, counts = min(fitting, key=lambda reading: len(reading[0]))
+    if text.rstrip(" ").endswith(known) and characters == readings[0][0]:
+        return text, ends
+    before = characters.removesuffix(letters)
+    whole = f"{before} {known}" if before else known
+    first = len(whole) - len(known)
+    places = [*range(len(before)), *(first + place for place, each in enumerate(known) if each != " "), len(whole)]
+    spans = zip([0, *counts], counts, strict=False)
+    return whole, [(places[start], places[max(end - 1, start)] + (end > start)) for start, end in spans]
+
+
+def _characters(text: str, ends: Sequence[tuple[int, int]]) -> tuple[str, list[int]]:
+    """Returns the characters of a text but its spaces, and how many there are up to the end of each sub-word."""
+    counts = np.cumsum([0, *(character != " " for character in text)])
+    return "".join(text.split(" ")), [int(counts[end]) for _, end in ends]
+
+
+def _unescaped_characters(pieces: Sequence[str]) -> tuple[str, list[int]]:
+    """Returns the same of tensor2tensor's sub-words."""
+    units = list(_ESCAPED.finditer("".join(pieces)))
+    shown = [_unescaped(unit[0]).replace("▁", "").replace(" ", "") for unit in units]
+    ends = np.searchsorted([unit.end() for unit in units], np.cumsum([len(piece) for piece in pieces]), side="right")
+    counts = np.cumsum([0, *map(len, shown)])
+    return "".join(shown), [int(counts[end]) for end in ends]
+
+
+def _spelled_text(pieces: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
+    """Returns the text of sub-words, with spaces for ▁, and where each begins and ends in it."""
     # In a vocabulary of whole words, a ▁ in bytes begins a word that is spelled in bytes.
     whole = all(piece in _SPELLED or piece.startswith("▁") for piece in pieces)
     text, ends, unfinished = "", [], b""
