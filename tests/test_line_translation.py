@@ -24,7 +24,7 @@ from t2t_keras.serving import terms as serving_terms
 from t2t_keras.serving.line_translation import LineTranslation
 from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.system import files
-from t2t_keras.text import piece_file
+from t2t_keras.text import lines, piece_file
 
 
 def run_of(folder: pathlib.Path, **groups) -> pathlib.Path:
@@ -441,3 +441,13 @@ def test_a_list_has_each_text_once_with_its_best_score():
     assert found == {
         "text": ["a", "b", ""], "score": [-1, -2, -4], "truncated": False, "constraints_met": [True, False, True]
     }  # fmt: skip
+
+
+def test_a_translation_with_a_tab_or_a_line_end_stays_in_its_line_and_column():
+    """From a vocabulary with bytes."""
+    result = {"score": [-1.0, -2.5], "text": ["a\tb", "c"], "alignment": ["0-0", "1-0"]}
+    assert output.numbered_lines(7, result, 2) == "7\t-1.0000\ta b\t0-0\n7\t-2.5000\tc\t1-0\n"
+    assert output.numbered_lines(7, {"score": [-1.0], "text": ["a\tb"]}, 1) == "7\t-1.0000\ta b\n"
+    assert output.text_line(1, {"text": "a\tb", "alignment": "0-0"}) == "a b\t0-0\n"
+    assert output.text_line(1, {"text": "a\tb"}) == "a\tb\n"  # As in the source: nothing follows.
+    assert lines.one_line("a\rb\r\nc\nd") == "a b c d"

@@ -408,6 +408,13 @@ def test_an_unexpected_failure_of_the_model_is_answered_as_json(messages):
         ("你好。再见！", ["你好。", "再见！"]),
         ("Version 1.2 is out. see x.", ["Version 1.2 is out. see x."]),
         ("Wait... “Now!” Go.", ["Wait...", "“Now!”", "Go."]),
+        ("मैं घर जाता हूँ। वह स्कूल जाती है।", ["मैं घर जाता हूँ।", "वह स्कूल जाती है।"]),
+        ("श्लोक॥ अगला श्लोक॥", ["श्लोक॥", "अगला श्लोक॥"]),
+        ("كيف حالك؟ أنا بخير.", ["كيف حالك؟", "أنا بخير."]),
+        ("یہ ایک گھر ہے۔ وہ اسکول جاتی ہے۔", ["یہ ایک گھر ہے۔", "وہ اسکول جاتی ہے۔"]),
+        ("እኔ ቤት ነኝ። እሱ ይሄዳል።", ["እኔ ቤት ነኝ።", "እሱ ይሄዳል።"]),
+        ("Բարեւ։ Ես տանն եմ։", ["Բարեւ։", "Ես տանն եմ։"]),
+        ("ကျောင်း။ အိမ်။", ["ကျောင်း။", "အိမ်။"]),
         (" \n ", []),
     ],
 )  # fmt: skip
@@ -437,7 +444,7 @@ def reversed_translation(text: str, aligned: bool = True, piece: str = "▁{}") 
         ("<p>a <i>b <b>c</b> d</i> e</p><p>f</p>", "<p>e <i>d <b>c</b> b</i> a</p><p>f</p>"),
         ("a <b>b <i>c</b> d</i> e f", "a <b>b <i>c</b> d</i> f e"),  # Not nested: they divide the text.
         ("x y<br>z <img src=a> u", "y x<br><img src=a> u z"),
-        ("<!-- c <b> --> hi <script>if (a<b) x</script> there", " <!-- c <b> --> hi <script>if (a<b) x</script> there"),
+        ("<!-- c <b> --> hi <script>if (a<b) x</script> there", "<!-- c <b> --> hi <script>if (a<b) x</script> there"),
         ("&lt;script&gt; x", "x &lt;script&gt;"),
         ("1 < 2 > 0", "0 &gt; 2 &lt; 1"),
         ("<p title='a > b'>q</p>", "<p title='a > b'>q</p>"),
@@ -458,6 +465,17 @@ def test_tags_go_with_the_words_that_they_enclose(text, expected):
     document = Document(text, is_html=True)
     for piece in ("▁{}", "{}▁", "{}"):
         assert document.translated([reversed_translation(each, True, piece) for each in document.sentences]) == expected
+
+
+@pytest.mark.parametrize("text", [
+    "<p><input type=checkbox> Accept</p>", "<pre><input> A</pre>", "<p><img src=x> Dog. <img src=y> Cat.</p>",
+    "<img alt='x>y'> dog", "<p>A <img src=x> dog</p>", "<p> <img src=x> Dog</p>", "<p><img src=x>Dog</p>",
+    "<img src=x> <img src=y> dog",
+])  # fmt: skip
+def test_space_beside_a_tag_alone_stays_as_it_is(text):
+    """Story: one that began a text got a space before it, too."""
+    document = Document(text, is_html=True)
+    assert document.translated([Translation(each, 0.0) for each in document.sentences]) == text
 
 
 @pytest.mark.parametrize("part", ['<a "', "<a '", "<a \"'", "<a '\"'", '<a "x" ', "<a b=\"<c d='"])

@@ -279,7 +279,9 @@ def _with_tags(text: str, spots: list[tuple[int, int, int]], elements: list[_Ele
             continue
         tags = element.opening + element.closing
         is_last = parent and words.start == parent.words.stop > parent.words.start
-        if is_last or words.start and element.is_after_word and element.before_space:
+        if element.start == words.start == 0 and not parent and text[:1].isspace():
+            inserted.append((0, 0.5, tags))  # The space after it is that of the text.
+        elif is_last or words.start and element.is_after_word and element.before_space:
             inserted.append((spots[words.start - 1][1], -math.inf, tags))
         else:  # Inside its parent, and before what comes later.
             place = spots[words.start][0] if words.start < len(spots) else len(text)

@@ -26,7 +26,9 @@ def merged(result: dict) -> dict:
 
 def text_line(number: int, result: dict) -> str:
     """The best translation, and after a tab its alignment, if it has one."""
-    return "\t".join([best(result), *([result["alignment"]] if "alignment" in result else [])]) + "\n"
+    if "alignment" not in result:
+        return f"{best(result)}\n"
+    return f"{_without_tabs(best(result))}\t{result['alignment']}\n"
 
 
 def numbered_lines(number: int, result: dict, most: int) -> str:
@@ -35,7 +37,14 @@ def numbered_lines(number: int, result: dict, most: int) -> str:
     """
     last = [result["alignment"]] if "alignment" in result else []
     rows = list(zip(result["score"], result["text"], *last, strict=True))[:most]
-    return "".join("\t".join([f"{number}", f"{score:.4f}", *texts]) + "\n" for score, *texts in rows)
+    return "".join(
+        "\t".join([f"{number}", f"{score:.4f}", *map(_without_tabs, texts)]) + "\n" for score, *texts in rows
+    )
+
+
+def _without_tabs(text: str) -> str:
+    """Returns a text with spaces for tabs, which separate columns."""
+    return text.replace("\t", " ")
 
 
 def json_line(number: int, result: dict) -> str:

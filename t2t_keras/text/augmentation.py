@@ -15,6 +15,7 @@ from t2t_keras.config import AUGMENTATIONS, TERM_MARKS, UNK
 from t2t_keras.system.tensorflow import numpy_generator
 from t2t_keras.text import piece_file
 from t2t_keras.text.placeholders import NAME
+from t2t_keras.text.sentences import STOPS, STOPS_WITHOUT_SPACE
 from t2t_keras.text.subwords import Subwords
 
 TYPO_RATE = 0.1  # Share of the words with typos in a mistyped sentence, which has at least one.
@@ -22,7 +23,8 @@ NOISE_WORDS, NOISE_CHARACTERS = 5, 5  # Largest numbers: words of a line of nois
 # Each word of noise has characters between these two: ASCII, Latin, Greek, Cyrillic, Hebrew, Arabic, Devanagari, Thai,
 # arrows and operators, symbols, Hiragana, Han, Hangul, pictures.
 _RANGES = "!~", "Àɏ", "αω", "Ѐџ", "את", "ؠغ", "अह", "กะ", "←⋿", "■⛿", "ぁゖ", "一鿋", "가힣", "🌀🙏"
-_ENDS, _CLOSING = ".!?…。．！？।॥۔؟።။།", "\"'”’»)]」』"  # Of sentences; quotation marks and brackets may follow.
+# Ends of sentences; quotation marks and brackets may follow.
+_ENDS, _CLOSING = f"{STOPS}{STOPS_WITHOUT_SPACE}．།", "\"'”’»)]」』"
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _FIRST_LETTER = re.compile(r"(?<![\w'’\u0300-\u036f])[^\W\d_]")
 

@@ -158,7 +158,7 @@ def without_line_ends(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Replaces line ends in a translation by spaces, because they would shift all later lines of the output."""
-    return text.replace("\n", " ")
+    return without_line_ends(text)
 
 
 def count(file: BinaryIO) -> int | None:

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 
 from t2t_keras.text.lines import is_blank
 
-# Stops with closing marks: of most scripts before a space, of Chinese and Japanese anywhere. The time is linear in the
-# length of any text.
-_STOP = re.compile(r"""(?<![.!?…])[.!?…]++["'”’»)\]]*+(?=\s)|[。！？]++["”’»」』）]*+""")
+# Those of Chinese and Japanese need no space after them. The others are also of Devanagari, Arabic, Ethiopic, Armenian,
+# Burmese and Khmer.
+STOPS, STOPS_WITHOUT_SPACE = ".!?…।॥۔؟።։။។", "。！？"
+# Stops with closing marks. The time is linear in the length of any text.
+_STOP = re.compile(rf"""(?<![{STOPS}])[{STOPS}]++["'”’»)\]]*+(?=\s)|[{STOPS_WITHOUT_SPACE}]++["”’»」』）]*+""")
 _NEXT = re.compile(r"""\s*+["'“‘«(\[¿¡]{0,3}([^\W\d_])""")
 _LINE_ENDS = r"([\r\n]++)"
 _ABBREVIATION = 3  # "Mr. Smith": a capitalized word of so few letters, or one letter, does not end a sentence.
@@ -16,8 +18,8 @@ _ABBREVIATION = 3  # "Mr. Smith": a capitalized word of so few letters, or one l
 def sentences(text: str) -> Iterator[tuple[str, bool]]:
     """Yields the parts of a text, which together are the text, and whether each is a sentence or only space.
 
-    Lines end sentences. So do ., !, ? and … before a space and a letter that is no small one. Where this is doubtful,
-    as in "Mr. Smith" and "U.S. Army", the text is not divided.
+    Lines end sentences. So do `STOPS` before a space and a letter that is no small one. Where this is doubtful, as in
+    "Mr. Smith" and "U.S. Army", the text is not divided.
     """
     for line in re.split(_LINE_ENDS, text):
         start = 0
@@ -35,7 +37,7 @@ def lines(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _ends(line: str, stop: re.Match) -> bool:
-    if stop[0][0] in "。！？":
+    if stop[0][0] in STOPS_WITHOUT_SPACE:
         return True
     following = _NEXT.match(line, stop.end())
     if not following or following[1].islower():
