@@ -29,6 +29,7 @@ from toy import (
 
 from t2t_keras.config import EOS
 from t2t_keras.data import batching, shards
+from t2t_keras.data.few_shapes import Shapes
 from t2t_keras.reporting import scalars
 from t2t_keras.runs import checkpoint
 from t2t_keras.training import device_memory, devices
@@ -419,6 +420,23 @@ def test_building_and_running_are_timed_to_their_end(folder, messages, monkeypat
     device_memory.run_largest_micro_batches(strategy, update, shards.read_info(folder), TRAIN, 1)
     _, built, largest = messages
     assert built.startswith("Built in 1.5 s.") and " tokens, 2.75 s, peak memory " in largest
+
+
+@pytest.mark.parametrize(("ran", "expected"), [(2, [1, 2]), (9, [1, 2, 3])])
+def test_no_shape_is_run_after_a_request_to_stop(folder, messages, ran, expected):
+    """Story: `max_hours` was over after the second of 40 shapes, and the others were compiled all the same."""
+
+    def train_step(batch, scale, apply):
+        made.append(batch)
+        return {"target_tokens": 1.0}, scale
+
+    made: list = []
+    train_step.cost, train_step.build, train_step.fits = toy.cost, lambda: None, lambda *shape: True
+    given = strategy_of(1), train_step, shards.read_info(folder), Shapes(2.0, 64, ("source", "target"))
+    found = [(2, 16, 16), (1, 32, 32), (1, 64, 64)]
+    device_memory.run_shapes(*given, found, 1, True, lambda: len(made) >= ran)
+    assert [int(re.match(r"Shape (\d)", line)[1]) for line in messages if line.startswith("Shape")] == expected
+    assert any(line.startswith("All shapes took") for line in messages) == (ran == 9)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

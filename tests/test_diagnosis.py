@@ -109,15 +109,15 @@ class Poisoned(Toy):
         return keras.ops.where(keras.ops.any(source == VOCAB_SIZE - 1, axis=1)[:, None, None], np.nan, logits)
 
 
-@pytest.mark.parametrize("shapes", [None, Shapes(2.0, 128)])
-def test_the_report_has_all_pairs_and_the_text_of_the_micro_batch(tmp_path, monkeypatch, shapes):
-    """Of the fourth worker, whose replicas are the seventh and the eighth."""
+@pytest.mark.parametrize(("shapes", "number"), [(None, 8), (Shapes(2.0, 128), 8), (None, 7), (Shapes(2.0, 128), 7)])
+def test_the_report_has_all_pairs_and_the_text_of_the_micro_batch(tmp_path, monkeypatch, shapes, number):
+    """Of the fourth worker, whose replicas are the seventh and the eighth. Rows of padding are no pairs."""
     monkeypatch.setattr(devices, "process_index", lambda strategy: 3)
     strategy = strategy_of(2)
     with strategy.scope():
         model = Poisoned()
         set_weights(model)
-    source, target = (padded(side).clip(max=VOCAB_SIZE - 2) for side in zip(*PAIRS[:8], strict=True))
+    source, target = (padded(side).clip(max=VOCAB_SIZE - 2) for side in zip(*PAIRS[:number], strict=True))
     source[6, 0] = VOCAB_SIZE - 1
     dataset = tf.data.Dataset.from_tensors({"source": source, "target": target})
     tokens = 32 if shapes else 2 * max(source.shape[1], target.shape[1])

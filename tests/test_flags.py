@@ -214,6 +214,14 @@ def test_a_row_of_table_3_sets_its_options_between_a_flagfile_and_the_command_li
     assert found["sources"] | sources == found["sources"]
 
 
+def test_the_value_of_a_flag_is_not_taken_for_a_flag():
+    """Story: the only change of this row was lost, because a folder was named like the option."""
+    result = row_of("--model", "table3/D0.0", "--seed", "7", "--vocab_size=300", "--train_source", "dropout")
+    found = json.loads(result.stdout)
+    assert found["given"]["dropout"] == 0.0 and found["sources"]["dropout"] == "--model=table3/D0.0"
+    assert found["sources"] | {"seed": "command line", "vocab_size": "command line"} == found["sources"]
+
+
 def test_divisors_without_a_row_are_refused_and_neither_changes_nothing():
     result = row_of("--divide_layers=3")
     assert result.returncode == 1 and "Expected --model=table3/NAME" in result.stderr

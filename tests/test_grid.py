@@ -497,6 +497,14 @@ def test_more_updates_train_on_and_options_without_effect_on_the_result_change_n
     assert [result.updates for result in train(tmp_path, 1, train_steps=20)] == [20, 20]
 
 
+def test_no_lengths_are_rounded_by_0_and_by_1(tmp_path, trained):
+    train(tmp_path, 1)
+    assert train(tmp_path, 1, length_buckets=1.0) == []
+    assert [result.seed for result in train(tmp_path, 2, length_buckets=1.0)] == [2, 2]
+    with pytest.raises(ValueError, match="length_buckets=1.15"):
+        train(tmp_path, 1, length_buckets=1.15)
+
+
 def test_what_the_text_decides_is_that_of_the_run(tmp_path, trained, monkeypatch):
     """Story: of runs with `vocab_size=0` and `epochs`, as of `flagfile=small`, the table counted no embeddings, and the
     same command again refused them.

@@ -16,7 +16,7 @@ from test_run_folder import OPTIONS, ROOT, rewrite, write
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.data.prepare import Preparation
 from t2t_keras.runs import checkpoint, data_folder, export_folder, run_options
-from t2t_keras.runs.run_start import Start
+from t2t_keras.runs.run_start import Start, is_same
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import files
 
@@ -245,6 +245,9 @@ def test_no_lengths_are_rounded_by_0_and_by_1(tmp_path):
     assert changes(tmp_path, {"length_buckets": 1.0}) == ""
     with pytest.raises(ValueError, match="length_buckets=1.15"):
         changes(tmp_path, {"length_buckets": 1.15})
+    values = (0.0, 1.0, 1.15, None)
+    same = [[is_same("length_buckets", old, new) for new in values] for old in values]
+    assert same == [[True, True, False, False]] * 2 + [[False, False, True, False], [False, False, False, True]]
 
 
 def test_options_as_they_are_leave_a_run_what_it_decided_when_it_started(tmp_path):

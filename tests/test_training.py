@@ -497,6 +497,14 @@ def test_training_stops_after_so_many_validations_without_a_better_one(folder, t
     assert again.said[-1].endswith("(`patience=2`). To go on, resume with a larger `patience`, or 0.")
 
 
+@pytest.mark.parametrize(("train_steps", "is_early"), [(4, False), (6, True)])
+def test_a_run_that_has_had_all_its_updates_is_not_stopped_early(folder, tmp_path, train_steps, is_early):
+    """Story: the advice was to resume it with more `patience`, which did nothing."""
+    options = {"train_steps": train_steps, "valid_steps": 2, "patience": 1}
+    run = Run(folder, tmp_path, figures={2: 4, 4: 5, 6: 3}, metric="valid/loss", best_metric="loss", **options)
+    assert run.state.step == 4 and any("Stopped" in line for line in run.said) == is_early
+
+
 def test_minutes_without_a_checkpoint_bring_one(folder, tmp_path):
     Run(folder, tmp_path, checkpoint_steps=0, checkpoint_minutes=1e-9, train_steps=3, keep_checkpoints=9)
     assert steps_on_disk(tmp_path) == [1, 2, 3]

@@ -116,8 +116,9 @@ def chosen_architecture() -> str:
     """
     values = {}
     for argument, following in itertools.pairwise([*flagfiles.expand(sys.argv[1:]), ""]):
-        name, equals, value = argument.lstrip("-").partition("=")
-        values[name] = value if equals else following
+        if name := _name(argument):
+            _, equals, value = argument.partition("=")
+            values[name] = value if equals else following
     if run_options.ARCHITECTURE in values:
         try:
             return registry.architecture(values[run_options.ARCHITECTURE]).name
@@ -368,9 +369,14 @@ def sources() -> dict[str, str]:
     """Returns where each given option was set last, by name: "command line" or "flagfile NAME"."""
     found = {}
     for source, argument in flagfiles.with_sources(sys.argv[1:]):
-        name = argument.lstrip("-").partition("=")[0]
-        found[name if name in flags.FLAGS else name.removeprefix("no")] = source
+        if name := _name(argument):
+            found[name if name in flags.FLAGS else name.removeprefix("no")] = source
     return found
+
+
+def _name(argument: str) -> str:
+    """Returns the name of a flag, such as "alpha" of "--alpha=1"; empty for the value of the one before it."""
+    return argument.lstrip("-").partition("=")[0] if argument.startswith("-") else ""
 
 
 def positive_numbers(flag) -> list[int]:

@@ -32,7 +32,7 @@ from t2t_keras.layers.attention_functions import FUNCTIONS, masked_softmax
 from t2t_keras.model.protocols import make
 from t2t_keras.reporting import attention, figures
 from t2t_keras.runs import checkpoint, registry, run_options
-from t2t_keras.runs.run_start import Start
+from t2t_keras.runs.run_start import Start, is_same
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import markdown
 from t2t_keras.system.files import write_whole
@@ -132,7 +132,9 @@ def _check_alike(
     # A result lacks the options that came after it.
     for had in (of_run["options"] for of_function in measured.values() for of_run in of_function.values()):
         if changed := [
-            f"{name}={asked[name]} ({file}: {had[name]})" for name in asked if name in had and asked[name] != had[name]
+            f"{name}={asked[name]} ({file}: {had[name]})"
+            for name in asked
+            if name in had and not is_same(name, had[name], asked[name])
         ]:
             raise ValueError(
                 f"Expected the options of the runs in {output_dir}. Received: {', '.join(changed)}. Give another "

@@ -22,7 +22,7 @@ from t2t_keras.experiments.grid_report import BASE, METRICS, VALID, Result
 from t2t_keras.reporting import figures
 from t2t_keras.reporting.event_files import read_scalars
 from t2t_keras.runs import run_options, saved_run
-from t2t_keras.runs.run_start import LENGTHS
+from t2t_keras.runs.run_start import LENGTHS, is_same
 from t2t_keras.system.files import read_json, write_whole
 from t2t_keras.system.log import logger
 from t2t_keras.training.state import TrainState
@@ -103,7 +103,9 @@ def _check_alike(
     if result.changes.keys() & set(LENGTHS):  # A run has one of them.
         left_out |= set(LENGTHS)
     if changed := [
-        option for option, value in result.options.items() if option not in left_out and value != wanted.get(option)
+        option
+        for option, value in result.options.items()
+        if option not in left_out and not is_same(option, value, wanted.get(option))
     ]:
         received = ", ".join(
             f"{option}={wanted.get(option)} ({folder / name}: {result.options[option]})" for option in changed

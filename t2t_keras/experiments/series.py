@@ -13,7 +13,7 @@ import keras
 from t2t_keras.config import TrainConfig, options_with
 from t2t_keras.data import prepare, shards
 from t2t_keras.runs import checkpoint, data_folder, run_options
-from t2t_keras.runs.run_start import Start
+from t2t_keras.runs.run_start import Start, is_same
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.files import SUBWORDS
 from t2t_keras.system.log import logger
@@ -74,7 +74,7 @@ def is_current(
     # A result lacks the options that came after it.
     before = determining(SavedRun.open(folder).options) | (result.options if result else {})
     compared = [name for name in wanted if name in before and name not in undecided(options)]
-    changed = [name for name in compared if before[name] != wanted[name]]
+    changed = [name for name in compared if not is_same(name, before[name], wanted[name])]
     updates = 0 if result or options.train.epochs else checkpoint.step_of(checkpoints[-1])
     if updates > wanted["train_steps"]:
         raise ValueError(

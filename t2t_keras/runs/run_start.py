@@ -365,7 +365,7 @@ class Start:
             if name != "data" or (old.names_corpus and new.names_corpus):
                 fields = [field.name for field in dataclasses.fields(old)]
                 values = [(field, getattr(old, field), getattr(new, field)) for field in fields]
-                changed += [change for change in values if not _is_same(*change)]
+                changed += [change for change in values if not is_same(*change)]
         if before.data_dir != after.data_dir:
             changed.append(("data_dir", before.data_folder(self.folder), self.data_folder))
         # All options of the network, which are those of its weights.
@@ -406,8 +406,11 @@ def _as_decided(options: Options, before: TrainConfig) -> Options:
     return dataclasses.replace(options, train=dataclasses.replace(train, train_steps=updates, length_buckets=buckets))
 
 
-def _is_same(name: str, old, new) -> bool:
+def is_same(name: str, old, new) -> bool:
     """Returns whether an option has the same value. A run to start from may have another path, as through a link."""
-    if name == "length_buckets":  # Both 0 and 1 round no lengths in a run that has been trained.
+    if name == "length_buckets" and None not in (
+        old,
+        new,
+    ):  # Both 0 and 1 round no lengths in a run that has been trained.
         old, new = max(old, 1.0), max(new, 1.0)
     return old == new or (name in STARTS and bool(old and new) and os.path.realpath(old) == os.path.realpath(new))

@@ -206,11 +206,12 @@ def run_shapes(
     found: Collection[tuple[int, ...]],
     at_once: int,
     every: bool,
+    is_stopped: Callable[[], bool] = lambda: False,
     longest: Callable = lambda length: {},
 ) -> None:
     """Builds the graph, and runs dummy micro-batches of the shapes `found`, (rows, length of each counted column), on
     every device: the costliest one that fits or, with `every`, all of them, so that they are compiled before the first
-    update. No weight changes. Logs the time of each, and the peak memory so far.
+    update, or until `is_stopped()`. No weight changes. Logs the time of each, and the peak memory so far.
 
     `at_once` is the number of a shape; for `longest` see `run_largest_micro_batches`.
     """
@@ -220,6 +221,8 @@ def run_shapes(
     if every:
         logger.info(f"Running micro-batches of all {len(found)} shapes …")
     for number, (rows, *lengths) in enumerate(costliest_first, start=1):
+        if is_stopped():
+            return
         seconds = _seconds(strategy, train_step, info, at_once, rows, lengths, longest, shapes)
         logger.info(
             f"Shape {number} of {len(found)} of micro-batches: {_shown(rows, lengths)} tokens, {seconds:.1f} s, peak "

@@ -109,7 +109,8 @@ def write_report(
             except tf.errors.ResourceExhaustedError:
                 found = "unknown: out of memory while repeating the micro-batch"
             if found:
-                pairs = list(zip(*(text_of(name, columns[name].numpy()) for name in texts), strict=True))
+                is_pair = columns[next(iter(share))].numpy().any(axis=1)
+                pairs = list(zip(*(text_of(name, columns[name].numpy()[is_pair]) for name in texts), strict=True))
                 findings.append({**place, "first": found, "pairs": pairs})
     write_whole(path.with_suffix(".json"), (json.dumps(findings, indent=2, ensure_ascii=False) + "\n").encode())
     first = findings[0]["first"] if findings else "none when the update was repeated in this process"

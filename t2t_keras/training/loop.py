@@ -117,9 +117,10 @@ def _run_largest(
     renewal: Renewal | None,
     window: int = 0,
     every_range: bool = False,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> None:
     """Runs the largest micro-batches. With `length_buckets` they have the shapes of a window of the data and of the
-    longest sentence: all of these shapes if the step is compiled, else the costliest that fits.
+    longest sentence: all of these shapes if the step is compiled, until `is_stopped()`, else the costliest that fits.
     """
     info, longest = shards.read_info(folder) | {"columns": task.counted}, {}
     reading = _Reading.of(strategy, config, folder)
@@ -145,7 +146,7 @@ def _run_largest(
     found |= {tuple(shape) for shape in reading.shapes.of_micro_batches(lengths, of_bucket).numpy().tolist()}
     at_once = min(devices.at_once(strategy, config), of_bucket * reading.buckets // reading.replicas)
     every = every_range or devices.compiles(strategy, config)
-    device_memory.run_shapes(strategy, train_step, info, reading.shapes, found, at_once, every, **longest)
+    device_memory.run_shapes(strategy, train_step, info, reading.shapes, found, at_once, every, is_stopped, **longest)
 
 
 def dry_run(
@@ -225,7 +226,8 @@ class Trainer:
         with Interruption(self.config.max_hours, self.started) as self.interruption:
             if self.state.step < self.config.train_steps:
                 run = (self.strategy, self.train_step, self.task, self.config, self.folder, self.renewal)
-                self._unless_stopped(lambda: _run_largest(*run, window=self.state.position[0]))
+                of_start = {"window": self.state.position[0], "is_stopped": self._is_stopped}
+                self._unless_stopped(lambda: _run_largest(*run, **of_start))
             with (
                 ProgressBar(self.config.train_steps, self.state.step, shown=self.chief) as self.progress_bar,
                 Profiler(self.model_dir / LOGS, self.config.profile_steps if self.chief else "") as self.profiler,
@@ -304,9 +306,11 @@ class Trainer:
     def _patience_is_over(self) -> bool:
         return bool(self.config.patience) and self.state.validations_since_best >= self.config.patience
 
+    def _is_stopped(self) -> bool:
+        return devices.any_worker(self.strategy, bool(self.interruption.reason))
+
     def _is_finished(self) -> bool:
-        stopped = devices.any_worker(self.strategy, bool(self.interruption.reason))
-        return stopped or self.state.step >= self.config.train_steps or self._patience_is_over()
+        return self._is_stopped() or self.state.step >= self.config.train_steps or self._patience_is_over()
 
     def _checkpoint_is_due(self, finished: bool) -> bool:
         return self._steps() != self.saved_steps and (
@@ -498,7 +502,7 @@ class Trainer:
 
     def _report_early_stop(self) -> None:
         state = self.state
-        if self._patience_is_over():
+        if self._patience_is_over() and state.step < self.config.train_steps:
             logger.info(
                 f"Stopped at update {state.step:,}: no improvement in the last {state.validations_since_best} "
                 f"validations (`patience={self.config.patience}`). To go on, resume with a larger `patience`, or 0."
