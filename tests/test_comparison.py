@@ -8,6 +8,7 @@ import itertools
 import json
 import random
 import statistics
+import time
 
 import numpy as np
 import pytest
@@ -500,6 +501,17 @@ def test_frequent_words_of_long_texts_are_compared_too():
     """difflib leaves them out of texts of 200 words or more, unless it is told not to."""
     words = ["a", "b"] * 120
     assert word_differences(" ".join([*words, "c", *words]), " ".join([*words, "d", *words]))[1] == ("c", "d")
+
+
+def test_long_texts_that_repeat_a_word_are_compared_at_their_ends_alone():
+    """Story: translations that loop took minutes."""
+    one, other = "x y " + "a " * 2000 + "end", "x z " + "a b " * 1000 + "end"
+    started = time.perf_counter()
+    parts = word_differences(one, other)
+    assert time.perf_counter() - started < 1
+    assert parts[0] == ("x ", "x ") and parts[-1] == (" end", " end") and len(parts) == 3
+    assert tuple("".join(side) for side in zip(*parts, strict=True)) == (one, other)
+    assert word_differences(one, one) == [(one, one)]
 
 
 def test_the_parts_of_differences_make_both_texts():

@@ -182,6 +182,7 @@ def test_the_languages_of_a_run_that_reranks_are_turned_around_where_its_directi
     monkeypatch.setattr(SavedRun, "subwords", lambda run: (piece_file.HEAD,))
     monkeypatch.setattr(piece_file, "unpack", lambda content: types.SimpleNamespace(language="deu_Latn"))
     monkeypatch.setattr(piece_file, "with_languages", lambda contents, *languages: contents)
+    monkeypatch.setattr(LineTranslation, "tags_of_other", [])
     asked = LineTranslation(of_run(runs[0], **given), rerank_with=str(runs[1]), rerank_direction=direction)
     expected = given if direction != "backward" else {"source_language": "fra_Latn", "target_language": "eng_Latn"}
     assert asked.languages_of_other == expected
@@ -197,6 +198,7 @@ def test_an_export_knows_its_tags_and_the_languages_that_a_run_is_to_score(expor
     (export.folder / export_folder.EXTRA / export_folder.DESCRIPTION).write_text(json.dumps(described))
     monkeypatch.setattr(SavedRun, "subwords", lambda run: (piece_file.HEAD,))
     monkeypatch.setattr(piece_file, "unpack", lambda content: types.SimpleNamespace(language=""))
+    monkeypatch.setattr(LineTranslation, "tags_of_other", [])
     asked = LineTranslation(export.model, rerank_with=str(runs[1]), rerank_direction="backward")
     assert (asked.model.tags, asked.languages_of_other) == (
         ["<de>"],
@@ -225,7 +227,14 @@ def test_samples_have_no_length_penalty_and_count_alike(runs, monkeypatch, sampl
     monkeypatch.setattr(minimum_bayes_risk, "by_mbr", lambda result, weighted: seen.append(weighted) or result)
     results(LineTranslation(of_run(runs[0]), sample=sample, rerank_with=str(runs[1]), rerank_weight=0.25), ["x"])
     results(LineTranslation(of_run(runs[0]), sample=sample, mbr="chrf"), ["x"])
-    assert seen == [{"weight": 0.25, "alpha": alpha, "direction": "forward"}, weighted]
+    of_other = {"weight": 0.25, "alpha": alpha, "direction": "forward", "unknown_tags": ["<1>"]}
+    assert seen == [of_other, weighted]
+
+
+def test_a_run_that_reranks_backward_needs_no_tags(runs):
+    """Story: it scored translations that had none, and read the tags of sources as text."""
+    with pytest.raises(ValueError, match="must need no tag before them. Received: .*second, whose sources .* <2>."):
+        LineTranslation(of_run(runs[0]), rerank_with=str(runs[1]), rerank_direction="backward")
 
 
 def test_a_line_that_is_not_reranked_is_named(runs, monkeypatch):
@@ -243,7 +252,7 @@ def test_a_line_that_is_not_reranked_is_named(runs, monkeypatch):
     monkeypatch.setattr(TrainedModel, "load", lambda model: "another model")
     monkeypatch.setattr(reranking, "reranked", lambda n_best, other, **options: n_best)
     answers, warnings = results(LineTranslation(of_run(runs[0]), rerank_with=str(runs[1])), ["<1> x", "x y"])
-    assert [list(answer) for answer in answers] == [["text", "score", "truncated"]] * 2
+    assert [list(answer) for answer in answers] == [["text", "score"]] * 2
     [warning] = [warning for warning in warnings if "tag" not in warning]
     assert warning == (
         f"Line 2: not reranked. It or a translation is longer than `max_input` of `rerank_with={runs[1]}`, "
@@ -253,7 +262,7 @@ def test_a_line_that_is_not_reranked_is_named(runs, monkeypatch):
 
 def test_an_export_is_asked_for_no_more_translations_than_are_written(export):
     found, _ = results(LineTranslation(export.model), ["aB"])
-    assert found == [{"text": "AB", "score": pytest.approx(-0.8), "truncated": False}]
+    assert found == [{"text": "AB", "score": pytest.approx(-0.8)}]
     found, _ = results(LineTranslation(export.model, jsonl=True), ['{"text": "aB", "avoid": []}'])
     assert (found[0]["text"], found[0]["constraints_met"]) == ("AB", True)
     found, _ = results(LineTranslation(export.model, n_best=1), ["aB"])
@@ -389,7 +398,10 @@ def test_lines_are_written_with_their_alignments_and_other_keys(runs, monkeypatc
         else ["a\t2-0", "a\t1-0", "a\t"]
     )
     assert warnings[1:] == ["Line 3: no alignment. It needs at most 256 sub-words, which have the words of the text."]
-    lines = [{"text": "x y z", "id": 5, "list": [1, 2, 3]}, {"score": "old", "text": "x", "long": "x" * 1000}]
+    lines = [
+        {"text": "x y z", "id": 5, "list": [1, 2, 3], "truncated": 1},
+        {"score": "old", "text": "x", "long": "x" * 1000},
+    ]
     text, warnings = written(dataclasses.replace(asked, jsonl=True), map(json.dumps, lines))
     assert Model.seen[-1] == [b"x", b"x y z"]
     assert len(warnings) == 1 and [json.loads(line) for line in text.splitlines()] == [

@@ -577,7 +577,9 @@ OF_ANOTHER_SYSTEM = [
 @pytest.mark.parametrize(
     "content",
     ["{}", "[]", '{"bleu": 3}', '{"bleu": "3", "signature": "x"}', "no JSON", *OF_ANOTHER_SYSTEM]
-    + ['{"bleu": 3, "signature": "x", "terms": 4, "term_accuracy": 1.0, "decode_seconds": 2.0}'],
+    + ['{"bleu": 3, "signature": "x", "terms": 4, "term_accuracy": 1.0, "decode_seconds": 2.0}']
+    + ['{"bleu": 3, "signature": "x", "decode_seconds": 2.0, "beam_size": 16}']
+    + ['{"bleu": 3, "signature": "x", "decode_seconds": 2.0, "no_repeat_ngram": 3}'],
 )
 def test_scores_need_their_signatures(run, tmp_path, content):
     (tmp_path / "x.json").write_text(content)

@@ -260,6 +260,7 @@ def test_languages_are_identified():
         ("/translate", {"data": "[" * 100_000, "content_type": "application/json"}, 400, "JSON object"),
         ("/translate", {"data": '{"q": "a"}', "content_type": "text/plain"}, 415, "application/json"),
         ("/translate", {"json": body("a" * 2_000_000)}, 413, "at most 256 KiB"),
+        ("/translate", {"json": body([""] * 1025)}, 413, "at most 1,024 texts"),
         ("/translate", {"data": body("a" * 2_000_000)}, 413, "at most 256 KiB"),
         ("/detect", {"data": body("a" * MAX_REQUEST)}, 413, "at most 256 KiB"),
         ("/translate", {"json": body(details="yes")}, 400, "`details`"),
@@ -298,6 +299,15 @@ def test_a_key_is_asked_for():
         address = {"langpair": "en|de", "q": "a", "key": key}
         assert ask(app, method="GET", query_string=address)[0] == expected
     assert ask(app, "/languages", method="GET")[0] == 200
+
+
+def test_there_are_no_more_alternatives_than_beams(app, monkeypatch):
+    """Story: a request for a hundred wrote the same HTML a hundred times, which took seconds."""
+    written, translated = [], Document.translated
+    monkeypatch.setattr(Document, "translated", lambda *given: written.append(given) or translated(*given))
+    assert ask(app, json=body("a", alternatives=100))[1]["alternatives"] == ["a!", "a!!"]
+    assert len(written) == BEAMS
+    assert ask(app, json=body("", alternatives=100))[1] == {"translatedText": "", "alternatives": []}
 
 
 def test_details_are_those_of_each_translation_as_one_sentence(app):
@@ -425,6 +435,19 @@ def test_text_is_divided_into_sentences(text, expected):
         part.strip() for part in re.split("[\r\n]+", text) if part.strip()
     ]
     assert [part for part, is_sentence in whole(text) if is_sentence] == [text.strip()] * bool(text.strip())
+
+
+def test_a_space_stands_between_sentences_of_a_script_with_spaces():
+    """Story: sentences of Chinese follow one another without, and so did their translations."""
+    document = Document("今天很冷。我们回家吧。 好", True)
+    english, chinese = (["It is cold.", "Let us go home.", "Good"], ["今日は寒い。", "帰ろう。", "はい"])
+    for texts, expected in ((english, "It is cold. Let us go home. Good"), (chinese, "今日は寒い。帰ろう。 はい")):
+        assert document.translated([Translation(text, 0.0) for text in texts]) == expected
+    tagged = Document("今天很<b>冷</b>。我们回家吧。", True)
+    assert (
+        tagged.translated([Translation(text, 0.0) for text in english[:2]]).replace("<b>", "").replace("</b>", "")
+        == "It is cold. Let us go home."
+    )
 
 
 def reversed_translation(text: str, aligned: bool = True, piece: str = "▁{}") -> Translation:

@@ -88,7 +88,7 @@ def translate() -> None:
     hidden = True if at_keyboard or sys.stdout.isatty() else None  # None: hidden unless stderr is a terminal.
     number_doubtful, number = 0, 0
     for number, result in enumerate(tqdm.tqdm(results, unit=" lines", disable=hidden), 1):
-        if result["truncated"]:
+        if result.pop("truncated"):
             warn(f"Line {number}: longer than the model's maximum input. Only the beginning is translated.")
         if with_phrases and not _JSONL.value and not result["constraints_met"][0]:
             warn(f"Line {number}: the translation lacks a phrase ({with_phrases}).")
@@ -102,7 +102,7 @@ def translate() -> None:
             result = output.merged(result)
         if _JSONL.value:
             if not _N_BEST.value:
-                result = {name: values[0] for name, values in result.items() if name != "truncated"}
+                result = {name: values[0] for name, values in result.items()}
             written = f"{shown(output.json_line(number, others.popleft() | result).rstrip())}\n"
         else:
             result["text"] = [shown(lines.one_line(text)) for text in result["text"]]

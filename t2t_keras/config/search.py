@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from t2t_keras.config.options import SEARCH, check_fields, option, require
 
+OF_DEVICES = ("search_rows", "search_cores")  # Options of `DecodeConfig` that change no translation.
 SAMPLING = "Sampling"  # Heading of the options of `SampleConfig`.
 MAX_ALPHA = 10  # Exponent of the length penalty: float32 holds the penalty of all lengths.
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # Of sampling: float32 holds all logits divided by these.
@@ -70,6 +71,11 @@ class DecodeConfig:
     def __post_init__(self):
         check_fields(self)
         require(self, self.beam_size % self.diverse_groups == 0, "`diverse_groups` must divide `beam_size`.")
+
+    @property
+    def of_translations(self) -> dict[str, float]:
+        """The options that translations depend on, by name: all but those of the devices."""
+        return {name: value for name, value in vars(self).items() if name not in OF_DEVICES}
 
 
 @dataclasses.dataclass(frozen=True)

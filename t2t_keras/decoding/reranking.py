@@ -2,13 +2,14 @@
 left (Sennrich et al., 2016, section 3.3) or one that translates back (Yee et al., 2019).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from t2t_keras.decoding.beam_search import length_penalty
 from t2t_keras.decoding.translator import Translator
+from t2t_keras.text.phrases import untagged
 
 # The (source, target) that a model scores for a source X and its translation Y.
 DIRECTIONS: dict[str, Callable] = {
@@ -20,7 +21,13 @@ DIRECTIONS: dict[str, Callable] = {
 
 
 def reranked(
-    n_best: Callable, other: Translator, *, weight: float, alpha: float, direction: str = "forward"
+    n_best: Callable,
+    other: Translator,
+    *,
+    weight: float,
+    alpha: float,
+    direction: str = "forward",
+    unknown_tags: Sequence[str] = (),
 ) -> Callable:
     """Returns a function like `n_best`, whose lists are reordered by score + weight · (log P / lp) of another model.
 
@@ -32,6 +39,7 @@ def reranked(
         alpha: exponent of its length penalty lp.
         direction: one of `DIRECTIONS`: "forward"; "right_to_left", for a model of targets with their words in reverse
             order; "backward", for one from the target language to the source language.
+        unknown_tags: those that a source may begin with, and the other model does not know: it reads sources without.
 
     Empty places of a list stay last, with score 0. A list keeps its order and its scores where the other model cannot
     read the source or a translation whole; "unranked" [B] boolean says so.
@@ -50,11 +58,11 @@ def reranked(
     def rerank(text, *arguments):
         result = n_best(text, *arguments)
         texts, scores = result["text"].numpy(), result["score"].numpy()
-        sources = np.repeat(text.numpy(), texts.shape[1])
-        pairs = [
-            pair_of(*(side.decode("utf-8", "replace") for side in pair))
-            for pair in zip(sources, texts.ravel(), strict=True)
-        ]
+        sources = [line.decode("utf-8", "replace") for line in text.numpy()]
+        if unknown_tags:
+            sources = [untagged(source, unknown_tags).removeprefix(" ") for source in sources]
+        targets = [line.decode("utf-8", "replace") for line in texts.ravel()]
+        pairs = list(map(pair_of, np.repeat(np.array(sources, object), texts.shape[1]), targets))
         other_scores, cut = (
             values.numpy().reshape(scores.shape) for values in scores_of(*map(tf.constant, zip(*pairs, strict=True)))
         )

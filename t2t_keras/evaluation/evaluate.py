@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+from t2t_keras.config import DecodeConfig
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation import scores
 from t2t_keras.evaluation.cross_entropy import perplexity
@@ -31,7 +32,8 @@ def evaluate(
 
     Returns:
         The translations, and a dictionary: the results of `scores.scores`, the "perplexity" per sub-word of the
-        references, "decode_seconds", "beam_size" and "alpha".
+        references, "decode_seconds", "beam_size" and "alpha", and each other option of the search that is not the
+        default.
     """
     scores.require(tokenize=tokenize)
     scores.check(sources, references)
@@ -45,10 +47,10 @@ def evaluate(
             logger.warning(f"{truncated:,} sources are longer than {longest}. Only their beginnings were translated.")
         hypotheses = [result["text"] for result in results]
     seconds = time.monotonic() - started
+    search, defaults = (config.of_translations for config in (translator.config, DecodeConfig()))
     return hypotheses, {
         **scores.scores(hypotheses, *references, lowercase=lowercase, tokenize=tokenize, samples=samples),
         "perplexity": perplexity(translator, sources, *references),
         "decode_seconds": round(seconds, 2),
-        "beam_size": translator.config.beam_size,
-        "alpha": translator.config.alpha,
+        **{name: value for name, value in search.items() if name in ("beam_size", "alpha") or value != defaults[name]},
     }

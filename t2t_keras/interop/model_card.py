@@ -83,15 +83,23 @@ class Scores:
     figures: list[tuple[str, float, str]]
 
 
-def read_scores(path: pathlib.Path) -> Scores:
+def read_scores(path: pathlib.Path, search: DecodeConfig) -> Scores:
     """Reads what `tools/evaluate.py --json` printed. It is an error if that has no BLEU with a signature, or if
-    translations were not those of the model's own search.
+    translations were not those of the model's own `search`.
     """
     found = read_json(path)
-    searched = ("terms",) if "decode_seconds" in found else ()  # Others are those of given translations.
+    is_searched = "decode_seconds" in found  # Else of given translations.
+    searched = ("terms",) if is_searched else ()
     if more := [name for name in ("ensemble_mean", "mbr", "rerank_with", *searched) if found.get(name)]:
         raise ValueError(
             f"Expected the scores of one model and its search. Received: {path}, of evaluate.py with {', '.join(more)}."
+        )
+    defaults = DecodeConfig().of_translations
+    now = {name: (found.get(name, defaults[name]), value) for name, value in search.of_translations.items()}
+    if is_searched and (others := [f"{name}={had} ({value})" for name, (had, value) in now.items() if had != value]):
+        raise ValueError(
+            f"Expected scores of the search that is exported. Received: {path}, with {', '.join(others)}. Give "
+            "evaluate.py and export.py the same options."
         )
     named = {"BLEU": ("bleu", "signature"), "chrF2": ("chrf", "chrf_signature")}
     figures = [(label, *map(found.get, keys)) for label, keys in named.items()]

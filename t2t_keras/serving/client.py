@@ -10,6 +10,7 @@ import dataclasses
 import importlib.util
 import itertools
 import json
+import math
 import random
 import re
 import sys
@@ -25,6 +26,11 @@ from t2t_keras.system.log import logger
 from t2t_keras.text.phrases import Request
 
 SCHEMES = ("grpc", "grpcs", "http", "https")
+MAX_EMPTY = 2**20  # Empty lists in an output.
+KINDS = {
+    "text": str, "score": float, "constraints_met": bool, "truncated": bool, "error": str, "pieces": str,
+    "source_pieces": str, "alignment": float, "token_log_probs": float,
+}  # Of the values of outputs.  # fmt: skip
 MAX_MESSAGE = 1000  # Characters of an error message; the page of a proxy may have many.
 Predict = Callable[[str, dict[str, list]], dict[str, list]]  # (signature name, inputs by name) → outputs by name.
 
@@ -217,7 +223,12 @@ def _grpc(model: Model) -> Predict:
         if tensor.dtype == types_pb2.DT_STRING:
             values = [value.decode("utf-8", "replace") for value in values]
         flat = np.frombuffer(tensor.tensor_content, dtype) if tensor.tensor_content else np.array(values, dtype)
-        return flat.reshape([dim.size for dim in tensor.tensor_shape.dim]).tolist()
+        shape = [dim.size for dim in tensor.tensor_shape.dim]
+        # Any number of empty rows has no values.
+        is_huge = not len(flat) and math.prod(filter(None, shape)) > MAX_EMPTY
+        if min(shape, default=0) < 0 or math.prod(shape) != len(flat) or is_huge:
+            raise model.failed(f"Expected outputs with the values of their shape. Received: {len(flat)} for {shape}.")
+        return flat.reshape(shape).tolist()
 
     def predict(signature: str, inputs: dict[str, list]) -> dict[str, list]:
         request = predict_pb2.PredictRequest()
@@ -268,7 +279,7 @@ def _rest(model: Model) -> Predict:
         try:
             # Rounds numbers to float32, so that they equal those of gRPC.
             answer = json.loads(text, parse_float=lambda digits: float(np.float32(digits)))
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         if response.is_redirect:
             place = response.headers["Location"]
@@ -312,6 +323,13 @@ def retrying(predict: Predict, attempts: int, *, sleep: Callable[[float], None] 
                 sleep(seconds)
 
     return patient
+
+
+def _is_of(kind: type, values) -> bool:
+    """Returns whether a value, or all that are in nested lists, are of a type; an integer is a float."""
+    if isinstance(values, list):
+        return all(_is_of(kind, value) for value in values)
+    return isinstance(values, (kind, int) if kind is float else kind)
 
 
 def _requests(lines: list[str | Request]) -> list[Request]:
@@ -382,6 +400,11 @@ def translate_batch(
             received = ", ".join(found) if isinstance(found, dict) else type(found).__name__
             expected = f"an export of this version that translates, with outputs {', '.join(names)}"
             raise ServerError(f"Expected {expected}. Received: {received:.200}.")
+        rows = len(next(iter(inputs.values())))
+        for name in (*names, *{"truncated"} & found.keys()):
+            if not (isinstance(found[name], list) and len(found[name]) == rows and _is_of(KINDS[name], found[name])):
+                kind = KINDS[name].__name__
+                raise ServerError(f"Expected {rows} rows of {kind} as {name}. Received: {found[name]!r:.200}.")
         return found
 
     names, requests = ("text", "score"), [line for line in lines if isinstance(line, Request)]
@@ -398,8 +421,6 @@ def translate_batch(
         found = {name: [row[: options.number] for row in outputs[name]] for name in names}
     # `serving_default` of an older export does not have it.
     found["truncated"] = outputs.get("truncated", [False] * len(lines))
-    if len(found["text"]) != len(lines):
-        raise ServerError(f"Expected {len(lines)} translations, one for each line. Received: {len(found['text'])}.")
     return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
 
 

@@ -88,6 +88,11 @@ class LineTranslation:
         if self.rerank_with:
             _ = self.other.model
             self.other.check_checkpoint(self.model.checkpoint)
+            if self.rerank_direction == "backward" and (tags := self.tags_of_other) and all(tags):
+                raise ValueError(
+                    f"`rerank_with` reads translations with `rerank_direction=backward`, and must need no tag before "
+                    f"them. Received: {self.rerank_with}, whose sources begin with {' or '.join(tags[:5])}."
+                )
         phrases.Kept(self.keep_patterns)
 
     @functools.cached_property
@@ -97,6 +102,11 @@ class LineTranslation:
         if run is None:
             raise FileNotFoundError(f"`rerank_with` must be the folder of a run. Received: {self.rerank_with}.")
         return run
+
+    @property
+    def tags_of_other(self) -> list[str]:
+        """The tags that sources of the run that reranks may begin with."""
+        return TrainedModel((self.other,), self.other.search, **self.languages_of_other).tags
 
     @property
     def languages_of_other(self) -> dict[str, str]:
@@ -182,6 +192,7 @@ class LineTranslator:
             other = TrainedModel((asked.other,), asked.other.search, *options, **asked.languages_of_other)
             alpha = 0.0 if asked.sample else model.config.alpha
             options = {"weight": asked.rerank_weight, "alpha": alpha, "direction": asked.rerank_direction}
+            options["unknown_tags"] = [tag for tag in asked.model.tags if tag and tag not in other.tags]
             self._function = reranked(self._function, other.load(), **options)
 
     def results(
@@ -219,7 +230,7 @@ class LineTranslator:
 
             results = (by_mbr(result, weighted=not asked.sample) for result in results)
         for number, result in enumerate(results, first):
-            if result["truncated"]:
+            if result.pop("truncated"):
                 longest = f"`max_input`={self.model.config.max_input:,} sub-words, end token included"
                 warn(f"Line {number}: longer than {longest}. Only the beginning is translated.")
             if result.pop("unranked", False):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from t2t_keras.serving.protocol import Translation
 from t2t_keras.text.lines import single_spaced
+from t2t_keras.text.scripts import is_unspaced
 from t2t_keras.text.sentences import sentences
 from t2t_keras.text.spelling import text_and_ends, words_of
 
@@ -132,16 +133,20 @@ class Document:
                 shown.append(part)
                 continue
             place, text, spots = 0, "", []  # Of the source; of the translation; its words.
+            after_sentence = False
             for piece, is_sentence in part.parts:
                 if is_sentence:
                     translation = next(following)
+                    # Sentences of Chinese follow one another without a space.
+                    if after_sentence and text and translation.text and not is_unspaced([text, translation.text]):
+                        text += " "
                     at_place = _places_of_words(piece)
                     for start, end, at in _aligned(single_spaced(piece), translation):
                         spots.append((len(text) + start, len(text) + end, place + at_place(at)))
                     text += translation.text
                 else:
                     text += piece
-                place += len(piece)
+                place, after_sentence = place + len(piece), is_sentence
             if part.elements:
                 shown.append(_with_tags(text, spots, part.elements))
             else:

@@ -49,5 +49,4 @@ def _without_tabs(text: str) -> str:
 
 def json_line(number: int, result: dict) -> str:
     """All outputs as a JSON object."""
-    outputs = {name: value for name, value in result.items() if name != "truncated"}
-    return f"{json.dumps(outputs, ensure_ascii=False)}\n"
+    return f"{json.dumps(result, ensure_ascii=False)}\n"

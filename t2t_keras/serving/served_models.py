@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import itertools
 import re
 import threading
 import time
@@ -78,8 +79,8 @@ def _beginnings(
     if languages := codes(model):
         for language in filter(None, (source, target)):
             piece_file.check_language(language, languages)
-        pairs = [(one, other) for one in languages for other in languages if one != other]
-        pairs = [pair for pair in pairs if source in ("", pair[0]) and target in ("", pair[1])]
+        sides = ([given] if given else languages for given in (source, target))
+        pairs = [pair for pair in itertools.product(*sides) if len(set(pair)) == 2]
         if not pairs:
             raise ValueError(f"`source_language` and `target_language` must differ. Received for {name}: {source}.")
         return {pair: (piece_file.tag_of(pair[0]), piece_file.tag_of(pair[1])) for pair in pairs}
@@ -144,17 +145,14 @@ class ServedModels:
     def __init__(self, models: Sequence[ServedModel], max_loaded: int = 1, **batching):
         self.models, self._max_loaded, self._batching = list(models), max_loaded, batching
         self._model = {pair: model for model in reversed(self.models) for pair in model.beginnings}
+        # In the order of the models.
+        self.pairs = [pair for model in self.models for pair in model.beginnings if self._model[pair] is model]
         # The least recently needed first; `None` while it is loaded.
         self._loaded: OrderedDict[ServedModel, tuple[Batcher, int] | None] = OrderedDict()
         self._users = dict.fromkeys(self.models, 0)
         self._waiting: dict[ServedModel, list[_Ticket]] = {model: [] for model in self.models}
         self._leaving: set[ServedModel] = set()
         self._changed = threading.Condition()
-
-    @property
-    def pairs(self) -> list[Pair]:
-        """The pairs of languages, in the order of the models."""
-        return [pair for model in self.models for pair in model.beginnings if self._model[pair] is model]
 
     @property
     def waiting(self) -> int:

@@ -82,6 +82,10 @@ class WebApi:
         self._hosts, self._origins = {host.lower() for host in hosts}, {origin.lower() for origin in origins}
         self._api_key, self._timeout, self._identify = api_key, timeout, identify
         self.metrics = metrics or Metrics()
+        self._sources: dict[str, list[str]] = {}  # Of each target.
+        for source, target in models.pairs:
+            self._sources.setdefault(target, []).append(source)
+        self._all_sources = list(dict.fromkeys(source for source, _ in models.pairs))
         self._answers: dict[tuple[str, str], Callable[[Request], Response]] = {
             ("GET", "/"): lambda request: Response(PAGE.read_bytes(), mimetype="text/html"),
             ("GET", "/languages"): self._languages,
@@ -241,16 +245,14 @@ class WebApi:
 
     def _pair(self, source: str, target: str, text: str) -> tuple[Pair, dict | None]:
         """Returns the languages of the models for those of a request, and what was identified for "auto"."""
-        sources = list(dict.fromkeys(one for one, _ in self._models.pairs))
-        targets = list(dict.fromkeys(other for _, other in self._models.pairs))
-        target, found = _code(target, targets, "target"), None
-        possible = [one for one, other in self._models.pairs if other == target]
+        target, found = _code(target, list(self._sources), "target"), None
+        possible = self._sources.get(target, [])
         if source == "auto" and len(possible) == 1 and self._identify is None:
             found = {"language": possible[0], "confidence": 0.0}
         elif source == "auto":
             found = self._identified(possible, text)
-        pair = found["language"] if found else _code(source, sources, "source"), target
-        if pair not in self._models.pairs:
+        pair = found["language"] if found else _code(source, self._all_sources, "source"), target
+        if pair[0] not in possible:
             raise BadRequest(f"Expected languages that a model translates between. Received: {pair[0]} and {target}.")
         return pair, found
 
@@ -270,6 +272,8 @@ class WebApi:
             if not isinstance(code := fields.get(name, ""), str) or not code:
                 raise BadRequest(f"Expected `{name}` to be the code of a language. Received: {code!r:.80}.")
         listed = texts if isinstance(texts, list) else [texts]
+        if len(listed) > MAX_SENTENCES:
+            raise RequestEntityTooLarge(f"Expected at most {MAX_SENTENCES:,} texts in a request.")
         asked = _Options(fields, listed if isinstance(texts, list) else None)
         pairs = [self._pair(fields["source"], fields["target"], text) for text in listed]
         documents = [
@@ -300,7 +304,8 @@ class WebApi:
         shown = []
         for document, found in zip(documents, rows, strict=True):
             # The next best translation of a text has the next best of each sentence.
-            best = ([row[min(rank, len(row) - 1)] for row in found] for rank in range(number))
+            most = min(number, max(map(len, found), default=1))
+            best = ([row[min(rank, len(row) - 1)] for row in found] for rank in range(most))
             shown.append(list(dict.fromkeys(map(document.translated, best))))
         if apertium:
             answer = {"translatedText": shown[0][0] if isinstance(texts, str) else [each[0] for each in shown]}
