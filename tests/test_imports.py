@@ -492,6 +492,19 @@ def test_a_compressed_file_of_pytorch_is_not_read(tmp_path, monkeypatch, compres
         huggingface_folder._pickled(path)
 
 
+@pytest.mark.parametrize(("place", "byte"), [(0, 0), (6, 99)], ids=["no directory", "zip version 9.9"])
+def test_a_damaged_file_of_pytorch_is_named(tmp_path, place, byte):
+    """Story: it ended in a traceback."""
+    path = tmp_path / "pytorch_model.bin"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("model/data/0", bytes(1000))
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"PK\x01\x02") + place] = byte
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"^Expected a file of PyTorch. Received: {path}, which is damaged "):
+        huggingface_folder._pickled(path)
+
+
 def test_a_vocabulary_that_the_weights_do_not_have_takes_no_memory(tmp_path):
     """Story: `vocab_size=16777215` took 5.5 GB and 35 s before the shape of the embeddings was read."""
     folder = models.make(tmp_path / "model")

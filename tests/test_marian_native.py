@@ -5,6 +5,7 @@ folders that do not fit give one sentence.
 import io
 import json
 import shutil
+import time
 import zipfile
 
 import ctranslate2
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
+import toy
 import transformers_models as models
 import yaml
 from ctranslate2.converters import OpusMTConverter
@@ -20,6 +22,7 @@ from ctranslate2.converters import OpusMTConverter
 import t2t_keras
 from t2t_keras.config import BOS, EOS
 from t2t_keras.decoding import loading
+from t2t_keras.interop import marian_native
 from t2t_keras.runs.saved_run import SavedRun
 
 STEP_0 = "checkpoints/step-000000000.npz"
@@ -258,13 +261,22 @@ def set_nan(array):
     return array
 
 
+def npz_of(array: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("Wemb.npy", array)
+    return file.getvalue()
+
+
 def header_of(shape) -> bytes:
     """An npz file with an array of few numbers whose header has another shape."""
-    array, file = io.BytesIO(), io.BytesIO()
+    array = io.BytesIO()
     np.lib.format.write_array_header_1_0(array, {"descr": "<f4", "fortran_order": False, "shape": shape})
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("Wemb.npy", array.getvalue() + bytes(16))
-    return file.getvalue()
+    return npz_of(array.getvalue() + bytes(16))
+
+
+def header_that_is(text: bytes) -> bytes:
+    return npz_of(np.lib.format.magic(1, 0) + len(text).to_bytes(2, "little") + text)
 
 
 def compressed(content: bytes) -> bytes:
@@ -303,6 +315,8 @@ BROKEN = {
     "no numbers": (changed(Wemb=np.ones((0, 16))), "to have numbers, as many as its shape (0, 16)"),
     "a header of a large array": (written("opus.npz", header_of((10**12, 16))), "as many as its shape (1000000000000"),
     "a negative shape": (written("opus.npz", header_of((-2, -2))), "numbers, as many as its shape (-2, -2) says"),
+    "a header that ends early": (written("opus.npz", header_that_is(b"{'descr': (")), "to be an array of NumPy"),
+    "a header of other Python": (written("opus.npz", header_that_is(b"{[]: 1}\n")), "to be an array of NumPy"),
     "no options": (written("opus.npz", header_of((2, 2))), "Expected special:model.yml in"),
     "no header": (written("opus.npz", lambda content: content.replace(b"NUMPY", b"numpy")), "damaged"),
     "a truncated file": (written("opus.npz", lambda content: content[:-3000]), "which is damaged"),
@@ -349,6 +363,17 @@ def test_sub_words_that_yaml_takes_for_other_values_are_text(native, tmp_path):
     path.write_text("".join(f"{changed_pieces.get(piece, json.dumps(piece))}: {ids[piece]}\n" for piece in ids))
     t2t_keras.import_marian(native, tmp_path / "run")
     assert set(changed_pieces.values()) <= set(loading.load(tmp_path / "run").tokenizer.pieces)
+
+
+def test_a_list_or_a_text_under_many_names_is_read_once():
+    """Story: a list was read for each of its names: time and memory grew with the square of the file's size."""
+    names = "".join(f"b{index}: *a\n" for index in range(2000)) + f"d: [{'*c, ' * 2000}]\n"
+    content = f"a: &a [{'1, ' * 2000}]\nc: &c 0.{'1' * 2_000_000}\n{names}".encode()
+    started = time.process_time()
+    with toy.memory_below(20 * 2**20):
+        found = marian_native._yaml(content, "decoder.yml")
+    assert found["a"] == found["b1999"] == [1] * 2000 and found["d"] == [pytest.approx(1 / 9)] * 2000
+    assert time.process_time() - started < 2
 
 
 def test_an_archive_is_to_be_unpacked(native, tmp_path):

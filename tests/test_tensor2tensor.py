@@ -420,6 +420,22 @@ def test_options_that_do_not_fit_are_named(model, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("hparams", "kind", "message"),
+    [
+        ({"layer_preprocess_sequence": ["n"]}, ValueError, r"Received: \(\['n'\], 'da'\)"),
+        ({"num_heads": 0, "hparams_set": ["x"]}, ValueError, r"Received: hparams_set=\['x'\]"),
+        ({"data_dir": ["x"]}, FileNotFoundError, r"It was in \['x'\]\."),
+    ],
+)
+def test_lists_in_place_of_text_are_named(model, tmp_path, hparams, kind, message):
+    """Story: they ended in a traceback."""
+    folder = shutil.copytree(model, tmp_path / "model")
+    (folder / VOCAB).unlink()
+    rewrite(folder, hparams)
+    assert_refused(folder, kind, message)
+
+
+@pytest.mark.parametrize(
     ("name", "message"),
     [
         ("body/decoder/layer_1/ffn/conv2/bias", "ffn/conv2/bias.*missing"),

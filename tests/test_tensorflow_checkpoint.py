@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from t2t_keras.interop import tensorflow_checkpoint
 from t2t_keras.interop.marian_weights import Weights
@@ -87,6 +88,12 @@ def linked(folder, file: str) -> None:
     (folder / file).symlink_to(folder.parent / file)
 
 
+def decoys(folder) -> None:
+    """Shards of zeros that no index names."""
+    for index in (0, 1):
+        (folder / f"ckpt-20.data-0000{index}-of-00002").write_bytes(bytes(1000))
+
+
 DATA = "ckpt-20.data-00000-of-00001"
 NAMES = "name a checkpoint of its folder"
 BROKEN = {
@@ -104,6 +111,13 @@ BROKEN = {
     "a cut index": (lambda folder: cut(folder, "ckpt-20.index"), "damaged"),
     "another number": (lambda folder: flip(folder, DATA, 3), "damaged"),
     "a linked shard": (lambda folder: linked(folder, DATA), "is a link"),
+    # Story: the shards that the largest number counts were checked, and TensorFlow read the link.
+    "a linked shard beside others": (lambda folder: [linked(folder, DATA), decoys(folder)], "is a link"),
+    "a linked shard of 100,000": (
+        lambda folder: (folder / "ckpt-20.data-00000-of-100000").symlink_to(folder / DATA),
+        "is a link",
+    ),
+    "shards of two numbers": (decoys, r"of one checkpoint, such as \*-of-00001, .*-of-00001, .*-of-00002.* Remove"),
     "a linked index": (lambda folder: linked(folder, "ckpt-20.index"), "is a link"),
     "a linked file of the newest": (lambda folder: linked(folder, "checkpoint"), "is a link"),
     "several": (lambda folder: (folder / "checkpoint").unlink(), "one checkpoint.*ckpt-10.index, ckpt-20.index"),
@@ -118,6 +132,31 @@ def test_a_folder_that_does_not_fit_gives_one_sentence(folder, kind):
     with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
         dict(tensorflow_checkpoint.read(folder))
     assert "\n" not in str(caught.value)
+
+
+def test_a_folder_with_the_name_of_the_checkpoint_is_not_read(folder):
+    """Story: TensorFlow read the newest checkpoint of that folder, which may be a link, and not the one beside it."""
+    shutil.copytree(folder, folder / "ckpt-20")
+    state(folder / "ckpt-20", 'model_checkpoint_path: "ckpt-10"')
+    found = tensorflow_checkpoint.read(folder)[name("model/kernel")]
+    np.testing.assert_array_equal(found, np.array([[1, 2], [3, 4]]) + 30)
+
+
+def test_a_chain_of_objects_takes_little_memory(tmp_path):
+    """Story: the paths of objects that each have the next one as their child took memory that grew with the square of
+    their number. Here that of object k has 7 + 3 k characters, and 1,000 are the most.
+    """
+    graph = trackable_object_graph_pb2.TrackableObjectGraph()
+    for index in range(4000):
+        node = graph.nodes.add()
+        node.children.add(node_id=index + 1, local_name="ab" if index else "encoder")
+        node.attributes.add(name="v", checkpoint_key="key")
+    arrays = {tensorflow_checkpoint.GRAPH: graph.SerializeToString(), "key": np.zeros(1, np.float32)}
+    tf.raw_ops.SaveV2(
+        prefix=str(tmp_path / "ckpt"), tensor_names=[*arrays], shape_and_slices=["", ""], tensors=[*arrays.values()]
+    )
+    paths = tensorflow_checkpoint.read(tmp_path).names_below("encoder")
+    assert len(paths) == 332 and max(map(len, paths)) == 7 + 3 * 331 == 1000
 
 
 def test_a_long_file_checkpoint_is_read_in_linear_time(folder):

@@ -269,7 +269,7 @@ def load_yaml(content: bytes, path: pathlib.Path, max_bytes: int, as_text: bool 
         raise ValueError(f"Expected at most {max_bytes:,} bytes of YAML in {path}. Received: {len(content):,}.")
     try:
         return yaml.load(content, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader) if as_text else yaml.SafeLoader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except Exception as error:  # PyYAML has errors of many kinds.
         reason = " ".join(str(error).split())[:150]
         raise ValueError(f"Expected {path} to have YAML. Received: something else ({reason}).") from error
 
@@ -279,8 +279,11 @@ def check_stored(path: pathlib.Path, kind: str) -> None:
     that is compressed or has parts that overlap.
     """
     if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
+        try:
+            with zipfile.ZipFile(path) as archive:
+                members = archive.infolist()
+        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+            raise ValueError(f"Expected {kind}. Received: {path}, which is damaged ({error!s:.150}).") from error
         compressed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
         if compressed or sum(member.file_size for member in members) > path.stat().st_size:
             raise ValueError(f"Expected {kind}, which is not compressed. Received: {path}, which is.")

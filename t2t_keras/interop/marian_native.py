@@ -3,6 +3,7 @@
 `decoder.yml` names the weights and the vocabularies. The weights, an npz file, hold the options of the network.
 """
 
+import functools
 import json
 import math
 import os
@@ -209,11 +210,14 @@ def _network(values: dict, path: pathlib.Path) -> tuple[str, dict]:
 def _yaml(content: bytes, path: pathlib.Path) -> dict:
     """Reads names with values: text, numbers, true, false, or lists of these. All names are text, as sub-words are."""
     values = load_yaml(content, path, _MAX_YAML, as_text=True)
-    pairs = values.items() if isinstance(values, dict) else [(None, None)]
-    texts = (text for name, value in pairs for text in (name, *(value if isinstance(value, list) else [value])))
+    named = values if isinstance(values, dict) else {None: None}
+    once = {id(value): value for value in named.values()}  # Aliases give many names the same list.
+    texts = (text for value in ([*named], *once.values()) for text in (value if isinstance(value, list) else [value]))
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(f"Expected {path} to have names with values or lists. Received: {reprlib.repr(values)[:100]}.")
-    return {name: [*map(_typed, value)] if isinstance(value, list) else _typed(value) for name, value in values.items()}
+    typed = functools.cache(_typed)
+    once = {key: [*map(typed, value)] if isinstance(value, list) else typed(value) for key, value in once.items()}
+    return {name: once[id(value)] for name, value in values.items()}
 
 
 def _typed(text: str) -> str | int | float:
@@ -260,7 +264,7 @@ class _Arrays:
                 version = np.lib.format.read_magic(content)[0]
                 header = np.lib.format.read_array_header_1_0 if version == 1 else np.lib.format.read_array_header_2_0
                 shape, fortran, dtype = header(content)
-            except ValueError as error:
+            except Exception as error:  # NumPy has errors of many kinds.
                 raise ValueError(f"Expected {name} to be an array of NumPy. Received: {error!s:.150}") from error
             length = content.tell()
         is_shape = 0 < len(shape) < 4 and all(type(size) is int and size > 0 for size in shape)

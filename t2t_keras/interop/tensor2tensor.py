@@ -136,13 +136,13 @@ def _checked_norm(hparams: dict, folder: Folder) -> str:
             )
     names = "layer_preprocess_sequence", "layer_postprocess_sequence"
     sequences = tuple(hparams.get(name, usual) for name, usual in zip(names, ("n", "da"), strict=True))
-    if sequences not in _NORMS:
+    if sequences not in [*_NORMS]:  # They may be lists, which have no hash.
         raise ValueError(
             f"Expected {' and '.join(names)} of n and da, or none and dan. Received: {sequences!r:.80} in "
             f"{folder.path}, which cannot be imported."
         )
     if not hparams.get("num_heads"):
-        known = f"hparams_set={hparams['hparams_set']:.80}" if hparams["hparams_set"] else "no hparams_set"
+        known = f"hparams_set={hparams['hparams_set']!s:.80}" if hparams["hparams_set"] else "no hparams_set"
         raise ValueError(
             f"Expected {_HPARAMS} in {folder.path}, or {_FLAGS} with a known hparams_set. Received: {known}. Give "
             "`num_heads`, the number of attention heads."
@@ -156,7 +156,7 @@ def _vocabulary(folder: Folder, path: str | os.PathLike, hparams: dict) -> bytes
     if path is None:
         names = sorted(each for each in os.listdir(folder.path) if re.fullmatch(r"vocab\..*subwords", each))
         if len(names) != 1:
-            data_dir = hparams["data_dir"]
+            data_dir = str(hparams["data_dir"] or "")
             where = f" It was in {data_dir:.200}." if data_dir and data_dir.isprintable() else ""
             raise FileNotFoundError(
                 f"Expected one vocabulary, vocab.*.subwords, in {folder.path}. Received: {', '.join(names) or 'none'}. "

@@ -23,7 +23,8 @@ VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # How the names of variables end in an ob
 # Other lists of the variables of a layer, in a SavedModel of Keras.
 _OF_KERAS = {"variables", "trainable_variables", "non_trainable_variables", "keras_api"}
 _NEWEST = re.compile(r'^[ \t]*model_checkpoint_path:[ \t]*"(.*)"[ \t\r]*$', re.MULTILINE)
-_SHARD = re.compile(r"\.data-(\d{5})-of-(\d{5})")
+_SHARD = re.compile(r"\.data-\d{5}-of-(\d{5})", re.ASCII)
+_MAX_PATH = 1000  # Characters of a variable's path, far more than in any model.
 
 
 class Checkpoint(Mapping):
@@ -38,14 +39,23 @@ class Checkpoint(Mapping):
         self.path = path
         folder = Folder(path.parent)
         folder.require(f"{path.name}.index")
-        shards = [_SHARD.fullmatch(name.removeprefix(path.name)) for name in os.listdir(path.parent)]
-        number = max((int(shard[2]) for shard in shards if shard), default=1)
+        shards = [name for name in os.listdir(path.parent) if name.startswith(f"{path.name}.data-")]
+        for name in shards:  # The index tells TensorFlow which of them to read.
+            folder.require(name)
+        found = [_SHARD.fullmatch(name.removeprefix(path.name)) for name in shards]
+        numbers = {int(shard[1]) for shard in found if shard} or {1}
+        if len(numbers) > 1:
+            raise ValueError(
+                f"Expected the shards of one checkpoint, such as *-of-{min(numbers):05d}, in {path.parent}. Received: "
+                f"{', '.join(sorted(shards)):.200}. Remove those of another checkpoint."
+            )
+        [number] = numbers
         names = [f"{path.name}.data-{index:05d}-of-{number:05d}" for index in range(min(number, len(shards) + 1))]
         size = sum(folder.require(name).stat().st_size for name in names)
         with without_noise():
             import tensorflow as tf
 
-            self._reader = self._checked(lambda: tf.train.load_checkpoint(str(path)))
+            self._reader = self._checked(lambda: tf.compat.v1.train.NewCheckpointReader(str(path)))
         self._shapes = {name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()}
         types = self._reader.get_variable_to_dtype_map()
         # An element of a text takes at least a byte.
@@ -81,7 +91,7 @@ class Checkpoint(Mapping):
     def names_below(self, *children: str) -> dict[str, str]:
         """Returns the names of the variables of some children of an object-based checkpoint's root, by the path of
         their attributes, such as decoder/layers/0/ffn; a SavedModel numbers its variables. Of several paths of a
-        variable, the first that is found counts, child by child.
+        variable, the first that is found counts, child by child; one of more than 1,000 characters is left out.
         """
         from tensorflow.core.protobuf import trackable_object_graph_pb2
 
@@ -103,7 +113,7 @@ class Checkpoint(Mapping):
             waiting += [
                 (f"{path}/{child.local_name}", child.node_id)
                 for child in reversed(nodes[index].children)
-                if child.local_name not in _OF_KERAS
+                if child.local_name not in _OF_KERAS and len(path) + len(child.local_name) < _MAX_PATH
             ]
         return {path: name for path, name in paths.items() if name in self._shapes}
 
