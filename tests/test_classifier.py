@@ -163,11 +163,12 @@ def test_a_bag_of_words_distinguishes_sides():
     ) == pytest.approx(2 / 3)
 
 
-def test_an_export_is_described_and_not_written_into_a_run(monkeypatch, tmp_path):
+@pytest.mark.parametrize(("state", "update"), [({"step": 7}, 7), ({}, None)])
+def test_an_export_is_described_and_not_written_into_a_run(monkeypatch, tmp_path, state, update):
     model, subwords = types.SimpleNamespace(config=SMALL, weights=[]), types.SimpleNamespace(model=b"sub-words")
     loaded = types.SimpleNamespace(model=model, tokenizer=subwords, names=SMALL.names, max_length=64, classify=None)
     asked = []
-    monkeypatch.setattr(classifier, "load", lambda *arguments: asked.append(arguments) or (loaded, {"step": 7}))
+    monkeypatch.setattr(classifier, "load", lambda *arguments: asked.append(arguments) or (loaded, state))
     run = SavedRun(tmp_path / "run", {"model": {}, "architecture": "classifier"})
     monkeypatch.setattr(tf.saved_model, "save", lambda held, path, signatures: None)
     version = classifier.export(tmp_path / "export", run, "best")
@@ -177,7 +178,7 @@ def test_an_export_is_described_and_not_written_into_a_run(monkeypatch, tmp_path
     assert description == {
         "model": dataclasses.asdict(SMALL), "labels": ["no", "yes", "perhaps"], "max_length": 64,
         "architecture": "classifier", "subwords_sha256": hashlib.sha256(b"sub-words").hexdigest(), "checkpoint": "best",
-        "update": 7,
+        "update": update,
     }  # fmt: skip
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / files.CONFIG).touch()

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import os
 import pathlib
 import shutil
 import subprocess
@@ -164,6 +165,20 @@ def test_a_record_that_is_far_too_long_is_not_read(tmp_path):
     with tf.io.TFRecordWriter(str(tmp_path / "events.out.tfevents.2")) as writer:
         writer.write(event_of(2))
     assert read_scalars(tmp_path) == {"a": {1: 1.0, 2: 1.0}}
+
+
+def test_a_pipe_among_the_event_files_is_not_opened(tmp_path):
+    """Story: a program waited for ever for somebody to write into it."""
+    with tf.io.TFRecordWriter(str(tmp_path / "events.out.tfevents.2")) as writer:
+        writer.write(event_of(1))
+    os.mkfifo(tmp_path / "events.out.tfevents.1")
+    pipe = os.open(tmp_path / "events.out.tfevents.1", os.O_RDWR)  # So that a fault fails and does not wait.
+    try:
+        assert read_scalars(tmp_path) == {"a": {1: 1.0}}
+        TensorBoardWriter(tmp_path).start(0, 0)
+        assert read_scalars(tmp_path) == {}
+    finally:
+        os.close(pipe)
 
 
 def test_a_large_file_is_read_record_by_record(tmp_path):

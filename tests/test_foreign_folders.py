@@ -528,6 +528,16 @@ def test_held_out_text_that_is_a_pipe_is_refused(tmp_path):
         prepare.read_text(tmp_path, "valid")
 
 
+def test_a_parent_s_checkpoint_of_another_version_of_zip_is_refused(run):
+    """Story: it ended in a traceback."""
+    [path] = (run / "checkpoints").glob("step-*.npz")
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"PK\x01\x02") + 6] = 99
+    path.write_bytes(content)
+    with pytest.raises(checkpoint.DamagedError, match=rf"{path} is not a valid checkpoint \(zip file version 9.9\)"):
+        checkpoint.has_optimizer(run, "latest")
+
+
 def test_a_parent_s_checkpoint_that_is_a_pipe_is_refused(run):
     [path] = (run / "checkpoints").glob("step-*.npz")
     path.unlink()

@@ -620,7 +620,18 @@ def test_every_option_that_differs_is_named_with_both_values(data, folder):
 
 @pytest.mark.parametrize(
     "broken",
-    [b"", b"[]", b"{}", b'{"options": 3}', b'{"options": ["a"]}', b'{"options": "abc"}', b"\xff", b"[" * 10**5],
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"options": 3}',
+        b'{"options": ["a"]}',
+        b'{"options": "abc"}',
+        b"\xff",
+        b"[" * 10**5,
+        b'{"options": {"train_source": 5}}',
+        b'{"options": {"valid_target": "a.de 3 ab"}}',
+    ],
 )
 def test_a_folder_whose_corpus_json_is_damaged_is_reported(data, folder, broken):
     run(data, folder)

@@ -100,6 +100,14 @@ def test_an_export_names_the_best_validation_of_its_run(monkeypatch, tmp_path, s
     assert found == of_run | of_text
 
 
+@pytest.mark.parametrize("state", [{}, {"step": None, "best": "x", "best_step": 1}])
+def test_a_state_without_a_validation_is_described_without_one(tmp_path, state):
+    """Story: an export of a stranger's run ended in a traceback."""
+    run = SavedRun(tmp_path, {"model": {}, "train": {}, "data": {}})
+    expected = {"architecture": "transformer", "checkpoint": "best", "update": None, "best_validation": None}
+    assert savedmodel._described_run(run, "best", state) == expected
+
+
 def test_versions_are_counted_from_1_and_what_is_no_number_does_not_count(tmp_path):
     assert savedmodel.next_version(tmp_path / "absent") == 1
     for names, expected in (([".unfinished-7", "old", "notes.txt"], 1), (["1"], 2), (["9", "10", "2"], 11)):

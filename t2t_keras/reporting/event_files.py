@@ -20,6 +20,13 @@ FRAME_BEFORE, FRAME_AFTER = 12, 4  # Bytes of a record before and after its cont
 MAX_RECORD = 2**26  # Bytes. The content of a longer one is not read: it has no scalars of a run.
 
 
+def paths(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the event files of a folder, in the order in which they were begun, without pipes: opening one would wait
+    for somebody to write into it.
+    """
+    return sorted((path for path in folder.glob(PATTERN) if path.is_file()), key=_order)
+
+
 def _order(path: pathlib.Path) -> list:
     """Sorts files as they were begun: their names have the time, the process and its number of files so far, of any
     number of digits.
@@ -58,7 +65,7 @@ class ScalarReader:
         """Reads what has been written since the last call. Returns all scalars so far: {tag: {step: value}}, tags and
         steps in ascending order. If a step has several values, the last one written counts.
         """
-        for path in sorted(self._folder.glob(PATTERN), key=_order):
+        for path in paths(self._folder):
             for record, end in records(path, self._ends.get(path, 0)):
                 try:
                     event = Event.FromString(record)

@@ -100,7 +100,7 @@ class TensorBoardWriter:
             self._check_written(number)
 
     def _files(self) -> set[pathlib.Path]:
-        return set(self._folder.glob(event_files.PATTERN))
+        return set(event_files.paths(self._folder))
 
     def _check_written(self, number: int) -> None:
         """Checks that so many records have been written. Of one larger than a buffer, TensorFlow ignores that the disk
@@ -158,7 +158,7 @@ class TensorBoardWriter:
             of_validation = any(value.tag.startswith("valid/") for value in event.summary.value)
             return event.step <= (validated_step if of_validation else step)
 
-        for path in sorted(self._folder.glob(event_files.PATTERN)):
+        for path in event_files.paths(self._folder):
             kept = _parts(path, stays)
             if kept != [[0, path.stat().st_size]]:
                 with path.open("rb") as source, replacing(path) as file:

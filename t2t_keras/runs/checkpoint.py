@@ -35,6 +35,7 @@ MAX_STATE = 2**20  # Maximum size of a checkpoint's state in bytes.
 _BYTES_OF_WEIGHT = 4 + 8  # While it is loaded: what is read, and the sum for an average; without the model itself.
 # Largest weight that is loaded, of either sign. Trained ones are far smaller, and much larger ones overflow.
 MAX_WEIGHT = 1e6
+_NO_ARCHIVE = (OSError, ValueError, NotImplementedError, zipfile.BadZipFile)  # Errors of opening another file as one.
 # What to say of an archive that lacks a kind of array.
 _MISSING = {
     "optimizer/": "has no optimizer, so training cannot be resumed from it. Start a new run from its weights.",
@@ -355,7 +356,7 @@ def _size_of_weights(path: pathlib.Path) -> int:
     try:
         with zipfile.ZipFile(path) as archive:
             members = {member.filename: member.file_size for member in archive.infolist()}
-    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+    except _NO_ARCHIVE:
         return size
     return min(size, sum(bytes_ for name, bytes_ in members.items() if name.startswith("model/")))
 
@@ -389,7 +390,7 @@ def has_optimizer(model_dir: pathlib.Path, which: str) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return any(name.startswith("optimizer/") for name in archive.namelist())
-    except (OSError, zipfile.BadZipFile) as error:
+    except _NO_ARCHIVE as error:
         raise DamagedError(f"{path} is not a valid checkpoint ({error}).") from error
 
 

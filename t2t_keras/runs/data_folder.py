@@ -5,7 +5,7 @@ TensorFlow.
 import dataclasses
 import pathlib
 
-from t2t_keras.config import FILES, DataConfig
+from t2t_keras.config import FILES, TEXTS, DataConfig
 from t2t_keras.runs import checkpoint
 from t2t_keras.system.files import CONFIG, DATA, LOCK, SOURCE_SUBWORDS, check_folder, read_json
 
@@ -37,6 +37,8 @@ def recorded_options(folder: pathlib.Path) -> dict:
         raise ValueError(f"{error} Remove {folder} and prepare again.") from error
     if not isinstance(options, dict):
         raise ValueError(f"{path} is damaged: it has no options. Remove {folder} and prepare again.")
+    if damaged := [name for name in TEXTS if not isinstance(options.get(name, []), list)]:
+        raise ValueError(f"{path} is damaged: {damaged[0]} is no list of files. Remove {folder} and prepare again.")
     # Older versions wrote "pairs", had byte-pair encoding and translation only, and neither kept patterns nor set tags.
     return {"subwords": "bpe", "task": "translation", "keep_patterns": "", "source_tag": ""} | {
         "builtin_pairs" if name == "pairs" else name: value for name, value in options.items()

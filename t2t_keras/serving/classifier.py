@@ -142,7 +142,7 @@ def export(export_dir: pathlib.Path, run: SavedRun, checkpoint: str = AVERAGE) -
         "subwords_sha256": hashlib.sha256(classifier.tokenizer.model).hexdigest(),
         run_options.ARCHITECTURE: run.architecture,
         "checkpoint": checkpoint,
-        "update": state["step"],
+        "update": state.get("step"),
         "versions": {"t2t_keras": t2t_keras.__version__, "tensorflow": tf.__version__},
     }
 

@@ -195,6 +195,7 @@ def export_run(export_dir: pathlib.Path, model: TrainedModel) -> pathlib.Path:
 
 def _described_run(run: SavedRun, checkpoint: str, state: dict) -> dict:
     """Describes a run and the state of its newest checkpoint that was loaded."""
-    best = {run.train.best_metric: abs(state["best"]), "update": state["best_step"]} if state["best_step"] else None
-    described = {"checkpoint": checkpoint, "update": state["step"], "best_validation": best}
+    best, step = state.get("best"), state.get("best_step")
+    validation = {run.train.best_metric: abs(best), "update": step} if step and isinstance(best, int | float) else None
+    described = {"checkpoint": checkpoint, "update": state.get("step"), "best_validation": validation}
     return {run_options.ARCHITECTURE: run.architecture} | described
