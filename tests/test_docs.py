@@ -107,7 +107,9 @@ def test_every_flag_that_a_page_names_is_one():
     for program in ("tests/mutation.py", "benchmarks/joeynmt_minutes.py"):
         known |= set(re.findall(r'add_argument\("--(\w+)"', text_of(ROOT / program)))
     known |= {"help", "helpfull", "flagfile", "logdir", run_options.ARCHITECTURE, *cli_flags._DIVISORS}
-    of_others = re.compile(r'--beam_options="[^"]*"|python -m apache_beam.*|serving/serve.sh .*|ghz .*|sacrebleu -t .*')
+    of_others = re.compile(
+        r'--beam_options="[^"]*"|python -m apache_beam.*|serving/serve.sh .*|ghz .*|sacrebleu -t .*|TF_XLA_FLAGS=\S*'
+    )
     for page in PAGES:
         assert set(re.findall(r"--(\w+)", of_others.sub("", text_of(page)))) <= known, page
 

@@ -544,6 +544,7 @@ def test_before_several_runs_each_folder_is_checked_and_text_that_they_share_is_
 
 def test_short_help_shows_at_most_16_flags_and_full_help_every_option_once_under_its_heading():
     short, full = (program(flag) for flag in ("--help", "--helpfull"))
+    assert program("--helpshort").stdout == short.stdout
     assert (short.returncode, full.returncode, short.stderr, full.stderr) == (0, 0, "", "")
     assert 10 <= len(re.findall(r"^  --", short.stdout, re.MULTILINE)) <= 16
     shown, heading = {}, ""

@@ -297,7 +297,7 @@ def test_a_key_is_asked_for():
     assert ask(app, json=body())[0] == 403 and ask(app, "/detect", data={"q": "a"})[0] == 403
     for key, expected in (("secrét", 200), ("", 403)):
         address = {"langpair": "en|de", "q": "a", "key": key}
-        assert ask(app, method="GET", query_string=address)[0] == expected
+        assert ask(app, method="GET", query_string=address, content_type="text/plain")[0] == expected
     assert ask(app, "/languages", method="GET")[0] == 200
 
 

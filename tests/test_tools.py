@@ -685,6 +685,8 @@ def test_scores_have_a_confidence_interval_by_default(tmp_path):
     assert "bs:1000|seed:12345" in shown and not re.search("_mean|_margin", shown)
     found = json.loads(run_stand_in(STAND_IN.format(""), "evaluate", *flags, "--json", check=True).stdout)
     assert f"{found['bleu_mean']:.4f} ± {found['bleu_margin']:.4f}" == expected["BLEU"]
+    names = [name for name in found if not name.endswith(("_mean", "_margin"))]
+    assert re.findall(r"^\w+", shown, re.MULTILINE) == names and "chrf_signature" in names
     none = json.loads(
         run_stand_in(STAND_IN.format(""), "evaluate", *flags, "--json", "--bootstrap_samples=0", check=True).stdout
     )
