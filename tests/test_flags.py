@@ -13,7 +13,7 @@ import programs
 import pytest
 
 from t2t_keras import config
-from t2t_keras.cli import flags, messages, training
+from t2t_keras.cli import flagfiles, flags, messages, training
 from t2t_keras.data import corpora
 from t2t_keras.runs import run_options
 from t2t_keras.runs.run_start import Start
@@ -445,6 +445,19 @@ def test_a_flagfile_may_be_included_twice_but_not_in_itself(tmp_path):
     result = program("--flagfile=b.flags", cwd=tmp_path)
     expected = "Error: A flagfile must not include itself. Received: b.flags includes a.flags includes b.flags.\n"
     assert (result.returncode, result.stderr) == (1, expected)
+
+
+@pytest.mark.parametrize(("files", "times"), [(16, 2), (501, 1)])
+def test_flagfiles_that_include_very_many_are_refused(tmp_path, files, times):
+    """Story: of files that each include the next one twice, each more doubled the time; 40 would take for ever."""
+    for number in range(files):
+        (tmp_path / f"{number}.flags").write_text(f"--flagfile={tmp_path}/{number + 1}.flags\n" * times)
+    (tmp_path / f"{files}.flags").write_text("--d_ff=8\n")
+    with pytest.raises(
+        SystemExit, match="^Error: Expected at most 500 flagfiles, each counted as often as it is inclu"
+    ):
+        flagfiles.expand([f"--flagfile={tmp_path}/0.flags"])
+    assert flagfiles.expand([f"--flagfile={tmp_path}/{files - 5}.flags"]) == ["--d_ff=8"] * times**5
 
 
 def test_a_file_comes_before_a_config_of_the_same_name(tmp_path):

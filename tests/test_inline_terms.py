@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import pytest
 from test_source_tags import names, prepared, read  # noqa: F401
@@ -39,6 +40,13 @@ from t2t_keras.text import inline_terms, phrases
 )
 def test_an_inflected_form_begins_as_the_phrase(text, phrase, expected):
     assert inline_terms.has_form(text, phrase) is expected
+
+
+def test_a_phrase_is_looked_for_in_linear_time():
+    """Story: all words after a word were copied for each word of the text."""
+    started = time.process_time()
+    assert not inline_terms.has_form("xyz " * 60_000, "chat")
+    assert time.process_time() - started < 2
 
 
 def test_translations_take_the_place_of_their_terms():

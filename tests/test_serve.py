@@ -490,6 +490,25 @@ def test_tags_go_with_the_words_that_they_enclose(text, expected):
         assert document.translated([reversed_translation(each, True, piece) for each in document.sentences]) == expected
 
 
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        (f"&#{'9' * 5000};", "\ufffd"),
+        (f"&#{'0' * 5000}65;", "A"),
+        (f"&#{'0' * 5000};", "\ufffd"),
+        (f"&#x{'9' * 5000};", "\ufffd"),
+        (f"&#x{'0' * 5000}41;", "A"),
+        ("&#00000065-", "A-"),
+        ("&#0128512;", "😀"),
+    ],
+)
+def test_references_to_characters_may_have_any_number_of_digits(reference, expected):
+    """Story: the answer to more than 4,300 was an error of Python. A browser shows the same."""
+    document = Document(f"<p>a {reference} b</p>", is_html=True)
+    assert document.sentences == [f"a {expected} b"]
+    assert document.translated([Translation(document.sentences[0], 0.0)]) == f"<p>a {expected} b</p>"
+
+
 @pytest.mark.parametrize("text", [
     "<p><input type=checkbox> Accept</p>", "<pre><input> A</pre>", "<p><img src=x> Dog. <img src=y> Cat.</p>",
     "<img alt='x>y'> dog", "<p>A <img src=x> dog</p>", "<p> <img src=x> Dog</p>", "<p><img src=x>Dog</p>",
@@ -556,7 +575,7 @@ def test_random_html_keeps_its_tags_each_once_and_well_nested(aligned):
 
 @pytest.mark.parametrize(
     "text",
-    ["<b>", "<b>x</b>", "<", "<!--", '<a "', "</b>x", "<script>", "<a b='", "A. B", ' "', "。", ". "],
+    ["<b>", "<b>x</b>", "<", "<!--", '<a "', "</b>x", "<script>", "<a b='", "A. B", ' "', "。", ". ", "&#", "&#0", "9"],
 )
 def test_no_text_takes_much_longer_than_its_length(text):
     text = text * (MAX_REQUEST // 4 // len(text))

@@ -2,13 +2,15 @@
 is from.
 """
 
+import itertools
 import os
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 # Where the configs are in a checkout, and in an installation.
 CONFIGS = [pathlib.Path(__file__).parents[2] / name for name in ("configs", "t2t_keras_configs")]
+_MAX_FILES = 500  # Each counts as often as it is included. A chain of 1,000 would be too deep for Python.
 
 
 def expand(arguments: Sequence[str]) -> list[str]:
@@ -17,15 +19,18 @@ def expand(arguments: Sequence[str]) -> list[str]:
 
 
 def with_sources(
-    arguments: Sequence[str], source: str = "command line", including: tuple[str, ...] = ()
+    arguments: Sequence[str],
+    source: str = "command line",
+    including: tuple[str, ...] = (),
+    numbers: Iterator[int] | None = None,
 ) -> list[tuple[str, str]]:
     """Replaces flagfiles by their lines, which may include other flagfiles, and says where each argument is from:
     `source`, "command line" or "flagfile NAME". `including` has the paths of the flagfiles that include the arguments,
-    the outermost first.
+    the outermost first, and `numbers` the number of the next file.
 
-    Ends the program with a message if a file is missing, is not text or includes itself.
+    Ends the program with a message if a file is missing, is not text or includes itself, or if there are too many.
     """
-    expanded, rest = [], list(arguments)
+    expanded, rest, numbers = [], list(arguments), numbers or itertools.count(1)
     while rest:
         argument = rest.pop(0)
         flag, equals, name = argument.partition("=")
@@ -35,7 +40,12 @@ def with_sources(
         path, lines = _read(name if equals else rest.pop(0))
         if path in including:
             sys.exit(f"Error: A flagfile must not include itself. Received: {' includes '.join((*including, path))}.")
-        expanded += with_sources(lines, f"flagfile {pathlib.Path(path).stem}", (*including, path))
+        if next(numbers) > _MAX_FILES:
+            sys.exit(
+                f"Error: Expected at most {_MAX_FILES} flagfiles, each counted as often as it is included. Received: "
+                f"more, the next of them {path}."
+            )
+        expanded += with_sources(lines, f"flagfile {pathlib.Path(path).stem}", (*including, path), numbers)
     return expanded
 
 

@@ -21,6 +21,7 @@ from t2t_keras.text.spelling import text_and_ends, words_of
 # A tag with its attributes, or a comment or declaration. A character is looked at three times at most: a search ends at
 # the next < outside of quotation marks, and two searches cannot be inside the same ones.
 _TAG = re.compile(r"""<(/?)([a-zA-Z][^\s/<>"']*)((?:[^<>"']|"[^"]*"|'[^']*')*+)>|<[!?][^<>]*+>""")
+_LONG_NUMBER = re.compile("&#([0-9]{8,});?")  # `html.unescape` fails at one of thousands of digits.
 _LAST_WORD = re.compile(r"""(.*[\s"'])?([^\s"']*)""", re.DOTALL)
 _RAW = ("script", "style", "textarea")  # Elements without text to translate.
 # Elements that sentences do not go beyond. All others, such as those of a translator's tool, are within sentences.
@@ -99,7 +100,7 @@ class Document:
         first, pieces, length, elements, opened, is_preformatted = 0, [], 0, [], [], False
         for place, token in enumerate(tokens):
             if not token.is_tag:
-                plain = html.unescape(token.raw)
+                plain = html.unescape(_LONG_NUMBER.sub(_shorter, token.raw))
                 if not is_preformatted:
                     plain = re.sub(r"\s+", " ", plain, flags=re.ASCII)
                     plain = plain[1:] if plain[:1] == " " and pieces and pieces[-1][-1:] == " " else plain
@@ -175,6 +176,12 @@ def _tokens(text: str) -> Iterator[_Token]:
         begin = start
     if begin < len(text):
         yield _Token(text[begin:])
+
+
+def _shorter(reference: re.Match) -> str:
+    """Returns a reference to a character by its number without leading zeros, or U+FFFD if there is no such one."""
+    digits = reference[1].lstrip("0") or "0"
+    return f"&#{digits};" if len(digits) < 8 else "\ufffd"
 
 
 def _closes_itself(attributes: str) -> bool:

@@ -41,7 +41,7 @@ def has_form(text: str, phrase: str) -> bool:
         return unicodedata.normalize("NFC", phrase.casefold()) in unicodedata.normalize("NFC", text.casefold())
     words, wanted = (_WORD.findall(_plain(each)) for each in (text, phrase))
     starts = range(len(words) - len(wanted) + 1) if wanted else ()
-    return any(all(map(_is_form, words[start:], wanted)) for start in starts)
+    return any(all(map(_is_form, words[start : start + len(wanted)], wanted)) for start in starts)
 
 
 def _plain(text: str) -> str:
