@@ -978,9 +978,6 @@ FAULTS = {
          "test_tools.py::test_a_program_passes_on_every_flag_to_what_does_the_work"),
     ),
     "tools/translate.py": (
-        ("translate.py shows progress between translations on a terminal",
-         "hidden = True if at_keyboard or target.isatty() else None", "hidden = None",
-         "test_tools.py::test_progress_is_shown_on_a_terminal_that_the_translations_do_not_go_to"),
         ("what is typed is not answered before the end", "at_keyboard = program.at_keyboard(source)",
          "at_keyboard = False", "test_tools.py::test_a_sentence_that_is_typed_is_answered_before_the_next"),
     ),

@@ -952,6 +952,8 @@ def test_one_model_that_does_not_name_its_languages_is_served_with_all_that_its_
 
     assert model(tags=["<2de>", "<2fr>"]) == {("source", "de"): ("<2de> ", ""), ("source", "fr"): ("<2fr> ", "")}
     assert model(languages=["a", "b"]) == {("a", "b"): (">>a<<", ">>b<<"), ("b", "a"): (">>b<<", ">>a<<")}
+    with pytest.raises(ValueError, match="x has 501 languages. Of more than 500, give `source_language` or"):
+        model(languages=[f"l{number}" for number in range(501)])
 
 
 # The whole way.

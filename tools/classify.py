@@ -137,7 +137,6 @@ def evaluate() -> None:
 
 
 def predict() -> None:
-    import tqdm
 
     from t2t_keras.text import lines
 
@@ -151,9 +150,8 @@ def predict() -> None:
 
             model, _ = classifier.load(run, training.checkpoint(run))
         at_keyboard = program.at_keyboard(source)
-        hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
         predictions = model.predict(lines.read_lines(source), batch_size=1 if at_keyboard else 0)
-        for prediction in tqdm.tqdm(predictions, total=number_of_lines, unit=" lines", disable=hidden):
+        for prediction in program.with_progress(predictions, target, at_keyboard, number_of_lines):
             shares = [f"{name}={share:.4f}" for name, share in prediction.probabilities.items()]
             as_json = json.dumps(prediction._asdict(), ensure_ascii=False) if _JSON.value else ""
             text = as_json or "\t".join([prediction.label, *shares])

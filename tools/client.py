@@ -85,9 +85,8 @@ def translate() -> None:
         texts = phrases.with_phrases(requests, terms, kept, warn)
     results = client.translate_lines(predict, texts, search, word_scores=_WORD_SCORES.value, **sizes)
     numbered = sample.draws > 1 if sample else _N_BEST.value is not None
-    hidden = True if at_keyboard or sys.stdout.isatty() else None  # None: hidden unless stderr is a terminal.
     number_doubtful, number = 0, 0
-    for number, result in enumerate(tqdm.tqdm(results, unit=" lines", disable=hidden), 1):
+    for number, result in enumerate(program.with_progress(results, sys.stdout, at_keyboard), 1):
         if result.pop("truncated"):
             warn(f"Line {number}: longer than the model's maximum input. Only the beginning is translated.")
         if with_phrases and not _JSONL.value and not result["constraints_met"][0]:

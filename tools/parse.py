@@ -182,8 +182,7 @@ def _parses(target):
             batch_size=_BATCH_SIZE.value or translator.limits.batch_size,
             read_ahead=1 if at_keyboard or _FLUSH.value else 4096,
         )
-        hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
-        for number, parse in enumerate(tqdm.tqdm(parses, total=number_of_lines, unit=" lines", disable=hidden), 1):
+        for number, parse in enumerate(program.with_progress(parses, target, at_keyboard, number_of_lines), 1):
             if parse.truncated:
                 longest = f"--max_input={translator.config.max_input:,} sub-words, end token included"
                 tqdm.tqdm.write(f"Line {number}: longer than {longest}. Only the beginning is parsed.", file=sys.stderr)

@@ -128,9 +128,8 @@ def translate() -> None:
         at_keyboard = program.at_keyboard(source)
         read_ahead = 1 if at_keyboard or _FLUSH.value else READ_AHEAD
         results = translator.results(lines.read_lines(source), warn, read_ahead=read_ahead)
-        hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
         number_doubtful, number = 0, 0
-        for number, result in enumerate(tqdm.tqdm(results, total=number_of_lines, unit=" lines", disable=hidden), 1):
+        for number, result in enumerate(program.with_progress(results, target, at_keyboard, number_of_lines), 1):
             number_doubtful += output.is_doubtful(result)
             target.write(translator.written(number, result))
             target.flush()

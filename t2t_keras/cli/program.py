@@ -5,6 +5,7 @@ exit codes.
 import os
 import re
 import sys
+from collections.abc import Iterable
 from logging import INFO, Formatter, StreamHandler
 from typing import IO, NoReturn
 
@@ -35,6 +36,15 @@ def at_keyboard(stream: IO) -> bool:
         print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
         return True
     return False
+
+
+def with_progress(results: Iterable, output: IO, at_keyboard: bool, number: int | None = None) -> Iterable:
+    """Returns the results of lines, of which there are `number` if it is known, with a progress bar: on stderr if that
+    is a terminal, unless people type the lines, or see the `output` there.
+    """
+    import tqdm
+
+    return tqdm.tqdm(results, total=number, unit=" lines", disable=True if at_keyboard or output.isatty() else None)
 
 
 def _parse(arguments: list[str]) -> list[str]:

@@ -24,6 +24,7 @@ from t2t_keras.text.phrases import JOINER, MAX_SUBWORDS, Kept, Request, Terms, w
 
 Pair = tuple[str, str]  # The codes of the source's and of the target's language.
 WARM_UP_WORDS = (1, 20)
+MAX_LANGUAGES = 500  # Of a model that is served in all its pairs.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -79,6 +80,11 @@ def _beginnings(
     if languages := codes(model):
         for language in filter(None, (source, target)):
             piece_file.check_language(language, languages)
+        if len(languages) > MAX_LANGUAGES and not (source or target):
+            raise ValueError(
+                f"{name} has {len(languages):,} languages. Of more than {MAX_LANGUAGES}, give `source_language` or "
+                "`target_language`."
+            )
         sides = ([given] if given else languages for given in (source, target))
         pairs = [pair for pair in itertools.product(*sides) if len(set(pair)) == 2]
         if not pairs:
