@@ -358,6 +358,8 @@ def test_where_every_record_is_damaged_a_run_ends_with_an_error(damaged):
     with pytest.raises(ValueError, match="^Expected pairs in .*only damaged records.*"), shards.plain_errors():
         skipping(path, epochs=None)
     with pytest.raises(ValueError, match="^Expected pairs in .*only damaged records.*"), shards.plain_errors():
+        skipping(path, epochs=1)
+    with pytest.raises(ValueError, match="^Expected pairs in .*only damaged records.*"), shards.plain_errors():
         skipping(path, epochs=None, start=batching.Position(1, 0))
 
 

@@ -167,6 +167,15 @@ def test_a_decoder_yml_may_have_the_name_of_the_model_before_it(native, tmp_path
     (native / "decoder.yml").rename(native / "opus.npz.decoder.yml")
     t2t_keras.import_marian(native, tmp_path / "run")
     assert SavedRun.open(tmp_path / "run").options.decode.beam_size == 6
+    natives.rewrite(native, "opus.npz.decoder.yml", beam_size=5)
+    (native / "opus.npz.decoder.yml").rename(native / "other.decoder.yml")
+    shutil.copy(native / "other.decoder.yml", native / "a.decoder.yml")
+    with pytest.raises(ValueError, match="Expected one file decoder.yml .* Received: a.decoder.yml, other.decoder.yml"):
+        t2t_keras.import_marian(native, tmp_path / "none")
+    natives.rewrite(native, "other.decoder.yml", beam_size=3)
+    (native / "other.decoder.yml").rename(native / "decoder.yml")
+    t2t_keras.import_marian(native, tmp_path / "first")  # The name itself comes first.
+    assert SavedRun.open(tmp_path / "first").options.decode.beam_size == 3
 
 
 @pytest.mark.parametrize(("given", "expected", "ignored"), [

@@ -66,6 +66,10 @@ def test_results_come_in_the_order_of_the_items(number):
     ]
 
 
+def test_one_process_is_this_one(tmp_path):
+    assert set(processes.ordered(make_pid, (tmp_path, 1), range(3), 1)) == {os.getpid()}
+
+
 def test_several_processes_share_the_work_and_end_with_it(tmp_path):
     pids = set(processes.ordered(make_pid, (tmp_path, 2), range(4), 2))
     assert len(pids) == 2 and os.getpid() not in pids

@@ -1027,6 +1027,20 @@ def browser():
         yield found
 
 
+def test_a_model_is_warmed_up_with_a_pair_of_its_languages():
+    """A multilingual model refuses a sentence without."""
+    asked = []
+
+    class Model(Backwards):
+        def __call__(self, signature, inputs):
+            asked.append((inputs["text"], inputs["prefix"]))
+            return super().__call__(signature, inputs)
+
+    pairs = {("a", "b"): (">>a<<", ">>b<<"), ("b", "a"): (">>b<<", ">>a<<")}
+    ServedModels([ServedModel("x", pairs, Model)]).load_first()
+    assert asked == [([">>a<<a"], [">>b<<"]), ([f">>a<<{' '.join('a' * 20)}"], [">>b<<"])]
+
+
 @pytest.fixture
 def opened(browser):
     """The page of two models in the browser; the requests that the first was asked for."""

@@ -355,6 +355,24 @@ def test_lines_with_a_character_that_sentencepiece_reserves_are_learned_from(mes
     assert messages == ["200 lines have U+2585, which gets no sub-word: it is spelled in bytes."]
 
 
+def test_lines_are_divided_where_sentencepiece_would_leave_them_out():
+    """It reads lines of 65,536 bytes, and a character has up to 4."""
+    most = 16_384
+    assert list(byte_pairs._readable("😀" * most)) == ["😀" * most]
+    assert list(byte_pairs._readable("😀" * (most + 1))) == ["😀" * most, "😀"]
+    assert list(byte_pairs._readable(f"{'a' * (most - 5)} {'b' * 9}")) == ["a" * (most - 5), f" {'b' * 9}"]
+
+
+def test_what_sentencepiece_cannot_do_is_its_message(monkeypatch):
+    def train(**options):
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(byte_pairs.sentencepiece.SentencePieceTrainer, "train", train)
+    for message, shown in (("no space", "no space"), ("trainer.cc(12) Bad (text) here. ", "Bad (text) here.")):
+        with pytest.raises(ValueError, match=re.escape(f"from this text. Its message: {shown}") + r"\Z"):
+            learn(text(5, seed=1))
+
+
 def test_a_word_longer_than_sentencepiece_reads_is_learned_from_in_parts():
     lines = [b"xylophone" * 12_000, *text(200, seed=1)]
     assert any(len(piece) > 5 and piece in "xylophone" * 3 for piece in vocabulary.load(learn(lines)).pieces)
