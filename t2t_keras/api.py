@@ -24,7 +24,16 @@ from t2t_keras.system.log import logger
 from t2t_keras.system.native_messages import without_noise
 from t2t_keras.text import piece_file
 from t2t_keras.text.lines import without_line_ends
-from t2t_keras.text.phrases import Kept, Request, Terms, check_unicode, read_terms, with_phrases, with_tags_checked
+from t2t_keras.text.phrases import (
+    Kept,
+    Request,
+    Terms,
+    check_unicode,
+    copied_by,
+    read_terms,
+    with_phrases,
+    with_tags_checked,
+)
 from t2t_keras.text.placeholders import find_all
 
 Text = str | Sequence[str]
@@ -40,6 +49,7 @@ class TextTranslator:
         languages: the codes of the languages, of a multilingual model.
         tags: with which a source may begin.
         inline_terms: whether the model was trained on text with terms.
+        pattern: the regular expression of text that the model copies.
     """
 
     def __init__(
@@ -49,9 +59,10 @@ class TextTranslator:
         languages: Sequence[str] = (),
         tags: Sequence[str] = (),
         inline_terms: bool = False,
+        pattern: str = "",
     ):
         self._model, self._batch_size, self._languages, self._tags = model, batch_size, languages, tags
-        self._inline_terms = inline_terms
+        self._inline_terms, self._copied = inline_terms, copied_by(pattern)
 
     def translate(
         self, text: Text, batch_size: int = 0, *, source_language: str = "", target_language: str = ""
@@ -155,10 +166,16 @@ class TextTranslator:
         texts, found, ordered = self._sources(text), [], bool(ordered)
         number = None if isinstance(text, str) else len(texts)
         rows = zip(texts, _phrases(number, constraints, "constraints"), _phrases(number, avoid, "avoid"), strict=True)
-        kept, fits = Kept(keep_patterns, find_all), lambda phrase, line: self._model.fits(phrase, line)
-        requests = (Request(*row, ordered) for row in rows)
         requests = with_phrases(
-            requests, _terms(terms), kept, logger.warning, fits, self._tags, inline=self._inline_terms
+            (Request(*row, ordered) for row in rows),
+            _terms(terms),
+            Kept(keep_patterns, find_all),
+            logger.warning,
+            lambda phrase, line: self._model.fits(phrase, line),
+            self._tags,
+            inline=self._inline_terms,
+            reads=lambda line: self._model.reads(*self._in_language([line], source_language)),
+            copied=self._copied,
         )
         requests = list(requests)
         if not isinstance(n, int | np.integer) or isinstance(n, bool):
@@ -340,7 +357,8 @@ def of_model(model: TrainedModel | saved_export.SavedExport) -> TextTranslator:
     """Loads an opened model."""
     with without_noise():
         loaded = loaded_models.load(model)
-    return TextTranslator(loaded, loaded.limits.batch_size, loaded.languages, model.tags, model.inline_terms)
+    facts = model.tags, model.inline_terms, model.pattern
+    return TextTranslator(loaded, loaded.limits.batch_size, loaded.languages, *facts)
 
 
 @dataclasses.dataclass(frozen=True)

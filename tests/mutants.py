@@ -1365,7 +1365,7 @@ FAULTS = {
          "test_best_multi30k.py::test_it_ends_with_a_program_that_fails"),
     ),
     "t2t_keras/api.py": (
-        ("a loaded run forgets its tags", "loaded.languages, model.tags, model.inline_terms)", "loaded.languages)",
+        ("a loaded run forgets its tags", "loaded.languages, *facts)", "loaded.languages)",
          "test_api.py::test_a_model_knows_the_tags_with_which_its_sources_begin"),
     ),
     "tools/classify.py": (

@@ -27,6 +27,7 @@ from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.runs import registry
 from t2t_keras.serving import loaded
 from t2t_keras.serving.line_translation import LineTranslation, LineTranslator
+from t2t_keras.serving.protocol import Translation
 from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.text.phrases import Terms
 from t2t_keras.text.spelling import spelled
@@ -221,7 +222,13 @@ def test_an_alignment_has_a_row_for_each_sub_word_that_sums_to_one(translator):
 
 
 class Signatures:
-    """Two sentences and two translations of each, of unequal lengths: no two of their figures are the same."""
+    """Two sentences and two translations of each, of unequal lengths: no two of their figures are the same. Four words
+    are read.
+    """
+
+    @staticmethod
+    def reads(text):
+        return len(text.split(" ")) <= 4
 
     @staticmethod
     def translate_with_options(**inputs):
@@ -238,6 +245,20 @@ class Signatures:
             "constraints_met": tf.constant([[True, False], [False, True]]),
             "truncated": tf.constant([False, True]),
         }
+
+
+def test_terms_are_those_of_text_that_the_model_reads_and_does_not_copy(monkeypatch):
+    translator, seen = api.TextTranslator(Signatures, languages=["en"], pattern=r"\{\w+\}"), []
+
+    def translate_with_terms(model, requests, n, **options):
+        seen.extend(request.required for request in requests)
+        return [[Translation("", 0.0)] for _ in requests]
+
+    monkeypatch.setattr(api, "translate_with_terms", translate_with_terms)
+    translator.n_best(["a {name} <b> name", "a b c d <b> name"], keep_patterns="tags", terms={"name": "nom"})
+    assert seen == [["<b>", "nom"], []]
+    translator.n_best(["a b c name"], source_language="en", terms={"name": "nom"})
+    assert seen[2:] == [["nom"]]
 
 
 def test_each_of_the_n_best_of_each_sentence_has_its_own_text_score_sub_words_and_alignment():
@@ -312,8 +333,8 @@ def test_terms_of_a_mapping_and_of_a_file_replace_what_is_aligned_with_them(tmp_
     def score(source, target):
         return {"pieces": tf.fill([len(target), 1], "</s>"), "token_log_probs": tf.fill([len(target), 1], -1.0)}
 
-    config = types.SimpleNamespace(beam_size=1)
-    model = types.SimpleNamespace(translate_with_options=translate_with_options, score=score, config=config, fits=None)
+    config, limits = types.SimpleNamespace(beam_size=1), {"fits": None, "reads": Signatures.reads}
+    model = types.SimpleNamespace(translate_with_options=translate_with_options, score=score, config=config, **limits)
     translator = api.TextTranslator(model)
     (tmp_path / "terms.tsv").write_text("man\tmonsieur\tgars\n")
     for terms in ({"man": ["monsieur", "gars"]}, str(tmp_path / "terms.tsv"), tmp_path / "terms.tsv"):
@@ -361,6 +382,7 @@ def test_text_to_keep_that_is_too_long_is_left_out_and_named():
     run = types.SimpleNamespace(
         translate_with_options=Signatures.translate_with_options,
         fits=lambda phrase, line: phrase.endswith("y") and line[0] == "x",
+        reads=Signatures.reads,
     )
     with logged() as messages:
         api.TextTranslator(run).n_best(
@@ -672,13 +694,30 @@ def test_a_phrase_for_an_export_may_have_as_many_sub_words_as_for_a_run(tmp_path
         assert export.fits(mark + "b c " * 33, "b c " * 33), "A placeholder is one sub-word."
 
 
+def test_an_export_is_asked_whether_it_reads_all_of_a_long_text(tmp_path, monkeypatch):
+    asked = []
+
+    def score(source, target):
+        [text] = source.numpy()
+        asked.append(text)
+        return {"truncated": tf.constant([len(text) > 9])}
+
+    signatures = types.SimpleNamespace(translate=None, translate_with_options=None, sample=None, score=score)
+    monkeypatch.setattr(loaded, "read_signatures", lambda export: signatures)
+    monkeypatch.setattr(SavedExport, "description", {"decode": {"max_input": 8}})
+    export = loaded.LoadedExport(SavedExport(tmp_path))
+    # The longest that has room for a mark of a word, a language and the end in any case.
+    assert export.reads("12345") and not asked
+    assert [export.reads("1" * number) for number in (6, 9, 10)] == [True, True, False] and len(asked) == 3
+
+
 def test_a_model_knows_the_tags_with_which_its_sources_begin(tmp_path, monkeypatch):
     """Those of an export, of a run, and of the first run of an ensemble."""
     (tmp_path / "1/assets.extra").mkdir(parents=True)
     (tmp_path / "1/saved_model.pb").touch()
-    (tmp_path / "1/assets.extra/t2t_keras.json").write_text('{"tags": ["<de>"]}')
+    (tmp_path / "1/assets.extra/t2t_keras.json").write_text('{"tags": ["<de>"], "pattern": "x"}')
     monkeypatch.setattr(loaded, "read_signatures", lambda export: stand_in.StandIn())
-    assert t2t_keras.load(tmp_path)._tags == ["<de>"]
+    assert t2t_keras.load(tmp_path)._tags == ["<de>"] and t2t_keras.load(tmp_path)._copied.of("ax") == ["￭x"]
     translator = types.SimpleNamespace(limits=types.SimpleNamespace(batch_size=1), languages=[])
     monkeypatch.setattr(loaded, "load", lambda model: translator)
     for name in ("run", "one", "two"):

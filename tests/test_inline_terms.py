@@ -85,6 +85,17 @@ def test_terms_in_a_tag_are_no_terms(names, tmp_path):  # noqa: F811
     assert any(f"⟦ {translation} ⟧" in source for source, _ in found)
 
 
+def test_text_to_keep_has_no_terms_in_training(tmp_path):
+    """Story: such a pair lost the placeholder that both sides shared."""
+    (tmp_path / "terms.tsv").write_text("man\tmonsieur\n")
+    for side, text in (("en", "a {man} and a man"), ("fr", "un {man} et un monsieur")):
+        (tmp_path / side).write_text("".join(f"{text} {number}\n" for number in range(16)))
+    files = {"train_source": str(tmp_path / "en"), "train_target": str(tmp_path / "fr")}
+    found = read("train", **files, train_terms=str(tmp_path / "terms.tsv"), keep_patterns="braces")
+    starts = {source.rpartition(" ")[0] for source, _ in found}
+    assert starts == {"a {man} and a man", "a {man} and a ⟦ monsieur ⟧"}
+
+
 def test_terms_that_no_pair_has_are_refused(names, tmp_path):  # noqa: F811
     """Story: such a model got its terms as input that it had never learned to use."""
     (tmp_path / "terms.tsv").write_text("nowhere\tnirgends\n")
@@ -149,7 +160,10 @@ def test_the_accuracy_of_terms_counts_each_place():
     terms = phrases.Terms({"man": "monsieur", "old man": "vieux monsieur"})
     sources = ["a man and a man", "Old man", "an old man", "a man", "no term"]
     hypotheses = ["un Monsieur et un homme", "monsieur", "un vieux monsieur", "un monsieurs", "monsieur"]
-    assert scores.term_accuracy(hypotheses, sources, terms) == {"terms": 5, "term_accuracy": 3 / 5}
+    nothing = phrases.Kept("")
+    assert scores.term_accuracy(hypotheses, sources, terms, nothing) == {"terms": 5, "term_accuracy": 3 / 5}
+    found = scores.term_accuracy(["un monsieur {man}"], ["a man {man}"], terms, phrases.Kept("braces"))
+    assert found == {"terms": 1, "term_accuracy": 1.0}
 
 
 def test_options_without_terms_have_no_marks():

@@ -25,6 +25,7 @@ from t2t_keras.serving.line_translation import LineTranslation
 from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.system import files
 from t2t_keras.text import lines, piece_file
+from t2t_keras.text.sentencepiece_model import with_pattern
 
 
 def run_of(folder: pathlib.Path, **groups) -> pathlib.Path:
@@ -339,6 +340,9 @@ def test_a_tag_of_the_run_is_no_text_to_keep(runs, monkeypatch):
         def fits(self, phrase, text):
             return False
 
+        def reads(self, text):
+            return True
+
         def translate_with_options(self, text, constraints, **options):
             seen.extend(zip(text.numpy().tolist(), constraints.numpy().tolist(), strict=True))
             rows = [len(text), 1]
@@ -354,6 +358,23 @@ def test_a_tag_of_the_run_is_no_text_to_keep(runs, monkeypatch):
     assert seen == [(b"<1> a <3>", b"<3>"), (f"<2> a {long}".encode(), b"<2>")]
 
 
+def test_terms_of_a_line_are_those_that_the_model_reads_and_does_not_copy(runs, monkeypatch):
+    (runs[0] / files.SUBWORDS).write_bytes(with_pattern(b"", r"\{\w+\}"))
+    (terms := runs[0] / "terms.tsv").write_text("name\tnom\n")
+    model = types.SimpleNamespace(limits=types.SimpleNamespace(batch_size=64), n_best=None, fits=None)
+    model.config, model.reads, seen = types.SimpleNamespace(max_input=7), lambda text: len(text.split(" ")) <= 4, {}
+
+    def translate_requests(model, asked, *options):
+        seen.update((request.text, request.required) for request in asked)
+        return {"text": tf.fill([len(asked)], ""), "truncated": tf.fill([len(asked)], False)}
+
+    monkeypatch.setattr(loaded, "load", lambda opened: model)
+    monkeypatch.setattr(requests, "translate_requests", translate_requests)
+    asked = LineTranslation(of_run(runs[0]), keep_patterns="/<\\d+>/", terms=str(terms))
+    results(asked, ["<1> a {name} <3> <4>", "<1> a name"])
+    assert seen == {"<1> a {name} <3> <4>": ["<3>"], "<1> a name": ["nom"]}
+
+
 @pytest.mark.parametrize("n_best", [0, 2])
 def test_lines_are_written_with_their_alignments_and_other_keys(runs, monkeypatch, n_best):
     """Shorter lines go to the model first, whatever keys are beside them."""
@@ -362,7 +383,7 @@ def test_lines_are_written_with_their_alignments_and_other_keys(runs, monkeypatc
     class Model:
         languages, limits, config = (), types.SimpleNamespace(batch_size=64), types.SimpleNamespace(max_input=7)
 
-        n_best, fits, seen = None, None, []
+        n_best, fits, reads, seen = None, None, None, []
 
         def translate_with_options(self, text, alignment, **options):
             assert alignment.numpy().all()

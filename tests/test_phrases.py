@@ -4,10 +4,12 @@ import collections
 import dataclasses
 import json
 import re
+import time
 
 import pytest
 
 from t2t_keras.text.phrases import (
+    MAX_CHARACTERS,
     MAX_PHRASES,
     Kept,
     Request,
@@ -22,6 +24,7 @@ from t2t_keras.text.phrases import (
     with_phrases,
     with_tags_checked,
 )
+from t2t_keras.text.scripts import in_word
 
 
 def test_phrases_are_joined_by_tabs():
@@ -57,7 +60,7 @@ def test_a_request_is_what_its_line_says():
         ' {"ordered": true, "avoid": ["c"], "constraints": ["b b", "ü"], "text": "\\ud83d\\ude00"} ',
     ]
     assert list(read_requests(lines)) == [Request("a"), Request("😀", ["b b", "ü"], ["c"], True)]
-    request = Request("a", ["b"], ["c"], True, [Term("a", "d", ("e",))])
+    request = Request("a", ["b"], ["c"], True, [Term("a", "d", ("e",), 1)])
     assert Request.from_json(json.dumps(dataclasses.asdict(request))) == request
 
 
@@ -163,8 +166,8 @@ def test_terms_and_what_is_kept_are_added_to_requests_that_do_not_have_them():
         Request("house " * 32 + "<b>", ["x"]),
     ]
     first, second, third, fourth = extended(requests, terms, kept, warnings.append, fits)
-    house = Term("house", "Haus")
-    assert first == Request(requests[0].text, ("x", "Boot"), ["y"], True, (house, house), ("{0}",))
+    houses = (Term("house", "Haus", after=1), Term("house", "Haus"))
+    assert first == Request(requests[0].text, ("x", "Boot"), ["y"], True, houses, ("{0}",))
     assert (first.required, first.excluded) == (["x", "Boot", "{0}", "Haus", "Haus"], ["y"])
     assert second == Request(requests[1].text, (), ["Haus", "{0}"], terms=(Term("boat", "Boot"),))
     assert third.required == ["{" + "x" * 40 + "}", "Boot", "cat"]
@@ -173,6 +176,56 @@ def test_terms_and_what_is_kept_are_added_to_requests_that_do_not_have_them():
     assert extended([twice], Terms({}), kept, warnings.append, fits) == [twice], "One follows a word without a space."
     expected = "expected at most 32 phrases of at most 32 sub-words. Left out:"
     assert warnings == [f"Line 3: {expected} {{{'y' * 40}}}", f"Line 4: {expected} Haus, <b>"]
+
+
+MAN = Terms({"man": "monsieur"})
+
+
+def test_what_is_kept_or_copied_has_no_terms():
+    """Story: the placeholder of "Hello {name}" got a translation of "name", and was lost."""
+    request, braces = Request("a {man} and a man"), r"\{[^{}]+\}"
+    [kept] = with_phrases([request], MAN, Kept("braces"), pytest.fail)
+    assert sorted(kept.required) == ["monsieur", "{man}"] and kept.terms == (Term("man", "monsieur", after=0),)
+    [copied] = with_phrases([request], MAN, Kept(""), pytest.fail, copied=Kept("", expression=braces))
+    assert copied.required == ["monsieur"]
+    [inline] = with_phrases([request], MAN, Kept("braces"), pytest.fail, inline=True)
+    assert inline.annotated == "a {man} and a ⟦ monsieur ⟧"
+    # A longer term in which text is kept does not hide a shorter one. The place of a tag is that of the whole text.
+    longer = Terms({"man {0}": "x", "man": "monsieur"})
+    [tagged] = with_phrases([Request("<a> man {0}")], longer, Kept("braces"), pytest.fail, tags=["<a>"], inline=True)
+    assert tagged.annotated == "<a> ⟦ monsieur ⟧ {0}"
+
+
+def test_the_place_of_a_term_is_counted_among_its_words_that_the_model_reads():
+    """Story: the word for York in "New York" was replaced in place of that for the first York. A placeholder, which is
+    read, has no words.
+    """
+    terms = Terms({"York": "Yorck", "New York": "NY"})
+    [request] = with_phrases([Request("York or New York", avoid=["NY"])], terms, Kept(""), pytest.fail)
+    assert request.terms == (Term("York", "Yorck", after=1),)
+    text = "man, {man}, man {0}"
+    for kept, copied, expected in (("braces", "", [2, 0]), ("", r"\{\w+\}", [1, 0])):
+        [request] = with_phrases([Request(text)], MAN, Kept(kept), pytest.fail, copied=Kept("", expression=copied))
+        assert [term.after for term in request.terms] == expected
+
+
+def test_phrases_are_those_of_the_part_that_is_read():
+    """Story: {0} and "homme" of a part that the model did not read were forced into its translation."""
+    text = "A dog runs in the green grass with a red ball and a man {0}."
+    terms, asked = Terms({"man": "homme", "dog": "chien", "ball": "balle"}), []
+
+    def required(text: str, size=lambda line: len(line.split())) -> list[str]:
+        reads = lambda line: asked.append(line) or size(line) <= 10  # noqa: E731
+        [request] = with_phrases([Request(text)], terms, Kept("braces"), pytest.fail, reads=reads)
+        return request.required
+
+    assert required(text) == ["chien"] and len(asked) < 10
+    assert required(text.replace("red ", "")) == ["chien", "balle"]
+    assert required("a cat", pytest.fail) == [], "A sentence without phrases is not read."
+    # A part of a word is no word, and a script without spaces has none.
+    terms = Terms({"man": "homme", "猫": "chat"})
+    assert required("He's a manual for a man", len) == [] and required("He's a man, or a man", len) == ["homme"]
+    assert required("在家里在家里在家小猫猫", len) == ["chat"]
 
 
 FORBIDDEN = Terms(
@@ -257,6 +310,26 @@ def test_a_sentence_of_many_long_phrases_is_divided_into_sub_words_a_few_times_o
     assert request.required == many[: fitting * MAX_PHRASES] and calls == many[:asked] and len(warnings) == 1
 
 
+def test_no_form_of_a_term_with_more_than_a_sentence_may_avoid_is_looked_at():
+    """Story: 1,000 forms were compared with all phrases for each place of the term, and then left out."""
+    forms, warnings = [f"{number:040}" for number in range(MAX_PHRASES + 1)], []
+    terms = Terms({"man": "monsieur"}, {"man": forms})
+    [request] = extended([Request("a man")], terms, Kept(""), warnings.append, pytest.fail)
+    assert request.terms == (Term("man", "monsieur"),) and len(warnings) == 1 and forms[0] in warnings[0]
+
+
+def test_forms_that_overlap_and_a_term_of_many_lines_are_read_in_time():
+    """Story: 21 KB of one glossary took 13 seconds: a large expression was made at each place of each form. All forms
+    of a term were checked again at each line.
+    """
+    forms, missed = ["a" * number for number in range(1, 100)], in_word.cache_info().misses
+    Terms.read([f"x\t{'a' * 500}\t{'|'.join(forms)}"], "terms.tsv")
+    assert in_word.cache_info().misses - missed <= 2
+    began = time.process_time()
+    Terms.read([f"x\ty\tform {number}" for number in range(3000)], "terms.tsv")
+    assert time.process_time() - began < 3
+
+
 def test_a_file_of_terms_has_a_term_and_its_translation_in_each_line():
     lines = ["house\tHaus", "", " house  boat \t Hausboot ", "\t", "house\tHaus"]
     assert Terms.read(lines, "terms.tsv").translations == {"house": "Haus", "house boat": "Hausboot"}
@@ -314,6 +387,9 @@ def test_a_tag_at_the_beginning_is_no_text(text, expected):
     ("house\taltes Haus\tHeim|Haus",
      "Line 2 of terms.tsv: Expected a translation without the forbidden forms of its term. Received: 'altes Haus' for "
      "'house', and the form 'Haus'."),
+    (f"house\t{'H' * (MAX_CHARACTERS + 1)}",
+     "Line 2 of terms.tsv: Expected terms, translations and forms of at most 2,048 characters. Received: 'H+, which "
+     "has 2,049."),
     ("boat\tKahn",
      "Expected one translation for each term. Received: line 2 of terms.tsv, 'Kahn' for 'boat', which has 'Boot'."),
 ])  # fmt: skip

@@ -278,6 +278,14 @@ def test_text_to_keep_of_any_length_fits_a_constraint_of_its_own_sentence(copier
     assert not service.fits(url, "one http://x.de two")
 
 
+def test_a_text_is_read_to_its_end_if_its_sub_words_with_their_placeholders_fit(copier):
+    """Of 60: each {…} is one, with a space before it two, and there is an end token."""
+    reads = Signatures(copier).reads
+    assert [reads("{longer}" * number) for number in (58, 59)] == [True, False]
+    assert [reads("{longer} " * number) for number in (29, 30)] == [True, False]
+    assert not reads("{longer" * 58)
+
+
 ALONE = """
 import json, sys
 import tensorflow as tf, tensorflow_text

@@ -93,9 +93,10 @@ def test_an_export_names_the_best_validation_of_its_run(monkeypatch, tmp_path, s
     run = SavedRun(tmp_path, {"model": {}, "train": {"best_metric": "loss"}, "data": data})
     monkeypatch.setattr(savedmodel, "export", lambda translator, folder, about: about)
     read = ["<a>", "<b>"] if step else [""]
-    model = types.SimpleNamespace(runs=(run,), checkpoint="best", tags=read, inline_terms=bool(step))
+    facts = {"tags": read, "inline_terms": bool(step), "pattern": "x" if step else ""}
+    model = types.SimpleNamespace(runs=(run,), checkpoint="best", **facts)
     found = savedmodel.export_run(tmp_path, model)
-    of_text = {"tags": read, "inline_terms": True, "pair": ["en", "de"]} if step else {}
+    of_text = facts | {"pair": ["en", "de"]} if step else {}
     of_run = {"architecture": "transformer", "checkpoint": "best", "update": 9, "best_validation": expected}
     assert found == of_run | of_text
 

@@ -3,6 +3,7 @@ translates requests of many people together, and its page works in a browser.
 """
 
 import contextlib
+import dataclasses
 import html
 import io
 import json
@@ -33,6 +34,7 @@ from t2t_keras.serving.metrics import Metrics
 from t2t_keras.serving.protocol import Translation
 from t2t_keras.serving.served_models import ServedModel, ServedModels
 from t2t_keras.serving.web_api import LOOPBACK, MAX_REQUEST, WebApi
+from t2t_keras.text.phrases import Request, Terms
 from t2t_keras.text.sentences import lines, sentences, whole
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -112,6 +114,18 @@ def ask(app, path="/translate", **request) -> tuple[int, dict]:
         request["json"] = {"q": "one two", "source": "en", "target": "de"}
     response = Client(app).open(path, **{"method": "POST", "base_url": "http://localhost:8000", **request})
     return response.status_code, json.loads(response.text)
+
+
+def test_what_a_model_copies_has_no_terms_of_the_glossary():
+    """Story: "{name}" had to have the translation of "name"."""
+    export = served_models.SavedExport(pathlib.Path("none"))
+    vars(export)["description"] = {"pattern": r"\{\w+\}", "pair": ["en", "de"]}
+    model = served_models.local("x", export)
+    models = ServedModels([dataclasses.replace(model, load=Backwards)])
+    [[found]] = models.translate(
+        ("en", "de"), [Request("a {name} name")], 1, time.monotonic() + 20, glossary=Terms({"name": "nom"})
+    )
+    assert found.text == "a }eman{ eman nom"
 
 
 def wait_until(condition) -> None:

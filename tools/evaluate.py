@@ -130,7 +130,8 @@ def run() -> None:
     if _TERMS.value:
         tags = model.tags if model else ()  # The search looks for no terms in them.
         plain = [phrases.untagged(source, tags) for source in sources]
-        figures |= scores.term_accuracy(hypotheses, plain, terms)
+        copied = phrases.copied_by(model.pattern if model else "")  # Nor in these.
+        figures |= scores.term_accuracy(hypotheses, plain, terms, copied)
     if _COMPOUND_SPLIT.value:
         samples = _BOOTSTRAP_SAMPLES.value if "bleu_mean" in figures else 0  # As many as have fit into memory.
         figures |= scores.compound_split_bleu(

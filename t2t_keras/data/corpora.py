@@ -617,14 +617,17 @@ def _divided(pairs: Iterator[Pair], number: int, split: str, report: Report) -> 
         yield from last
 
 
-def _with_terms(pairs: Iterator[Pair], terms: phrases.Terms, tags: Sequence[str], report: Report) -> Iterator[Pair]:
-    """Yields training pairs, half of them with their terms in the source, except for tags; see the option
-    `train_terms`. Counts in `report` the pairs that have some.
+def _with_terms(
+    pairs: Iterator[Pair], terms: phrases.Terms, tags: Sequence[str], kept: phrases.Kept, report: Report
+) -> Iterator[Pair]:
+    """Yields training pairs, half of them with their terms in the source, except for tags and text to keep; see the
+    option `train_terms`. Counts in `report` the pairs that have some.
     """
     for number, pair in enumerate(pairs):
         if zlib.crc32(b"%d %b" % (number, pair[0])) % 2:
             source, target = (side.decode(errors="surrogateescape") for side in pair)
-            places = ((start, end, term.translation) for start, end, term in terms.with_places(source, tags))
+            places = terms.with_places(source, tags, (kept,))
+            places = ((start, end, term.translation) for start, end, term in places)
             found = [place for place in places if inline_terms.has_form(target, place[-1])]
             report.with_terms += bool(found)
             pair = (inline_terms.annotated(source, found).encode(errors="surrogateescape"), *pair[1:])
@@ -661,7 +664,8 @@ def pairs(
         if data.holds_out:
             found = _divided(found, data.valid_pairs, split, report)
     if data.train_terms and split == "train":
-        found = _with_terms(found, phrases.read_terms(data.train_terms), data.tags, report)
+        terms, kept = phrases.read_terms(data.train_terms), phrases.Kept(data.keep_patterns)
+        found = _with_terms(found, terms, data.tags, kept, report)
     return found
 
 

@@ -20,7 +20,7 @@ from t2t_keras.config import (
 )
 from t2t_keras.decoding import process_environment
 from t2t_keras.runs.saved_run import SavedRun
-from t2t_keras.text import piece_file
+from t2t_keras.text import piece_file, sentencepiece_model
 
 
 def languages_of(run: SavedRun) -> dict[str, str]:
@@ -119,6 +119,11 @@ class TrainedModel:
         pieces = piece_file.unpack(source)
         tags = sorted(filter(piece_file.TAG.fullmatch, pieces.pieces))
         return tags if pieces.language is None and len(tags) > 1 else run.data.tags
+
+    @property
+    def pattern(self) -> str:
+        """The regular expression of text to keep that the sub-words have placeholders for, or an empty text."""
+        return sentencepiece_model.pattern_of(self.runs[0].subwords()[0])
 
     @property
     def inline_terms(self) -> bool:

@@ -16,7 +16,7 @@ import sacremoses
 from t2t_keras.evaluation import significance
 from t2t_keras.system.log import logger
 from t2t_keras.text.lines import is_blank
-from t2t_keras.text.phrases import Terms, apart
+from t2t_keras.text.phrases import Kept, Terms, apart
 from t2t_keras.text.scripts import is_unspaced
 
 _ROUGE = ("rouge1", "rouge2", "rougeL")
@@ -59,13 +59,13 @@ def scores(
     }
 
 
-def term_accuracy(hypotheses: list[str], sources: list[str], terms: Terms) -> dict:
-    """Returns the number of "terms" in the sources, and "term_accuracy": the share that the hypotheses translate as the
-    terms have it, ignoring case.
+def term_accuracy(hypotheses: list[str], sources: list[str], terms: Terms, kept: Kept) -> dict:
+    """Returns the number of "terms" in the sources, without those in what is kept, and "term_accuracy": the share that
+    the hypotheses translate as the terms have it, ignoring case.
     """
     number = right = 0
     for hypothesis, source in zip(hypotheses, sources, strict=True):
-        wanted = collections.Counter(term.translation.casefold() for term in terms.of(source))
+        wanted = collections.Counter(term.translation.casefold() for term in terms.of(source, (kept,)))
         written = collections.Counter(phrase for _, phrase in apart(hypothesis.casefold(), wanted))
         number, right = number + wanted.total(), right + (wanted & written).total()
     return {"terms": number, "term_accuracy": right / number if number else math.nan}

@@ -180,6 +180,7 @@ class LineTranslator:
     def __init__(self, asked: LineTranslation, terms: phrases.Terms, model, by_text: bool = False):
         self.asked, self.terms, self.model, self.by_text = asked, terms, model, by_text
         self.patterns = phrases.Kept(asked.keep_patterns)
+        self.copied = phrases.copied_by(asked.model.pattern)
         self._function = model.n_best if asked.n_best or asked.reordered else model
         if asked.sample:
             from t2t_keras.serving.requests import sampler
@@ -214,7 +215,7 @@ class LineTranslator:
             requests = phrases.note_others(requests, others)
             if asked.jsonl:
                 requests = phrases.with_tags_checked(requests, asked.model.tags, warn, first, lambda each: each.text)
-            options = self.model.fits, asked.model.tags, first, asked.model.inline_terms
+            options = self.model.fits, asked.model.tags, first, asked.model.inline_terms, self.model.reads, self.copied
             requests = phrases.with_phrases(requests, self.terms, self.patterns, warn, *options)
             texts = (json.dumps(dataclasses.asdict(request)) for request in requests)
             function = self._translated_requests

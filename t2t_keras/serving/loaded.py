@@ -12,7 +12,7 @@ from t2t_keras.serving.requests import checked, option_inputs
 from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.serving.signatures import Signatures
 from t2t_keras.system.tensorflow import share_gpus
-from t2t_keras.text.phrases import JOINER, MAX_SUBWORDS
+from t2t_keras.text.phrases import JOINER, MAX_SUBWORDS, most_subwords
 
 
 class LoadedExport:
@@ -49,6 +49,13 @@ class LoadedExport:
         outputs = self.score(source=tf.constant([text]), target=tf.constant([phrase.removeprefix(JOINER)]))
         [length] = outputs["length"].numpy()
         return length <= MAX_SUBWORDS + 1 + bool(self.languages)
+
+    def reads(self, text: str) -> bool:
+        """Returns whether the model reads all of a text, which `score` tells; a short one without asking it."""
+        if most_subwords(text) + 2 <= self.config.max_input:  # With the end token and a language.
+            return True
+        outputs = self.score(source=tf.constant([text]), target=tf.constant([""]))
+        return not bool(outputs["truncated"][0])
 
     def source_subwords(self, texts: list[str]) -> int:
         """Returns 0: an export does not tell how many sub-words texts have."""

@@ -47,6 +47,11 @@ class SavedExport:
         return self.description.get("tags", [])
 
     @property
+    def pattern(self) -> str:
+        """That of `TrainedModel`; an older export does not tell it."""
+        return self.description.get("pattern", "")
+
+    @property
     def inline_terms(self) -> bool:
         """Whether the model was trained on text with terms; see the option `train_terms`."""
         return bool(self.description.get("inline_terms"))

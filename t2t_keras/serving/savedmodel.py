@@ -189,7 +189,7 @@ def export_run(export_dir: pathlib.Path, model: TrainedModel) -> pathlib.Path:
     about = {"runs": runs} if len(runs) > 1 else runs[0]
     pair = model_card.languages(model_card.corpus(model.runs[0])) if not translator.tokenizer.languages else ()
     tags = model.tags if any(model.tags) else []
-    facts = {"tags": tags, "pair": list(pair), "inline_terms": model.inline_terms}
+    facts = {"tags": tags, "pair": list(pair), "inline_terms": model.inline_terms, "pattern": model.pattern}
     return export(translator, export_dir, about | {name: value for name, value in facts.items() if value})
 
 

@@ -20,7 +20,7 @@ from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.system import machine
 from t2t_keras.system.native_messages import without_noise
 from t2t_keras.text import piece_file
-from t2t_keras.text.phrases import JOINER, MAX_SUBWORDS, Kept, Request, Terms, with_phrases
+from t2t_keras.text.phrases import JOINER, MAX_SUBWORDS, Kept, Request, Terms, copied_by, with_phrases
 
 Pair = tuple[str, str]  # The codes of the source's and of the target's language.
 WARM_UP_WORDS = (1, 20)
@@ -37,6 +37,7 @@ class ServedModel:
         load: loads it.
         workers: number of batches that it translates at the same time.
         inline_terms: whether it was trained on text with terms.
+        pattern: the regular expression of text that it copies.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ServedModel:
     load: Callable[[], Predict]
     workers: int = 1
     inline_terms: bool = False
+    pattern: str = ""
 
 
 def local(
@@ -71,7 +73,8 @@ def local(
 
     # A run divides a batch among the cores; an export does not.
     workers = machine.cores() if isinstance(model, SavedExport) else 1
-    return ServedModel(name, _beginnings(name, model, source, target, unknown), load, workers, model.inline_terms)
+    beginnings = _beginnings(name, model, source, target, unknown)
+    return ServedModel(name, beginnings, load, workers, model.inline_terms, model.pattern)
 
 
 def _beginnings(
@@ -215,7 +218,8 @@ class ServedModels:
                 return predict("score", inputs)["length"][0] <= MAX_SUBWORDS + 1 + bool(tag)
 
             if glossary:
-                requests = list(with_phrases(requests, glossary, Kept(""), _refuse, fits, inline=model.inline_terms))
+                facts = {"inline": model.inline_terms, "copied": copied_by(model.pattern)}
+                requests = list(with_phrases(requests, glossary, Kept(""), _refuse, fits, **facts))
             requests = [
                 dataclasses.replace(each, text=begin + each.text, annotated=each.annotated and begin + each.annotated)
                 for each in requests

@@ -260,6 +260,12 @@ class Signatures(tf.Module):
         *_, longest = lexical.read(tokenizer, tf.constant([phrase]), tokenizer.kept(tf.constant([text])))
         return bool(longest[0] <= MAX_SUBWORDS)
 
+    def reads(self, text: str) -> bool:
+        """Returns whether the model reads all of a text, not only its first `max_input` sub-words."""
+        kept = self.translator.tokenizer.kept(tf.constant([text]))
+        _, truncated = self.translator.source_tokenizer.cut([text], self.config.max_input, kept)
+        return not bool(truncated[0])
+
     def _aligned(self, source, sequences, alignment, absent):
         """Returns sub-words and alignments of the translations that exist and whose rows ask for alignments."""
         batch, beam_size = tf.shape(absent)[0], self.translator.config.beam_size

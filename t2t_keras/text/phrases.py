@@ -1,5 +1,6 @@
 """Phrases that translations must or must not contain: as one string, as JSON lines, and from a file of terms."""
 
+import bisect
 import collections
 import dataclasses
 import difflib
@@ -17,6 +18,7 @@ SEPARATOR = "\t"
 JOINER = "￭"  # Begins a phrase that must follow the text before it without a space, as in OpenNMT's Tokenizer.
 MAX_PHRASES = 32  # Of a sentence.
 MAX_SUBWORDS = 32  # Of a phrase.
+MAX_CHARACTERS = 64 * MAX_SUBWORDS  # Of a phrase in a terminology: a sub-word has at most 64 bytes.
 MAX_TAGS = 5  # In a message.
 _TAG = ">>[^<>]+<<"  # Of a language, in an imported model.
 
@@ -41,10 +43,13 @@ def places(text: str, phrase: str) -> Iterator[int]:
     """Yields where a phrase begins in a text as whole words, as `decoding.avoided` understands them."""
     start = text.find(phrase)
     while phrase and start >= 0:
-        edges = (start, start + len(phrase))
-        if not any(in_word(text[max(edge - 1, 0) : edge]) and in_word(text[edge : edge + 1]) for edge in edges):
+        if not any(_is_inside_word(text, edge) for edge in (start, start + len(phrase))):
             yield start
         start = text.find(phrase, start + 1)
+
+
+def _is_inside_word(text: str, place: int) -> bool:
+    return in_word(text[max(place - 1, 0) : place]) and in_word(text[place : place + 1])
 
 
 def holds(text: str, phrase: str) -> bool:
@@ -75,6 +80,7 @@ class Term(NamedTuple):
     source: str
     translation: str  # Must appear.
     forbidden: tuple[str, ...] = ()  # Forms that must not appear, as they are and with a capital letter.
+    after: int = 0  # How often the text that is read has the term as whole words after this place.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +124,9 @@ class Request:
     def from_json(cls, text: str | bytes) -> "Request":
         """Returns the request of all fields in a JSON object."""
         fields = json.loads(text)
-        terms = [Term(source, translation, tuple(forms)) for source, translation, forms in fields["terms"]]
+        terms = [
+            Term(source, translation, tuple(forms), after) for source, translation, forms, after in fields["terms"]
+        ]
         return cls(**fields | {"terms": terms, "free": tuple(fields["free"])})
 
     @property
@@ -191,9 +199,16 @@ def note_others(requests: Iterable[Request], others: collections.deque) -> Itera
 
 
 def _check_term(term: str, translation: str, forms: Iterable[str]) -> None:
-    """Raises `ValueError` for what is no phrase, and for a translation that contains a forbidden form."""
+    """Raises `ValueError` for what is no phrase or a very long one, and for a translation that contains a forbidden
+    form.
+    """
     for phrase in (term, translation, *forms):
         joined([phrase], "terms")
+        if len(phrase) > MAX_CHARACTERS:
+            raise ValueError(
+                f"Expected terms, translations and forms of at most {MAX_CHARACTERS:,} characters. Received: "
+                f"{phrase!r:.80}, which has {len(phrase):,}."
+            )
     if wrong := [form for form in forms if holds(translation, form)]:
         raise ValueError(
             "Expected a translation without the forbidden forms of its term. Received: "
@@ -244,22 +259,27 @@ class Terms:
                     f"{translations[term]!r}."
                 )
             forms = (single_spaced(form.replace("\\|", "|")) for form in re.split(r"(?<!\\)\|", "".join(columns[2:])))
-            forbidden.setdefault(term, {}).update((form, None) for form in forms if not is_blank(form))
+            forms = dict.fromkeys(form for form in forms if not is_blank(form))
+            forbidden.setdefault(term, {}).update(forms)
             try:
-                _check_term(term, translation, forbidden[term])
+                _check_term(term, translation, forms)
             except ValueError as error:
                 raise ValueError(f"Line {number:,} of {name}: {error}") from error
         return cls(translations, {term: tuple(forms) for term, forms in forbidden.items() if forms})
 
-    def of(self, text: str) -> list[Term]:
-        """Returns the terms in a sentence, one for each place."""
-        return [term for *_, term in self.with_places(text)]
+    def of(self, text: str, kept: Iterable["Kept"] = ()) -> list[Term]:
+        """Returns the terms in a sentence, one for each place, without those in what is kept."""
+        return [term for *_, term in self.with_places(text, kept=kept)]
 
-    def with_places(self, text: str, tags: Sequence[str] = ()) -> Iterator[tuple[int, int, Term]]:
-        """Yields where each term begins and ends in a sentence, and the term; those in a tag are left out."""
+    def with_places(
+        self, text: str, tags: Sequence[str] = (), kept: Iterable["Kept"] = ()
+    ) -> Iterator[tuple[int, int, Term]]:
+        """Yields where each term begins and ends in a sentence, and the term; those in a tag, or in what is kept, are
+        left out.
+        """
         rest = untagged(text, tags)
         begin = len(text) - len(rest)
-        for each in self._pattern.finditer(rest) if self._pattern else ():
+        for each in self._pattern.finditer(_without(rest, kept)) if self._pattern else ():
             term = Term(each[0], self.translations[each[0]], tuple(self.forbidden.get(each[0], ())))
             yield begin + each.start(), begin + each.end(), term
 
@@ -318,6 +338,21 @@ def most_subwords(phrase: str) -> int:
     return 1 + sum(len(each.encode()) if each.isalnum() or each == " " else 9 for each in phrase)
 
 
+def _without(text: str, kept: Iterable["Kept"]) -> str:
+    """Returns a text with line ends, which no phrase has, in place of what is kept."""
+    for start, match in [found for each in kept for found in each.matches(text)]:
+        end = start + len(match)
+        text = text[:start] + "\n" * len(match) + text[end:]
+    return text
+
+
+def _beginning(text: str, reads: Callable[[str], bool]) -> str:
+    """Returns the longest beginning of a text that is read, without a part of a word."""
+    ends = [place for place in range(len(text) + 1) if not _is_inside_word(text, place)]
+    number = bisect.bisect_left(ends, True, key=lambda end: not reads(text[:end]))
+    return text[: ends[max(number - 1, 0)]]
+
+
 def with_phrases(
     requests: Iterable[Request],
     terms: Terms,
@@ -327,8 +362,11 @@ def with_phrases(
     tags: Sequence[str] = (),
     first: int = 1,
     inline: bool = False,
+    reads: Callable[[str], bool] = lambda text: True,
+    copied: "Kept | None" = None,
 ) -> Iterator[Request]:
-    """Adds terms and what is to be kept to sentences, except for phrases that a sentence has itself.
+    """Adds terms and what is to be kept to sentences, except for phrases that a sentence has itself. What is kept or
+    copied has no terms.
 
     Args:
         warn: takes a message for each sentence with phrases that are left out, because it has `MAX_PHRASES` or they are
@@ -338,10 +376,21 @@ def with_phrases(
         tags: those that a sentence may begin with; no phrases are looked for in them.
         first: the number of the first sentence.
         inline: whether the model was trained on text with terms, and gets the sentences so.
+        reads: returns whether the model reads all of a text. Phrases are looked for in the part that it reads.
+        copied: what the model copies without phrases.
     """
+    copied = copied or Kept("")
+
+    def phrases_of(text: str) -> tuple[list[tuple[int, int, Term]], list[str]]:
+        return list(terms.with_places(text, tags, (kept, copied))), kept.of(untagged(text, tags))
+
     for number, request in enumerate(requests, first):
         known = {phrase.removeprefix(JOINER) for phrase in (*request.constraints, *request.avoid)}
-        left_out, asked, translated = [], 0, []
+        left_out, asked, translated, text = [], 0, [], request.text
+        found_terms, found_kept = phrases_of(text)
+        if (found_terms or found_kept) and not reads(text):
+            text = _beginning(text, reads)
+            found_terms, found_kept = phrases_of(text)
 
         def is_short(phrase: str, line: str = request.text) -> bool:
             nonlocal asked
@@ -350,7 +399,7 @@ def with_phrases(
             asked += 1
             return asked <= 2 * MAX_PHRASES and fits(phrase, line)
 
-        for start, end, term in terms.with_places(request.text, tags):
+        for start, end, term in found_terms:
             constraints = [*request.constraints]
             # A phrase that the sentence requires itself is required once, as that of the term.
             if is_own := term.translation in constraints and not inline and not request.ordered:
@@ -360,20 +409,21 @@ def with_phrases(
             if len(request.required) >= MAX_PHRASES + is_own or not is_short(term.translation):
                 left_out += [] if is_own else [term.translation]
                 continue
-            forms = tuple(form for form in term.forbidden if is_short(form))
-            longer = dataclasses.replace(
-                request, constraints=tuple(constraints), terms=(*request.terms, term._replace(forbidden=forms))
-            )
+            forms = term.forbidden if len(term.forbidden) <= MAX_PHRASES else ()
+            forms = tuple(filter(is_short, forms))
+            after = sum(1 for place in places(_without(text, (copied,)), term.source) if place > start)
+            term_here = term._replace(forbidden=forms, after=after)
+            longer = dataclasses.replace(request, constraints=tuple(constraints), terms=(*request.terms, term_here))
             if len(longer.excluded) > MAX_PHRASES:
                 forms = ()
-                longer = dataclasses.replace(longer, terms=(*request.terms, term._replace(forbidden=())))
+                longer = dataclasses.replace(longer, terms=(*request.terms, term_here._replace(forbidden=())))
             left_out += [form for form in term.forbidden if form not in forms]
             request = longer
             known.discard(term.translation)
             translated.append((start, end, term.translation))
         if inline and translated:
             request = dataclasses.replace(request, annotated=annotated(request.text, translated))
-        for phrase in kept.of(untagged(request.text, tags)):
+        for phrase in found_kept:
             if phrase.removeprefix(JOINER) in known:
                 continue
             if len(request.required) < MAX_PHRASES and is_short(phrase):
@@ -395,12 +445,15 @@ class Kept:
 
     Args:
         option: its patterns, see `patterns.parse`, whose error it raises.
+        expression: their regular expression, in place of an option.
         find_all: finds the matches of an expression in texts, such as `placeholders.find_all`, which takes linear time
             for any expression and needs TensorFlow; the default is Python's engine.
     """
 
-    def __init__(self, option: str, find_all: Callable[[Sequence[str], str], Iterable] | None = None):
-        self._expression, self._find_all = patterns.parse(option), find_all or _find_all
+    def __init__(
+        self, option: str, find_all: Callable[[Sequence[str], str], Iterable] | None = None, expression: str = ""
+    ):
+        self._expression, self._find_all = expression or patterns.parse(option), find_all or _find_all
 
     def shared(self, sources: Sequence[str], targets: Sequence[str]) -> int:
         """Returns how many pairs have text to keep on both sides."""
@@ -411,18 +464,29 @@ class Kept:
         )
 
     def of(self, text: str) -> list[str]:
-        """Returns what a sentence has to keep, one phrase for each place; with the `JOINER` if no space is before it.
+        """Returns what a sentence has to keep, one phrase for each place, with `JOINER` where no space is before it."""
+        return [JOINER * (start > 0 and not text[start - 1].isspace()) + match for start, match in self.matches(text)]
+
+    def matches(self, text: str) -> list[tuple[int, str]]:
+        """Returns where each text to keep begins in a sentence, and the text.
 
         Spaces alone are not kept, and neither is what has a tab or a line end.
         """
         if not self._expression:
             return []
         [matches] = self._find_all([text], self._expression)
-        return [
-            JOINER * (start > 0 and not text[start - 1].isspace()) + match
-            for start, match in matches
-            if not is_blank(match) and not re.search(r"[\t\n]", match)
-        ]
+        return [each for each in matches if not is_blank(each[1]) and not re.search(r"[\t\n]", each[1])]
+
+
+def copied_by(pattern: str) -> Kept:
+    """Returns what a model copies by placeholders: the matches of the regular expression that its sub-words have. Only
+    where there is one, TensorFlow is imported.
+    """
+    if not pattern:
+        return Kept("")
+    from t2t_keras.text.placeholders import find_all
+
+    return Kept("", find_all, pattern)
 
 
 def _find_all(texts: Sequence[str], expression: str) -> Iterator[list[tuple[int, str]]]:

@@ -30,6 +30,7 @@ def word_characters() -> str:
     return "".join(f"{group[0]}-{group[-1]}" for group in ends)
 
 
+@functools.lru_cache(2**16)
 def in_word(character: str) -> bool:
     """Returns whether a character is one of `word_characters`. An empty text is not."""
     return bool(re.fullmatch(f"[{word_characters()}]", character))
