@@ -42,7 +42,7 @@ ONE_MAN = "▁a ▁man"
         # Both are of the term, which is there twice.
         (
             "▁man ▁man",
-            [MAN, MAN],
+            [MAN._replace(after=1), MAN],
             "▁un ▁homme ▁et ▁homme",
             {1: {0: 0.9}, 3: {1: 0.9}},
             ["homme", "Homme"],
@@ -81,6 +81,38 @@ def test_words_in_place_of_a_term_are_forbidden(source, of_terms, target, weight
     assert terms.with_replaced_words(request, aligned(source, target, weights)).excluded == expected
 
 
+def test_the_word_for_the_place_of_a_term_is_forbidden():
+    """Story: of "York or New York", the second York was taken for the first, whose term alone was wanted."""
+    plain = aligned("▁York ▁or ▁New ▁York", "▁Eboracum ▁ou ▁Nova", {0: {0: 0.9}, 2: {3: 0.9}})
+    request = Request("York or New York", avoid=["NY"], terms=[Term("York", "Yorck", after=1)])
+    assert terms.with_replaced_words(request, plain).excluded == ["NY", "eboracum", "Eboracum"]
+    cut = dataclasses.replace(request, terms=[Term("York", "Yorck", after=2)])  # It is in no sub-word.
+    assert terms.with_replaced_words(cut, plain) == cut
+
+
+@pytest.mark.parametrize(
+    ("target", "translation", "weights", "expected"),
+    [
+        # What the translation begins with by itself, after a tag too.
+        ("▁Un ▁homme ▁dort", "un homme", {}, "Un homme"),
+        (">>fra_Latn<< ▁Un ▁homme ▁dort", "un homme", {}, "Un homme"),
+        ("▁Un ▁hommes", "un homme", {}, "un homme"),
+        ("▁dans ▁Un ▁homme", "un homme", {}, "un homme"),
+        # What stands for the term at the beginning.
+        ("▁Des ▁personnes ▁dorment", "des gens", {0: {1: 0.9}, 1: {1: 0.9}}, "Des gens"),
+        ("▁Des ▁personnes ▁dorment", "des gens", {1: {1: 0.9}}, "des gens"),
+        ("▁des ▁personnes ▁dorment", "des gens", {0: {1: 0.9}}, "des gens"),  # Text of lower-case letters.
+        ("▁L' Europe", "l'Amérique", {0: {1: 0.9}, 1: {1: 0.9}}, "L'Amérique"),
+        ("▁Portable ▁noir", "iPhone", {0: {1: 0.9}}, "iPhone"),
+    ],
+)
+def test_a_term_at_the_beginning_is_required_with_a_capital_letter(target, translation, weights, expected):
+    """Story: "Un homme est assis sur un fauteuil." became "Dans un homme est assis sur une chaise."."""
+    request = Request("a man", terms=[Term("man", translation), Term("chair", "chaise")])
+    found = terms.with_replaced_words(request, aligned(ONE_MAN, target, weights))
+    assert [term.translation for term in found.terms] == [expected, "chaise"]
+
+
 def test_words_are_forbidden_beside_forms_of_the_file_as_long_as_there_is_room():
     translation = aligned(ONE_MAN, "▁un ▁homme", {1: {1: 0.9}})
     request = Request("", avoid=["x"], terms=[MAN._replace(forbidden=("gars",))])
@@ -98,6 +130,13 @@ def test_words_are_forbidden_beside_forms_of_the_file_as_long_as_there_is_room()
         ("un monsieur", [MAN, MAN], {}, False),
         ("un monsieur, un monsieur", [MAN, MAN], {}, True),
         ("un Monsieur", [MAN], {}, False),
+        ("Monsieur dort", [MAN], {}, True),
+        (">>fra_Latn<< Monsieur dort", [MAN], {}, True),
+        ("Monsieur dort", [MAN, MAN], {}, False),
+        ("Monsieur et monsieur", [MAN, MAN], {}, True),
+        ("Un homme est assis.", [Term("a man", "un homme")], {}, True),
+        ("Ici, un Monsieur dort.", [Term("a man", "un monsieur")], {}, False),
+        ("Un homme et un chat", [Term("a", "un"), Term("a man", "un homme")], {}, True),
         ("un monsieur ou gars", [MAN._replace(forbidden=("gars",))], {}, False),
         ("un monsieur ou gars", [MAN], {"avoid": ["gars"]}, False),
         ("un monsieur", [MAN], {"ordered": True}, False),
@@ -218,3 +257,19 @@ def test_a_translation_with_a_word_much_less_likely_than_all_without_the_term_is
 
     [found] = terms.translate(search, score, [Request("a man", terms=[MAN])], 2)
     assert [(each.text, each.doubtful) for each in found] == [("un monsieur", doubtful), ("monsieur", False)]
+
+
+def test_what_must_appear_anyway_makes_no_translation_doubtful_or_certain():
+    """Story: {0}, at -12 in both translations, hid the unlikely word beside the term."""
+    plain = aligned(ONE_MAN, "▁un ▁homme ▁{0} ▁x", {1: {1: 0.9}})
+    log_probs = {
+        "un homme {0} x": (["▁un", "▁homme", "▁{0}", "▁x", "</s>"], [-1, -1, -12, -12, -1]),
+        "un monsieur {0} x": (["▁un", "▁monsieur", "▁{0}", "▁x", "</s>"], [-6, -9, -12, -12, -1]),
+    }
+
+    def search(requests, n_best, alignment):
+        return [[plain if alignment else Translation("un monsieur {0} x", -9.0)]]
+
+    request = Request("a man", ["￭{0}"], free=["x"], terms=[MAN])
+    [[found]] = terms.translate(search, lambda _, targets: [log_probs[target] for target in targets], [request], 1)
+    assert found.doubtful

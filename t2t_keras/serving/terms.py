@@ -10,6 +10,7 @@ Letters: T sub-words of a translation.
 
 import collections
 import dataclasses
+import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 
@@ -18,6 +19,7 @@ from t2t_keras.text import piece_file
 from t2t_keras.text.inline_terms import has_form
 from t2t_keras.text.lines import single_spaced
 from t2t_keras.text.phrases import (
+    JOINER,
     MAX_PHRASES,
     MAX_SUBWORDS,
     Request,
@@ -27,6 +29,7 @@ from t2t_keras.text.phrases import (
     most_subwords,
     places,
     untagged,
+    with_capital,
 )
 from t2t_keras.text.spelling import text_and_ends, words_of
 
@@ -168,8 +171,12 @@ def _with_doubts(score: Score, rows: list, requests: Sequence[Request], plain: d
     """Marks what is doubtful in the translations of each sentence; `plain` has, by place, the translation without terms
     of those that are compared with it.
     """
-    texts = [(requests[place].text, [], text) for place, text in plain.items()]
-    texts += [(requests[place].text, requests[place].required, each.text) for place in plain for each in rows[place]]
+    bare = {place: dataclasses.replace(requests[place], terms=()) for place in plain}
+    texts = [(bare[place], text) for place, text in plain.items()]
+    texts += [(requests[place], each.text) for place in plain for each in rows[place]]
+    texts = [
+        (request.text, [phrase.removeprefix(JOINER) for phrase in request.required], text) for request, text in texts
+    ]
     sources, phrases, targets = zip(*texts, strict=True)
     least = map(least_outside, score(sources, targets), targets, phrases)
     expected = {place: next(least) for place in plain}
@@ -196,8 +203,11 @@ def least_outside(scored: tuple[Sequence[str], Sequence[float]], target: str, ph
 
 
 def is_as_asked(translation: Translation, request: Request) -> bool:
-    """Returns whether a translation that was found without the terms has all of them, and nothing forbidden."""
-    text, wanted = translation.text, collections.Counter(term.translation for term in request.terms)
+    """Returns whether a translation that was found without the terms has all of them, and nothing forbidden. The one
+    that it begins with may have a capital letter.
+    """
+    text, request = translation.text, _as_begun(request, translation.text)
+    wanted = collections.Counter(term.translation for term in request.terms)
     written = collections.Counter(phrase for _, phrase in apart(text, wanted))
     return (
         translation.constraints_met
@@ -207,21 +217,59 @@ def is_as_asked(translation: Translation, request: Request) -> bool:
     )
 
 
+def _at_start(phrase: str) -> str:
+    """Returns a phrase as it is at the beginning of a sentence; one such as iPhone is the same."""
+    return with_capital(phrase)[-1] if re.match(r"\w*", phrase)[0].islower() else phrase
+
+
+def _begin(text: str) -> int:
+    """Returns where a translation begins, after a tag."""
+    return len(text) - len(untagged(text, ()).lstrip())
+
+
+def _begins(text: str, term: Term) -> bool:
+    return _begin(text) in places(text, _at_start(term.translation))
+
+
+def _as_begun(request: Request, text: str) -> Request:
+    """Returns a request with a capital letter in the term, the longest, that a translation without the terms begins
+    with so.
+    """
+    first = [number for number, term in enumerate(request.terms) if _begins(text, term)]
+    longest = max(first, key=lambda number: len(request.terms[number].translation), default=None)
+    return request if longest is None else _with_term_at_start(request, longest)
+
+
+def _with_term_at_start(request: Request, number: int) -> Request:
+    term = request.terms[number]
+    return _with_term(request, number, term._replace(translation=_at_start(term.translation)))
+
+
+def _with_term(request: Request, number: int, term: Term) -> Request:
+    return dataclasses.replace(request, terms=[*request.terms[:number], term, *request.terms[number + 1 :]])
+
+
 def with_replaced_words(request: Request, plain: Translation) -> Request:
     """Adds to the forbidden forms of a sentence's terms what its translation without them, with an alignment, has in
-    their place. Words that it also has elsewhere are not forbidden.
+    their place. Words that it also has elsewhere are not forbidden. The term at its beginning gets a capital letter.
     """
+    request = _as_begun(request, plain.text)
     if plain.alignment is None or not plain.pieces:
         return request
     source, source_ends = text_and_ends(plain.source_pieces[:-1], single_spaced(request.text))
     target, ends = text_and_ends(plain.pieces[:-1], plain.text)
     words = words_of(target, ends)
     runs: dict[str, list[str]] = {term.source: [] for term in request.terms}  # What stands for each term.
-    for start, term in apart(source, runs)[-len(request.terms) :]:  # Those before are in a tag.
+    has_capital = target[_begin(target) :][:1].isupper() and not any(
+        _begins(plain.text, each) for each in request.terms
+    )
+    for number, term in enumerate(request.terms):
+        starts = list(places(source, term.source))
+        start = starts[-1 - term.after] if term.after < len(starts) else len(source)
         of_term = [
             place
             for place, (begin, end) in enumerate(source_ends)
-            if begin < start + len(term) and end > start and source[begin:end].strip()
+            if begin < start + len(term.source) and end > start and source[begin:end].strip()
         ]
         if not of_term:
             continue
@@ -233,22 +281,24 @@ def with_replaced_words(request: Request, plain: Translation) -> Request:
             if aligned and shares[first:last].mean() >= ALIGNED:
                 run = [run[0] if run else begin, end]
             elif run and (not last or _stripped(target[begin:end])):  # Hyphens, for example, are passed.
-                runs[term].append(target[slice(*run)])
+                text = _stripped(target[slice(*run)])
+                runs[term.source].append(text)
+                if has_capital and text and target.find(text, run[0]) == _begin(target):
+                    request = _with_term_at_start(request, number)
                 run = []
-    found = collections.Counter(text for texts in runs.values() for text in map(_stripped, texts))
+    found = collections.Counter(text for texts in runs.values() for text in texts)
     required = [phrase.casefold() for phrase in request.required]
     for place, term in enumerate(request.terms):
         forms = list(term.forbidden)
-        for text in dict.fromkeys(map(_stripped, runs[term.source])):
+        for text in dict.fromkeys(runs[term.source]):
             if not text or most_subwords(text) > MAX_SUBWORDS:
                 continue
             if any(holds(phrase, text.casefold()) for phrase in required):
                 continue
             if sum(1 for _ in places(target, text)) <= found[text]:
-                at_start = untagged(target, ()).strip().startswith(text)
+                at_start = target.startswith(text, _begin(target))
                 forms.append(text[:1].lower() + text[1:] if at_start else text)
-        terms = [*request.terms[:place], term._replace(forbidden=tuple(forms)), *request.terms[place + 1 :]]
-        longer = dataclasses.replace(request, terms=terms)
+        longer = _with_term(request, place, term._replace(forbidden=tuple(forms)))
         if len(longer.excluded) <= MAX_PHRASES:
             request = longer
     return request
