@@ -29,7 +29,6 @@ from t2t_keras.text.phrases import (
     Request,
     Terms,
     check_unicode,
-    copied_by,
     read_terms,
     with_phrases,
     with_tags_checked,
@@ -62,7 +61,7 @@ class TextTranslator:
         pattern: str = "",
     ):
         self._model, self._batch_size, self._languages, self._tags = model, batch_size, languages, tags
-        self._inline_terms, self._copied = inline_terms, copied_by(pattern)
+        self._inline_terms, self._copied = inline_terms, Kept("", find_all, pattern)
 
     def translate(
         self, text: Text, batch_size: int = 0, *, source_language: str = "", target_language: str = ""

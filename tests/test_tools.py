@@ -87,7 +87,7 @@ finally:
 SHOUTING = STAND_IN.format("""
 class Translator:
     config, limits = types.SimpleNamespace(beam_size=2, max_input=6), types.SimpleNamespace(batch_size=64)
-    fits = None
+    fits = reads = None
     def __call__(self, line):
         if line == "stop":
             raise ValueError("Told to stop.")

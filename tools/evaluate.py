@@ -18,7 +18,7 @@ from absl import flags
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 from t2t_keras.config import DecodeConfig, text_format
-from t2t_keras.serving.line_translation import LineTranslation, LineTranslator
+from t2t_keras.serving.line_translation import LineTranslation, LineTranslator, copied_by
 from t2t_keras.system.log import logger
 
 _SOURCE = flags.DEFINE_string(
@@ -130,7 +130,7 @@ def run() -> None:
     if _TERMS.value:
         tags = model.tags if model else ()  # The search looks for no terms in them.
         plain = [phrases.untagged(source, tags) for source in sources]
-        copied = phrases.copied_by(model.pattern if model else "")  # Nor in these.
+        copied = copied_by(model.pattern if model else "")  # Nor in this.
         figures |= scores.term_accuracy(hypotheses, plain, terms, copied)
     if _COMPOUND_SPLIT.value:
         samples = _BOOTSTRAP_SAMPLES.value if "bleu_mean" in figures else 0  # As many as have fit into memory.

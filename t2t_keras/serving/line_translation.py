@@ -180,7 +180,7 @@ class LineTranslator:
     def __init__(self, asked: LineTranslation, terms: phrases.Terms, model, by_text: bool = False):
         self.asked, self.terms, self.model, self.by_text = asked, terms, model, by_text
         self.patterns = phrases.Kept(asked.keep_patterns)
-        self.copied = phrases.copied_by(asked.model.pattern)
+        self.copied = copied_by(asked.model.pattern)
         self._function = model.n_best if asked.n_best or asked.reordered else model
         if asked.sample:
             from t2t_keras.serving.requests import sampler
@@ -285,6 +285,17 @@ class LineTranslator:
 
 def _decoded(texts: bytes | list[bytes]) -> str | list[str]:
     return texts.decode() if isinstance(texts, bytes) else [text.decode() for text in texts]
+
+
+def copied_by(pattern: str) -> phrases.Kept:
+    """Returns what a model copies whose sub-words have placeholders for a pattern. Imports TensorFlow only where there
+    is one.
+    """
+    if not pattern:
+        return phrases.Kept("")
+    from t2t_keras.text.placeholders import find_all
+
+    return phrases.Kept("", find_all, pattern)
 
 
 def _hashes(text):

@@ -15,12 +15,13 @@ from t2t_keras.interop import model_card
 from t2t_keras.serving import terms
 from t2t_keras.serving.batching import Batcher, BusyError
 from t2t_keras.serving.client import Predict
+from t2t_keras.serving.line_translation import copied_by
 from t2t_keras.serving.protocol import Translation, options_for
 from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.system import machine
 from t2t_keras.system.native_messages import without_noise
 from t2t_keras.text import piece_file
-from t2t_keras.text.phrases import JOINER, MAX_SUBWORDS, Kept, Request, Terms, copied_by, with_phrases
+from t2t_keras.text.phrases import JOINER, MAX_SUBWORDS, Kept, Request, Terms, with_phrases
 
 Pair = tuple[str, str]  # The codes of the source's and of the target's language.
 WARM_UP_WORDS = (1, 20)

@@ -478,17 +478,6 @@ class Kept:
         return [each for each in matches if not is_blank(each[1]) and not re.search(r"[\t\n]", each[1])]
 
 
-def copied_by(pattern: str) -> Kept:
-    """Returns what a model copies by placeholders: the matches of the regular expression that its sub-words have. Only
-    where there is one, TensorFlow is imported.
-    """
-    if not pattern:
-        return Kept("")
-    from t2t_keras.text.placeholders import find_all
-
-    return Kept("", find_all, pattern)
-
-
 def _find_all(texts: Sequence[str], expression: str) -> Iterator[list[tuple[int, str]]]:
     for text in texts:
         yield [(match.start(), match[0]) for match in re.finditer(expression, text, re.ASCII)]
