@@ -24,15 +24,7 @@ from t2t_keras.system.log import logger
 from t2t_keras.system.native_messages import without_noise
 from t2t_keras.text import piece_file
 from t2t_keras.text.lines import without_line_ends
-from t2t_keras.text.phrases import (
-    Kept,
-    Request,
-    Terms,
-    check_unicode,
-    read_terms,
-    with_phrases,
-    with_tags_checked,
-)
+from t2t_keras.text.phrases import Kept, Request, Terms, check_unicode, read_terms, with_phrases, with_tags_checked
 from t2t_keras.text.placeholders import find_all
 
 Text = str | Sequence[str]
