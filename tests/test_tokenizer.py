@@ -363,14 +363,16 @@ def test_lines_are_divided_where_sentencepiece_would_leave_them_out():
     assert list(byte_pairs._readable(f"{'a' * (most - 5)} {'b' * 9}")) == ["a" * (most - 5), f" {'b' * 9}"]
 
 
-def test_what_sentencepiece_cannot_do_is_its_message(monkeypatch):
+@pytest.mark.parametrize(
+    ("message", "shown"), [("no space", "no space"), ("trainer.cc(12) Bad (text) here. ", "Bad (text) here.")]
+)
+def test_what_sentencepiece_cannot_do_is_its_message(monkeypatch, message, shown):
     def train(**options):
         raise RuntimeError(message)
 
     monkeypatch.setattr(byte_pairs.sentencepiece.SentencePieceTrainer, "train", train)
-    for message, shown in (("no space", "no space"), ("trainer.cc(12) Bad (text) here. ", "Bad (text) here.")):
-        with pytest.raises(ValueError, match=re.escape(f"from this text. Its message: {shown}") + r"\Z"):
-            learn(text(5, seed=1))
+    with pytest.raises(ValueError, match=re.escape(f"from this text. Its message: {shown}") + r"\Z"):
+        learn(text(5, seed=1))
 
 
 def test_a_word_longer_than_sentencepiece_reads_is_learned_from_in_parts():
