@@ -409,6 +409,8 @@ def test_a_picture_of_256_pieces_has_a_bounded_number_of_pixels(tmp_path, monkey
         (("cross", 2), "layer of cross attention below 2"),
         (("cross", 0, [3]), "heads below 3"),
         (("cross", 0, []), "heads below 3"),
+        (("cross", 0, [0, 3]), "heads below 3"),
+        (("cross", 0, [-1, 0]), "heads below 3"),
         (("both",), "Received: both"),
     ],
     ids=str,

@@ -401,6 +401,8 @@ def test_what_cannot_be_filtered_is_reported_and_leaves_nothing(tmp_path, monkey
     assert "is empty. Expected a sentence on each line." in refused(tmp_path, text[0], str(tmp_path / "empty"))
     assert "Received: 20 in" in refused(tmp_path, text[0], str(tmp_path / "shorter.target"))
     assert re.search("as `target_script`. Received: Latn.$", refused(tmp_path, *text, target_script="Latn,Latin"))
+    # ① is no letter, and all of Cherokee are.
+    assert re.search("Received: Circled.$", refused(tmp_path, *text, source_script="Cherokee,Circled"))
     assert re.search("as `source_language`. Received: english.$", refused(tmp_path, *text, source_language="english"))
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
     language_identification.identifier.cache_clear()
