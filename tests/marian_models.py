@@ -97,7 +97,8 @@ def write(native: pathlib.Path, folder: pathlib.Path, norm: str = "post") -> Non
         "transformer-no-projection": False, "transformer-postprocess": "da" if norm == "pre" else "dan",
         "transformer-postprocess-emb": "d", "transformer-preprocess": "n" if norm == "pre" else "",
         "transformer-postprocess-top": "n" if norm == "pre" else "", "transformer-tied-layers": [],
-        "transformer-train-position-embeddings": False, "type": "transformer", "ulr": False, "version": "v1.9.0",
+        "transformer-train-position-embeddings": False, "type": "transformer", "ulr": False,
+        "version": "v1.12.3" if config["activation_function"] == "gelu" else "v1.9.0",
     }  # fmt: skip
     lists = ["vocab.json", "target_vocab.json"][: 1 + (folder / "target_vocab.json").exists()]
     names = [f"opus.{name.removesuffix('.json')}.yml" for name in lists]

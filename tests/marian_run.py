@@ -32,6 +32,7 @@ SHAPES = {
     "all biases": {"attention_bias": True, "logits_bias": True, "activation": "gelu", "seed": 2},
     "two vocabularies": {"source_vocab_size": SOURCE_SIZE, "activation": "swish", "seed": 3},
     "two vocabularies, untied": {"source_vocab_size": SOURCE_SIZE, "tie_logits": False, "logits_bias": True, "seed": 4},
+    "a larger source": {"source_vocab_size": 350, "seed": 8},
     "untied": {"tie_logits": False, "seed": 5},
     "other sizes": {"d_model": 24, "d_ff": 20, "num_heads": 3, "decoder_layers": 3, "encoder_layers": 1, "seed": 6},
     "normalization": {"normalization": "nmt_nfkc", "seed": 7},

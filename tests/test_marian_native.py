@@ -226,6 +226,20 @@ def test_another_network_is_refused_in_one_sentence(native, tmp_path, name, valu
     check_refused(native, tmp_path, message)
 
 
+@pytest.mark.parametrize(("version", "is_exact"), [
+    ("v1.10.0 6f6d484 2021-02-06", False), ("v1.12.2", False), ("v1.12.3", True), ("1.12.43 x", True), ("v2.0.0", True),
+    (..., True),
+])  # fmt: skip
+def test_the_gelu_of_earlier_versions_is_another_function(native, tmp_path, version, is_exact):
+    """Story: it was computed as x Φ(x), which is off by up to 0.02."""
+    natives.rewrite(native, "opus.npz", transformer_ffn_activation="gelu", version=version)
+    if is_exact:
+        t2t_keras.import_marian(native, tmp_path / "run")
+        assert SavedRun.open(tmp_path / "run").options.model.activation == "gelu"
+    else:
+        check_refused(native, tmp_path, "gelu of Marian 1.12.3 or later")
+
+
 @pytest.mark.parametrize(("name", "value"), [
     ("transformer_depth_scaling", True), ("transformer_guided_alignment_layer", "1"), ("input_types", ["sequence"] * 2),
     ("transformer_postprocess_emb", ""), ("transformer_postprocess_top", ...), ("transformer_decoder_autoreg", ...),

@@ -78,7 +78,9 @@ def test_a_text_of_tokens_has_their_ids(folder, tmp_path):
     assert list(translator(tf.constant(text))["text"].numpy())[2] == b""
 
 
-def test_a_text_has_the_ids_of_the_sentencepiece_model_and_the_vocabulary(tmp_path):
+@pytest.mark.parametrize("in_a_file", [False, True])
+def test_a_text_has_the_ids_of_the_sentencepiece_model_and_the_vocabulary(tmp_path, in_a_file):
+    """The configuration has the tokenization, or the name of its file."""
     lines = nasty_lines(300)
     (tmp_path / "text").write_bytes("\n".join(line.replace("\n", " ") for line in lines).encode())
     sentencepiece.SentencePieceTrainer.train(
@@ -88,9 +90,11 @@ def test_a_text_has_the_ids_of_the_sentencepiece_model_and_the_vocabulary(tmp_pa
     listed = models.SPECIAL + [line.split("\t")[0] for line in (tmp_path / "joint.vocab").read_text().split("\n")][3:-1]
     number = len(listed) + 1
     models.write(tmp_path / "theirs", models.arrays_of(rows=(number, number), shared=("input",), d_model=8))
+    tokenization = "{type: SentencePieceTokenizer, params: {model: joint.model}}"
+    (tmp_path / "theirs/sp.yml").write_text(tokenization)
     (tmp_path / "theirs/data.yml").write_text(
         "data:\n  source_vocabulary: joint.vocab\n"  # With scores, as SentencePiece writes it.
-        "  source_tokenization: {type: SentencePieceTokenizer, params: {model: joint.model}}\n"
+        f"  source_tokenization: {'sp.yml' if in_a_file else tokenization}\n"
     )
     for name in ("joint.vocab", "joint.model"):
         shutil.copy(tmp_path / name, tmp_path / "theirs")
@@ -114,6 +118,21 @@ def test_a_run_is_scored_and_knows_its_options(folder, tmp_path):
     assert len(model.score(["w0 w2"], ["▁w1 w4"])) == 1
     options = SavedRun.open(tmp_path / "run")
     assert options.model.norm == "pre" and options.model.dropout == 0.1 and options.model.source_vocab_size == 23
+
+
+@pytest.mark.parametrize(("params", "ignored"), [
+    ("  sampling_topk: 1\n  sampling_temperature: 1.0\n  minimum_decoding_length: 0\n  decoding_noise: []\n", ""),
+    ("  sampling_topk: 10\n  coverage_penalty: 0.2\n", "coverage_penalty, sampling_topk"),
+    ("  sampling_temperature: 0.7\n  maximum_decoding_length: 12\n  minimum_decoding_length: 5\n",
+     "sampling_temperature, minimum_decoding_length, maximum_decoding_length"),
+    ("  decoding_noise:\n    - dropout: 0.1\n", "decoding_noise"),
+])  # fmt: skip
+def test_options_of_the_search_that_are_ignored_are_named(folder, tmp_path, messages, params, ignored):
+    with (folder / "data.yml").open("a") as file:
+        file.write(params)
+    opennmt.import_opennmt(folder, tmp_path / "run")
+    found = [message for message in messages if "without a counterpart" in message]
+    assert found == ([f"Options of the search without a counterpart are ignored: {ignored}."] if ignored else [])
 
 
 # Folders that do not fit.

@@ -39,6 +39,19 @@ def test_add_and_norm_on_a_hand_example():
     np.testing.assert_allclose(AddAndNorm(0.0)(x, y), np.array([[[-3, -1, 1, 3]]]) / np.sqrt(5), atol=1e-6)
 
 
+def test_pre_norm_on_a_hand_example():
+    """Story: `sublayer_input` made the weights, and the layer then failed because it had some."""
+    layer, x = AddAndNorm(0.0, pre=True), np.array([[[1.0, 3, 5, 7]]], "float32")
+    y = layer.sublayer_input(x)
+    np.testing.assert_allclose(y, np.array([[[-3, -1, 1, 3]]]) / np.sqrt(5), atol=1e-6)
+    np.testing.assert_allclose(layer(x, y), x + y, atol=1e-6)
+    assert [weight.shape for weight in layer.weights] == [(4,), (4,)]
+    read = keras.Input((None, 4))
+    norm = AddAndNorm(0.0, pre=True)
+    model = keras.Model(read, norm(read, norm.sublayer_input(read)))
+    np.testing.assert_allclose(model(x), x + y, atol=1e-6)
+
+
 def test_gain_and_bias_come_after_the_normalisation():
     layer = AddAndNorm(0.0)
     layer.build((None, None, 4), (None, None, 4))

@@ -13,6 +13,7 @@ from keras import ops
 
 from t2t_keras.config import BOS, EOS, PAD, UNK, paper
 from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.embedding import SharedEmbedding
 from t2t_keras.layers.masks import ancestry_mask, causal_mask, padding_mask, shift_right
 from t2t_keras.model.encoder import TransformerEncoder
 from t2t_keras.model.loss import cross_entropy
@@ -363,6 +364,16 @@ def test_an_encoder_alone_has_the_weights_of_that_of_a_translator_by_name(tiny):
         path: shape for path, shape in shapes.items() if "encoder" in path or path.endswith("source_embedding/matrix")
     }
     assert len(alone) == 1 + 2 * 17
+
+
+def test_encoders_may_share_an_embedding_that_is_used_before(tiny):
+    """Story: it was built again, which is an error of Keras."""
+    embedding = SharedEmbedding(tiny.vocab_size, tiny.d_model)
+    ids = np.array([[5, 6, EOS]])
+    embedding(ids)
+    one, other = (TransformerEncoder(tiny, embedding=embedding) for _ in range(2))
+    assert one(ids).shape == other(ids).shape == (1, 3, tiny.d_model)
+    assert one.embedding_matrix is other.embedding_matrix is embedding.matrix
 
 
 def test_one_matrix_serves_source_target_and_logits(model):

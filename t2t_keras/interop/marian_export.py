@@ -1,10 +1,10 @@
 """Writes a run as a Marian model in transformers' format, for `MarianMTModel` and `MarianTokenizer`: the inverse of
 `huggingface`.
 
-Ids are in the order of OPUS-MT's: the end token, unknown, the sub-words in their order, padding; only where the source
-has fewer than the target, the padding of the target has the id of the source's. Marian's decoder starts from the
-padding, which is masked elsewhere, so that row is the start token's, and one id fewer is left. Weights that the model
-does not have, such as biases in attention, are written as zeros.
+Ids are in the order of OPUS-MT's: the end token, unknown, the sub-words in their order, padding; only where one side
+has more sub-words than the other, its padding has the id of the other's, and its last sub-words come after. Marian's
+decoder starts from the padding, which is masked elsewhere, so that row is the start token's, and one id fewer is left.
+Weights that the model does not have, such as biases in attention, are written as zeros.
 
 Letters: D d_model, V vocabulary.
 """
@@ -149,7 +149,7 @@ def export_run(
         CONFIG: _config(model, decode, own),
         SEARCH: _search(decode, own),
         TOKENIZER: tokenizer,
-        VOCABULARY: source.ids(own.source_pad),
+        VOCABULARY: source.ids(own.pad),
     }
     if separate:
         objects[TARGET_VOCABULARY] = target.ids(own.pad)
@@ -248,7 +248,6 @@ class _Layout(NamedTuple):
     shared: bool
     tied: bool
     scaled: bool
-    source_pad: int
     pad: int
     start: int
     forbidden: list[int]
@@ -285,14 +284,13 @@ def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[s
     if not scaled:  # As `marian_weights` has brought it in.
         source = target = logits
     tied = logits is target
-    # As transformers wants it, the padding of the target is an id of the source too.
-    source_pad, pad = len(source) - 2, min(len(source), len(target)) - 2
+    pad = min(len(source), len(target)) - 2  # One id for both sides: transformers' tokenizer has one.
     ids, start = _ids(target, pad)
     shared = tied and source is target
     if shared:
         add(SHARED, target[ids][:, columns])
     else:
-        add(SOURCE, source[_ids(source, source_pad)[0]][:, columns])
+        add(SOURCE, source[_ids(source, pad)[0]][:, columns])
         add(TARGET, target[ids][:, columns])
     if not tied:
         add(LOGITS, logits[ids][:, columns])
@@ -301,7 +299,7 @@ def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[s
     forbidden = np.flatnonzero(bias <= FORBIDDEN)
     bias[forbidden] = 0
     add(LOGITS_BIAS, bias[None])
-    return tensors, _Layout(shared, tied, scaled, source_pad, pad, start, forbidden.tolist())
+    return tensors, _Layout(shared, tied, scaled, pad, start, forbidden.tolist())
 
 
 def _ids(matrix: np.ndarray, pad: int) -> tuple[list[int], int]:

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import reprlib
 import zipfile
 from collections.abc import Iterator
@@ -55,6 +56,7 @@ _SUBLAYERS = {"self_attention": "self", "cross_attention": "context", "feed_forw
 _PARTS = {"query": "q", "key": "k", "value": "v", "output": "o", "inner": "1", "outer": "2"}
 _ARRAYS, _OF_NORM = {"kernel": "W", "bias": "b"}, {"gamma": "scale", "beta": "bias"}
 _MAX_YAML = 2**23  # Bytes, of some 300,000 sub-words.
+_EXACT_GELU = 1, 12, 3  # The first version of Marian with x Φ(x).
 _UNTRANSPOSED = "decoder_ff_logit_out_W"  # The matrix of the logits, [D, V], in early versions.
 
 
@@ -182,6 +184,13 @@ def _network(values: dict, path: pathlib.Path) -> tuple[str, dict]:
             "Expected transformer-preprocess, -postprocess and -postprocess-top to be '', dan and '' (post-norm) or n, "
             f"da and n (pre-norm) in {path}. Received: {reprlib.repr(tuple(given.values()))}."
         )
+    activation, version = values.get("transformer-ffn-activation", "swish"), str(values.get("version", ""))
+    numbers = re.match(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})", version, re.ASCII)
+    if activation == "gelu" and numbers and tuple(map(int, numbers.groups())) < _EXACT_GELU:
+        raise ValueError(
+            f"Expected transformer-ffn-activation=gelu of Marian {'.'.join(map(str, _EXACT_GELU))} or later in {path}: "
+            f"before, it was x · sigmoid(1.702 x). Received: version={version!r:.60}."
+        )
     tied = {name: values.get(f"tied-embeddings{name}", False) is True for name in ("", "-src", "-all")}
     shared, rows = tied["-src"] or tied["-all"], values.get("dim-vocabs")
     if not isinstance(rows, list) or [type(size) for size in rows] != [int, int] or shared and rows[0] != rows[1]:
@@ -197,7 +206,7 @@ def _network(values: dict, path: pathlib.Path) -> tuple[str, dict]:
         "decoder_layers": values.get("dec-depth"),
         **{f"{side}_attention_heads": heads for side in ("encoder", "decoder")},
         **{f"{side}_ffn_dim": width for side in ("encoder", "decoder")},
-        "activation_function": values.get("transformer-ffn-activation", "swish"),
+        "activation_function": activation,
         "dropout": 0.1,
         "scale_embedding": True,
         "share_encoder_decoder_embeddings": shared,

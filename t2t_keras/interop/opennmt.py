@@ -31,6 +31,11 @@ _PARTS = ("examples_inputter", "encoder", "decoder")  # Of a model.
 _SOURCE, _TARGET = (f"examples_inputter/{side}_inputter/embedding" for side in ("features", "labels"))
 _LOGITS, _LOGITS_BIAS = "decoder/output_layer/kernel", "decoder/output_layer/bias"
 _ATTENTION = {"query": "queries", "key": "keys", "value": "values", "output": "output"}
+# Options of the search with the values that change nothing.
+_NO_COUNTERPART = {
+    "coverage_penalty": 0, "sampling_topk": 1, "sampling_temperature": 1, "minimum_decoding_length": 0,
+    "maximum_decoding_length": 250,
+}  # fmt: skip
 _EPSILON = 1e-3  # Of Keras's LayerNormalization.
 _HEADS = {64: 2, 1024: 16}  # Of the catalogue's models, by their width; others have 8.
 _RATES = ("dropout", "attention_dropout", "activation_dropout")
@@ -149,22 +154,27 @@ class _Config:
             value = self.get("data", name, str) or self.get("data", f"{side}_words_vocabulary", str)  # Of version 1.
         else:
             value = self._sentencepiece(side)
-        if value is None:
-            return None
-        parts = pathlib.Path(value)
-        path = self._path.parent / parts
+        return None if value is None else self._own(value, f"{side}'s {what}", name)
+
+    def _own(self, name: str, what: str, option: str) -> pathlib.Path:
+        """Returns the path of a file that the configuration names, of its own folder; else names the option to give."""
+        parts = pathlib.Path(name)
         if parts.is_absolute() or ".." in parts.parts:
             raise ValueError(
-                f"Expected {self._path} to name a file of its folder as the {side}'s {what}. Received: "
-                f"{_short(value)}. Give its path as `{name}`."
+                f"Expected {self._path} to name a file of its folder as the {what}. Received: {_short(name)}. Give its "
+                f"path as `{option}`."
             )
         for folder in parts.parents[:-1]:
             check_no_link(self._path.parent / folder)
-        return path
+        return self._path.parent / parts
 
     def _sentencepiece(self, side: str) -> str | None:
         """Returns the SentencePiece model that divides the text of a side, if nothing else does."""
-        tokenization = self.get("data", f"{side}_tokenization", dict, {})
+        tokenization = self.get("data", f"{side}_tokenization", (dict, str), {})
+        if isinstance(tokenization, str):  # Another file has it.
+            path = self._own(tokenization, f"{side}'s tokenization", f"{side}_subwords")
+            tokenization = load_yaml(Folder(path.parent).content(path.name), path, MAX_YAML)
+            tokenization = tokenization if isinstance(tokenization, dict) else {}
         kind, params = tokenization.get("type"), tokenization.get("params")
         params = params if isinstance(params, dict) else {}
         models = {"SentencePieceTokenizer": "model"}
@@ -192,8 +202,12 @@ class _Config:
         """Returns the options of the search; those of the catalogue are 4 beams without a length penalty."""
         beams = self.get("params", "beam_width", int, 4)
         alpha = float(self.get("params", "length_penalty", (int, float), 0.0))
-        if self.get("params", "coverage_penalty", (int, float), 0):
-            logger.warning("Options of the search without a counterpart are ignored: coverage_penalty.")
+        given = {name: self.get("params", name, (int, float), usual) for name, usual in _NO_COUNTERPART.items()}
+        ignored = [name for name, value in given.items() if value != _NO_COUNTERPART[name]]
+        if self.get("params", "decoding_noise", list, []):
+            ignored.append("decoding_noise")
+        if ignored:
+            logger.warning(f"Options of the search without a counterpart are ignored: {', '.join(ignored)}.")
         return _valid(DecodeConfig, self._path, beam_size=beams, alpha=alpha)
 
 

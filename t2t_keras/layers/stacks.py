@@ -43,7 +43,8 @@ class AddAndNorm(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, x_shape, y_shape):
-        self.norm.build(x_shape)
+        if not self.norm.built:  # As by `sublayer_input`.
+            self.norm.build(x_shape)
 
     def sublayer_input(self, x):
         """Returns what the sub-layer reads, [B, T, D] → [B, T, D]: LayerNorm(x) with pre-norm, else x itself."""

@@ -75,7 +75,8 @@ class TransformerEncoder(SequenceModel):
 
     def build(self, input_shape):
         shape = (None, None, self.config.d_model)
-        self.embedding.build((None, None))
+        if not self.embedding.built:  # It may be another model's.
+            self.embedding.build((None, None))
         self.positions.build(shape)
         for layer in self.stack:
             layer.build(shape)

@@ -72,7 +72,8 @@ def _start_with_other_subwords(
     for matrix, ours, their_matrix, theirs in sides:
         if matrix is None or their_matrix is None:
             continue
-        pieces, known = ours.pieces, {piece: row for row, piece in enumerate(theirs.pieces)}
+        # Of pieces with the same name, such as <s> in NLLB-200, the first is a special token.
+        pieces, known = ours.pieces, {piece: row for row, piece in reversed([*enumerate(theirs.pieces)])}
         rows = [row for row, piece in enumerate(pieces) if piece in known]
         layer, their_layer = (f"model/{each.path.rpartition('/')[0]}/" for each in (matrix, their_matrix))
         for name in [name for name in variables if name.startswith(layer)]:
