@@ -470,10 +470,25 @@ def test_options_that_do_not_fit_are_reported_before_any_text_is_read(tmp_path, 
     assert said in complaint(tool("filter", *flags(["absent", "absent"], tmp_path / "out"), *given))
 
 
+@pytest.mark.parametrize(("tags", "names"), [("<a>,<b>,<a>", "<a> or <b>"), ("<a>,,<b>", "")])
+def test_runs_that_score_pairs_must_need_no_tags(tmp_path, tags, names):
+    """Story: the text of the pairs, which has none, was scored as it is."""
+    config = json.loads((ROOT / "tests/data/run_1/config.json").read_text())
+    files = {"train_source": "a,b,c", "train_target": "d,e,f", "dataset": ""}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"data": config["data"] | files | {"source_tag": tags}}))
+    shutil.copy(ROOT / "tests/data/run_1/subwords.model", tmp_path)
+    if names:
+        with pytest.raises(ValueError, match=f"must need no tag .*{tmp_path}, whose sources begin with {names}.$"):
+            judging.check_runs([tmp_path])
+    else:
+        judging.check_runs([tmp_path])
+
+
 def test_texts_that_do_not_fit_are_reported_before_a_run_is_loaded(tmp_path):
     run, text = tmp_path / "run", write(tmp_path, noise(20))
     run.mkdir()
-    shutil.copy(ROOT / "tests" / "data" / "run_1" / "config.json", run)  # No weights: loading it would say so.
+    for name in ("config.json", "subwords.model"):  # No weights: loading it would say so.
+        shutil.copy(ROOT / "tests" / "data" / "run_1" / name, run)
     with open(text[1], "ab") as file:
         file.write(b"one more\n")
     said = complaint(tool("filter", *flags(text, tmp_path / "out"), f"--forward_run={run}", f"--backward_run={run}"))

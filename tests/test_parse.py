@@ -236,6 +236,13 @@ def test_all_files_of_a_treebank_are_scored_in_the_order_of_their_names(tmp_path
     assert (scores["f1"], scores["sentences"], scores["errors"], scores["skipped"]) == (100, 4, 0, 1)
 
 
+def test_trees_without_words_that_linearizing_leaves_out_are_not_scored(tmp_path):
+    """Story: the documented sequence ended with 2 trees in one file and 3 in the other."""
+    result = scored(tmp_path, f"{GOLD}\n( (S (NP-SBJ (-NONE- *)) ))\n{GOLD}\n", f"{GOLD}\n{GOLD}\n", "--json")
+    scores = json.loads(result.stdout)["all"]
+    assert (scores["f1"], scores["sentences"], scores["errors"], scores["skipped"]) == (100, 2, 0, 0)
+
+
 def test_sentences_that_are_not_scored_are_counted_and_named(tmp_path):
     result = scored(tmp_path, f"{GOLD}\n" * 4, f"{PARSED}\n(TOP (NN a)\n\n{PARSED.replace('c', 'd')}\n", "--json")
     scores = json.loads(result.stdout)["all"]

@@ -416,6 +416,20 @@ def test_the_first_line_without_a_tag_is_warned_of_if_the_model_knows_no_others(
     assert warnings == [f"Line {number}: {said}" for number in expected]
 
 
+def test_a_tag_is_named_once_and_a_tag_alone_is_blank():
+    """Story: a run of several training files with the same tag named it five times, and hid another."""
+    warnings: list[str] = []
+    lines = ["hello", "<a> ", "<a> \u00a0", "<b> \u200b\ufeff", "<a> x", " ", ""]
+    found = list(with_tags_checked(lines, ["<a>"] * 5 + ["<b>"], warnings.append))
+    assert found == ["hello", "", "", "", "<a> x", " ", ""]
+    assert warnings == [
+        "Line 1: expected a tag at the beginning, <a> or <b>, as in the text that the model was trained on."
+    ]
+    request = Request("<a> \u00a0", ["x"])
+    [blank] = with_tags_checked([request], ["<a>"], warnings.append, text_of=lambda each: each.text)
+    assert blank == dataclasses.replace(request, text="")
+
+
 MARIAN = [f">>{language}<<" for language in ("deu", "fra", "nld", "ita", "spa", "por")]
 
 

@@ -124,7 +124,9 @@ TRADOS = """<?xml version="1.0" encoding="utf-16"?>
      {"units": 1}),
     (TRADOS, ("en", "de"), [("Bold and café €5", "Fett und Café 5 €")], {"tagged": 2, "variants": 1}),
     (TRADOS, ("de-AT", "EN"), [("andere", "Bold and café €5")], {"tagged": 2}),
-], ids=range(7))  # fmt: skip
+    # A unit that is left out has no sides of which the first counts.
+    (document(unit(en="a", en_GB="b"), unit(en="c", fr="d")).encode(), ("en", "fr"), [("c", "d")], {"units": 1}),
+], ids=range(8))  # fmt: skip
 def test_the_files_of_other_programs_are_read(content, languages, expected, counts):
     assert read(content, languages) == (expected, counts)
 

@@ -176,7 +176,8 @@ def test_a_word_may_have_any_character_but_brackets_and_ascii_spaces():
 def test_words_are_separated_by_ascii_spaces_and_brackets_get_the_treebank_s_names():
     assert split_words("  one\ttwo \r three  ") == ["one", "two", "three"]
     assert split_words("( a (b) ) -LRB-") == ["-LRB-", "a", "-LRB-b-RRB-", "-RRB-", "-LRB-"]
-    assert split_words(" ") == []
+    assert split_words(" ") == split_words("\u00a0") == split_words(" \u200b\u3000") == []
+    assert split_words("a\u00a0b c") == ["a\u00a0b", "c"]
 
 
 def test_writing_and_reading_give_the_same_tree():

@@ -20,7 +20,6 @@ from t2t_keras.cli import flags as options
 from t2t_keras.config import FilterConfig, names_of_target
 from t2t_keras.data import corpora
 from t2t_keras.filtering import judging
-from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.log import logger
 
 _SOURCE = flags.DEFINE_string(
@@ -93,8 +92,7 @@ def filter_pairs() -> None:
     if len(given) == 1:
         raise ValueError(f"--forward_run and --backward_run go together. Received: --{given[0].name}={given[0].value}.")
     folders = [pathlib.Path(flag.value).expanduser().absolute() for flag in given]
-    for folder in folders:
-        _ = SavedRun.open(folder).model
+    judging.check_runs(folders)
     judging.check(config, output_dir)
     runner = beam.given()
     corpora.check_texts([_text()], languages=(config.source_language, config.target_language))

@@ -121,7 +121,7 @@ def _linearize() -> None:
 def _score() -> None:
     from t2t_keras.data import corpora
     from t2t_keras.parsing import evalb
-    from t2t_keras.parsing.trees import read_file
+    from t2t_keras.parsing.trees import clean, read_file
 
     gold = [tree for path in corpora.expand(_GOLD.value) for tree in read_file(corpora.text(str(path)), str(path))[0]]
     parsed, errors = read_file(corpora.text(_PARSED.value), _PARSED.value, len(gold))
@@ -129,6 +129,8 @@ def _score() -> None:
         gold = [tree for tree in gold if tree.children]
     if len(gold) != len(parsed):
         parsed = [tree for tree in parsed if tree is None or tree.children]
+    if len(gold) != len(parsed):  # --linearize leaves out trees without words.
+        gold = [tree for tree in gold if clean(tree).children]
     if len(gold) != len(parsed):
         raise ValueError(
             f"--parsed must have a tree for each tree in --gold. Received: {len(parsed):,} in {_PARSED.value} and "

@@ -174,6 +174,20 @@ def check(config: FilterConfig, output_dir: pathlib.Path) -> None:
     Rules(config)
 
 
+def check_runs(folders: Sequence[pathlib.Path]) -> None:
+    """Raises `ValueError` for runs that cannot score pairs, because their sources begin with tags, and `OSError` or
+    `ValueError` for what is no run.
+    """
+    for folder in folders:
+        model = TrainedModel.open(folder)
+        _ = model.runs[0].model
+        if model.tags and all(model.tags):
+            raise ValueError(
+                f"Runs that score pairs must need no tag before a line. Received: {folder}, whose sources begin with "
+                f"{' or '.join([*dict.fromkeys(model.tags)][:5])}."
+            )
+
+
 def load_scores(folders: Sequence[pathlib.Path]) -> Callable:
     """Loads two runs, one from the source to the target and one back, and returns what `filter_text` takes as `scores`.
     TensorFlow must not be imported before.

@@ -7,6 +7,8 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator
 
+from t2t_keras.text.lines import is_blank
+
 TOP = "TOP"  # Label of the outermost bracket, which EVALB does not count.
 TRACE = "-NONE-"  # Tag of an element that is not a word of the sentence.
 _ROOTS = ("", TOP, "ROOT", "S1")  # Labels that treebanks and parsers give to the outermost bracket.
@@ -60,7 +62,11 @@ def preterminals(tree: Tree) -> list[Tree]:
 
 
 def split_words(sentence: str) -> list[str]:
-    """Splits a sentence at its spaces. Round brackets become -LRB- and -RRB-, as in the treebank."""
+    """Splits a sentence at its spaces; a blank one has no words. Round brackets become -LRB- and -RRB-, as in the
+    treebank.
+    """
+    if is_blank(sentence):
+        return []
     for bracket, name in _BRACKETS:
         sentence = sentence.replace(bracket, name)
     return [word for word in _SPACE.split(sentence) if word]

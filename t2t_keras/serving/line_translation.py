@@ -88,7 +88,8 @@ class LineTranslation:
         if self.rerank_with:
             _ = self.other.model
             self.other.check_checkpoint(self.model.checkpoint)
-            if self.rerank_direction == "backward" and (tags := self.tags_of_other) and all(tags):
+            tags = list(dict.fromkeys(self.tags_of_other))
+            if self.rerank_direction == "backward" and tags and all(tags):
                 raise ValueError(
                     f"`rerank_with` reads translations with `rerank_direction=backward`, and must need no tag before "
                     f"them. Received: {self.rerank_with}, whose sources begin with {' or '.join(tags[:5])}."

@@ -309,11 +309,12 @@ def with_tags_checked(
     unit: str = "Line",
 ) -> Iterator:
     """Yields sentences, and warns of the first one without a tag, and of each tag that the model does not know. If one
-    of `tags` is empty, or there are none, every sentence is right.
+    of `tags` is empty, or there are none, every sentence is right. A text of a tag alone is blank.
 
     A message calls a sentence `unit` and its number, which is `first` for the first one; `text_of` returns its text.
     """
     # A space follows a tag of the user's, not a sub-word such as >>deu<< of an imported model.
+    tags = list(dict.fromkeys(tags))
     begins, told = tuple(tag if re.fullmatch(_TAG, tag) else f"{tag} " for tag in tags), set()
     for number, sentence in enumerate(sentences, first):
         text = text_of(sentence)
@@ -327,6 +328,8 @@ def with_tags_checked(
                     f"{unit} {number}: expected a tag at the beginning, {' or '.join(near or tags[:MAX_TAGS])}{among}, "
                     f"as in the text that the model was trained on.{f' Received: {received}.' if received else ''}"
                 )
+        if text.startswith(begins) and is_blank(untagged(text, tags)):
+            sentence = "" if isinstance(sentence, str) else dataclasses.replace(sentence, text="")
         yield sentence
 
 

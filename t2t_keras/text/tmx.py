@@ -135,11 +135,13 @@ class _Units:
             self._seen |= dict.fromkeys(codes[:_LISTED]) if len(self._seen) < _LISTED else {}
             if not self._languages and len(codes) > 1:
                 self._languages = self._two_languages(codes)
-        places = [self._place(language) for language in self._languages or ()]
-        if len(set(places)) < 2 or None in places:
+        found = [self._places(language) for language in self._languages or ()]
+        places = [places[0] for places in found if places]
+        if len(set(places)) < 2:
             self._report.units += 1
         else:
             self._found = True
+            self._report.variants += sum(len(places) > 1 for places in found)
             self.pairs.append(tuple(self._unit[place][1].encode() for place in places))
         self._unit = []
 
@@ -167,15 +169,13 @@ class _Units:
             f"{', '.join(codes[:_LISTED]) or 'none'}."
         )
 
-    def _place(self, language: str) -> int | None:
-        """Returns the place of the segment of a language in the unit: the first of those with the same code, or of
-        those with codes that match.
+    def _places(self, language: str) -> list[int]:
+        """Returns the places of the segments of a language in the unit: those with the same code, or with codes that
+        match. The first counts.
         """
-        places = [place for place, (code, _) in enumerate(self._unit) if code == language] or [
+        return [place for place, (code, _) in enumerate(self._unit) if code == language] or [
             place for place, (code, _) in enumerate(self._unit) if _matches(language, code)
         ]
-        self._report.variants += len(places) > 1
-        return places[0] if places else None
 
     def end(self) -> None:
         """Raises `ValueError` for a file without a pair."""
@@ -193,8 +193,9 @@ def pairs(stream: BinaryIO, name: str, languages: tuple[str, str], report) -> It
         name: that of the file, for messages.
         languages: codes of source and target, which may be empty if the units have two languages and the header names
             the source. As `_matches` says, en is also en-US.
-        report: counts as `units` the units without both languages; as `variants` the sides of units with several
-            segments in the language, of which the first counts; and as `tagged` the segments that had inline elements.
+        report: counts as `units` the units without both languages; as `variants` the sides of other units with
+            several segments in the language, of which the first counts; and as `tagged` the segments that had inline
+            elements.
     """
     if all(languages) and len({*map(_normalized, languages)}) < 2:
         raise ValueError(
