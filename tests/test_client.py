@@ -584,9 +584,16 @@ def test_a_model_that_does_not_translate_is_named_by_its_outputs(outputs, receiv
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), [
-    ("text", 5, "1 rows of str as text. Received: 5."), ("score", [["x"]], "1 rows of float as score"),
-    ("truncated", 3, "1 rows of bool as truncated. Received: 3."), ("error", [5], "1 rows of str as error"),
-    ("constraints_met", [[1]], "1 rows of bool as constraints_met"), ("text", [["a", None]], "1 rows of str as text"),
+    ("text", 5, "1 rows of str as text, in lists 2 deep. Received: 5."),
+    ("score", [["x"]], "1 rows of float as score"),
+    ("truncated", 3, "1 rows of bool as truncated, in lists 1 deep. Received: 3."),
+    ("error", [5], "1 rows of str as error"),
+    ("error", [["x"]], "1 rows of str as error"),
+    ("constraints_met", [[1]], "1 rows of bool as constraints_met"),
+    ("text", [["a", None]], "1 rows of str as text"),
+    ("text", ["A"], "1 rows of str as text"),
+    ("text", [[]], "1 rows of str as text"),
+    ("score", json.loads("[" * 400 + "]" * 400), "1 rows of float as score"),
 ])  # fmt: skip
 def test_outputs_that_are_none_of_a_translation_are_refused_in_a_sentence(name, value, expected):
     """Story: they ended in a traceback."""
@@ -603,7 +610,9 @@ def test_outputs_that_are_none_of_a_translation_are_refused_in_a_sentence(name, 
 
 
 def test_a_server_that_loses_a_line_is_caught():
-    with pytest.raises(client.ServerError, match=r"Expected 2 rows of str as text. Received: \['A'\]."):
+    with pytest.raises(
+        client.ServerError, match=r"Expected 2 rows of str as text, in lists 1 deep. Received: \['A'\]."
+    ):
         client.translate_batch(lambda signature, inputs: {"text": ["A"], "score": [0.0]}, ["a", "b"])
 
 

@@ -228,6 +228,37 @@ def test_phrases_are_those_of_the_part_that_is_read():
     assert required("在家里在家里在家小猫猫", len) == ["chat"]
 
 
+def test_a_line_is_not_cut_within_what_is_kept():
+    """Story: its beginning is no match, and has terms."""
+    text = 'see <a href="http://a.b/c" title="my best man of all"> the dog and some more words here'
+    terms, tag = Terms({"dog": "chien", "man": "homme", "href": "y"}), "<[^<>]+>"
+
+    def reads(line: str) -> bool:  # A whole tag is one word, as a placeholder.
+        return len(re.sub(tag, "T", line).split()) <= 5
+
+    for kept in ({"copied": Kept("", expression=tag)}, {}):
+        given = Kept(f"/{tag}/") if not kept else Kept("")
+        [request] = with_phrases([Request(text)], terms, given, lambda warning: None, reads=reads, **kept)
+        assert [term.source for term in request.terms] == ["dog"]
+
+
+def test_what_has_a_tab_is_not_kept_and_has_no_terms():
+    copied = Kept("", expression=r"\{[^}]*\}")
+    [request] = with_phrases([Request("a {my\tname} x")], Terms({"name": "nom"}), Kept(""), pytest.fail, copied=copied)
+    assert request.required == [] and copied.of("a {my\tname} {x}") == ["{x}"]
+
+
+def test_long_lines_with_much_to_keep_take_linear_time():
+    seconds, terms = [], Terms({"man": "homme"})
+    for number in (1000, 8000):
+        text, started = "{a} " * number + "man " * 30, time.perf_counter()
+        list(
+            with_phrases([Request(text)], terms, Kept(""), lambda warning: None, copied=Kept("", expression=r"\{\w+\}"))
+        )
+        seconds.append(time.perf_counter() - started)
+    assert seconds[1] < 30 * seconds[0] + 0.1
+
+
 FORBIDDEN = Terms(
     {"man": "monsieur", "old man": "vieux", "sir": "jeune homme", "sea": "mer", "lake": "lac", "water": "eau"},
     {

@@ -44,14 +44,15 @@ def score(other):
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_the_other_model_reads_no_tags_that_it_does_not_know(translator, other, score, direction):
-    tags = ["<2de>", ">>deu<<"]
+    tags = ["<2de>", ">>deu<<"]  # It knows others, which stay.
     options = {"weight": 0.7, "alpha": 0.9, "direction": direction, "unknown_tags": tags}
     line = stand_in.sentences(1)[0]
-    for tagged in (f"<2de> {line}", f">>deu<< {line}", line):
+    other_tag = f">>fra<< {line}"
+    for tagged, read in ((f"<2de> {line}", line), (f">>deu<< {line}", line), (line, line), (other_tag, other_tag)):
         [before], [after] = (
             listed(n_best, [tagged]) for n_best in (translator.n_best, reranked(translator.n_best, other, **options))
         )
-        totals = [each + 0.7 * score(*PAIRS[direction](line, text), 0.9) for text, each in before]
+        totals = [each + 0.7 * score(*PAIRS[direction](read, text), 0.9) for text, each in before]
         assert [each for _, each in after] == pytest.approx(sorted(totals, reverse=True), rel=1e-4)
 
 

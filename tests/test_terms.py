@@ -1,13 +1,14 @@
 """Terms that replace: what is forbidden in place of a term, by hand-worked tables, and which searches are made."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 
 from t2t_keras.serving import terms
 from t2t_keras.serving.protocol import Translation
-from t2t_keras.text.phrases import MAX_PHRASES, Request, Term
+from t2t_keras.text.phrases import MAX_PHRASES, Kept, Request, Term, Terms, with_phrases
 from t2t_keras.text.spelling import text_and_ends
 
 
@@ -104,6 +105,11 @@ def test_the_word_for_the_place_of_a_term_is_forbidden():
         ("▁des ▁personnes ▁dorment", "des gens", {0: {1: 0.9}}, "des gens"),  # Text of lower-case letters.
         ("▁L' Europe", "l'Amérique", {0: {1: 0.9}, 1: {1: 0.9}}, "L'Amérique"),
         ("▁Portable ▁noir", "iPhone", {0: {1: 0.9}}, "iPhone"),
+        # After opening punctuation; with the capital letter of the model.
+        ("▁«  Un ▁homme ▁dort", "un homme", {}, "Un homme"),
+        ("▁- ▁Des ▁personnes", "des gens", {1: {1: 0.9}, 2: {1: 0.9}}, "Des gens"),
+        ("▁İnsan ▁uyuyor", "insan", {}, "İnsan"),
+        ("▁Menschen ▁schlafen", "ǆep", {0: {1: 0.9}}, "ǅep"),
     ],
 )
 def test_a_term_at_the_beginning_is_required_with_a_capital_letter(target, translation, weights, expected):
@@ -111,6 +117,35 @@ def test_a_term_at_the_beginning_is_required_with_a_capital_letter(target, trans
     request = Request("a man", terms=[Term("man", translation), Term("chair", "chaise")])
     found = terms.with_replaced_words(request, aligned(ONE_MAN, target, weights))
     assert [term.translation for term in found.terms] == [expected, "chaise"]
+
+
+def test_what_the_sentence_itself_requires_keeps_its_letters():
+    """Story: "Un homme dort" was taken for a translation with the constraint "un homme"."""
+    [request] = with_phrases([Request("a man", ["un homme"])], Terms({"a man": "un homme"}), Kept(""), pytest.fail)
+    assert [(term.translation, term.is_own) for term in request.terms] == [("un homme", True)]
+    plain = aligned(ONE_MAN, "▁Un ▁homme ▁dort", {0: {1: 0.9}, 1: {1: 0.9}})
+    assert not terms.is_as_asked(dataclasses.replace(plain, text="Un homme dort"), request)
+    assert terms.is_as_asked(Translation("un homme dort", 0.0), request)
+    assert terms.with_replaced_words(request, plain).required == ["un homme"]
+    assert Request.from_json(json.dumps(dataclasses.asdict(request))).terms == list(request.terms)
+
+
+@pytest.mark.parametrize(
+    ("text", "read", "expected"),
+    [
+        # The second of "old man", whose space is doubled, is no term, and not the one that is replaced.
+        ("old man and old  man", "▁old ▁man ▁and ▁old ▁man", "vieux"),
+        # The model reads a part of "Yorkshire" alone, which is not the term.
+        ("old man and old mankind", "▁old ▁man ▁and ▁old ▁man", "vieux"),
+        ("old man and old man kind", "▁old ▁man ▁and ▁old ▁man", "papi"),
+    ],
+)
+def test_the_place_of_a_term_is_that_in_the_text_that_is_read(text, read, expected):
+    known = Terms({"old man": "x"})
+    [request] = with_phrases([Request(text)], known, Kept(""), pytest.fail, reads=lambda line: len(line.split()) <= 5)
+    request = dataclasses.replace(request, terms=request.terms[-1:])
+    plain = aligned(read, "▁vieux ▁et ▁papi", {0: {0: 0.5, 1: 0.5}, 2: {3: 0.5, 4: 0.5}})
+    assert terms.with_replaced_words(request, plain).excluded[0] == expected
 
 
 def test_words_are_forbidden_beside_forms_of_the_file_as_long_as_there_is_room():

@@ -137,7 +137,6 @@ def evaluate() -> None:
 
 
 def predict() -> None:
-
     from t2t_keras.text import lines
 
     run = SavedRun.open(training.model_dir())

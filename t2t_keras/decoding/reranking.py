@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from t2t_keras.decoding.beam_search import length_penalty
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.text.phrases import untagged
+from t2t_keras.text.phrases import without_tag
 
 # The (source, target) that a model scores for a source X and its translation Y.
 DIRECTIONS: dict[str, Callable] = {
@@ -60,7 +60,7 @@ def reranked(
         texts, scores = result["text"].numpy(), result["score"].numpy()
         sources = [line.decode("utf-8", "replace") for line in text.numpy()]
         if unknown_tags:
-            sources = [untagged(source, unknown_tags).removeprefix(" ") for source in sources]
+            sources = [without_tag(source, unknown_tags) for source in sources]
         targets = [line.decode("utf-8", "replace") for line in texts.ravel()]
         pairs = list(map(pair_of, np.repeat(np.array(sources, object), texts.shape[1]), targets))
         other_scores, cut = (

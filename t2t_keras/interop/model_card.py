@@ -84,8 +84,8 @@ class Scores:
 
 
 def read_scores(path: pathlib.Path, search: DecodeConfig) -> Scores:
-    """Reads what `tools/evaluate.py --json` printed. It is an error if that has no BLEU with a signature, or if
-    translations were not those of the model's own `search`.
+    """Reads what `tools/evaluate.py --json` printed. Raises `ValueError` if it has no score with a signature, or if the
+    translations are not those of the model's own `search`.
     """
     found = read_json(path)
     is_searched = "decode_seconds" in found  # Else of given translations.

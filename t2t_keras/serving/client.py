@@ -13,6 +13,7 @@ import json
 import math
 import random
 import re
+import reprlib
 import sys
 import threading
 import time
@@ -27,10 +28,17 @@ from t2t_keras.text.phrases import Request
 
 SCHEMES = ("grpc", "grpcs", "http", "https")
 MAX_EMPTY = 2**20  # Empty lists in an output.
-KINDS = {
-    "text": str, "score": float, "constraints_met": bool, "truncated": bool, "error": str, "pieces": str,
-    "source_pieces": str, "alignment": float, "token_log_probs": float,
-}  # Of the values of outputs.  # fmt: skip
+# The type of the values of each output, and in how many lists they are.
+_OF_BEAMS = ("text", "score", "constraints_met")
+_OF_SEARCH = {
+    "text": (str, 2), "score": (float, 2), "constraints_met": (bool, 2), "truncated": (bool, 1), "error": (str, 1),
+    "pieces": (str, 3), "source_pieces": (str, 2), "alignment": (float, 4),
+}  # fmt: skip
+OUTPUTS = {
+    "translate_with_options": _OF_SEARCH, "sample": _OF_SEARCH,
+    "serving_default": {"text": (str, 1), "score": (float, 1), "truncated": (bool, 1)},
+    "score": {"pieces": (str, 2), "token_log_probs": (float, 2)},
+}  # fmt: skip
 MAX_MESSAGE = 1000  # Characters of an error message; the page of a proxy may have many.
 Predict = Callable[[str, dict[str, list]], dict[str, list]]  # (signature name, inputs by name) → outputs by name.
 
@@ -325,11 +333,15 @@ def retrying(predict: Predict, attempts: int, *, sleep: Callable[[float], None] 
     return patient
 
 
-def _is_of(kind: type, values) -> bool:
-    """Returns whether a value, or all that are in nested lists, are of a type; an integer is a float."""
-    if isinstance(values, list):
-        return all(_is_of(kind, value) for value in values)
-    return isinstance(values, (kind, int) if kind is float else kind)
+def _is_output(values, rows: int, kind: type, depth: int) -> bool:
+    """Returns whether an output has values of a type, of which an integer is a float, in so many lists."""
+    if not isinstance(values, list) or len(values) != rows:
+        return False
+    for _ in range(depth - 1):
+        if not all(isinstance(value, list) for value in values):
+            return False
+        values = list(itertools.chain.from_iterable(values))
+    return all(isinstance(value, (kind, int) if kind is float else kind) for value in values)
 
 
 def _requests(lines: list[str | Request]) -> list[Request]:
@@ -402,9 +414,13 @@ def translate_batch(
             raise ServerError(f"Expected {expected}. Received: {received:.200}.")
         rows = len(next(iter(inputs.values())))
         for name in (*names, *{"truncated"} & found.keys()):
-            if not (isinstance(found[name], list) and len(found[name]) == rows and _is_of(KINDS[name], found[name])):
-                kind = KINDS[name].__name__
-                raise ServerError(f"Expected {rows} rows of {kind} as {name}. Received: {found[name]!r:.200}.")
+            kind, depth = OUTPUTS[signature][name]
+            needs_one = depth == 2 and name in _OF_BEAMS  # A line has at least one translation.
+            if not _is_output(found[name], rows, kind, depth) or needs_one and not all(found[name]):
+                raise ServerError(
+                    f"Expected {rows} rows of {kind.__name__} as {name}, in lists {depth} deep. Received: "
+                    f"{reprlib.repr(found[name])}."
+                )
         return found
 
     names, requests = ("text", "score"), [line for line in lines if isinstance(line, Request)]

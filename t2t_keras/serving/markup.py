@@ -134,12 +134,12 @@ class Document:
                 shown.append(part)
                 continue
             place, text, spots = 0, "", []  # Of the source; of the translation; its words.
-            after_sentence = False
+            before = None  # The translation of the sentence before, if no space is after it.
             for piece, is_sentence in part.parts:
                 if is_sentence:
                     translation = next(following)
                     # Sentences of Chinese follow one another without a space.
-                    if after_sentence and text and translation.text and not is_unspaced([text, translation.text]):
+                    if before and translation.text and not is_unspaced([before, translation.text]):
                         text += " "
                     at_place = _places_of_words(piece)
                     for start, end, at in _aligned(single_spaced(piece), translation):
@@ -147,7 +147,7 @@ class Document:
                     text += translation.text
                 else:
                     text += piece
-                place, after_sentence = place + len(piece), is_sentence
+                place, before = place + len(piece), translation.text if is_sentence else None
             if part.elements:
                 shown.append(_with_tags(text, spots, part.elements))
             else:

@@ -31,6 +31,7 @@ from t2t_keras.text.phrases import (
     untagged,
     with_capital,
 )
+from t2t_keras.text.scripts import in_word
 from t2t_keras.text.spelling import text_and_ends, words_of
 
 # The least share of its attention that a word has on a term that it is a translation of. In translations of Multi30k it
@@ -217,18 +218,23 @@ def is_as_asked(translation: Translation, request: Request) -> bool:
     )
 
 
-def _at_start(phrase: str) -> str:
-    """Returns a phrase as it is at the beginning of a sentence; one such as iPhone is the same."""
-    return with_capital(phrase)[-1] if re.match(r"\w*", phrase)[0].islower() else phrase
+def _at_start(phrase: str, text: str) -> str:
+    """Returns a phrase as it is at the beginning of a translation: with the same capital if that is one of its first
+    letter, such as a Turkish İ. One such as iPhone is the same.
+    """
+    if not re.match(r"\w*", phrase)[0].islower():
+        return phrase
+    first = text[_begin(text) :][:1]
+    return first + phrase[1:] if first.lower()[:1] == phrase[:1] else with_capital(phrase)[-1]
 
 
 def _begin(text: str) -> int:
-    """Returns where a translation begins, after a tag."""
-    return len(text) - len(untagged(text, ()).lstrip())
+    """Returns where the first word of a translation begins, after a tag and opening punctuation."""
+    return len(text) - len(re.sub(r"""\A[\s"'“‘„«‹(\[¿¡–—-]*""", "", untagged(text, ())))
 
 
 def _begins(text: str, term: Term) -> bool:
-    return _begin(text) in places(text, _at_start(term.translation))
+    return not term.is_own and _begin(text) in places(text, _at_start(term.translation, text))
 
 
 def _as_begun(request: Request, text: str) -> Request:
@@ -237,12 +243,12 @@ def _as_begun(request: Request, text: str) -> Request:
     """
     first = [number for number, term in enumerate(request.terms) if _begins(text, term)]
     longest = max(first, key=lambda number: len(request.terms[number].translation), default=None)
-    return request if longest is None else _with_term_at_start(request, longest)
+    return request if longest is None else _with_term_at_start(request, longest, text)
 
 
-def _with_term_at_start(request: Request, number: int) -> Request:
+def _with_term_at_start(request: Request, number: int, text: str) -> Request:
     term = request.terms[number]
-    return _with_term(request, number, term._replace(translation=_at_start(term.translation)))
+    return _with_term(request, number, term._replace(translation=_at_start(term.translation, text)))
 
 
 def _with_term(request: Request, number: int, term: Term) -> Request:
@@ -258,13 +264,13 @@ def with_replaced_words(request: Request, plain: Translation) -> Request:
         return request
     source, source_ends = text_and_ends(plain.source_pieces[:-1], single_spaced(request.text))
     target, ends = text_and_ends(plain.pieces[:-1], plain.text)
-    words = words_of(target, ends)
+    words, read = words_of(target, ends), _in_whole_words(source, single_spaced(request.text))
     runs: dict[str, list[str]] = {term.source: [] for term in request.terms}  # What stands for each term.
     has_capital = target[_begin(target) :][:1].isupper() and not any(
         _begins(plain.text, each) for each in request.terms
     )
     for number, term in enumerate(request.terms):
-        starts = list(places(source, term.source))
+        starts = list(places(read, term.source))
         start = starts[-1 - term.after] if term.after < len(starts) else len(source)
         of_term = [
             place
@@ -283,8 +289,9 @@ def with_replaced_words(request: Request, plain: Translation) -> Request:
             elif run and (not last or _stripped(target[begin:end])):  # Hyphens, for example, are passed.
                 text = _stripped(target[slice(*run)])
                 runs[term.source].append(text)
-                if has_capital and text and target.find(text, run[0]) == _begin(target):
-                    request = _with_term_at_start(request, number)
+                is_first = text and target.find(text, run[0]) == _begin(target)
+                if has_capital and is_first and not term.is_own:
+                    request = _with_term_at_start(request, number, target)
                 run = []
     found = collections.Counter(text for texts in runs.values() for text in texts)
     required = [phrase.casefold() for phrase in request.required]
@@ -302,6 +309,17 @@ def with_replaced_words(request: Request, plain: Translation) -> Request:
         if len(longer.excluded) <= MAX_PHRASES:
             request = longer
     return request
+
+
+def _in_whole_words(read: str, text: str) -> str:
+    """Returns what is read of a text without a part of a word at its end, which may look like a term."""
+    end = len(read.strip())
+    if not text.startswith(read.strip()) or not in_word(text[end : end + 1]):
+        return read
+    end = len(read.rstrip())
+    while in_word(read[max(end - 1, 0) : end]):
+        end -= 1
+    return read[:end]
 
 
 def _stripped(text: str) -> str:

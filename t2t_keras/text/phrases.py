@@ -81,6 +81,7 @@ class Term(NamedTuple):
     translation: str  # Must appear.
     forbidden: tuple[str, ...] = ()  # Forms that must not appear, as they are and with a capital letter.
     after: int = 0  # How often the text that is read has the term as whole words after this place.
+    is_own: bool = False  # Whether the sentence itself requires the translation, as it is.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,9 +125,8 @@ class Request:
     def from_json(cls, text: str | bytes) -> "Request":
         """Returns the request of all fields in a JSON object."""
         fields = json.loads(text)
-        terms = [
-            Term(source, translation, tuple(forms), after) for source, translation, forms, after in fields["terms"]
-        ]
+        terms = [Term(*term) for term in fields["terms"]]
+        terms = [term._replace(forbidden=tuple(term.forbidden)) for term in terms]
         return cls(**fields | {"terms": terms, "free": tuple(fields["free"])})
 
     @property
@@ -156,7 +156,7 @@ class Request:
 
 def with_capital(phrase: str) -> list[str]:
     """Returns a phrase, and as it is at the beginning of a sentence if that differs."""
-    return list(dict.fromkeys([phrase, phrase[:1].upper() + phrase[1:]]))
+    return list(dict.fromkeys([phrase, phrase[:1].title() + phrase[1:]]))
 
 
 KEYS = ["text", "constraints", "avoid", "ordered"]  # Of a JSON line.
@@ -300,6 +300,21 @@ def untagged(text: str, tags: Sequence[str]) -> str:
     return re.sub(rf"\A{_TAG}", "", text)
 
 
+def _begins_with(tag: str) -> str:
+    """Returns what a sentence with a tag begins with. A space follows a tag of the user's, not a sub-word such as
+    >>deu<< of an imported model.
+    """
+    return tag if re.fullmatch(_TAG, tag) else f"{tag} "
+
+
+def without_tag(text: str, tags: Sequence[str]) -> str:
+    """Returns a sentence without the one of these tags that it may begin with, and the space after it."""
+    for begin in map(_begins_with, filter(None, tags)):
+        if text.startswith(begin):
+            return text.removeprefix(begin).lstrip(" ")
+    return text
+
+
 def with_tags_checked(
     sentences: Iterable,
     tags: Sequence[str],
@@ -313,9 +328,8 @@ def with_tags_checked(
 
     A message calls a sentence `unit` and its number, which is `first` for the first one; `text_of` returns its text.
     """
-    # A space follows a tag of the user's, not a sub-word such as >>deu<< of an imported model.
     tags = list(dict.fromkeys(tags))
-    begins, told = tuple(tag if re.fullmatch(_TAG, tag) else f"{tag} " for tag in tags), set()
+    begins, told = tuple(map(_begins_with, tags)), set()
     for number, sentence in enumerate(sentences, first):
         text = text_of(sentence)
         if tags and all(tags) and not is_blank(text) and not text.startswith(begins):
@@ -343,17 +357,18 @@ def most_subwords(phrase: str) -> int:
 
 def _without(text: str, kept: Iterable["Kept"]) -> str:
     """Returns a text with line ends, which no phrase has, in place of what is kept."""
+    characters = [*text]
     for start, match in [found for each in kept for found in each.matches(text)]:
-        end = start + len(match)
-        text = text[:start] + "\n" * len(match) + text[end:]
-    return text
+        characters[start : start + len(match)] = "\n" * len(match)
+    return "".join(characters)
 
 
-def _beginning(text: str, reads: Callable[[str], bool]) -> str:
-    """Returns the longest beginning of a text that is read, without a part of a word."""
-    ends = [place for place in range(len(text) + 1) if not _is_inside_word(text, place)]
+def _end_of_reading(text: str, reads: Callable[[str], bool], matches: Iterable[tuple[int, str]]) -> int:
+    """Returns where the longest beginning of a text ends that is read, with neither a part of a word nor of a match."""
+    inside = {place for start, match in matches for place in range(start + 1, start + len(match))}
+    ends = [place for place in range(len(text) + 1) if place not in inside and not _is_inside_word(text, place)]
     number = bisect.bisect_left(ends, True, key=lambda end: not reads(text[:end]))
-    return text[: ends[max(number - 1, 0)]]
+    return ends[max(number - 1, 0)]
 
 
 def with_phrases(
@@ -383,17 +398,23 @@ def with_phrases(
         copied: what the model copies without phrases.
     """
     copied = copied or Kept("")
-
-    def phrases_of(text: str) -> tuple[list[tuple[int, int, Term]], list[str]]:
-        return list(terms.with_places(text, tags, (kept, copied))), kept.of(untagged(text, tags))
-
     for number, request in enumerate(requests, first):
         known = {phrase.removeprefix(JOINER) for phrase in (*request.constraints, *request.avoid)}
         left_out, asked, translated, text = [], 0, [], request.text
-        found_terms, found_kept = phrases_of(text)
+        begin = len(text) - len(untagged(text, tags))
+        found_terms = list(terms.with_places(text, tags, (kept, copied)))
+        found_kept = [(begin + start, phrase) for start, phrase in kept.with_places(text[begin:])]
         if (found_terms or found_kept) and not reads(text):
-            text = _beginning(text, reads)
-            found_terms, found_kept = phrases_of(text)
+            matches = [*kept.matches(text), *copied.matches(text)]
+            end_of_text = _end_of_reading(text, reads, matches)
+            found_terms = [found for found in found_terms if found[1] <= end_of_text]
+            found_kept = [
+                (start, phrase)
+                for start, phrase in found_kept
+                if start + len(phrase.removeprefix(JOINER)) <= end_of_text
+            ]
+            text = text[:end_of_text]
+        searched = _without(text, (copied,)) if found_terms else text
 
         def is_short(phrase: str, line: str = request.text) -> bool:
             nonlocal asked
@@ -414,8 +435,9 @@ def with_phrases(
                 continue
             forms = term.forbidden if len(term.forbidden) <= MAX_PHRASES else ()
             forms = tuple(filter(is_short, forms))
-            after = sum(1 for place in places(_without(text, (copied,)), term.source) if place > start)
-            term_here = term._replace(forbidden=forms, after=after)
+            # Among single spaces, as the model reads it.
+            after = sum(place > 0 for place in places(re.sub("[ \t]+", " ", searched[start:]), term.source))
+            term_here = term._replace(forbidden=forms, after=after, is_own=is_own)
             longer = dataclasses.replace(request, constraints=tuple(constraints), terms=(*request.terms, term_here))
             if len(longer.excluded) > MAX_PHRASES:
                 forms = ()
@@ -426,7 +448,7 @@ def with_phrases(
             translated.append((start, end, term.translation))
         if inline and translated:
             request = dataclasses.replace(request, annotated=annotated(request.text, translated))
-        for phrase in found_kept:
+        for _, phrase in found_kept:
             if phrase.removeprefix(JOINER) in known:
                 continue
             if len(request.required) < MAX_PHRASES and is_short(phrase):
@@ -468,17 +490,24 @@ class Kept:
 
     def of(self, text: str) -> list[str]:
         """Returns what a sentence has to keep, one phrase for each place, with `JOINER` where no space is before it."""
-        return [JOINER * (start > 0 and not text[start - 1].isspace()) + match for start, match in self.matches(text)]
+        return [phrase for _, phrase in self.with_places(text)]
+
+    def with_places(self, text: str) -> list[tuple[int, str]]:
+        """Returns where each phrase of `of` begins in a sentence, and the phrase. Matches with tabs or line ends are
+        none.
+        """
+        return [
+            (start, JOINER * (start > 0 and not text[start - 1].isspace()) + match)
+            for start, match in self.matches(text)
+            if not re.search(r"[\t\n]", match)
+        ]
 
     def matches(self, text: str) -> list[tuple[int, str]]:
-        """Returns where each text to keep begins in a sentence, and the text.
-
-        Spaces alone are not kept, and neither is what has a tab or a line end.
-        """
+        """Returns where each match of the patterns begins in a sentence, and the match. Spaces alone are none."""
         if not self._expression:
             return []
         [matches] = self._find_all([text], self._expression)
-        return [each for each in matches if not is_blank(each[1]) and not re.search(r"[\t\n]", each[1])]
+        return [each for each in matches if not is_blank(each[1])]
 
 
 def _find_all(texts: Sequence[str], expression: str) -> Iterator[list[tuple[int, str]]]:
