@@ -110,7 +110,7 @@ def translate(source: pathlib.Path, asked: LineTranslation = ASKED, pattern: str
 def shouted(text: bytes) -> bytes:
     import io
 
-    return b"".join(line.encode().upper() + b"\n" for line in lines.read_lines(io.BytesIO(text)))
+    return b"".join(line.replace("\r", " ").encode().upper() + b"\n" for line in lines.read_lines(io.BytesIO(text)))
 
 
 def instead(monkeypatch, translator) -> None:
