@@ -253,7 +253,7 @@ def test_a_line_that_is_not_reranked_is_named(runs, monkeypatch):
     monkeypatch.setattr(TrainedModel, "load", lambda model: "another model")
     monkeypatch.setattr(reranking, "reranked", lambda n_best, other, **options: n_best)
     answers, warnings = results(LineTranslation(of_run(runs[0]), rerank_with=str(runs[1])), ["<1> x", "x y"])
-    assert [list(answer) for answer in answers] == [["text", "score"]] * 2
+    assert [list(answer) for answer in answers] == [["text", "score", "truncated"]] * 2
     [warning] = [warning for warning in warnings if "tag" not in warning]
     assert warning == (
         f"Line 2: not reranked. It or a translation is longer than `max_input` of `rerank_with={runs[1]}`, "
@@ -263,7 +263,7 @@ def test_a_line_that_is_not_reranked_is_named(runs, monkeypatch):
 
 def test_an_export_is_asked_for_no_more_translations_than_are_written(export):
     found, _ = results(LineTranslation(export.model), ["aB"])
-    assert found == [{"text": "AB", "score": pytest.approx(-0.8)}]
+    assert found == [{"text": "AB", "score": pytest.approx(-0.8), "truncated": False}]
     found, _ = results(LineTranslation(export.model, jsonl=True), ['{"text": "aB", "avoid": []}'])
     assert (found[0]["text"], found[0]["constraints_met"]) == ("AB", True)
     found, _ = results(LineTranslation(export.model, n_best=1), ["aB"])

@@ -232,7 +232,7 @@ class LineTranslator:
 
             results = (by_mbr(result, weighted=not asked.sample) for result in results)
         for number, result in enumerate(results, first):
-            if result.pop("truncated"):
+            if result["truncated"]:
                 longest = f"`max_input`={self.model.config.max_input:,} sub-words, end token included"
                 warn(f"Line {number}: longer than {longest}. Only the beginning is translated.")
             if result.pop("unranked", False):
@@ -258,6 +258,8 @@ class LineTranslator:
                 rows = list(map(json.loads, scores if asked.n_best else [scores]))
                 result |= {name: [row[name] for row in rows] for name in rows[0]} if asked.n_best else rows[0]
             result = output.merged(result) if asked.n_best else result
+            if others and "truncated" in others[0]:
+                del result["truncated"]  # That of the line stays.
             yield others.popleft() | result if others else result
 
     def best(self, texts: Iterable[str], warn: Callable[[str], None]) -> list[str]:

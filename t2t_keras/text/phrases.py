@@ -342,7 +342,7 @@ def with_tags_checked(
                     f"{unit} {number}: expected a tag at the beginning, {' or '.join(near or tags[:MAX_TAGS])}{among}, "
                     f"as in the text that the model was trained on.{f' Received: {received}.' if received else ''}"
                 )
-        if text.startswith(begins) and is_blank(untagged(text, tags)):
+        if (rest := without_tag(text, tags)) != text and is_blank(rest):
             sentence = "" if isinstance(sentence, str) else dataclasses.replace(sentence, text="")
         yield sentence
 
