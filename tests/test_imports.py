@@ -492,14 +492,23 @@ def test_a_compressed_file_of_pytorch_is_not_read(tmp_path, monkeypatch, compres
         huggingface_folder._pickled(path)
 
 
-@pytest.mark.parametrize(("place", "byte"), [(0, 0), (6, 99)], ids=["no directory", "zip version 9.9"])
-def test_a_damaged_file_of_pytorch_is_named(tmp_path, place, byte):
+@pytest.mark.parametrize(
+    ("signature", "place", "new"),
+    [
+        (b"PK\x01\x02", 0, b"\0"),
+        (b"PK\x01\x02", 6, b"\x63"),
+        (b"PK\x05\x06", 0, struct.pack("<4sLQL", b"PK\x06\x07", 0, 0, 2) + b"P"),
+    ],
+    ids=["no directory", "zip version 9.9", "two disks"],
+)
+def test_a_damaged_file_of_pytorch_is_named(tmp_path, signature, place, new):
     """Story: it ended in a traceback."""
     path = tmp_path / "pytorch_model.bin"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("model/data/0", bytes(1000))
     content = bytearray(path.read_bytes())
-    content[content.rindex(b"PK\x01\x02") + place] = byte
+    place += content.rindex(signature)
+    content[place : place + 1] = new
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"^Expected a file of PyTorch. Received: {path}, which is damaged "):
         huggingface_folder._pickled(path)

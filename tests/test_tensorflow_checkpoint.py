@@ -1,7 +1,9 @@
 """TensorFlow checkpoints of strangers: what was written is read, and folders that do not fit give one sentence."""
 
 import os
+import re
 import shutil
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -142,6 +144,40 @@ def test_a_folder_with_the_name_of_the_checkpoint_is_not_read(folder):
     np.testing.assert_array_equal(found, np.array([[1, 2], [3, 4]]) + 30)
 
 
+@pytest.mark.parametrize("chosen", ["a[1]*", "*", "a?old", r"a\1old"])
+def test_a_name_that_is_a_pattern_opens_no_other_file(folder, tmp_path, chosen):
+    """Story: "a[1]*" fits no index, so TensorFlow read the file that it fits as a checkpoint of the first version, and
+    this was a link.
+    """
+    tf.raw_ops.Save(filename=str(tmp_path / "secret"), tensor_names=["key"], data=[tf.ones([1])])
+    (folder / "a1old").symlink_to(tmp_path / "secret")
+    for ending in (".index", ".data-00000-of-00001"):
+        (folder / f"{chosen}{ending}").write_bytes(bytes(4))
+    state(folder, f'model_checkpoint_path: "{chosen}"')
+    with pytest.raises(ValueError, match=f"pattern. Received: .*{re.escape(chosen)}. Rename the folder or the check"):
+        tensorflow_checkpoint.read(folder)
+
+
+def test_a_folder_whose_name_is_a_pattern_is_to_be_renamed(folder, tmp_path):
+    """Story: such a checkpoint was called damaged."""
+    folder.rename(tmp_path / "runs [v2]")
+    with pytest.raises(ValueError, match=r"TensorFlow takes for .* pattern. Received: .*runs \[v2\]/ckpt-20. Rename"):
+        tensorflow_checkpoint.read(tmp_path / "runs [v2]")
+
+
+@pytest.mark.parametrize(("chosen", "is_read"), [("ckpt-20", True), ("20", False), ("avg", False)])
+def test_a_link_with_the_name_that_is_chosen_is_not_followed(folder, written, tmp_path, chosen, is_read):
+    """Story: the checkpoint of the folder that the link leads to was read, though one of that name was beside it."""
+    secret = shutil.copytree(written, tmp_path / "secret")
+    state(secret, 'model_checkpoint_path: "ckpt-10"')
+    (folder / chosen).symlink_to(secret)
+    if is_read:
+        found = tensorflow_checkpoint.read(folder, chosen)[name("model/kernel")]
+        return np.testing.assert_array_equal(found, np.array([[1, 2], [3, 4]]) + 30)
+    with pytest.raises(ValueError, match=f"{chosen} is a link"):
+        tensorflow_checkpoint.read(folder, chosen)
+
+
 def test_a_chain_of_objects_takes_little_memory(tmp_path):
     """Story: the paths of objects that each have the next one as their child took memory that grew with the square of
     their number. Here that of object k has 7 + 3 k characters, and 1,000 are the most.
@@ -157,6 +193,31 @@ def test_a_chain_of_objects_takes_little_memory(tmp_path):
     )
     paths = tensorflow_checkpoint.read(tmp_path).names_below("encoder")
     assert len(paths) == 332 and max(map(len, paths)) == 7 + 3 * 331 == 1000
+
+
+def test_objects_with_a_long_path_take_little_memory(tmp_path):
+    """Story: the path of each child was made before it was looked at, though all were the same object. Here that of
+    each of 20,000 would have 990 characters, 20 MB in all.
+    """
+    graph = trackable_object_graph_pb2.TrackableObjectGraph()
+    root, layer, kernel = (graph.nodes.add() for _ in range(3))
+    root.children.add(node_id=1, local_name="encoder")
+    layer.children.add(node_id=2, local_name="n" * 980)
+    for _ in range(20_000):
+        kernel.children.add(node_id=0, local_name="b")
+    kernel.attributes.add(name="v", checkpoint_key="key")
+    layer.attributes.add(name="v", checkpoint_key="not saved")
+    arrays = {tensorflow_checkpoint.GRAPH: graph.SerializeToString(), "key": np.zeros(1, np.float32)}
+    tf.raw_ops.SaveV2(
+        prefix=str(tmp_path / "ckpt"), tensor_names=[*arrays], shape_and_slices=["", ""], tensors=[*arrays.values()]
+    )
+    checkpoint = tensorflow_checkpoint.read(tmp_path)
+    tracemalloc.start()
+    try:
+        assert checkpoint.names_below("encoder") == {"encoder/" + "n" * 980: "key"}
+        assert tracemalloc.get_traced_memory()[1] < 5e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_long_file_checkpoint_is_read_in_linear_time(folder):

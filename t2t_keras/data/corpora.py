@@ -664,7 +664,9 @@ def pairs(
         if data.holds_out:
             found = _divided(found, data.valid_pairs, split, report)
     if data.train_terms and split == "train":
-        terms, kept = phrases.read_terms(data.train_terms), phrases.Kept(data.keep_patterns)
+        from t2t_keras.text.placeholders import find_all
+
+        terms, kept = phrases.read_terms(data.train_terms), phrases.Kept(data.keep_patterns, find_all)
         found = _with_terms(found, terms, data.tags, kept, report)
     return found
 

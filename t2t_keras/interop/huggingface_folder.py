@@ -278,15 +278,16 @@ def check_stored(path: pathlib.Path, kind: str) -> None:
     """Raises `ValueError` for a file of weights that may take more memory than its size: PyTorch and Marian write none
     that is compressed or has parts that overlap.
     """
-    if zipfile.is_zipfile(path):
-        try:
-            with zipfile.ZipFile(path) as archive:
-                members = archive.infolist()
-        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-            raise ValueError(f"Expected {kind}. Received: {path}, which is damaged ({error!s:.150}).") from error
-        compressed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
-        if compressed or sum(member.file_size for member in members) > path.stat().st_size:
-            raise ValueError(f"Expected {kind}, which is not compressed. Received: {path}, which is.")
+    try:
+        if not zipfile.is_zipfile(path):
+            return
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+        raise ValueError(f"Expected {kind}. Received: {path}, which is damaged ({error!s:.150}).") from error
+    compressed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+    if compressed or sum(member.file_size for member in members) > path.stat().st_size:
+        raise ValueError(f"Expected {kind}, which is not compressed. Received: {path}, which is.")
 
 
 def _pickled(path: pathlib.Path) -> Tensors:

@@ -24,6 +24,7 @@ VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # How the names of variables end in an ob
 _OF_KERAS = {"variables", "trainable_variables", "non_trainable_variables", "keras_api"}
 _NEWEST = re.compile(r'^[ \t]*model_checkpoint_path:[ \t]*"(.*)"[ \t\r]*$', re.MULTILINE)
 _SHARD = re.compile(r"\.data-\d{5}-of-(\d{5})", re.ASCII)
+_PATTERN = re.compile(r"[*?\[\\]")  # Characters that TensorFlow takes for those of a pattern.
 _MAX_PATH = 1000  # Characters of a variable's path, far more than in any model.
 
 
@@ -37,6 +38,11 @@ class Checkpoint(Mapping):
 
     def __init__(self, path: pathlib.Path):
         self.path = path
+        if _PATTERN.search(str(path)):  # TensorFlow might open another file, which the pattern fits.
+            raise ValueError(
+                f"Expected a path without the characters * ? [ \\, which TensorFlow takes for those of a pattern. "
+                f"Received: {path}. Rename the folder or the checkpoint."
+            )
         folder = Folder(path.parent)
         folder.require(f"{path.name}.index")
         shards = [name for name in os.listdir(path.parent) if name.startswith(f"{path.name}.data-")]
@@ -102,32 +108,36 @@ class Checkpoint(Mapping):
         )
         paths, seen = {}, {0}
         edges = {child.local_name: child.node_id for child in nodes[0].children} if nodes else {}
-        waiting = [(name, edges[name]) for name in reversed(children) if name in edges]
+        waiting = [("", name, edges[name]) for name in reversed(children) if name in edges]
         while waiting:
-            path, index = waiting.pop()
+            parent, name, index = waiting.pop()
             if index in seen or not 0 <= index < len(nodes):
                 continue
             seen.add(index)
+            path = f"{parent}/{name}" if parent else name
             for attribute in nodes[index].attributes:
-                paths[path] = attribute.checkpoint_key
+                if attribute.checkpoint_key in self._shapes:
+                    paths[path] = attribute.checkpoint_key
             waiting += [
-                (f"{path}/{child.local_name}", child.node_id)
+                (path, child.local_name, child.node_id)
                 for child in reversed(nodes[index].children)
                 if child.local_name not in _OF_KERAS and len(path) + len(child.local_name) < _MAX_PATH
             ]
-        return {path: name for path, name in paths.items() if name in self._shapes}
+        return paths
 
 
 def find(folder: str | os.PathLike, name: str = "") -> pathlib.Path:
     """Finds a checkpoint in the folder of a run or of a SavedModel, and returns its path without an ending. `name` is
-    that of the checkpoint, such as ckpt-1000, its number, or a folder in this one that has it; empty for the newest.
+    that of the checkpoint, such as ckpt-1000, its number, or a folder in this one that has it, which is no link and
+    counts after a checkpoint of that name; empty for the newest.
 
     Raises:
         FileNotFoundError: there is none.
         ValueError: the file `checkpoint` names one of another folder, or several ones have no such file.
     """
     path = pathlib.Path(folder).expanduser()
-    if name and (path / name).is_dir():
+    if name and not (path / f"{name}.index").is_file() and (path / name).is_dir():
+        check_no_link(path / name)
         path, name = path / name, ""
     if not path.is_dir():
         raise FileNotFoundError(f"Expected a folder with a checkpoint of TensorFlow. Received: {path}, which is none.")

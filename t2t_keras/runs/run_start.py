@@ -408,9 +408,8 @@ def _as_decided(options: Options, before: TrainConfig) -> Options:
 
 def is_same(name: str, old, new) -> bool:
     """Returns whether an option has the same value. A run to start from may have another path, as through a link."""
-    if name == "length_buckets" and None not in (
-        old,
-        new,
-    ):  # Both 0 and 1 round no lengths in a run that has been trained.
+    numbers, texts = (isinstance(old, kind) and isinstance(new, kind) for kind in (int | float, str))
+    if name == "length_buckets" and numbers:  # Both 0 and 1 round no lengths in a run that has been trained.
         old, new = max(old, 1.0), max(new, 1.0)
-    return old == new or (name in STARTS and bool(old and new) and os.path.realpath(old) == os.path.realpath(new))
+    is_path = name in STARTS and texts and bool(old and new)
+    return old == new or (is_path and os.path.realpath(old) == os.path.realpath(new))
