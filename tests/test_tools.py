@@ -381,7 +381,7 @@ def test_translations_are_reranked_by_another_run(of_three, tmp_path):
         "--dtype=bfloat16",
     ]
     first, *lines = of_three(*flags).stdout.decode().splitlines()
-    expected = {"folder": "second", "dtype": "bfloat16"}, {"weight": 0.5, "alpha": 0.25, "direction": "backward"}
+    expected = {"folder": "second", "dtype": "bfloat16"}, {"weight": 0.5, "alpha": 0.25, "direction": "backward", "unknown_tags": []}
     assert first == "{} {}".format(*expected) and lines == ["a dog sleeps here", "", "b dog sleeps here"]
     _, best, second, *_ = of_three(*flags, "--n_best=2").stdout.decode().splitlines()
     assert [best, second] == ["1\t-1.3000\ta dog sleeps here", "1\t-1.2000\ta dog sleeps now"]
@@ -488,7 +488,7 @@ def test_evaluating_chooses_translations_as_translating_does_and_says_how(of_thr
     *reranked_with, printed = result.stdout.decode().splitlines()
     given_to_reranking = (
         {"folder": "second", "dtype": "float32"},
-        {"weight": 0.0, "alpha": 0.25, "direction": "backward"},
+        {"weight": 0.0, "alpha": 0.25, "direction": "backward", "unknown_tags": []},
     )
     assert reranked_with == (["{} {}".format(*given_to_reranking)] if "rerank_with" in reported else [])
     found = json.loads(printed)
@@ -1559,11 +1559,11 @@ CALLS = {
         "client.translate_lines = lambda predict, lines, search, word_scores, **sizes: (told(dataclasses.asdict(line), "
         "search, word_scores) or "
         "{'text': ['é'], 'score': [-1.5], 'constraints_met': [True], 'truncated': False} for line in lines)",
-        ["--jsonl", "--word_scores", "--terms={0}/terms.tsv", "--keep_patterns=/n./"],
+        ["--jsonl", "--word_scores", "--terms={0}/terms.tsv", "--keep_patterns=/z./"],
         [
             [
-                {"text": "one", "constraints": ["x", "￭ne"], "avoid": [], "ordered": False}
-                | {"terms": [["one", "eins", []]], "free": [], "annotated": "", "others": {}},
+                {"text": "one zz", "constraints": ["x", "zz"], "avoid": [], "ordered": False}
+                | {"terms": [["one", "eins", [], 0, False]], "free": [], "annotated": "", "others": {}},
                 None,
                 True,
                 {},
@@ -1946,7 +1946,7 @@ def test_a_program_passes_on_every_flag_to_what_does_the_work(tmp_path, case):
             '{"version": 1, "model": {"d_ff": 7}, "train": {"warmup_steps": 7, "patience": 7}}'
         )
     code, flags, calls = CALLS[case]
-    given = b'{"text": "one", "constraints": ["x"]}\n' if "--jsonl" in flags else b"one\n"
+    given = b'{"text": "one zz", "constraints": ["x"]}\n' if "--jsonl" in flags else b"one\n"
     environment = ENVIRONMENT | {"HOME": str(tmp_path)}
     flags = [flag.format(tmp_path) for flag in flags]
     result = run_stand_in(STAND_IN.format(TELLING + code), case.strip(), *flags, input=given, env=environment)

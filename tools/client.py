@@ -101,7 +101,7 @@ def translate() -> None:
             result = output.merged(result)
         if _JSONL.value:
             if not _N_BEST.value:
-                result = {name: values[0] for name, values in result.items()}
+                result = {name: values[0] if isinstance(values, list) else values for name, values in result.items()}
             of_line = others.popleft()
             if "truncated" in of_line:
                 del result["truncated"]
