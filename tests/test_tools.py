@@ -381,7 +381,10 @@ def test_translations_are_reranked_by_another_run(of_three, tmp_path):
         "--dtype=bfloat16",
     ]
     first, *lines = of_three(*flags).stdout.decode().splitlines()
-    expected = {"folder": "second", "dtype": "bfloat16"}, {"weight": 0.5, "alpha": 0.25, "direction": "backward", "unknown_tags": []}
+    expected = (
+        {"folder": "second", "dtype": "bfloat16"},
+        {"weight": 0.5, "alpha": 0.25, "direction": "backward", "unknown_tags": []},
+    )
     assert first == "{} {}".format(*expected) and lines == ["a dog sleeps here", "", "b dog sleeps here"]
     _, best, second, *_ = of_three(*flags, "--n_best=2").stdout.decode().splitlines()
     assert [best, second] == ["1\t-1.3000\ta dog sleeps here", "1\t-1.2000\ta dog sleeps now"]
@@ -1659,7 +1662,8 @@ CALLS = {
     ),
     "filter": (
         "module('data.corpora', check_texts=lambda texts, languages: told('texts', texts, languages))\n"
-        "module('filtering.judging', check=lambda config, folder: told('check', config.min_letters, folder), "
+        "module('filtering.judging', check_runs=lambda folders: told('runs', folders),\n"
+        "    check=lambda config, folder: told('check', config.min_letters, folder), "
         "table=lambda summary: summary,\n"
         "    load_scores=lambda folders: told('load', folders) or 'scores',\n"
         "    filter_text=lambda source, target, folder, config, scores, number, progress: told(source, target, folder, "
@@ -1670,6 +1674,7 @@ CALLS = {
         ]
         + ["--min_letters=0.25", "--source_language=en", "--target_language=de"],
         [
+            ["runs", ["{0}", "{0}/../{0.name}"], {}],
             ["check", 0.25, "{0}/out", {}],
             ["texts", [["a", "b"]], ["en", "de"], {}],
             ["load", ["{0}", "{0}/../{0.name}"], {}],
@@ -1678,7 +1683,8 @@ CALLS = {
     ),
     "filter ": (
         "module('data.corpora', check_texts=lambda texts, languages: None)\n"
-        "module('filtering.judging', check=lambda *given: None, table=lambda summary: summary, load_scores=lambda "
+        "module('filtering.judging', check_runs=lambda folders: None,\n"
+        "    check=lambda *given: None, table=lambda summary: summary, load_scores=lambda "
         "folders: folders)\n"
         "module('beam.filtering', filter_text=lambda source, target, folder, config, load_scores, **options: "
         "told(source, target, folder, config.min_letters, load_scores(), **options))",
