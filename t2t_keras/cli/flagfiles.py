@@ -43,7 +43,7 @@ def with_sources(
         if next(numbers) > _MAX_FILES:
             sys.exit(
                 f"Error: Expected at most {_MAX_FILES} flagfiles, each counted as often as it is included. Received: "
-                f"more, the next of them {path}."
+                f"more; the next one is {path}."
             )
         expanded += with_sources(lines, f"flagfile {pathlib.Path(path).stem}", (*including, path), numbers)
     return expanded

@@ -375,7 +375,9 @@ def sources() -> dict[str, str]:
 
 
 def _name(argument: str) -> str:
-    """Returns the name of a flag, such as "alpha" of "--alpha=1"; empty for the value of the one before it."""
+    """Returns the name of a flag, such as "alpha" of "--alpha=1"; empty for the value of the one before it, unless that
+    begins with a dash.
+    """
     return argument.lstrip("-").partition("=")[0] if argument.startswith("-") else ""
 
 

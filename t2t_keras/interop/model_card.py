@@ -99,7 +99,8 @@ def read_scores(path: pathlib.Path, search: DecodeConfig) -> Scores:
     if is_searched and (others := [f"{name}={had} ({value})" for name, (had, value) in now.items() if had != value]):
         raise ValueError(
             f"Expected scores of the search that is exported. Received: {path}, with {', '.join(others)}. Give "
-            "evaluate.py and export.py the same options."
+            "evaluate.py and export.py the same options; earlier versions of evaluate.py wrote `beam_size` and `alpha` "
+            "alone."
         )
     named = {"BLEU": ("bleu", "signature"), "chrF2": ("chrf", "chrf_signature")}
     figures = [(label, *map(found.get, keys)) for label, keys in named.items()]
