@@ -106,8 +106,8 @@ def number_collective_keys(strategy, number: int) -> None:
 def number_functions_from_a_round_number() -> None:
     """Gives the functions that are traced next the same names in every process that traces the same ones.
 
-    XLA's persistent cache finds a program by the names of its functions, `__inference_program_4711`. A resumed run would
-    have other numbers, because restoring a checkpoint also traces functions.
+    XLA's persistent cache finds a program by the names of its functions, `__inference_program_4711`. A resumed run
+    would have other numbers, because restoring a checkpoint also traces functions.
 
     Private: `ops.uid`, the counter of these numbers. It only grows, so this counts up to the next multiple of a
     million, which takes 0.2 s. A new process starts at 0, and a run uses some thousands before its first update, unless
