@@ -156,7 +156,8 @@ def test_a_file_whose_lines_end_in_carriage_returns_alone_is_refused(text):
 
 
 def test_what_a_model_wrote_is_one_line():
-    assert lines.one_line("one\ntwo\r\u2028 three") == "one two\r\u2028 three"
+    """Also for readers that end lines at a carriage return, as Python's text files do."""
+    assert lines.one_line("one\ntwo\r\u2028 three\r\nfour") == "one two \u2028 three four"
 
 
 def test_lines_are_counted_from_where_a_file_stands():
