@@ -227,7 +227,10 @@ class StandIn(tf.Module):
         length = tf.strings.length(target)
         each = -tf.cast(tf.sequence_mask(length), tf.float32)
         pieces = tf.strings.bytes_split(target).to_tensor("")
-        return {"log_prob": tf.reduce_sum(each, axis=1), "token_log_probs": each, "length": length, "pieces": pieces}
+        return {
+            "log_prob": tf.reduce_sum(each, axis=1), "token_log_probs": each, "length": length, "pieces": pieces,
+            "truncated": tf.strings.length(source) > MAX_INPUT,
+        }  # fmt: skip
 
 
 def write(export_dir: pathlib.Path, version: int = 1) -> pathlib.Path:

@@ -420,7 +420,7 @@ def test_lines_are_written_with_their_alignments_and_other_keys(runs, monkeypatc
     )
     assert warnings[1:] == ["Line 3: no alignment. It needs at most 256 sub-words, which have the words of the text."]
     lines = [
-        {"text": "x y z", "id": 5, "list": [1, 2, 3], "truncated": 1},
+        {"text": "x y z", "id": 5, "list": [1, 2, 3], "truncated": True},
         {"score": "old", "text": "x", "long": "x" * 1000},
     ]
     text, warnings = written(dataclasses.replace(asked, jsonl=True), map(json.dumps, lines))

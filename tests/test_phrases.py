@@ -236,10 +236,19 @@ def test_a_line_is_not_cut_within_what_is_kept():
     def reads(line: str) -> bool:  # A whole tag is one word, as a placeholder.
         return len(re.sub(tag, "T", line).split()) <= 5
 
-    for kept in ({"copied": Kept("", expression=tag)}, {}):
-        given = Kept(f"/{tag}/") if not kept else Kept("")
-        [request] = with_phrases([Request(text)], terms, given, lambda warning: None, reads=reads, **kept)
-        assert [term.source for term in request.terms] == ["dog"]
+    copied = {"reads": reads, "copied": Kept("", expression=tag)}
+    [request] = with_phrases([Request(text)], terms, Kept(""), lambda warning: None, **copied)
+    assert [term.source for term in request.terms] == ["dog"]
+
+
+def test_a_shorter_term_is_found_where_a_longer_one_is_not_read_whole():
+    terms, few = Terms({"old man": "vieux", "old": "ancien"}), lambda line: len(line.split()) <= 3
+    [request] = with_phrases([Request("see the old man here")], terms, Kept(""), pytest.fail, reads=few)
+    assert request.required == ["ancien"]
+    # What is kept is read up to the cut: the man in the title comes after.
+    text, few = 'the man <a title="my man of all">x</a> more', lambda line: len(line.split()) <= 5
+    [request] = with_phrases([Request(text)], Terms({"man": "homme"}), Kept("/<[^<>]+>/"), pytest.fail, reads=few)
+    assert request.required == ["homme"] and [term.after for term in request.terms] == [1]
 
 
 def test_what_has_a_tab_is_not_kept_and_has_no_terms():
@@ -433,7 +442,7 @@ def test_a_line_that_is_no_term_is_reported_with_its_number(line, message):
     ("tags", "lines", "expected"),
     [
         (["<a>", "<b>"], ["<b> x", "", " ", "<c> y", "z"], [7]),
-        (["<a>"], ["<a> x", "<a>"], [5]),
+        (["<a>"], ["<a> x", "<a>x"], [5]),
         (["<a>", ""], ["x"], []),  # Some text of the training had none.
         ([""], ["x"], []),
         ([], ["x"], []),
@@ -450,9 +459,10 @@ def test_the_first_line_without_a_tag_is_warned_of_if_the_model_knows_no_others(
 def test_a_tag_is_named_once_and_a_tag_alone_is_blank():
     """Story: a run of several training files with the same tag named it five times, and hid another."""
     warnings: list[str] = []
-    lines = ["hello", "<a> ", "<a> \u00a0", "<b> \u200b\ufeff", "<a> x", " ", ""]
+    lines = ["hello", "<a> ", "<a> \u00a0", "<b> \u200b\ufeff", "<a> x", " ", "", "<a>", "<b>\t"]
     found = list(with_tags_checked(lines, ["<a>"] * 5 + ["<b>"], warnings.append))
-    assert found == ["hello", "", "", "", "<a> x", " ", ""]
+    assert found == ["hello", "", "", "", "<a> x", " ", "", "", ""]
+    assert list(with_tags_checked(["  ", "x"], ["", "<a>"], warnings.append)) == ["  ", "x"]
     assert warnings == [
         "Line 1: expected a tag at the beginning, <a> or <b>, as in the text that the model was trained on."
     ]

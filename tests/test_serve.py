@@ -454,6 +454,9 @@ def test_text_is_divided_into_sentences(text, expected):
 def test_a_space_stands_between_sentences_of_a_script_with_spaces():
     """Story: sentences of Chinese follow one another without, and so did their translations."""
     document = Document("今天很冷。我们回家吧。 好", True)
+    three = Document("甲在家。乙在家。丙在家。")
+    texts = ["A is home.", "", "C is home."]
+    assert three.translated([Translation(text, 0.0) for text in texts]) == "A is home. C is home."
     english, chinese = (["It is cold.", "Let us go home.", "Good"], ["今日は寒い。", "帰ろう。", "はい"])
     for texts, expected in ((english, "It is cold. Let us go home. Good"), (chinese, "今日は寒い。帰ろう。 はい")):
         assert document.translated([Translation(text, 0.0) for text in texts]) == expected

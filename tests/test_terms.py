@@ -148,6 +148,12 @@ def test_the_place_of_a_term_is_that_in_the_text_that_is_read(text, read, expect
     assert terms.with_replaced_words(request, plain).excluded[0] == expected
 
 
+def test_a_capital_letter_of_another_language_is_forbidden_as_it_is():
+    plain = aligned(ONE_MAN, "▁İnsan ▁uyuyor", {0: {1: 0.9}})
+    found = terms.with_replaced_words(Request("a man", terms=[Term("man", "kişi")]), plain)
+    assert "İnsan" in found.excluded and found.required == ["Kişi"]
+
+
 def test_words_are_forbidden_beside_forms_of_the_file_as_long_as_there_is_room():
     translation = aligned(ONE_MAN, "▁un ▁homme", {1: {1: 0.9}})
     request = Request("", avoid=["x"], terms=[MAN._replace(forbidden=("gars",))])

@@ -87,7 +87,7 @@ def translate() -> None:
     numbered = sample.draws > 1 if sample else _N_BEST.value is not None
     number_doubtful, number = 0, 0
     for number, result in enumerate(program.with_progress(results, sys.stdout, at_keyboard), 1):
-        if result["truncated"]:
+        if result.pop("truncated"):
             warn(f"Line {number}: longer than the model's maximum input. Only the beginning is translated.")
         if with_phrases and not _JSONL.value and not result["constraints_met"][0]:
             warn(f"Line {number}: the translation lacks a phrase ({with_phrases}).")
@@ -101,11 +101,8 @@ def translate() -> None:
             result = output.merged(result)
         if _JSONL.value:
             if not _N_BEST.value:
-                result = {name: values[0] if isinstance(values, list) else values for name, values in result.items()}
-            of_line = others.popleft()
-            if "truncated" in of_line:
-                del result["truncated"]
-            written = f"{shown(output.json_line(number, of_line | result).rstrip())}\n"
+                result = {name: values[0] for name, values in result.items()}
+            written = f"{shown(output.json_line(number, others.popleft() | result).rstrip())}\n"
         else:
             result["text"] = [shown(lines.one_line(text)) for text in result["text"]]
             many = len(result["text"])

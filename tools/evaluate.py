@@ -113,7 +113,8 @@ def run() -> None:
 
                 by_line = asked.load(terms)
             if _HYPOTHESIS.value:
-                sources = list(phrases.with_tags_checked(sources, model.tags, logger.warning))
+                for _ in phrases.with_tags_checked(sources, model.tags, logger.warning):
+                    pass  # It warns.
                 figures["perplexity"] = perplexity(by_line.model.translator, sources, *references)
             else:
                 translate = functools.partial(_translated, by_line, output, until_translated)

@@ -161,8 +161,8 @@ class Translate(beam.PTransform):
         options: see `decoding.trained_model.TrainedModel.open`; none for an export.
 
     Each dictionary has "source", the line; "text" and "score", or lists of them for `n_best`, `sample` and `mbr`;
-    "truncated", whether only its beginning was translated; with phrases "constraints_met"; and, if the line could not
-    be translated, "error".
+    "truncated", whether only its beginning was translated, except with `jsonl`; with phrases "constraints_met"; and, if
+    the line could not be translated, "error".
 
     Raises:
         FileNotFoundError: a folder is missing.

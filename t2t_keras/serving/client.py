@@ -37,7 +37,7 @@ _OF_SEARCH = {
 OUTPUTS = {
     "translate_with_options": _OF_SEARCH, "sample": _OF_SEARCH,
     "serving_default": {"text": (str, 1), "score": (float, 1), "truncated": (bool, 1)},
-    "score": {"pieces": (str, 2), "token_log_probs": (float, 2)},
+    "score": {"pieces": (str, 2), "token_log_probs": (float, 2), "truncated": (bool, 1)},
 }  # fmt: skip
 MAX_MESSAGE = 1000  # Characters of an error message; the page of a proxy may have many.
 Predict = Callable[[str, dict[str, list]], dict[str, list]]  # (signature name, inputs by name) → outputs by name.

@@ -258,8 +258,8 @@ class LineTranslator:
                 rows = list(map(json.loads, scores if asked.n_best else [scores]))
                 result |= {name: [row[name] for row in rows] for name in rows[0]} if asked.n_best else rows[0]
             result = output.merged(result) if asked.n_best else result
-            if others and "truncated" in others[0]:
-                del result["truncated"]  # That of the line stays.
+            if asked.jsonl:  # A line may have a key of this name.
+                del result["truncated"]
             yield others.popleft() | result if others else result
 
     def best(self, texts: Iterable[str], warn: Callable[[str], None]) -> list[str]:

@@ -147,7 +147,7 @@ class Document:
                     text += translation.text
                 else:
                     text += piece
-                place, before = place + len(piece), translation.text if is_sentence else None
+                place, before = place + len(piece), (translation.text or before) if is_sentence else None
             if part.elements:
                 shown.append(_with_tags(text, spots, part.elements))
             else:

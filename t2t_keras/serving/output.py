@@ -48,6 +48,5 @@ def _without_tabs(text: str) -> str:
 
 
 def json_line(number: int, result: dict) -> str:
-    """All outputs as a JSON object, without whether the source was truncated, which is true or false."""
-    outputs = {name: value for name, value in result.items() if name != "truncated" or not isinstance(value, bool)}
-    return f"{json.dumps(outputs, ensure_ascii=False)}\n"
+    """All outputs as a JSON object."""
+    return f"{json.dumps(result, ensure_ascii=False)}\n"

@@ -219,8 +219,8 @@ def is_as_asked(translation: Translation, request: Request) -> bool:
 
 
 def _at_start(phrase: str, text: str) -> str:
-    """Returns a phrase as it is at the beginning of a translation: with the same capital if that is one of its first
-    letter, such as a Turkish İ. One such as iPhone is the same.
+    """Returns a phrase as it is at the beginning of a translation: with the capital letter that this begins
+    with, if it is one of the phrase's first letter, such as a Turkish İ. One such as iPhone is the same.
     """
     if not re.match(r"\w*", phrase)[0].islower():
         return phrase
@@ -304,7 +304,8 @@ def with_replaced_words(request: Request, plain: Translation) -> Request:
                 continue
             if sum(1 for _ in places(target, text)) <= found[text]:
                 at_start = target.startswith(text, _begin(target))
-                forms.append(text[:1].lower() + text[1:] if at_start else text)
+                lowered = text[:1].lower() + text[1:]
+                forms.append(lowered if at_start and text in with_capital(lowered) else text)
         longer = _with_term(request, place, term._replace(forbidden=tuple(forms)))
         if len(longer.excluded) <= MAX_PHRASES:
             request = longer

@@ -272,14 +272,15 @@ class Terms:
         return [term for *_, term in self.with_places(text, kept=kept)]
 
     def with_places(
-        self, text: str, tags: Sequence[str] = (), kept: Iterable["Kept"] = ()
+        self, text: str, tags: Sequence[str] = (), kept: Iterable["Kept"] = (), end: int | None = None
     ) -> Iterator[tuple[int, int, Term]]:
-        """Yields where each term begins and ends in a sentence, and the term; those in a tag, or in what is kept, are
-        left out.
+        """Yields where each term begins and ends in a sentence, up to `end`, and the term; those in a tag, or in what
+        is kept, are left out.
         """
         rest = untagged(text, tags)
         begin = len(text) - len(rest)
-        for each in self._pattern.finditer(_without(rest, kept)) if self._pattern else ():
+        searched = _without(rest, kept)[: None if end is None else max(end - begin, 0)]
+        for each in self._pattern.finditer(searched) if self._pattern else ():
             term = Term(each[0], self.translations[each[0]], tuple(self.forbidden.get(each[0], ())))
             yield begin + each.start(), begin + each.end(), term
 
@@ -332,6 +333,10 @@ def with_tags_checked(
     begins, told = tuple(map(_begins_with, tags)), set()
     for number, sentence in enumerate(sentences, first):
         text = text_of(sentence)
+        rest = "" if text.rstrip() in filter(None, tags) else without_tag(text, tags)
+        if rest != text and is_blank(rest):
+            yield "" if isinstance(sentence, str) else dataclasses.replace(sentence, text="")
+            continue
         if tags and all(tags) and not is_blank(text) and not text.startswith(begins):
             received = match[0] if (match := re.match(_TAG, text)) else ""
             if received not in told:
@@ -342,8 +347,6 @@ def with_tags_checked(
                     f"{unit} {number}: expected a tag at the beginning, {' or '.join(near or tags[:MAX_TAGS])}{among}, "
                     f"as in the text that the model was trained on.{f' Received: {received}.' if received else ''}"
                 )
-        if (rest := without_tag(text, tags)) != text and is_blank(rest):
-            sentence = "" if isinstance(sentence, str) else dataclasses.replace(sentence, text="")
         yield sentence
 
 
@@ -364,7 +367,9 @@ def _without(text: str, kept: Iterable["Kept"]) -> str:
 
 
 def _end_of_reading(text: str, reads: Callable[[str], bool], matches: Iterable[tuple[int, str]]) -> int:
-    """Returns where the longest beginning of a text ends that is read, with neither a part of a word nor of a match."""
+    """Returns where the longest beginning of a text ends that is read, with neither a part of a word nor of a match,
+    which is read whole.
+    """
     inside = {place for start, match in matches for place in range(start + 1, start + len(match))}
     ends = [place for place in range(len(text) + 1) if place not in inside and not _is_inside_word(text, place)]
     number = bisect.bisect_left(ends, True, key=lambda end: not reads(text[:end]))
@@ -405,9 +410,9 @@ def with_phrases(
         found_terms = list(terms.with_places(text, tags, (kept, copied)))
         found_kept = [(begin + start, phrase) for start, phrase in kept.with_places(text[begin:])]
         if (found_terms or found_kept) and not reads(text):
-            matches = [*kept.matches(text), *copied.matches(text)]
-            end_of_text = _end_of_reading(text, reads, matches)
-            found_terms = [found for found in found_terms if found[1] <= end_of_text]
+            end_of_text = _end_of_reading(text, reads, copied.matches(text))
+            # A longer term that ends after it may have hidden a shorter one.
+            found_terms = list(terms.with_places(text, tags, (kept, copied), end_of_text))
             found_kept = [
                 (start, phrase)
                 for start, phrase in found_kept
@@ -494,7 +499,7 @@ class Kept:
 
     def with_places(self, text: str) -> list[tuple[int, str]]:
         """Returns where each phrase of `of` begins in a sentence, and the phrase. Matches with tabs or line ends are
-        none.
+        left out.
         """
         return [
             (start, JOINER * (start > 0 and not text[start - 1].isspace()) + match)
@@ -503,7 +508,9 @@ class Kept:
         ]
 
     def matches(self, text: str) -> list[tuple[int, str]]:
-        """Returns where each match of the patterns begins in a sentence, and the match. Spaces alone are none."""
+        """Returns where each match of the patterns begins in a sentence, and the match. Matches of spaces alone are
+        left out.
+        """
         if not self._expression:
             return []
         [matches] = self._find_all([text], self._expression)
