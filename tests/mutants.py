@@ -1255,7 +1255,8 @@ FAULTS = {
          "test_bench_train.py::test_a_contestant_is_stopped_between_requests_and_says_why_it_failed"),
     ),
     "BUILD": (
-        ("BUILD lacks a dependency", '    deps = [":decoding"],\n', "",
+        ("BUILD lacks a dependency", '    deps = [\n        ":decoding",\n        ":text",\n    ],\n',
+         '    deps = [":decoding"],\n',
          "test_build.py::test_a_library_depends_on_what_its_files_import[parsing]"),
         ("BUILD has no binary of a program", '            "benchmarks/our_decoder.py",\n',
          '            "benchmarks/our_decoder.py",\n            "tools/translate.py",\n',
