@@ -17,6 +17,7 @@ from t2t_keras.runs.checkpoint import BEST, STEP, kept
 from t2t_keras.runs.run_start import Start
 from t2t_keras.serving import loaded as loaded_models
 from t2t_keras.serving import saved_export
+from t2t_keras.serving.line_translation import copied_by
 from t2t_keras.serving.protocol import OWN_ALPHA, Translation, merged
 from t2t_keras.serving.requests import check, checked, option_inputs, sample_inputs, translate_with_terms
 from t2t_keras.system.files import CONFIG
@@ -53,7 +54,7 @@ class TextTranslator:
         pattern: str = "",
     ):
         self._model, self._batch_size, self._languages, self._tags = model, batch_size, languages, tags
-        self._inline_terms, self._copied = inline_terms, Kept("", find_all, pattern)
+        self._inline_terms, self._copied = inline_terms, copied_by(pattern)
 
     def translate(
         self, text: Text, batch_size: int = 0, *, source_language: str = "", target_language: str = ""

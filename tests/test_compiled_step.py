@@ -244,6 +244,20 @@ def test_a_compiled_run_resumes_to_the_last_bit(tmp_path):
         np.testing.assert_array_equal(again[name], whole[name], err_msg=name)
 
 
+def train_in_a_process(options: dict, **environment: str) -> str:
+    """What a program says that trains with these options."""
+    result = subprocess.run(
+        [sys.executable, "tools/train.py", *(f"--{name}={value}" for name, value in options.items())],
+        env=os.environ | environment,
+        cwd=pathlib.Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stderr
+
+
 @pytest.mark.slow
 def test_each_shape_is_compiled_once_before_the_first_update(tmp_path):
     options = {
@@ -253,17 +267,9 @@ def test_each_shape_is_compiled_once_before_the_first_update(tmp_path):
         "valid_sentences": 1, "attention_images": 0, "length_buckets": 2, "jit_compile": "true",
         "model_dir": tmp_path / "run",
     }  # fmt: skip
-    result = subprocess.run(
-        [sys.executable, "tools/train.py", *(f"--{name}={value}" for name, value in options.items())],
-        env=os.environ | {"XLA_FLAGS": f"--xla_dump_to={tmp_path / 'dump'}"},
-        cwd=pathlib.Path(__file__).parent.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
+    said = train_in_a_process(options, XLA_FLAGS=f"--xla_dump_to={tmp_path / 'dump'}")
     programs = [*(tmp_path / "dump").glob("*_program_*.before_optimizations.txt")]
-    shapes = re.findall(r"^Shape \d of (\d)", result.stderr, re.MULTILINE)
+    shapes = re.findall(r"^Shape \d of (\d)", said, re.MULTILINE)
     assert len(programs) == len(shapes) == int(shapes[0]) > 1
 
 
@@ -279,17 +285,9 @@ def test_a_resumed_run_finds_its_programs_in_the_persistent_cache_of_xla(tmp_pat
     cache, programs = tmp_path / "cache", []
     cache.mkdir()
     for steps in (2, 3):
-        given = options | {"train_steps": steps}
-        result = subprocess.run(
-            [sys.executable, "tools/train.py", *(f"--{name}={value}" for name, value in given.items())],
-            env=os.environ | {"TF_XLA_FLAGS": f"--tf_xla_persistent_cache_directory={cache}"},
-            cwd=pathlib.Path(__file__).parent.parent,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert result.returncode == 0, result.stderr
+        flags = f"--tf_xla_persistent_cache_directory={cache}"
+        said = train_in_a_process(options | {"train_steps": steps}, TF_XLA_FLAGS=flags)
         programs.append(sorted(path.name for path in cache.iterdir()))
-    assert "Resuming from update 2" in result.stderr
-    shapes = re.findall(r"^Shape \d of (\d)", result.stderr, re.MULTILINE)
+    assert "Resuming from update 2" in said
+    shapes = re.findall(r"^Shape \d of (\d)", said, re.MULTILINE)
     assert programs[0] == programs[1] and len(programs[0]) == len(shapes) > 1

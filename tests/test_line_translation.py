@@ -183,7 +183,7 @@ def test_the_languages_of_a_run_that_reranks_are_turned_around_where_its_directi
     monkeypatch.setattr(SavedRun, "subwords", lambda run: (piece_file.HEAD,))
     monkeypatch.setattr(piece_file, "unpack", lambda content: types.SimpleNamespace(language="deu_Latn"))
     monkeypatch.setattr(piece_file, "with_languages", lambda contents, *languages: contents)
-    monkeypatch.setattr(LineTranslation, "tags_of_other", [])
+    monkeypatch.setattr(TrainedModel, "needed_tags", [])
     asked = LineTranslation(of_run(runs[0], **given), rerank_with=str(runs[1]), rerank_direction=direction)
     expected = given if direction != "backward" else {"source_language": "fra_Latn", "target_language": "eng_Latn"}
     assert asked.languages_of_other == expected
@@ -199,7 +199,8 @@ def test_an_export_knows_its_tags_and_the_languages_that_a_run_is_to_score(expor
     (export.folder / export_folder.EXTRA / export_folder.DESCRIPTION).write_text(json.dumps(described))
     monkeypatch.setattr(SavedRun, "subwords", lambda run: (piece_file.HEAD,))
     monkeypatch.setattr(piece_file, "unpack", lambda content: types.SimpleNamespace(language=""))
-    monkeypatch.setattr(LineTranslation, "tags_of_other", [])
+    monkeypatch.setattr(piece_file, "with_languages", lambda contents, *languages: contents)
+    monkeypatch.setattr(TrainedModel, "needed_tags", [])
     asked = LineTranslation(export.model, rerank_with=str(runs[1]), rerank_direction="backward")
     assert (asked.model.tags, asked.languages_of_other) == (
         ["<de>"],

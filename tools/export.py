@@ -11,7 +11,7 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
-from t2t_keras.config import DecodeConfig
+from t2t_keras.config import OF_DEVICES, DecodeConfig
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.runs import export_folder
 from t2t_keras.system.files import check_new
@@ -55,7 +55,7 @@ options.define_trained_model()
 # A package of Argos Translate has no options of the search.
 options.excludes("format=argos", *(field.name for field in dataclasses.fields(DecodeConfig)))
 # The programs that read these divide batches themselves.
-options.excludes("format=ctranslate2 format=huggingface", "search_rows", "search_cores")
+options.excludes("format=ctranslate2 format=huggingface", *OF_DEVICES)
 
 
 def export() -> None:

@@ -32,6 +32,7 @@ from t2t_keras.config.search import (
     MAX_ALPHA,
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
+    OF_DEVICES,
     RERANK_DIRECTIONS,
     TEMPERATURES,
     TRANSLATING_DTYPES,

@@ -121,6 +121,12 @@ class TrainedModel:
         return tags if pieces.language is None and len(tags) > 1 else run.data.tags
 
     @property
+    def needed_tags(self) -> list[str]:
+        """The tags of which each source line must begin with one; none if a line may have no tag."""
+        tags = list(dict.fromkeys(self.tags))
+        return tags if all(tags) else []
+
+    @property
     def pattern(self) -> str:
         """The regular expression of text to keep that the sub-words have placeholders for, or an empty text."""
         return sentencepiece_model.pattern_of(self.runs[0].subwords()[0])

@@ -181,10 +181,10 @@ def check_runs(folders: Sequence[pathlib.Path]) -> None:
     for folder in folders:
         model = TrainedModel.open(folder)
         _ = model.runs[0].model
-        if model.tags and all(model.tags):
+        if model.needed_tags:
             raise ValueError(
                 f"Runs that score pairs must need no tag before a line. Received: {folder}, whose sources begin with "
-                f"{' or '.join([*dict.fromkeys(model.tags)][:5])}."
+                f"{' or '.join(model.needed_tags[:5])}."
             )
 
 

@@ -28,8 +28,8 @@ from t2t_keras.text.phrases import Request
 
 SCHEMES = ("grpc", "grpcs", "http", "https")
 MAX_EMPTY = 2**20  # Empty lists in an output.
+_OF_BEAMS = ("text", "score", "constraints_met")  # Outputs with a value for each translation of a line.
 # The type of the values of each output, and in how many lists they are.
-_OF_BEAMS = ("text", "score", "constraints_met")
 _OF_SEARCH = {
     "text": (str, 2), "score": (float, 2), "constraints_met": (bool, 2), "truncated": (bool, 1), "error": (str, 1),
     "pieces": (str, 3), "source_pieces": (str, 2), "alignment": (float, 4),

@@ -88,8 +88,7 @@ class LineTranslation:
         if self.rerank_with:
             _ = self.other.model
             self.other.check_checkpoint(self.model.checkpoint)
-            tags = list(dict.fromkeys(self.tags_of_other))
-            if self.rerank_direction == "backward" and tags and all(tags):
+            if self.rerank_direction == "backward" and (tags := self.other_model.needed_tags):
                 raise ValueError(
                     f"`rerank_with` reads translations with `rerank_direction=backward`, and must need no tag before "
                     f"them. Received: {self.rerank_with}, whose sources begin with {' or '.join(tags[:5])}."
@@ -105,9 +104,10 @@ class LineTranslation:
         return run
 
     @property
-    def tags_of_other(self) -> list[str]:
-        """The tags that sources of the run that reranks may begin with."""
-        return TrainedModel((self.other,), self.other.search, **self.languages_of_other).tags
+    def other_model(self) -> TrainedModel:
+        """The model of the run that reranks, with the checkpoint and the arithmetic of the model."""
+        options = self.model.checkpoint, self.model.dtype, self.model.int8
+        return TrainedModel((self.other,), self.other.search, *options, **self.languages_of_other)
 
     @property
     def languages_of_other(self) -> dict[str, str]:
@@ -190,8 +190,7 @@ class LineTranslator:
         if asked.rerank_with:
             from t2t_keras.decoding.reranking import reranked
 
-            options = asked.model.checkpoint, asked.model.dtype, asked.model.int8
-            other = TrainedModel((asked.other,), asked.other.search, *options, **asked.languages_of_other)
+            other = asked.other_model
             alpha = 0.0 if asked.sample else model.config.alpha
             options = {"weight": asked.rerank_weight, "alpha": alpha, "direction": asked.rerank_direction}
             options["unknown_tags"] = [tag for tag in asked.model.tags if tag and tag not in other.tags]

@@ -277,10 +277,12 @@ class Terms:
         """Yields where each term begins and ends in a sentence, up to `end`, and the term; those in a tag, or in what
         is kept, are left out.
         """
+        if not self._pattern:
+            return
         rest = untagged(text, tags)
         begin = len(text) - len(rest)
         searched = _without(rest, kept)[: None if end is None else max(end - begin, 0)]
-        for each in self._pattern.finditer(searched) if self._pattern else ():
+        for each in self._pattern.finditer(searched):
             term = Term(each[0], self.translations[each[0]], tuple(self.forbidden.get(each[0], ())))
             yield begin + each.start(), begin + each.end(), term
 
