@@ -354,3 +354,45 @@ def test_large_inputs_in_float16_give_what_float32_gives(function, dtype, size):
         assert all(np.isfinite(ops.cast(gradient, "float32")).all() for gradient in gradients)
         found.append(output)
     np.testing.assert_allclose(*found, rtol=1e-2)
+
+
+@pytest.mark.parametrize("batch", [1, B], ids=["keys for all sentences", "keys of each sentence"])
+def test_gradients_equal_those_of_the_equation_written_out(qkv, mask, batch):
+    """Also where keys and values are broadcast over the sentences: their gradients are then sums over these."""
+    q, k, v = (tf.constant(x) for x in qkv)
+    k, v = k[:batch], v[:batch]
+    mask = mask.copy()
+    mask[0, 0, 0] = False  # A query that may attend nowhere has no gradient.
+
+    def written_out(q, k, v):
+        scores = tf.einsum("bhtk,bhsk->bhts", q, tf.repeat(k, B // batch, axis=0)) / K**0.5
+        allowed = tf.where(mask, scores, -1e9)
+        shares = tf.exp(allowed - tf.reduce_max(allowed, axis=-1, keepdims=True))
+        shares /= tf.reduce_sum(shares, axis=-1, keepdims=True)
+        return tf.einsum("bhts,bhse->bhte", shares, tf.repeat(v, B // batch, axis=0))
+
+    def gradients(function):
+        with tf.GradientTape() as tape:
+            tape.watch((q, k, v))
+            y = tf.reduce_sum(function(q, k, v) ** 2)
+        return tape.gradient(y, (q, k, v))
+
+    attended = gradients(lambda *qkv: scaled_dot_product_attention(*qkv, mask))
+    for gradient, expected in zip(attended, gradients(written_out), strict=True):
+        np.testing.assert_allclose(gradient, expected, atol=1e-5)
+
+
+def test_no_gradient_in_a_graph_looks_for_axes_to_sum_over():
+    """TensorFlow cannot know that unknown sizes are equal: each product and each choice would take 20 operations."""
+    layer = MultiHeadAttention(num_heads=H, d_k=K, d_v=E, dropout=0.1)
+    layer.build((None, None, D), (None, None, D))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, D]), tf.TensorSpec([None, 1, 1, None], tf.bool)])
+    def gradients(x, mask):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x, attention_mask=mask, training=True)
+        return tape.gradient(y, [x, *(weight.value for weight in layer.trainable_weights)])
+
+    operations = {operation.type for operation in gradients.get_concrete_function().graph.get_operations()}
+    assert "BroadcastGradientArgs" not in operations

@@ -17,8 +17,10 @@ def add_bias(x, bias):
     """
 
     def gradient(upstream):
-        width = ops.size(bias)
-        rows = ops.reshape(upstream, (ops.size(upstream) // width, width))
+        rows = upstream
+        if len(rows.shape) > 2:
+            width = ops.size(bias)
+            rows = ops.reshape(upstream, (ops.size(upstream) // width, width))
         ones = ops.ones((1, ops.shape(rows)[0]), rows.dtype)
         return upstream, ops.reshape(ops.matmul(ones, rows), ops.shape(bias))
 
@@ -30,7 +32,7 @@ def linear(x, kernel, bias=None):
     the product of all axes of `x` but the last.
     """
     function = mode().linear or _linear
-    return function(ops.reshape(x, (-1, x.shape[-1])), kernel, bias)
+    return function(x if len(x.shape) == 2 else ops.reshape(x, (-1, x.shape[-1])), kernel, bias)
 
 
 def _linear(rows, kernel, bias):
@@ -61,4 +63,4 @@ class Dense(keras.layers.Dense):
         # A tensor, because a custom gradient does not take variables.
         bias = None if self.bias is None else ops.ravel(self.bias)
         rows = linear(inputs, ops.convert_to_tensor(self.kernel), bias)
-        return self.activation(ops.reshape(rows, (*leading(inputs), self.units)))
+        return self.activation(rows if len(inputs.shape) == 2 else ops.reshape(rows, (*leading(inputs), self.units)))

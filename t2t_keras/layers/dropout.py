@@ -5,6 +5,20 @@
 import keras
 from keras import ops
 
+from t2t_keras.layers.inference import custom_gradient
+
+
+def _scaled_where(kept, x, scale: float):
+    """Returns x · scale where `kept`, boolean of the shape of x, and 0 elsewhere.
+
+    The gradient is written by hand: that of `where` would sum over axes that are not broadcast.
+    """
+
+    def scaled(values):
+        return ops.where(kept, values * scale, ops.zeros((), values.dtype))
+
+    return custom_gradient(lambda x: (scaled(x), lambda upstream: (scaled(upstream),)))(x)
+
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class Dropout(keras.layers.Layer):
@@ -48,14 +62,20 @@ class Dropout(keras.layers.Layer):
         # Without bounds TensorFlow draws any, which needs no division of each number.
         backend = keras.backend.backend()
         bounds = (None, None) if backend == "tensorflow" else (-(2**31), 2**31 - 1)
-        words = keras.random.randint((*rows, (width + 1) // 2, 1), *bounds, seed=self.seed_generator)
+        is_static, even = isinstance(width, int), width + width % 2
+        # `view` needs a static last axis.
+        shape = (*rows, even // 2) if is_static else (*rows, even // 2, 1)
+        words = keras.random.randint(shape, *bounds, seed=self.seed_generator)
         if backend == "torch":  # Keras has no uint16 there.
-            halves = ops.concatenate([ops.bitwise_and(words, 2**16 - 1), ops.bitwise_and(words >> 16, 2**16 - 1)], -1)
+            bits = ops.stack([ops.bitwise_and(words, 2**16 - 1), ops.bitwise_and(words >> 16, 2**16 - 1)], -1)
         else:
-            halves = ops.view(words, "uint16")
-        bits = ops.reshape(halves, (*rows, (width + 1) // 2 * 2))[..., :width]
+            bits = ops.view(words, "uint16")
+        if len(bits.shape) > len(x.shape):
+            bits = ops.reshape(bits, (*rows, even))
+        if not is_static or even > width:
+            bits = bits[..., :width]
         dropped = min(round(self.rate * 2**16), 2**16 - 1)
-        return ops.where(bits >= dropped, x * (1 / (1 - self.rate)), ops.zeros((), x.dtype))
+        return _scaled_where(bits >= dropped, x, 1 / (1 - self.rate))
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -6,8 +6,9 @@ al. 2017).
 """
 
 import keras
+from keras import ops
 
-from t2t_keras.layers.dense import Dense
+from t2t_keras.layers.dense import Dense, leading
 from t2t_keras.layers.dropout import Dropout
 
 
@@ -42,8 +43,10 @@ class FeedForward(keras.layers.Layer):
         self.outer.build((*input_shape[:-1], self.d_ff))
 
     def call(self, x, training=False):
-        x = self.inner(x)
-        return self.outer(self.dropout(x, training=training) if self.dropout else x)
+        # Rows between the two maps, [B * T, F], because each reshape to [B, T, F] computes B and T.
+        hidden = self.inner(ops.reshape(x, (-1, x.shape[-1])))
+        rows = self.outer(self.dropout(hidden, training=training) if self.dropout else hidden)
+        return ops.reshape(rows, (*leading(x), x.shape[-1]))
 
     def compute_output_shape(self, input_shape):
         return input_shape

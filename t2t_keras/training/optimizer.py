@@ -104,17 +104,18 @@ class Adam(keras.optimizers.Adam):
     long.
     """
 
-    def powers(self) -> tuple:
-        """Returns β1ᵗ and β2ᵗ of update t, which is counted from 1."""
+    def factors(self) -> tuple:
+        """Returns β1ᵗ, β2ᵗ, β1, β2 and ε of update t, which is counted from 1, as tensors."""
         step = tf.cast(tf.convert_to_tensor(self.iterations), tf.float32) + 1.0
-        return self.beta_1**step, self.beta_2**step
+        beta_1, beta_2, epsilon = (tf.constant(number) for number in (self.beta_1, self.beta_2, self.epsilon))
+        return beta_1**step, beta_2**step, beta_1, beta_2, epsilon
 
-    def update_step(self, gradient, variable, learning_rate, *powers) -> None:
-        """Updates a weight; see `keras.optimizers.Optimizer`. `powers` are those of this update, if they are known."""
+    def update_step(self, gradient, variable, learning_rate, *factors) -> None:
+        """Updates a weight; see `keras.optimizers.Optimizer`. `factors` are those of this update, if they are known."""
         if self.amsgrad or keras.backend.standardize_dtype(variable.dtype) != "float32":
             super().update_step(gradient, variable, learning_rate)
             return
-        beta1_power, beta2_power = powers or self.powers()
+        beta1_power, beta2_power, beta_1, beta_2, epsilon = factors or self.factors()
         mean, variance = (average.value for average in adam_averages(self, variable))
         tf.raw_ops.ResourceApplyAdam(
             var=_local(variable).handle,
@@ -123,9 +124,9 @@ class Adam(keras.optimizers.Adam):
             beta1_power=beta1_power,
             beta2_power=beta2_power,
             lr=learning_rate,
-            beta1=self.beta_1,
-            beta2=self.beta_2,
-            epsilon=self.epsilon,
+            beta1=beta_1,
+            beta2=beta_2,
+            epsilon=epsilon,
             grad=gradient,
         )
 

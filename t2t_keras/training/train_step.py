@@ -278,16 +278,16 @@ def make_train_step(
         return gradients, scale, metrics
 
     def apply_gradients(gradients, scale, rate):
-        def update(variable, gradient, scale, rate, powers):
-            optimizer.update_step(gradient * scale, variable, rate, *powers)
+        def update(variable, gradient, scale, rate, factors):
+            optimizer.update_step(gradient * scale, variable, rate, *factors)
             if config.ema_decay:
                 optimizer.update_average(variable)
 
         # Once for all weights: each operation is a launch on a GPU.
-        powers = optimizer.powers() if isinstance(optimizer, Adam) else ()
+        factors = optimizer.factors() if isinstance(optimizer, Adam) else ()
         for variable, gradient in zip(variables, gradients, strict=True):
             # `optimizer.apply` would sum the gradients over the replicas again.
-            strategy.extended.update(variable, update, args=(gradient, scale, rate, powers), group=False)
+            strategy.extended.update(variable, update, args=(gradient, scale, rate, factors), group=False)
         optimizer.iterations.assign_add(1)
 
     number = tf.TensorSpec([], tf.float32)
