@@ -1098,9 +1098,6 @@ FAULTS = {
          "test_tools.py::test_a_program_passes_on_every_flag_to_what_does_the_work[grid]"),
     ),
     "t2t_keras/layers/attention.py": (
-        ("products of broadcast axes have the gradient of equal ones",
-         "if x.shape[:-2] == y.shape[:-2] else", "if True else",
-         "test_attention.py::test_gradients_equal_those_of_the_equation_written_out[keys for all sentences]"),
         ("values and queries are exchanged where they have one width",
          "return ops.split(x, len(projections), axis=1) if",
          "return ops.split(x, len(projections), axis=1)[::-1] if",

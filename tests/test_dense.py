@@ -175,3 +175,25 @@ def test_layers_learn_their_biases_in_bfloat16_as_in_float32(layer):
 def test_add_bias_adds():
     x, bias = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype("float32"), np.arange(5, dtype="float32")
     np.testing.assert_array_equal(keras.ops.convert_to_numpy(add_bias(x, bias)), x + bias)
+
+
+@pytest.mark.parametrize(("shape", "rows"), [((5, F), 5), ((2, 3, F), 6), ((F,), 1)])
+def test_the_gradient_of_a_bias_is_a_sum_over_all_rows(shape, rows):
+    x, bias = tf.ones(shape), tf.zeros((F,))
+    with tf.GradientTape() as tape:
+        tape.watch(bias)
+        y = add_bias(x, bias) * 2
+    np.testing.assert_array_equal(tape.gradient(y, bias), np.full(F, 2 * rows))
+
+
+def test_a_bias_has_a_gradient_where_a_graph_does_not_know_the_rank_of_what_comes_back():
+    layer = Dense(F)
+    layer.build((5, D))
+
+    @tf.function
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            loss = tf.py_function(tf.reduce_sum, [layer(x)], tf.float32)
+        return tape.gradient(loss, layer.bias.value)
+
+    np.testing.assert_array_equal(gradient(tf.ones((5, D))), np.full(F, 5))

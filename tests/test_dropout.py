@@ -114,6 +114,16 @@ def test_the_gradient_passes_where_the_value_does():
     np.testing.assert_array_equal(tape.gradient(y, x), y)
 
 
+def test_the_gradient_passes_from_a_few_rows_of_the_result():
+    """That of `gather` is not a plain tensor."""
+    layer, x = Dropout(0.4, seed=10), tf.ones((6, 4))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = layer(x, training=True)
+        rows = tf.gather(y, [0, 2, 2])
+    np.testing.assert_allclose(tape.gradient(rows, x), y * np.array([1, 0, 2, 0, 0, 0])[:, None], rtol=1e-6)
+
+
 def test_a_rate_very_close_to_one_drops_nearly_everything():
     """Rounded up to 2^16, the threshold would wrap round to 0 and drop nothing."""
     assert dropped(Dropout(1 - 1e-6, seed=11), (100, 100)).mean() > 0.99

@@ -208,3 +208,13 @@ def test_an_update_of_a_weight_is_one_operation():
         for operation in graph.get_operations()
         if "Assign" in operation.type or "Apply" in operation.type
     ] == ["ResourceApplyAdam"]
+
+
+@pytest.mark.parametrize("constants", [{"beta_1": 0}, {"epsilon": 0}, {"beta_2": np.float64(0.9)}])
+def test_adam_takes_integers_and_numbers_of_numpy(constants):
+    """The first update moves each weight by the learning rate, whatever the constants are."""
+    weight = keras.Variable([1.0, 2.0])
+    optimizer = Adam(1e-3, **constants)
+    optimizer.build([weight])
+    optimizer.apply([tf.constant([1.0, -1.0])], [weight])
+    np.testing.assert_allclose(weight.numpy(), [0.999, 2.001], rtol=1e-6)

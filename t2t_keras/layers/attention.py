@@ -11,25 +11,7 @@ from keras import ops
 from t2t_keras.layers.attention_functions import FUNCTIONS, check_function, masked_softmax, without_float16
 from t2t_keras.layers.dense import Dense, leading, linear
 from t2t_keras.layers.dropout import Dropout
-from t2t_keras.layers.inference import custom_gradient
 from t2t_keras.system.compat import keras_mask
-
-
-@custom_gradient
-def _product_of_equal_axes(x, y):
-    def gradient(upstream):
-        return ops.matmul(upstream, ops.swapaxes(y, -2, -1)), ops.matmul(ops.swapaxes(x, -2, -1), upstream)
-
-    return ops.matmul(x, y), gradient
-
-
-def _product(x, y):
-    """Returns x y, [..., T, S] and [..., S, E] → [..., T, E].
-
-    Unless the other axes are broadcast, the gradients are written by hand: a graph of TensorFlow's own would look for
-    axes to sum over, in 20 operations.
-    """
-    return _product_of_equal_axes(x, y) if x.shape[:-2] == y.shape[:-2] else ops.matmul(x, y)
 
 
 def attention_weights(q, k, mask=None):
@@ -42,7 +24,7 @@ def attention_weights(q, k, mask=None):
         mask: boolean, broadcast to [B, H, T, S]; True where a query may attend. If a query may attend to no key, all
             its weights are equal.
     """
-    scores = _product(without_float16(q * q.shape[-1] ** -0.5), ops.swapaxes(without_float16(k), -2, -1))
+    scores = ops.matmul(without_float16(q * q.shape[-1] ** -0.5), ops.swapaxes(without_float16(k), -2, -1))
     return ops.cast(masked_softmax(scores, mask), q.dtype)
 
 
@@ -67,7 +49,7 @@ def scaled_dot_product_attention(q, k, v, mask=None):
     ops.squeeze(t2t_keras.scaled_dot_product_attention(q, k, v, mask)).numpy().round(2).tolist()  # [1.5, 1.5]
     ```
     """
-    return _product(attention_weights(q, k, mask), v)
+    return ops.matmul(attention_weights(q, k, mask), v)
 
 
 def _swap_heads(x):
@@ -246,7 +228,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _attend(self, q, k, v, mask, training=False):
         weights = self._weights(q, k, mask)
-        return _product(self.dropout(weights, training=training) if self.dropout else weights, v)
+        return ops.matmul(self.dropout(weights, training=training) if self.dropout else weights, v)
 
     def call(self, query, memory=None, attention_mask=None, cache=None, training=False):
         q, k, v = self._queries_keys_values(query, memory)
@@ -256,8 +238,7 @@ class MultiHeadAttention(keras.layers.Layer):
             _check_masks_cover_cache(attention_mask, memory, cache[0].shape[2], k.shape[2])
         mask = _combine_masks(attention_mask, memory)
         heads = _swap_heads(self._attend(q, k, v, mask, training))
-        rows = self.output_projection(ops.reshape(heads, (-1, self.num_heads * self.d_v)))
-        output = ops.reshape(rows, (*leading(query), rows.shape[-1]))
+        output = self.output_projection(ops.reshape(heads, (*leading(heads)[:2], self.num_heads * self.d_v)))
         return output if cache is None else (output, [k, v])
 
     def get_config(self):

@@ -85,17 +85,9 @@ def masked_softmax(scores, mask=None):
     their shape, or over all if it allows none or is `None`.
     """
     scores = ops.cast(scores, "float32")
-    return ops.softmax(scores if mask is None else _masked(scores, mask))
-
-
-def _masked(scores, mask):
-    """Replaces scores that the mask hides by -10⁹. The gradient is written by hand, as in `dropout`."""
-
-    @custom_gradient
-    def masked(scores):
-        return ops.where(mask, scores, -1e9), lambda upstream: (ops.where(mask, upstream, 0.0),)
-
-    return masked(scores)
+    if mask is not None:
+        scores = ops.where(mask, scores, -1e9)
+    return ops.softmax(scores)
 
 
 @keras.saving.register_keras_serializable("t2t_keras")

@@ -11,11 +11,12 @@ from t2t_keras.layers.inference import custom_gradient
 def _scaled_where(kept, x, scale: float):
     """Returns x · scale where `kept`, boolean of the shape of x, and 0 elsewhere.
 
-    The gradient is written by hand: that of `where` would sum over axes that are not broadcast.
+    The gradient is written by hand: that of `where` would look for axes to sum over, and there are none.
     """
 
     def scaled(values):
-        return ops.where(kept, values * scale, ops.zeros((), values.dtype))
+        # `where` first: it takes the `IndexedSlices` that TensorFlow's `gather` gives as a gradient.
+        return ops.where(kept, values, ops.zeros((), values.dtype)) * scale
 
     return custom_gradient(lambda x: (scaled(x), lambda upstream: (scaled(upstream),)))(x)
 

@@ -105,9 +105,9 @@ class Adam(keras.optimizers.Adam):
     """
 
     def factors(self) -> tuple:
-        """Returns β1ᵗ, β2ᵗ, β1, β2 and ε of update t, which is counted from 1, as tensors."""
+        """Returns β1ᵗ and β2ᵗ of update t, which is counted from 1, then β1, β2 and ε, as float32 tensors."""
         step = tf.cast(tf.convert_to_tensor(self.iterations), tf.float32) + 1.0
-        beta_1, beta_2, epsilon = (tf.constant(number) for number in (self.beta_1, self.beta_2, self.epsilon))
+        beta_1, beta_2, epsilon = (tf.constant(value, tf.float32) for value in (self.beta_1, self.beta_2, self.epsilon))
         return beta_1**step, beta_2**step, beta_1, beta_2, epsilon
 
     def update_step(self, gradient, variable, learning_rate, *factors) -> None:
