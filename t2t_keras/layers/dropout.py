@@ -64,8 +64,7 @@ class Dropout(keras.layers.Layer):
         backend = keras.backend.backend()
         bounds = (None, None) if backend == "tensorflow" else (-(2**31), 2**31 - 1)
         is_static, even = isinstance(width, int), width + width % 2
-        # `view` needs a static last axis.
-        shape = (*rows, even // 2) if is_static else (*rows, even // 2, 1)
+        shape = (*rows, even // 2) if is_static else (*rows, even // 2, 1)  # The last axis of `view` must be static.
         words = keras.random.randint(shape, *bounds, seed=self.seed_generator)
         if backend == "torch":  # Keras has no uint16 there.
             bits = ops.stack([ops.bitwise_and(words, 2**16 - 1), ops.bitwise_and(words >> 16, 2**16 - 1)], -1)
