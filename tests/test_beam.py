@@ -139,6 +139,12 @@ def test_each_file_becomes_a_file_of_as_many_lines_in_their_order(source, monkey
     assert any(message.startswith(said) and "0 failures and 0 warnings" in message for message in messages)
 
 
+def test_a_name_of_a_file_is_no_pattern(source):
+    """Story: "a[1].txt" matched no file."""
+    (source / "many.txt").rename(source / "many[1].txt")
+    assert translate(source, pattern="many[1].txt") == {"many[1].txt": EXPECTED["many.txt"]}
+
+
 def test_a_job_server_gets_all_that_the_workers_need_and_counts(source, messages):
     with job_server.running() as given:
         assert translate(source, **given) == EXPECTED
@@ -465,6 +471,8 @@ def test_what_is_refused_is_reported_before_anything_is_written(source, tmp_path
         beam.translate_files(ASKED, str(source), str(tmp_path / "out"))
     with pytest.raises(ValueError, match="in holds empty.txt from elsewhere"):
         beam.translate_files(ASKED, f"{source}/empty.txt", str(source))
+    with pytest.raises(ValueError, match="Expected options that Apache Beam takes.*No closing quotation"):
+        beam.translate_files(ASKED, f"{source}/*", str(tmp_path / "new"), options="--x='b")
     with pytest.raises(ValueError, match="NoSuchRunner"):
         beam.translate_files(ASKED, f"{source}/*", str(tmp_path / "new"), runner="NoSuchRunner")
     assert not (tmp_path / "new").exists() and (tmp_path / "out" / "many.txt").read_bytes() == b"mine"

@@ -234,6 +234,17 @@ def test_pairs_that_validate_are_not_repeated_by_a_weight(file, weights, number,
         corpora.check_files(data)
 
 
+def test_a_pair_that_is_left_out_does_not_validate(file):
+    """Story: blank lines counted as pairs that validate, so those of the file before were trained on and validated."""
+    files = (
+        f"{file('v' + chr(10) + 'w')}@2,{file('a' + chr(10) * 3 + 'b')}",
+        f"{file('V' + chr(10) + 'W')},{file('A' + chr(10) * 3 + 'B')}",
+    )
+    corpora.check_files(DataConfig(*files, valid_pairs=2))
+    with pytest.raises(ValueError, match=r"their files must have no weight. Received: \d.txt@2 and `valid_pairs=3"):
+        corpora.check_files(DataConfig(*files, valid_pairs=3))
+
+
 def test_validation_text_that_is_given_is_used_and_no_training_pair(file):
     texts = file("a\nb\n"), file("A\nB\n"), file("v\n"), file("V\n")
     data = DataConfig(*texts, valid_pairs=1)

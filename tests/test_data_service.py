@@ -232,7 +232,10 @@ def test_a_dispatcher_that_is_about_to_start_is_waited_for():
             assert waiting.result(timeout=10) is None
 
 
-@pytest.mark.parametrize("address", ["localhost:5050", "grpc://localhost", "grpc://:5050", "http://localhost:5050"])
+@pytest.mark.parametrize(
+    "address",
+    ["localhost:5050", "grpc://localhost", "grpc://:5050", "http://localhost:5050", "grpc://h:abc", "grpc://h:99999"],
+)
 def test_what_is_no_address_is_refused(address):
     with pytest.raises(ValueError, match=rf"grpc://host:port\. Received: {address}\."):
         data_service.check(address)

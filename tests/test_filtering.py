@@ -49,8 +49,9 @@ PAIRS = [
     (("ab 12", "ab c3"), {}, ""),  # Two of four are half.
     (("ab 12", "ab c3"), {"min_letters": 0.51}, "letters"),
     (("ßßß 123", "abc def"), {"min_letters": 0.51}, "letters"),  # Story: without case, ß was two letters of six.
-    (("12 345", "67 890"), {"min_letters": 0.0}, "copy"),
-    (("12 345", "67 890"), {"min_letters": 0.0, "keep_copies": True}, ""),
+    (("12 345", "67 890"), {"min_letters": 0.0}, ""),  # Story: without words, all pairs were copies.
+    (("12 345", "12 345"), {"min_letters": 0.0}, "copy"),
+    (("12 345", "12 345"), {"min_letters": 0.0, "keep_copies": True}, ""),
     (("हिन्दी में", "in Hindi"), {"min_letters": 1.0}, ""),  # Vowel signs belong to letters.
     ((CYRILLIC, GOOD[1]), {}, ""),
     ((CYRILLIC, GOOD[1]), {"source_script": "Cyrillic", "target_script": "Latin"}, ""),
@@ -73,8 +74,10 @@ PAIRS = [
     (("123 !!!", "abc def"), {"source_script": "Latin", "min_letters": 0.0}, ""),  # No letter of another script.
     (("пʼять, зʼїв", "five, ate it"), {"source_script": "Cyrillic", "min_script": 1.0}, ""),  # U+02BC is a letter.
     (("ʼʼʼ", "abc"), {"source_script": "Cyrillic", "max_length_ratio": 0.0}, ""),
+    (("guitar", "ｷﾞﾀｰ ﾊﾞﾝﾄﾞ"), {"target_script": "Katakana", "min_script": 1.0}, ""),  # U+FF9E is no letter.
     (("The Straße, 2 km.", "THE STRASSE 3 KM"), {}, "copy"),
     (("The Straße, 2 km.", "THE STRASSE 3 KM"), {"keep_copies": True}, ""),
+    (("A dog plays.", " " * 60 + "Ein Hund spielt."), {}, ""),  # Spaces at the ends do not count.
     (GOOD, {"source_language": "en", "target_language": "de"}, ""),
     ((GOOD[0], FRENCH), {"source_language": "en"}, ""),
     ((GOOD[0], FRENCH), {"target_language": "de"}, "language"),

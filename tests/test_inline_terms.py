@@ -53,6 +53,8 @@ def test_translations_take_the_place_of_their_terms():
     places = [(2, 5, "x y"), (9, 10, "z")]
     assert inline_terms.annotated("a man, (“m”)", places) == "a ⟦ x y ⟧, (“ ⟦ z ⟧”)"
     assert inline_terms.annotated("man", [(0, 3, "x")]) == "⟦ x ⟧"
+    # Story: in scripts without spaces, the second of two terms in a row had no mark that the model knows.
+    assert inline_terms.annotated("合同法院很好", [(0, 2, "x"), (2, 4, "y")]) == "⟦ x ⟧ ⟦ y ⟧很好"
     assert inline_terms.annotated("nothing", []) == "nothing"
 
 

@@ -440,14 +440,22 @@ def test_validation_pairs_that_are_in_the_training_text_are_counted(data, folder
     names = write_text(
         tmp_path, "valid", [*VALID, *TRAIN[:3], TRAIN[0], (source, target + " und"), ("and " + source, target)]
     )
-    assert "4 of 26 validation pairs are also in the training text." in run(dataclasses.replace(data, **names), folder)
+    data = dataclasses.replace(data, **names)
+    assert "4 of 26 validation pairs are also in the training text." in run(data, folder)
+    # Story: pairs that got terms were not found again.
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("".join(f"{source.split()[0]}\t{target.split()[0]}\n" for source, target in TRAIN[:3]))
+    said = run(dataclasses.replace(data, train_terms=str(terms)), folder.parent / "terms")
+    assert "4 of 26 validation pairs are also in the training text." in said
+    assert any("pairs with terms in the source" in line or "with terms in the source" in line for line in said)
 
 
-@pytest.mark.parametrize(("identical", "told"), [(201, True), (200, False)])
-def test_training_text_that_is_mostly_the_same_on_both_sides_is_noticed(data, folder, tmp_path, identical, told):
+@pytest.mark.parametrize(("identical", "tag", "told"), [(201, "", True), (200, "", False), (201, "<t>", True)])
+def test_training_text_that_is_mostly_the_same_on_both_sides_is_noticed(data, folder, tmp_path, identical, tag, told):
     """It may be a task of copying, which is why it is not refused."""
     copies = [(source, source) for source, _ in sentences(identical, seed=3)]
-    said = run(dataclasses.replace(data, **write_text(tmp_path, "train", [*TRAIN, *copies])), folder)
+    data = dataclasses.replace(data, **write_text(tmp_path, "train", [*TRAIN, *copies]), source_tag=tag)
+    said = run(data, folder)
     assert any(line.startswith(f"In {identical} of {200 + identical} training pairs") for line in said) == told
 
 
@@ -679,6 +687,20 @@ def test_a_file_that_changes_while_it_is_read_is_reported(data, folder, monkeypa
         patch.setattr(vocabulary, "learn", learn_while_text_changes)
         run(data, folder)
     assert not (folder / prepare.CORPUS).exists()
+
+
+def test_a_file_that_changes_before_its_second_reading_is_reported(data, folder, monkeypatch):
+    """Story: with `valid_pairs`, the training text is read for validation first, and nobody compared the readings."""
+    pairs, data = corpora.pairs, dataclasses.replace(data, valid_source="", valid_target="", valid_pairs=20)
+
+    def pairs_of_growing_text(data, split, *args, **options):
+        yield from pairs(data, split, *args, **options)
+        for path in (pathlib.Path(data.train_source), pathlib.Path(data.train_target)):
+            path.write_text(path.read_text(encoding="utf-8") + "one more\n", encoding="utf-8")
+
+    monkeypatch.setattr(corpora, "pairs", pairs_of_growing_text)
+    with pytest.raises(ValueError, match=r"train\.source was changed while it was being read"):
+        run(data, folder)
 
 
 def test_preparing_reads_no_file_once_more_for_its_hash(data, folder, monkeypatch):

@@ -123,10 +123,16 @@ TRADOS = """<?xml version="1.0" encoding="utf-16"?>
     (OMEGAT, ("fr", "en_us"), [("Un chien.", "A dog."), ("Une ligne et une autre.", "A line and another.")],
      {"units": 1}),
     (TRADOS, ("en", "de"), [("Bold and café €5", "Fett und Café 5 €")], {"tagged": 2, "variants": 1}),
-    (TRADOS, ("de-AT", "EN"), [("andere", "Bold and café €5")], {"tagged": 2}),
+    (TRADOS, ("de-AT", "EN"), [("andere", "Bold and café €5")], {"tagged": 1}),
     # A unit that is left out has no sides of which the first counts.
     (document(unit(en="a", en_GB="b"), unit(en="c", fr="d")).encode(), ("en", "fr"), [("c", "d")], {"units": 1}),
-], ids=range(8))  # fmt: skip
+    # Story: it lacked a language if that which is both came first.
+    (document(unit(en_GB="a", en_US="b"), unit(en_US="c", en_GB="d")).encode(), ("en", "en-gb"),
+     [("b", "a"), ("c", "d")], {"variants": 2}),
+    # Story: tags of other languages, and of units that are left out, were counted.
+    (document(unit(en="a", de="b", fr="<it pos='begin'/>c"), unit(fr="<it pos='begin'/>d")).encode(), ("en", "de"),
+     [("a", "b")], {"units": 1}),
+], ids=range(10))  # fmt: skip
 def test_the_files_of_other_programs_are_read(content, languages, expected, counts):
     assert read(content, languages) == (expected, counts)
 

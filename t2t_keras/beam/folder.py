@@ -6,6 +6,7 @@ chunks, they are joined.
 
 import contextlib
 import dataclasses
+import glob
 import gzip
 import io
 import json
@@ -137,7 +138,8 @@ def matched(patterns: str) -> dict[str, dict]:
     """
     found: dict[str, dict] = {}
     for pattern in filter(None, (each.strip() for each in patterns.split(","))):
-        [matched] = FileSystems.match([shared_files.absolute(pattern)])
+        path = shared_files.absolute(pattern)
+        [matched] = FileSystems.match([glob.escape(path) if os.path.isfile(path) else path])
         own = [each for each in matched.metadata_list if not os.path.isdir(each.path)]
         if not _file_name(pattern).startswith("."):  # Then hidden files are left out, as by a shell.
             own = [each for each in own if not _file_name(each.path).startswith(".")]

@@ -141,14 +141,15 @@ def _totals(result) -> dict[str, int]:
 
 def _report(folder: Folder, files: Sequence[File], totals: dict[str, int]) -> None:
     """Logs what was done. Raises `OSError` if a file could not be read."""
+    unread = [file for file in files if not FileSystems.exists(folder.output(file.name))]
     logger.info(
-        f"Translated {totals['lines']:,} lines ({totals['subwords']:,} sub-words) of {len(files):,} files in "
-        f"{totals['milliseconds'] / 1000:,.1f} s of all workers, with {totals['failures']:,} failures and "
+        f"Translated {totals['lines']:,} lines ({totals['subwords']:,} sub-words) of {len(files) - len(unread):,} "
+        f"files in {totals['milliseconds'] / 1000:,.1f} s of all workers, with {totals['failures']:,} failures and "
         f"{totals['warnings']:,} warnings."
     )
     if totals["failures"] or totals["warnings"]:
         logger.warning(f"See {folder.output('*' + PROBLEMS)} for the lines.")
-    if unread := [file for file in files if not FileSystems.exists(folder.output(file.name))]:
+    if unread:
         raise OSError(
             f"{len(unread):,} of {len(files):,} files could not be read, such as {unread[0].path}: see "
             f"{folder.output('*' + PROBLEMS)}. The others are finished. Mend the files, and run the same command again."

@@ -22,7 +22,7 @@ def read(runner: str, options: str = "") -> PipelineOptions:
     usage = io.StringIO()
     try:
         with contextlib.redirect_stderr(usage):
-            pipeline_options = PipelineOptions([f"--runner={runner}", *shlex.split(options)])
+            pipeline_options = PipelineOptions([f"--runner={runner}", *_divided(options)])
             known = pipeline_options.get_all_options()
             unknown = pipeline_options.get_all_options(retain_unknown_options=True).keys() - known.keys()
             beam.Pipeline(options=pipeline_options)
@@ -38,6 +38,13 @@ def read(runner: str, options: str = "") -> PipelineOptions:
             "option."
         )
     return pipeline_options
+
+
+def _divided(options: str) -> list[str]:
+    try:
+        return shlex.split(options)
+    except ValueError as error:  # Such as "No closing quotation".
+        raise ValueError(f"Expected options that Apache Beam takes. Received: {options} ({error}).") from error
 
 
 @contextlib.contextmanager

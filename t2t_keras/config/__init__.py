@@ -50,5 +50,6 @@ from t2t_keras.config.training import (
     LATEST,
     STARTS,
     TrainConfig,
+    grpc_address,
     is_checkpoint,
 )

@@ -23,6 +23,12 @@ AUGMENTATIONS = ("noise", "endpunct", "title", "upper", "typos")  # Kinds of noi
 AUTO = "auto"  # The type of the arithmetic that measures which one is fast.
 
 
+def grpc_address(text: str) -> tuple[str, int] | None:
+    """Returns host and port of an address grpc://host:port, or `None` for other text. An IPv6 host has brackets."""
+    address = re.fullmatch(r"grpc://([^\s/:]+|\[[\da-fA-F:.]+\]):([1-9]\d{0,4})", text, re.ASCII)
+    return (address[1].strip("[]"), int(address[2])) if address and int(address[2]) < 2**16 else None
+
+
 def is_checkpoint(which: str) -> bool:
     """Returns whether a text chooses weights of a run: one of `CHECKPOINTS`, or the number of an update."""
     return which in CHECKPOINTS or re.fullmatch("[0-9]{1,18}", which) is not None
@@ -192,9 +198,8 @@ class TrainConfig:
         rule = "`best_metric=bleu` needs `valid_sentences` above 0."
         require(self, self.best_metric != "bleu" or self.valid_sentences > 0, rule)
         require(self, not 0 < self.length_buckets < 1, "`length_buckets` must be 0, or 1 or more.")
-        address = re.fullmatch(r"grpc://([^\s/:]+|\[[\da-fA-F:.]+\]):([1-9]\d{0,4})", self.data_service, re.ASCII)
         rule = "`data_service` must be the address of its dispatcher, grpc://host:port."
-        require(self, not self.data_service or (address and int(address[2]) < 2**16), rule)
+        require(self, not self.data_service or grpc_address(self.data_service), rule)
         for name in options_with(TrainConfig, "task", "augments"):
             service = f"`{name}` does not work with a `data_service`, because Python code in this process computes it."
             require(self, not (getattr(self, name) and self.data_service), service)

@@ -18,7 +18,7 @@ import os
 import pathlib
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from t2t_keras.config import TEXTS, DataConfig, text_format
 from t2t_keras.data import builtin_corpus
@@ -186,6 +186,12 @@ class _Hashed(io.RawIOBase):
         super().close()
 
 
+def _check_unchanged(path: pathlib.Path, hashes: Hashes, file: _Hashed) -> None:
+    """Raises `ValueError` if a file, which was read to its end, is another than when it was read before."""
+    if hashes.setdefault(path, file.hash.hexdigest()) != file.hash.hexdigest():
+        raise ValueError(f"{path} was changed while it was being read. Run the same command again.")
+
+
 def _columns(path: pathlib.Path, number: int, line: bytes, report: Report, strict: bool) -> tuple[bytes, bytes]:
     """Returns source and target of a line of a TSV file; see `_lines`."""
     source, *columns = line.split(b"\t", 2)
@@ -224,7 +230,7 @@ def _lines(
                 if form == "tmx":
                     for number, pair in enumerate(tmx.pairs(uncompressed(plain), str(path), languages, counted), 1):
                         yield path, number, pair if side == _BOTH else pair[side]
-                    hashes[path] = raw.hash.hexdigest()
+                    _check_unchanged(path, hashes, raw)
                     continue
                 for line in bounded(uncompressed(plain), str(path)):
                     number += 1
@@ -240,7 +246,7 @@ def _lines(
                     yield path, number, line
                 if form and number and not has_tab:
                     raise ValueError(f"{path} has no tab. Expected source, tab and target in each line.")
-                hashes[path] = raw.hash.hexdigest()
+                _check_unchanged(path, hashes, raw)
         except OSError as error:
             raise OSError(f"Could not read line {number + 1} of {path} ({error.strerror or error}).") from error
         if not number:
@@ -306,24 +312,26 @@ def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target"))
             )
         check_texts(texts, not data.skip_bad_lines, data.languages)
         if data.holds_out:
-            _check_held_out(data, texts[0][0])
+            _check_held_out(data, texts[0])
 
 
-def _check_held_out(data: DataConfig, names: str) -> None:
+def _check_held_out(data: DataConfig, names: tuple[str, ...]) -> None:
     """Raises `ValueError` if the last pairs of a text, which validate, are of a file with a weight, which repeats them.
-    `names` are the files of its source.
+    `names` are the files of each side.
     """
-    files, lines = _weighted(names), 0
-    if all(weight == 1 for _, weight in files):
+    sides, found = [_weighted(side) for side in names], 0
+    if all(weight == 1 for _, weight in sides[0]):
         return
-    for path, weight in reversed(files):
-        if weight > 1 and lines < data.valid_pairs:
+    reading = {"skip_bad_lines": data.skip_bad_lines, "languages": data.languages}
+    for (path, weight), *others in reversed(list(zip(*sides, strict=True))):
+        if weight > 1 and found < data.valid_pairs:
             raise ValueError(
                 "`valid_pairs` are the last pairs of the training text, so their files must have no weight. Received: "
                 f"{path.name}@{weight} and `valid_pairs={data.valid_pairs}`. Put other files last, or give "
                 "`valid_source` and `valid_target`."
             )
-        lines += _count(path, not data.skip_bad_lines, bool(text_format(path.name)), data.languages)
+        pairs = text_pairs(str(path), *(str(other) for other, _ in others), report=Report(), **reading)
+        found += sum(1 for _ in itertools.islice(pairs, data.valid_pairs - found))
 
 
 def check_texts(texts: list[tuple[str, ...]], utf8: bool = False, languages: tuple[str, str] = ("", "")) -> None:
@@ -452,7 +460,8 @@ def text_pairs(
         report: counts what was read; updated.
         skip_bad_lines: whether to leave out pairs that are not UTF-8, and lines of TSV files without a target, instead
             of raising an error.
-        hashes: gets the SHA-256 of each file after its last line.
+        hashes: gets the SHA-256 of each file after its last line. A file that has another one there already was
+            changed, which is an error.
         tags: what each source line begins with, before a space: one tag for all, or one for each name of the source; ""
             is none.
         documents: whether blank lines and the ends of files end documents, and become pairs of empty lines. Otherwise
@@ -617,21 +626,23 @@ def _divided(pairs: Iterator[Pair], number: int, split: str, report: Report) -> 
         yield from last
 
 
-def _with_terms(
-    pairs: Iterator[Pair], terms: phrases.Terms, tags: Sequence[str], kept: phrases.Kept, report: Report
-) -> Iterator[Pair]:
-    """Yields training pairs, half of them with their terms in the source, except for tags and text to keep; see the
-    option `train_terms`. Counts in `report` the pairs that have some.
+def term_inserter(data: DataConfig) -> Callable[[int, Pair], Pair]:
+    """Returns a function (number, pair) → training pair that puts the translations of `train_terms` in place of their
+    terms in the source: of half of the pairs, and not in tags and text to keep.
     """
-    for number, pair in enumerate(pairs):
-        if zlib.crc32(b"%d %b" % (number, pair[0])) % 2:
-            source, target = (side.decode(errors="surrogateescape") for side in pair)
-            places = terms.with_places(source, tags, (kept,))
-            places = ((start, end, term.translation) for start, end, term in places)
-            found = [place for place in places if inline_terms.has_form(target, place[-1])]
-            report.with_terms += bool(found)
-            pair = (inline_terms.annotated(source, found).encode(errors="surrogateescape"), *pair[1:])
-        yield pair
+    from t2t_keras.text.placeholders import find_all
+
+    terms, kept = phrases.read_terms(data.train_terms), phrases.Kept(data.keep_patterns, find_all)
+
+    def insert(number: int, pair: Pair) -> Pair:
+        if zlib.crc32(b"%d %b" % (number, pair[0])) % 2 == 0:
+            return pair
+        source, target = (side.decode(errors="surrogateescape") for side in pair)
+        places = ((start, end, term.translation) for start, end, term in terms.with_places(source, data.tags, (kept,)))
+        found = [place for place in places if inline_terms.has_form(target, place[-1])]
+        return (inline_terms.annotated(source, found).encode(errors="surrogateescape"), *pair[1:])
+
+    return insert
 
 
 def pairs(
@@ -642,9 +653,11 @@ def pairs(
     hashes: Hashes | None = None,
     sides: tuple[str, ...] = ("source", "target"),
     documents: bool = False,
+    terms: bool = True,
 ) -> Iterator[Pair]:
     """Returns an iterator over the pairs of a split: `train`, `valid` or, for the built-in corpus, which `seed` is for,
-    `test`. `sides` are those of a pair, "source" first; for the other arguments see `text_pairs`.
+    `test`. `sides` are those of a pair, "source" first; with `terms`, training pairs have those of `train_terms`. For
+    the other arguments see `text_pairs`.
     """
     if data.dataset:
         if data.dataset == "builtin":
@@ -663,11 +676,8 @@ def pairs(
         found = text_pairs(*names, report=report, hashes=hashes, tags=data.tags, **reading)
         if data.holds_out:
             found = _divided(found, data.valid_pairs, split, report)
-    if data.train_terms and split == "train":
-        from t2t_keras.text.placeholders import find_all
-
-        terms, kept = phrases.read_terms(data.train_terms), phrases.Kept(data.keep_patterns, find_all)
-        found = _with_terms(found, terms, data.tags, kept, report)
+    if data.train_terms and split == "train" and terms:
+        return itertools.starmap(term_inserter(data), enumerate(found))
     return found
 
 

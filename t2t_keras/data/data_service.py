@@ -13,11 +13,11 @@ import pathlib
 import socket
 import stat
 import time
-import urllib.parse
 from collections.abc import Iterator
 
 import tensorflow as tf
 
+from t2t_keras.config import grpc_address
 from t2t_keras.data import batching, shards
 
 
@@ -25,18 +25,18 @@ def check(service: str, seconds: float = 10.0) -> None:
     """Waits until a server listens at the dispatcher's address, grpc://host:port, for at most some seconds; else raises
     `ConnectionError`. TensorFlow itself would wait for an hour without a message.
     """
-    address, deadline = urllib.parse.urlsplit(service), time.monotonic() + seconds
-    if address.scheme != "grpc" or not address.hostname or not address.port:
+    address, deadline = grpc_address(service), time.monotonic() + seconds
+    if not address:
         raise ValueError(f"Expected the dispatcher of a tf.data service as grpc://host:port. Received: {service}.")
     while True:
         try:
-            socket.create_connection((address.hostname, address.port), timeout=seconds).close()
+            socket.create_connection(address, timeout=seconds).close()
             return
         except OSError as error:
             if time.monotonic() > deadline:
                 raise ConnectionError(
                     f"Expected the dispatcher of a tf.data service at {service}. Received: {error}. "
-                    f"Start the program data_service there, with --host={address.hostname} --port={address.port}."
+                    f"Start the program data_service there, with --host={address[0]} --port={address[1]}."
                 ) from error
             time.sleep(0.2)
 

@@ -329,32 +329,37 @@ class Preparation:
         return {**corpora.identity(data, self.seed, hashes), **options, **text_options}
 
     def _pairs(
-        self, split: str, report: corpora.Report | None = None, hashes: corpora.Hashes | None = None
+        self, split: str, report: corpora.Report | None = None, hashes: corpora.Hashes | None = None, **options
     ) -> Iterator[corpora.Pair]:
         """Returns the pairs of a split; see `corpora.pairs`."""
-        report = report or corpora.Report()
-        return corpora.pairs(self.data, split, self.seed, report, hashes, self.task.texts, self.task.documents)
+        task, report = self.task, report or corpora.Report()
+        return corpora.pairs(self.data, split, self.seed, report, hashes, task.texts, task.documents, **options)
 
     def _read_text(self) -> _Text:
         """Reads and checks all of the text."""
         data, task, text = self.data, self.task, _Text()
         # Before any text is read, these calls find missing options and files.
-        train_pairs = self._pairs("train", text.train, text.hashes)
+        train_pairs = self._pairs("train", text.train, text.hashes, terms=False)
+        insert_terms = corpora.term_inserter(data) if data.train_terms else None
         valid_pairs = self._pairs("valid", text.valid, text.hashes)
         logger.info("Reading and checking the text …")
         text.valid_pairs = list(valid_pairs)
         held_out, repeated, identical = {pair for pair in text.valid_pairs if not corpora.ends_document(pair)}, set(), 0
         kept, unseen, sharing = phrases.Kept(data.keep_patterns, find_all), [], 0
         blanks, compared, draw = 0, [], random.Random(0).random
+        tags = {b"", *(f"{tag} ".encode() for tag in data.tags if tag)}
         for number, pair in enumerate(_with_progress(train_pairs)):
             blanks += corpora.ends_document(pair)
+            if pair in held_out:
+                repeated.add(pair)
+            identical += len(pair) > 1 and any(pair[0] == tag + pair[1] for tag in tags)
+            if insert_terms:
+                plain, pair = pair, insert_terms(number, pair)
+                text.train.with_terms += pair != plain
             if number < COMPARED_PAIRS:
                 compared.append(pair)
             elif (place := int(draw() * (number + 1))) < COMPARED_PAIRS:  # All pairs are equally likely to be compared.
                 compared[place] = pair
-            if pair in held_out:
-                repeated.add(pair)
-            identical += len(set(pair)) < len(pair)
             text.train_size += corpora.size(pair)
             if data.keep_patterns:
                 unseen.append((pair[0].decode(), pair[-1].decode()))
@@ -464,9 +469,10 @@ class Preparation:
         split are, or a text file changed after it was first read, that is an error.
         """
         logger.info("Writing token ids …")
-        max_length, task, hashes = self.data.max_length, self.task, {}
+        max_length, task = self.data.max_length, self.task
         # The lines of documents include blank ones.
-        train_pairs = _with_progress(self._pairs("train", hashes=hashes), 0 if task.documents else text.train.pairs)
+        number = 0 if task.documents else text.train.pairs
+        train_pairs = _with_progress(self._pairs("train", hashes=text.hashes), number)
         for split, write_split, pairs, report, size in (
             # Validation first: its text may be found unusable, and takes less time.
             ("valid", write, iter(text.valid_pairs), text.valid, sum(map(corpora.size, text.valid_pairs))),
@@ -480,9 +486,6 @@ class Preparation:
             lengths = " + ".join(f"{tokens / info['pairs']:.1f}" for tokens in shards.counted(info, "tokens"))
             unit, number = ("record", f"{info['pairs']:,} records; ") if task.documents else ("pair", "")
             logger.info(f"{split}: {report}; {number}{lengths} sub-words a {unit}; {speed:,.0f} {unit}s/s.")
-        for path, value in hashes.items():
-            if value != text.hashes[path]:
-                raise ValueError(f"{path} was changed while it was being read. Run the same command again.")
 
     def _write_text(self, split: str, pairs: list[corpora.Pair]) -> None:
         """Writes the text of a held-out split, one sentence per line."""

@@ -46,8 +46,15 @@ def script(character: str) -> str:
     return _SCRIPTS.get(name, name)
 
 
-# Letters that belong to one script. Others, such as the apostrophe of Ukrainian (U+02BC), are used with several.
-_OF_SCRIPTS = _Characters(lambda letter: unicodedata.category(letter)[0] == "L" and script(letter) != "MODIFIER")
+def _is_of_script(character: str) -> bool:
+    """Returns whether a character is a letter that belongs to one script. The apostrophe of Ukrainian (U+02BC) is used
+    with several, and the sound marks of half-width kana (U+FF9E) are no letters.
+    """
+    letters = (character, unicodedata.normalize("NFKC", character)[0])
+    return all(unicodedata.category(letter)[0] == "L" for letter in letters) and script(character) != "MODIFIER"
+
+
+_OF_SCRIPTS = _Characters(_is_of_script)
 
 
 def _scripts(option: str, names: str) -> set[str]:
@@ -105,6 +112,7 @@ class Rules:
         config, pair = self._config, (source, target)
         if any(map(is_blank, pair)):
             return "empty", 0
+        source, target = pair = source.strip(), target.strip()
         longest = max(map(len, pair))
         if config.max_characters and longest > config.max_characters:
             return "characters", longest
@@ -119,7 +127,7 @@ class Rules:
             letters = side.translate(_OF_SCRIPTS) if table is not None else ""
             if letters and (share := len(letters.translate(table)) / len(letters)) < config.min_script:
                 return "script", share
-        if not config.keep_copies and normalized(source) == normalized(target):
+        if not config.keep_copies and (normalized(source) or source) == (normalized(target) or target):
             return "copy", 1
         for side, language in zip(pair, self._languages, strict=True):
             if language and (probability := dict(self._identifier.rank(side))[language]) < config.min_language:

@@ -85,7 +85,6 @@ class Translation(Task):
         """See `Task.validation`: BLEU of greedy translations, samples of them, and attention to some sources."""
         # Here, because preparing data needs no translator.
         from t2t_keras.decoding.translator import Translator, translate_lines
-        from t2t_keras.evaluation import scores
         from t2t_keras.reporting import pictures
 
         greedy = Translator(model, tokenizer, dataclasses.replace(options.decode, beam_size=1, diverse_groups=1))
@@ -99,6 +98,8 @@ class Translation(Task):
         draw_attention = pictures.attention_images(greedy, pairs, options.train.attention_images)
 
         def validate() -> dict:
+            from t2t_keras.evaluation import scores  # Here, because importing sacreBLEU takes half a second.
+
             if not sources:
                 return {}
             results = translate_lines(greedy, sources, batch_size=greedy.limits.batch_size)

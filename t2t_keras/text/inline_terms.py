@@ -25,7 +25,7 @@ def annotated(text: str, translations: Iterable[tuple[int, int, str]]) -> str:
     parts, end = [], 0
     for start, after, translation in translations:
         before = text[end:start]
-        space = " " if before and not before.endswith(" ") else ""  # A mark is a word of its own.
+        space = " " if start and not before.endswith(" ") else ""  # A mark is a word of its own.
         parts += [before, space, f"{TERM_MARKS[0]} {translation} {TERM_MARKS[1]}"]
         end = after
     return "".join([*parts, text[end:]])

@@ -6,6 +6,7 @@ entities, is refused.
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -59,7 +60,8 @@ class _Units:
         self._depth, self._codes_depth = 0, 0  # The latter within elements of `_CODES`.
         self._source, self._code, self._size = "", "", 0
         self._in_unit = False
-        self._unit: list[tuple[str, str]] = []  # The code and the text of each segment.
+        # The code and the text of each segment, and whether it had tags.
+        self._unit: list[tuple[str, str, bool]] = []
         self._segment: list[str] | None = None
         self._has_tags = False
         parser.StartElementHandler, parser.EndElementHandler = self._start, self._end
@@ -122,27 +124,28 @@ class _Units:
             text = "".join(self._segment)
             if "\n" in text or "\r" in text:
                 text = " ".join(filter(None, (line.strip(" \t") for line in re.split("[\r\n]", text))))
-            self._unit.append((self._code, text))
+            self._unit.append((self._code, text, self._has_tags))
             self._grow(1 + len(self._code))  # An empty segment takes memory too.
-            self._report.tagged += self._has_tags
             self._segment = self._parser.CharacterDataHandler = self._parser.DefaultHandlerExpand = None
 
     def _end_unit(self) -> None:
         self._in_unit = False
         self._units += 1
         if not self._found:
-            codes = list(dict.fromkeys(code for code, _ in self._unit if code))
+            codes = list(dict.fromkeys(code for code, *_ in self._unit if code))
             self._seen |= dict.fromkeys(codes[:_LISTED]) if len(self._seen) < _LISTED else {}
             if not self._languages and len(codes) > 1:
                 self._languages = self._two_languages(codes)
         found = [self._places(language) for language in self._languages or ()]
-        places = [places[0] for places in found if places]
-        if len(set(places)) < 2:
+        # With languages such as en and en-GB, a segment may be of both.
+        chosen = next((places for places in itertools.product(*found) if len(set(places)) == 2), ())
+        if not chosen:
             self._report.units += 1
         else:
             self._found = True
             self._report.variants += sum(len(places) > 1 for places in found)
-            self.pairs.append(tuple(self._unit[place][1].encode() for place in places))
+            self._report.tagged += sum(self._unit[place][2] for place in chosen)
+            self.pairs.append(tuple(self._unit[place][1].encode() for place in chosen))
         self._unit = []
 
     def _two_languages(self, codes: list[str]) -> tuple[str, str]:
@@ -173,8 +176,8 @@ class _Units:
         """Returns the places of the segments of a language in the unit: those with the same code, or with codes that
         match. The first counts.
         """
-        return [place for place, (code, _) in enumerate(self._unit) if code == language] or [
-            place for place, (code, _) in enumerate(self._unit) if _matches(language, code)
+        return [place for place, (code, *_) in enumerate(self._unit) if code == language] or [
+            place for place, (code, *_) in enumerate(self._unit) if _matches(language, code)
         ]
 
     def end(self) -> None:
@@ -194,8 +197,8 @@ def pairs(stream: BinaryIO, name: str, languages: tuple[str, str], report) -> It
         languages: codes of source and target, which may be empty if the units have two languages and the header names
             the source. As `_matches` says, en is also en-US.
         report: counts as `units` the units without both languages; as `variants` the sides of other units with
-            several segments in the language, of which the first counts; and as `tagged` the segments that had inline
-            elements.
+            several segments in the language, of which the first counts; and as `tagged` the segments of pairs that
+            had inline elements.
     """
     if all(languages) and len({*map(_normalized, languages)}) < 2:
         raise ValueError(
