@@ -292,7 +292,7 @@ FAULTS = {
         ("programs show progress between translations on a terminal",
          "True if at_keyboard or output.isatty() else None", "None",
          "test_tools.py::test_progress_is_shown_on_a_terminal_that_the_translations_do_not_go_to"),
-        ("flags after operands are taken for operands", "set_gnu_getopt(bool(operands))", "set_gnu_getopt(False)",
+        ("flags after operands are taken for operands", "set_gnu_getopt()", "set_gnu_getopt(False)",
          "test_curves.py::test_the_program_compares_runs_and_flags_may_follow_them"),
         ("a stopped run exits with 0", "return EXIT_CODE", "return 0",
          "test_interruption.py::test_a_run_that_is_stopped_by_a_signal_or_a_time_limit_saves_and_exits_with_75"),

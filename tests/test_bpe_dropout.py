@@ -22,7 +22,7 @@ from t2t_keras.runs.run_start import Start
 from t2t_keras.text import vocabulary
 from t2t_keras.text.bpe_dropout import BpeDropout
 from t2t_keras.text.byte_pairs import BytePairs, learn
-from t2t_keras.training import device_memory, loop
+from t2t_keras.training import device_memory, devices, loop, run
 
 LINES = [
     b"the cats see the dogs",
@@ -248,7 +248,7 @@ def test_word_pieces_have_no_merges(subwords):
         BpeDropout(vocabulary.load(vocabulary.learn("word", LINES * 20, 265, **LEARN)), 0.1, 99)
 
 
-def test_a_unigram_model_has_no_merges():
+def test_a_unigram_model_has_no_merges(tmp_path):
     """Story: people may give a SentencePiece model of their own, whose default is unigram, and `bpe_dropout` then had
     no effect.
     """
@@ -260,6 +260,13 @@ def test_a_unigram_model_has_no_merges():
         ValueError, match="`bpe_dropout` needs byte-pair encoding.*Received: a SentencePiece model without merges"
     ):
         BpeDropout(vocabulary.load(model), 0.1, 99)
+    # Story: the text was read and divided first, which takes hours.
+    (tmp_path / "unigram.model").write_bytes(model)
+    given = {"dataset": "builtin", "subwords": "sentencepiece", "subwords_file": str(tmp_path / "unigram.model")}
+    start = Start.open(tmp_path / "run", given | {"vocab_size": 0, "bpe_dropout": 0.1})
+    with pytest.raises(ValueError, match="`bpe_dropout` needs byte-pair encoding.*merges"):
+        run.train(start, strategy=devices.make_strategy(1))
+    assert not (tmp_path / "run" / "data" / "train").exists()
 
 
 def renewal_of(tokenizer, training: bool = True, buckets: int = 4, **train):

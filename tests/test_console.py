@@ -39,6 +39,19 @@ def test_redirected_a_run_writes_one_line_with_the_time_at_each_log_interval(fol
     assert speeds == tuple(f"{speed:,.0f}" for speed in run.curve("utilization/target_tokens_per_second").values())
 
 
+class Broken(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("stderr", [None, Broken()], ids=["closed", "without a reader"])
+def test_training_does_not_need_a_reader_of_its_progress(folder, tmp_path, no_graphs, monkeypatch, capfd, stderr):
+    """Story: `train.py … 2>&1 | head` lost all updates since the last checkpoint, without a message."""
+    monkeypatch.setattr(sys, "stderr", stderr)
+    assert Run(folder, tmp_path, log_steps=3).state.step == 8
+    assert capfd.readouterr().out == ""
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -2,6 +2,7 @@
 
 import math
 import os
+import types
 
 import pytest
 
@@ -136,6 +137,15 @@ def test_the_system_counts_the_memory_of_a_process_in_kib(monkeypatch, tmp_path)
     (tmp_path / "status").write_text("VmPeak:\t    9 kB\n")
     with pytest.raises(ValueError, match="status has no VmRSS, unlike on Linux"):
         machine.resident_memory()
+
+
+@pytest.mark.parametrize(("platform", "unit"), [("linux", 1024), ("darwin", 1)])
+def test_the_peak_memory_is_known_without_proc(monkeypatch, tmp_path, platform, unit):
+    """Story: no run could start there, for a line of its log."""
+    monkeypatch.setattr(machine, "_STATUS", tmp_path / "absent")
+    monkeypatch.setattr(machine.sys, "platform", platform)
+    monkeypatch.setattr(machine.resource, "getrusage", lambda who: types.SimpleNamespace(ru_maxrss=7))
+    assert machine.peak_memory() == 7 * unit
 
 
 def test_the_peak_is_at_least_what_is_resident():

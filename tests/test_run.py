@@ -105,13 +105,15 @@ def test_the_folder_holds_what_the_module_says_and_no_more(run):
 def test_the_text_decides_the_vocabulary_and_how_many_updates_are_two_epochs(tmp_path, monkeypatch):
     monkeypatch.setattr(prepare, "vocabulary_size", lambda pairs: 340)
     given = dataclasses.replace(TRAIN, epochs=2.0, batch_tokens=4000, buckets_per_update=2, cooldown_share=0.5)
-    given = dataclasses.replace(given, valid_sentences=0, best_metric="loss")
+    given = dataclasses.replace(given, valid_sentences=0, best_metric="loss", profile_steps="900,901")
     state, said = train(tmp_path, model=dataclasses.replace(MODEL, vocab_size=0), train=given)
     epochs = batching.batches(tmp_path / "data" / "train", batch_tokens=2000, seed=given.seed, epochs=2)
     updates = round(len(list(epochs)) / 2)
     saved = SavedRun.open(tmp_path).options
     assert state.step == saved.train.train_steps == updates > 2 and saved.train.epochs == 2
     assert saved.model == MODEL
+    assert {name for name, source in saved.sources.items() if source == "computed"} == {"vocab_size", "train_steps"}
+    assert "`profile_steps=900,901` is after the last of" in said
     assert f"2 epochs of {updates / 2:,.1f} updates: {updates:,} updates." in said
     with pytest.MonkeyPatch.context() as patch:  # A resumed run does not count them again.
         patch.setattr(batching, "batches_per_epoch", None)

@@ -1319,11 +1319,12 @@ def test_a_number_below_the_least_is_refused_by_the_name_of_its_flag(name, flag)
 
 
 def test_a_program_that_takes_flags_only_refuses_words():
-    result = tool("translate", "--model_dir=x", "text.en", "more")
-    assert (result.returncode, result.stderr.decode()) == (
-        2,
-        "Error: The program takes flags alone, as --name=value. Received: text.en more.\n",
-    )
+    for arguments in (["--model_dir=x", "text.en", "more"], ["text.en", "--model_dir=x", "more"]):
+        result = tool("translate", *arguments)
+        assert (result.returncode, result.stderr.decode()) == (
+            2,
+            "Error: The program takes flags alone, as --name=value. Received: text.en more.\n",
+        )
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

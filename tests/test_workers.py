@@ -160,7 +160,8 @@ def test_a_run_of_two_workers_survives_a_kill_of_one(uninterrupted, tmp_path, wo
     assert left(tmp_path) == left(uninterrupted[0])
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}}', '{"cluster": [3]}',
+                                  '{"cluster": {"worker": 3}}'])  # fmt: skip
 def test_a_cluster_that_cannot_be_is_refused_with_what_was_received(monkeypatch, text):
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(ValueError, match="TF_CONFIG.*Received: "):
@@ -168,7 +169,12 @@ def test_a_cluster_that_cannot_be_is_refused_with_what_was_received(monkeypatch,
 
 
 @pytest.mark.parametrize(
-    "text", ["{}", json.dumps({"cluster": {"worker": ["localhost:1"]}, "task": {"type": "worker", "index": 0}})]
+    "text",
+    [
+        "{}",
+        '{"cluster": null}',
+        json.dumps({"cluster": {"worker": ["localhost:1"]}, "task": {"type": "worker", "index": 0}}),
+    ],
 )
 def test_a_cluster_of_one_is_this_machine_alone(monkeypatch, text):
     monkeypatch.setenv("TF_CONFIG", text)

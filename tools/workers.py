@@ -122,7 +122,7 @@ def main() -> None:
     for each in errors:
         each.join(timeout=5)
     # Else the chief has said what is wrong, and the others say the same, or that the chief has ended.
-    if workers[0].returncode != 1:
+    if workers[0].returncode not in (1, 2):
         sys.stderr.buffer.writelines(dict.fromkeys(line for each in errors for line in each.held))
     sys.exit(code if code >= 0 else 128 - code)
 

@@ -22,11 +22,11 @@ class ProgressBar:
     """
 
     def __init__(self, total: int, step: int, shown: bool = True):
-        terminal = sys.stderr.isatty()
+        terminal = bool(sys.stderr) and sys.stderr.isatty()  # `None` if it was closed at the start.
         hidden = not (shown and terminal)
         options = {"unit": " updates", "mininterval": 0.2, "dynamic_ncols": True}
         self._bar = tqdm.tqdm(total=total, initial=step, disable=hidden, **options)
-        self._lines = shown and not terminal
+        self._lines = shown and bool(sys.stderr) and not terminal
         self._total, self._first, self._step, self._started = total, step, step, time.monotonic()
         self._estimated = False
         self._log_above_bar = contextlib.ExitStack()
@@ -62,4 +62,5 @@ class ProgressBar:
             metrics = {**metrics, "time left": tqdm.tqdm.format_interval(seconds_left)}
             now = time.strftime("%Y-%m-%d %H:%M:%S")
             shown = ", ".join(f"{name} {value}" for name, value in metrics.items())
-            print(f"{now} update {step:,} of {self._total:,}: {shown}", file=sys.stderr)
+            with contextlib.suppress(OSError):  # Training does not end with the reader of its log.
+                print(f"{now} update {step:,} of {self._total:,}: {shown}", file=sys.stderr, flush=True)

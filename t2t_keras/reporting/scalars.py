@@ -4,13 +4,13 @@ weights and gradient norms.
 
 import collections
 import math
-import resource
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from tensorboard.plugins.custom_scalar import layout_pb2, summary
 
 from t2t_keras.runs.task import Metric
+from t2t_keras.system import machine
 from t2t_keras.system.tensorflow import gpu_peak_memory
 
 GRADIENT_NORM = "train_gradient_norm/"  # Before the name of a layer.
@@ -86,8 +86,7 @@ def layout(metrics: Sequence[Metric]) -> bytes:
 
 def peak_memory() -> dict[str, float]:
     """The largest memory of this process so far and, if there are GPUs, of the fullest one, in GiB."""
-    # Linux counts in KiB.
-    peaks = {"utilization/peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+    peaks = {"utilization/peak_memory_gib": machine.peak_memory() / 2**30}
     of_gpu = gpu_peak_memory()
     return peaks if of_gpu is None else peaks | {"utilization/peak_gpu_memory_gib": of_gpu}
 

@@ -17,7 +17,7 @@ from t2t_keras.config import (
 )
 from t2t_keras.runs import checkpoint, data_folder, run_options
 from t2t_keras.runs.data_folder import CORPUS
-from t2t_keras.runs.run_options import ARCHITECTURE, OF_PARENT, OF_RUN, TRANSFORMER, Options, option_names
+from t2t_keras.runs.run_options import ARCHITECTURE, COMPUTED, OF_PARENT, OF_RUN, TRANSFORMER, Options, option_names
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.files import CONFIG, DATA, LOCK, SOURCE_SUBWORDS, SUBWORDS, check_folder, check_no_link
 
@@ -52,6 +52,7 @@ def _resolve(
         )
     run_options.check_names(given, before.architecture)
     given = of_parent | _with_one_length(given, sources)
+    sources = {name: source for name, source in sources.items() if name in given or name not in LENGTHS}
     origins = dict.fromkeys(given, "given") | dict.fromkeys(of_parent, f"{OF_PARENT}default")
     origins |= ({"data_dir": "given"} if data_dir else {}) | sources
     data_dir = run_options.stored(model_dir, data_dir) if data_dir else before.data_dir
@@ -388,7 +389,7 @@ class Start:
         sources = {name: source for name, source in options.sources.items() if name in names}
         if all(source.startswith(OF_RUN) for source in sources.values()):
             return ""
-        not_given = tuple(OF_RUN + source for source in ("default", "data folder", OF_PARENT))
+        not_given = tuple(OF_RUN + source for source in ("default", "data folder", COMPUTED, OF_PARENT))
         # Text that is not named is that of the data folder.
         values = vars(options.model) | vars(options.train) | vars(options.decode)
         of_run = {name: source for name, source in sources.items() if source.startswith(OF_RUN)}

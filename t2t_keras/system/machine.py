@@ -5,6 +5,8 @@ import math
 import os
 import pathlib
 import re
+import resource
+import sys
 
 _ROOT = pathlib.Path("/")  # Has `proc` and `sys`.
 _CPU, _STATUS = pathlib.Path("/proc/cpuinfo"), pathlib.Path("/proc/self/status")
@@ -108,5 +110,11 @@ def resident_memory() -> int:
 
 
 def peak_memory() -> int:
-    """Returns the largest resident memory of this process so far, in bytes."""
-    return _status("VmHWM")
+    """Returns the largest resident memory of this process so far, in bytes; where the system does not say it, as
+    without /proc, also that of the process which started it, if larger.
+    """
+    try:
+        return _status("VmHWM")
+    except (OSError, ValueError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else 1024 * peak

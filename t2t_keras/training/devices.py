@@ -41,6 +41,8 @@ def _cluster() -> dict[str, list[str]]:
         cluster = json.loads(text).get("cluster", {})
     except (json.JSONDecodeError, AttributeError) as error:
         raise ValueError(f"Expected TF_CONFIG to be a JSON object. Received: {text} ({error}).") from error
+    if not (isinstance(cluster, dict) and all(isinstance(addresses, list) for addresses in cluster.values())):
+        raise ValueError(f"Expected lists of addresses by job as the `cluster` of TF_CONFIG. Received: {text}.")
     if "ps" in cluster:
         raise ValueError(
             f"Expected TF_CONFIG without parameter servers: every worker holds all weights. Received: {text}."

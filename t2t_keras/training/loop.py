@@ -74,7 +74,7 @@ class _Reading(NamedTuple):
         """Returns it for a strategy and the shards of the training data."""
         whole, (config, replicas) = config.batch_tokens, _per_process(strategy, config)
         info = shards.read_info(folder)
-        longest, processes = max(shards.counted(info)), whole // max(config.batch_tokens, 1)
+        longest, processes = max(shards.counted(info)), strategy.num_replicas_in_sync // replicas
         if processes > 1 and longest > config.batch_tokens:
             raise ValueError(
                 f"Expected `batch_tokens` of at least {processes * longest}: with a `data_service`, each of "

@@ -23,13 +23,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.config import AUTO, AVERAGE, EOS, FILES, STARTS, TrainConfig
+from t2t_keras.config import AUTO, AVERAGE, EOS, FILES, STARTS, DataConfig, TrainConfig
 from t2t_keras.data import batching, data_service, prepare, shards
 from t2t_keras.decoding.loading import read_tokenizer
 from t2t_keras.model.protocols import make
 from t2t_keras.reporting import hparams, pictures, scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
 from t2t_keras.runs import checkpoint, data_folder, registry, run_options, saved_run
+from t2t_keras.runs.run_options import COMPUTED
 from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.runs.task import Task
@@ -37,6 +38,7 @@ from t2t_keras.system import files
 from t2t_keras.system.log import logger, warnings_only
 from t2t_keras.system.tensorflow import choose_float32
 from t2t_keras.text import piece_file, vocabulary
+from t2t_keras.text.bpe_dropout import BpeDropout
 from t2t_keras.training import cost, devices, diagnosis, embeddings, freezing, loop, optimizer, parent, train_step
 from t2t_keras.training.state import TrainState
 
@@ -99,6 +101,8 @@ def _prepare_folders(start: Start, strategy, dry_run: bool) -> Start:
         outside = ["data_dir", *(["dataset"] if options.data.dataset != "builtin" else []), *FILES]
         dataclasses.replace(start, options=options).check_given(outside, f"prepare {folder} again")
         data = options.data
+    if train.bpe_dropout:
+        _check_merges(data, train.bpe_dropout)
     prepare.Preparation.of(dataclasses.replace(options, data=data), folder).run(resumes=resumed)
     if not options.data.names_corpus:
         data = data_folder.prepared_with(folder)
@@ -121,6 +125,13 @@ def _prepare_folders(start: Start, strategy, dry_run: bool) -> Start:
     return dataclasses.replace(start, options=options, before=before)
 
 
+def _check_merges(data: DataConfig, bpe_dropout: float) -> None:
+    """Raises `ValueError`, before text is read, if a file of sub-words has no merges, which BPE-dropout skips."""
+    for name in (data.subwords_file, data.source_subwords_file):
+        if name and (path := pathlib.Path(name).expanduser()).is_file():
+            BpeDropout(vocabulary.load(path.read_bytes()), bpe_dropout, data.max_length)
+
+
 def _with_length_buckets(strategy, options: run_options.Options) -> run_options.Options:
     """Returns the options of a new run, with the default of `length_buckets` if XLA compiles its step."""
     train = options.train
@@ -141,8 +152,12 @@ def _with_sizes_of(
     the model is much too large for the text.
     """
     model, train, info = options.model, options.train, shards.read_info(folder / "train")
+    sources = dict(options.sources)
     if not model.vocab_size:
+        sources["vocab_size"] = COMPUTED
         model = dataclasses.replace(model, vocab_size=data_folder.recorded_options(folder)["vocab_size"])
+    if train.epochs:
+        sources["train_steps"] = COMPUTED
     deciding = operator.attrgetter("epochs", "batch_tokens", "buckets_per_update", "seed", "length_buckets")
     if train.epochs and resumed and deciding(train) == deciding(resumed.train):
         train = dataclasses.replace(train, train_steps=resumed.train.train_steps)
@@ -163,6 +178,8 @@ def _with_sizes_of(
             f"`cooldown_steps` must be at most the updates of `epochs`. Received: cooldown_steps="
             f"{train.cooldown_steps:,} for {train.train_steps:,} updates. `cooldown_share` is a share of them."
         )
+    if train.profile_steps and not train.profiled:
+        logger.warning(f"`profile_steps={train.profile_steps}` is after the last of {train.train_steps:,} updates.")
     weights = model.num_weights
     if "target" in options.task.texts and weights > max(MANY_WEIGHTS, MANY_WEIGHTS_PER_PAIR * info["pairs"]):
         logger.warning(
@@ -170,7 +187,7 @@ def _with_sizes_of(
             "4.5 million pairs. Small models translate better after small text: see `flagfile=small`, for some ten "
             "thousand pairs, and `flagfile=medium`, for some hundred thousand."
         )
-    return dataclasses.replace(options, model=model, train=train)
+    return dataclasses.replace(options, model=model, train=train, sources=sources)
 
 
 def _check_subwords_of_parent(parent: SavedRun, folder: pathlib.Path, *paths: pathlib.Path | None) -> None:
@@ -298,7 +315,7 @@ def train(
         config, task, folder = options.train, options.task, options.data_folder(model_dir)
         if config.dtype == AUTO:
             config = dataclasses.replace(config, dtype=devices.fastest_dtype(strategy))
-            options = dataclasses.replace(options, train=config)
+            options = dataclasses.replace(options, train=config, sources=options.sources | {"dtype": COMPUTED})
         keras.utils.set_random_seed(config.seed)
         choose_float32(config.tf32)
         if config.deterministic:
