@@ -262,7 +262,7 @@ def test_a_unigram_model_has_no_merges(tmp_path):
         BpeDropout(vocabulary.load(model), 0.1, 99)
     # Story: the text was read and divided first, which takes hours.
     (tmp_path / "unigram.model").write_bytes(model)
-    given = {"dataset": "builtin", "subwords": "sentencepiece", "subwords_file": str(tmp_path / "unigram.model")}
+    given = {"dataset": "builtin", "subwords_file": str(tmp_path / "unigram.model")}
     start = Start.open(tmp_path / "run", given | {"vocab_size": 0, "bpe_dropout": 0.1})
     with pytest.raises(ValueError, match="`bpe_dropout` needs byte-pair encoding.*merges"):
         run.train(start, strategy=devices.make_strategy(1))

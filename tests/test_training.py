@@ -595,7 +595,7 @@ def test_a_process_runs_the_largest_micro_batches_of_what_it_reads(monkeypatch, 
     """
     monkeypatch.setattr(devices, "process_count", lambda strategy: 3)
     given = TrainConfig(data_service=service, buckets_per_update=buckets)
-    config, replicas = loop._per_process(types.SimpleNamespace(num_replicas_in_sync=6), given)
+    config, replicas, _ = loop._per_process(types.SimpleNamespace(num_replicas_in_sync=6), given)
     assert ((config.batch_tokens, config.buckets_per_update), replicas) == expected
 
 

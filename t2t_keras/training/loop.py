@@ -49,8 +49,9 @@ class NotFiniteError(ValueError):
     """Ends a run whose updates are no longer finite."""
 
 
-def _per_process(strategy, config: TrainConfig) -> tuple[TrainConfig, int]:
-    """Returns the config of the updates that one process reads, and the number of replicas that share one.
+def _per_process(strategy, config: TrainConfig) -> tuple[TrainConfig, int, int]:
+    """Returns the config of the updates that one process reads, the number of replicas that share one, and the number
+    of processes that share a whole one.
 
     Without a data service every process reads whole updates. With one, every process reads a part of each update, for
     its own replicas only.
@@ -58,7 +59,7 @@ def _per_process(strategy, config: TrainConfig) -> tuple[TrainConfig, int]:
     processes = devices.process_count(strategy) if config.data_service else 1
     tokens, buckets = config.batch_tokens // processes, max(config.buckets_per_update // processes, 1)
     own = dataclasses.replace(config, batch_tokens=tokens, buckets_per_update=buckets)
-    return own, strategy.num_replicas_in_sync // processes
+    return own, strategy.num_replicas_in_sync // processes, processes
 
 
 class _Reading(NamedTuple):
@@ -72,9 +73,9 @@ class _Reading(NamedTuple):
     @classmethod
     def of(cls, strategy, config: TrainConfig, folder: pathlib.Path) -> "_Reading":
         """Returns it for a strategy and the shards of the training data."""
-        whole, (config, replicas) = config.batch_tokens, _per_process(strategy, config)
+        whole, (config, replicas, processes) = config.batch_tokens, _per_process(strategy, config)
         info = shards.read_info(folder)
-        longest, processes = max(shards.counted(info)), strategy.num_replicas_in_sync // replicas
+        longest = max(shards.counted(info))
         if processes > 1 and longest > config.batch_tokens:
             raise ValueError(
                 f"Expected `batch_tokens` of at least {processes * longest}: with a `data_service`, each of "
