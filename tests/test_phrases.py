@@ -132,13 +132,17 @@ TERMS = {
         ("a house, a boat", ["Haus", "Boot"]),
         ("the boat house", ["Boot", "Haus"]),
         ("the house boat", ["Hausboot"]),
-        ("House houses farmhouse house2 boat_", ["Boot"]),
+        ("a House houses farmhouse house2 boat_", ["Boot"]),
+        ("House, House", ["Haus"]),  # A small letter is a capital one at the beginning.
+        (" House  \tboat", ["Hausboot"]),  # The model reads single spaces.
         ("house (house) house", ["Haus"] * 3),
         ("C++, C+++ C", ["C++", "C++"]),
         ("e.g. this", ["z. B."]),
         ("café cafés", ["Café"]),
         ("小猫在", ["cat"]),
         ("bank", []),
+        ("The bank", []),
+        ("Bank", ["Ufer"]),
         ("", []),
     ],
 )

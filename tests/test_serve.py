@@ -240,6 +240,18 @@ def test_languages_are_identified():
         {"language": "en", "confidence": 75.0},
         {"language": "fr", "confidence": 75.0},
     ]
+    # Story: the markup was identified in place of the text, and a model read what was in the target language already.
+    status, answer = ask(app, json=body('<a title="été">one</a>', source="auto", format="html"))
+    assert answer["detectedLanguage"]["language"] == "en" and status == 200
+    text = "<p>oui &amp; si</p>"
+    for confidence, language, expected in ((0.9, "fr", text), (0.89, "de", "<p>iuo &amp; is</p>")):
+
+        def in_target(text: str, among, confidence=confidence) -> tuple[str, float]:
+            return "fr" if "fr" in among else "de", confidence
+
+        app = WebApi(served("en-fr", "de-fr"), identify=in_target)
+        status, answer = ask(app, json=body(text, source="auto", target="fr", format="html"))
+        assert (status, answer["translatedText"], answer["detectedLanguage"]["language"]) == (200, expected, language)
     for path in ("/detect", "/translate"):
         status, answer = ask(WebApi(models), path, json=body(source="auto"))
         assert status == 400 and "pip install 't2t_keras[filter]'" in answer["error"]
@@ -372,8 +384,9 @@ def test_paths_are_for_the_page_s_host_and_origin_alone(app):
             assert Client(app).get(path, base_url=f"http://{host}").status_code == expected
     for origin in ("http://evil.example", "http://localhost:8001", "null", "http://localhost"):
         status, answer = ask(app, headers={"Origin": origin})
-        expected = f"Expected a request of the page at localhost:8000. Received one of {origin}."
-        assert (status, answer["error"]) == (403, expected)
+        expected = f"Expected a request of the page at localhost:8000. Received one of {origin}. "
+        assert status == 403 and answer["error"].startswith(expected)
+        assert answer["error"].endswith(f"start the server with --origins={origin}.")
     assert ask(app, headers={"Origin": "http://["})[0] == 400
     assert ask(app, headers={"Origin": "http://LOCALHOST:8000"})[0] == 200
     assert ask(app, "/health", method="GET", headers={"Sec-Fetch-Site": "cross-site"})[0] == 403
@@ -397,6 +410,25 @@ def test_other_origins_may_be_allowed():
         response = Client(app).post("/translate", json=body(), base_url="http://localhost", headers={"Origin": origin})
         assert (asked.status_code, response.status_code) == ((204, 200) if allowed else (403, 403))
         assert response.headers.get("Access-Control-Allow-Origin") == (origin if allowed else None)
+
+
+def test_a_proxy_may_pass_on_the_name_of_its_page():
+    """Story: a server behind the proxy that its documentation advises refused every request."""
+    at_proxy = {"base_url": "http://demo.example:8443"}
+    status, answer = ask(application(), **at_proxy)
+    assert status == 403 and "start the server with --origins=https://demo.example:8443." in answer["error"]
+    app = application(origins=["https://demo.example:8443"])
+    assert ask(app, **at_proxy)[0] == ask(app)[0] == 200
+    assert ask(app, **at_proxy, headers={"Origin": "https://demo.example:8443"})[0] == 200
+    assert ask(app, base_url="http://evil.example")[0] == 403
+
+
+def test_details_are_of_a_limited_size(app, monkeypatch):
+    """Story: 64 texts of emoji, in 16 KB, were answered with 436 MB."""
+    monkeypatch.setattr(web_api, "MAX_WEIGHTS", 12)
+    assert ask(app, json=body("one two", details=True))[0] == 200
+    status, answer = ask(app, json=body(["one two"] * 2, details=True))
+    assert status == 413 and "`details`" in answer["error"]
 
 
 def test_the_page_may_load_nothing_from_elsewhere(app):
@@ -497,6 +529,13 @@ def reversed_translation(text: str, aligned: bool = True, piece: str = "▁{}") 
         ("<p>\n  one\n  two</p>", "<p> two one</p>"),
         ("<b><i>a</i></b> c", "c <b><i>a</i></b>"),
         ("<pre>aa        bb <b>cc</b> dd  ee</pre>", "<pre>ee dd <b>cc</b> bb aa</pre>"),
+        # Text that is not to be translated is placed as an image is.
+        ("a <code>f( x )</code> c", "<code>f( x )</code> c a"),
+        ("a <b translate='no'>x <b>y</b> z</b> c", "<b translate='no'>x <b>y</b> z</b> c a"),
+        ('a <i class="x notranslate">x</i> c', '<i class="x notranslate">x</i> c a'),
+        ("a <i class='x-notranslate' translate=nope>x</i> c", "c <i class='x-notranslate' translate=nope>x</i> a"),
+        ("<p translate=no>a b</p><p>c d</p>", "<p translate=no>a b</p><p>d c</p>"),
+        ("<code>a b", "<code>b a"),
         ("", ""),
     ],
 )  # fmt: skip
@@ -1273,6 +1312,21 @@ def answer(connection) -> bytes:
 
 
 REQUEST = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def test_a_connection_without_a_thread_keeps_no_place(connect, monkeypatch):
+    """Story: after as many failures as connections, the server refused all others for ever."""
+
+    def start(thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        for _ in range(4):
+            assert answer(connect()) == b""
+    connection = connect()
+    connection.sendall(REQUEST)
+    assert b"200 OK" in answer(connection)
 
 
 def test_requests_that_do_not_arrive_are_few_and_end_soon(connect):

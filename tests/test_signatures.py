@@ -845,6 +845,10 @@ def test_a_word_goes_on_after_one_that_is_avoided(service):
     )
     found = translated(service, [{"text": line, "avoid": part, "prefix": "zweihundertsiebzig"}])
     assert found["text"][0, 0].decode().startswith("zweihundertsiebzig")
+    # Story: a prefix with what is to be avoided had an empty translation, and no error.
+    rows = [{"text": line, "avoid": "zwei", "prefix": "zwei und"}, {"text": line, "avoid": "zwei", "prefix": ""}]
+    errors = translated(service, rows)["error"].tolist()
+    assert errors == [b"avoid: expected phrases that are not in the prefix.", b""]
 
 
 @pytest.mark.parametrize("name", ["constraints", "avoid"], ids=str)

@@ -62,6 +62,16 @@ def test_updates_are_counted_with_what_they_had():
     assert (state.skipped, state.skipped_in_a_row) == (2, 0)
 
 
+def test_of_validations_with_bleu_0_the_last_is_the_best():
+    """Story: `patience` stopped runs that learned, before their BLEU was above 0, and their first checkpoint was the
+    best.
+    """
+    state = TrainState()
+    for state.step, score, is_best in ((10, 0.0, True), (20, 0.0, True), (30, 0.1, True), (40, 0.0, False)):
+        assert state.count_validation(score) == is_best
+    assert (state.best_step, state.validations_since_best) == (30, 1)
+
+
 def test_the_best_validation_is_the_first_of_the_highest_score():
     state = TrainState()
     found = []

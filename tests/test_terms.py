@@ -133,8 +133,9 @@ def test_what_the_sentence_itself_requires_keeps_its_letters():
 @pytest.mark.parametrize(
     ("text", "read", "expected"),
     [
-        # The second of "old man", whose space is doubled, is no term, and not the one that is replaced.
-        ("old man and old  man", "▁old ▁man ▁and ▁old ▁man", "vieux"),
+        # Story: the second of "old man", whose space is doubled, was no term.
+        ("old man and old  man", "▁old ▁man ▁and ▁old ▁man", "papi"),
+        ("Old man and old\tman", "▁Old ▁man ▁and ▁old ▁man", "papi"),
         # The model reads a part of "Yorkshire" alone, which is not the term.
         ("old man and old mankind", "▁old ▁man ▁and ▁old ▁man", "vieux"),
         ("old man and old man kind", "▁old ▁man ▁and ▁old ▁man", "papi"),

@@ -1,5 +1,7 @@
 """Alignments of words: against the alignments of sub-words that a server returns, added up word by word."""
 
+import json
+
 import numpy as np
 import pytest
 import stand_in
@@ -115,6 +117,9 @@ def test_a_model_that_does_not_align_is_refused_and_a_long_source_has_no_alignme
     service = Signatures(translator)
     first, long, blank = translate_requests(service, requests, alignment=True)["alignment"].numpy()
     assert first and long == blank == b""
+    # Story: a batch of long sources alone was said to be of a model that does not align.
+    scored = translate_requests(service, requests[1:2], alignment=True, word_scores=True)
+    assert scored["alignment"].numpy().tolist() == [b""] and json.loads(scored["word_scores"].numpy()[0])["words"]
     with pytest.raises(ValueError, match="avoid: expected at most 32 phrases|avoid: expected phrases of at most 32"):
         translate_requests(service, [Request(line, avoid=["x y " * 40])], alignment=True)
     config = ModelConfig(stand_in.VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=4, d_ff=4, num_heads=1)

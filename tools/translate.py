@@ -130,7 +130,7 @@ def translate() -> None:
         results = translator.results(lines.read_lines(source), warn, read_ahead=read_ahead)
         number_doubtful, number = 0, 0
         for number, result in enumerate(program.with_progress(results, target, at_keyboard, number_of_lines), 1):
-            number_doubtful += output.is_doubtful(result)
+            number_doubtful += bool(asked.terms) and output.is_doubtful(result)  # Else a key of the line's own.
             target.write(translator.written(number, result))
             target.flush()
         if number_doubtful:

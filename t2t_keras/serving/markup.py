@@ -24,6 +24,11 @@ _TAG = re.compile(r"""<(/?)([a-zA-Z][^\s/<>"']*)((?:[^<>"']|"[^"]*"|'[^']*')*+)>
 _LONG_NUMBER = re.compile("&#([0-9]{8,});?")  # `html.unescape` fails at one of thousands of digits.
 _LAST_WORD = re.compile(r"""(.*[\s"'])?([^\s"']*)""", re.DOTALL)
 _RAW = ("script", "style", "textarea")  # Elements without text to translate.
+_CODE = ("code", "kbd", "samp", "var")  # Elements whose text stays, as that of an attribute below.
+_UNTRANSLATED = re.compile(
+    r"""\btranslate\s*=\s*(["']?)no\1(?![\w-])|\bclass\s*=\s*(?:notranslate(?![\w-])|(["'])(?:(?!\2).)*(?<![\w-])notranslate(?![\w-]))""",
+    re.IGNORECASE | re.DOTALL,
+)
 # Elements that sentences do not go beyond. All others, such as those of a translator's tool, are within sentences.
 _BLOCK = re.compile(
     "address|article|aside|blockquote|body|br|button|caption|center|col|colgroup|dd|details|dialog|div|dl|dt|fieldset|"
@@ -157,7 +162,7 @@ class Document:
 
 def _tokens(text: str) -> Iterator[_Token]:
     """Yields the text and the tags of HTML. A comment is a tag, and so is an element without text to translate."""
-    begin, start, last_comment = 0, 0, text.rfind("-->")
+    begin, start, last_comment, ends = 0, 0, text.rfind("-->"), None
     for_end = {name: re.compile(f"</{name}[^<>]*+>", re.IGNORECASE) for name in _RAW}
     while (place := text.find("<", start)) >= 0:
         is_comment, tag = text.startswith("<!--", place) and place < last_comment, _TAG.match(text, place)
@@ -172,10 +177,26 @@ def _tokens(text: str) -> Iterator[_Token]:
             end = for_end[name].search(text, start)
             start = end.end() if end else len(text)
         is_alone = not name or bool(_VOID.fullmatch(name)) or _closes_itself(tag[3])
+        if not (is_end or is_alone) and (name in _CODE or _UNTRANSLATED.search(tag[3])):
+            ends = _ends_of_elements(text) if ends is None else ends
+            is_alone, start = place in ends, ends.get(place, start)
         yield _Token(text[place:start], name, True, is_end, is_alone)
         begin = start
     if begin < len(text):
         yield _Token(text[begin:])
+
+
+def _ends_of_elements(text: str) -> dict[int, int]:
+    """Returns where the elements of HTML end, by where they begin; those without an end tag are left out."""
+    opened: dict[str, list[int]] = {}
+    ends = {}
+    for tag in _TAG.finditer(text):
+        places = opened.setdefault((tag[2] or "").lower(), [])
+        if not tag[1]:
+            places.append(tag.start())
+        elif places:
+            ends[places.pop()] = tag.end()
+    return ends
 
 
 def _shorter(reference: re.Match) -> str:

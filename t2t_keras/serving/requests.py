@@ -109,7 +109,7 @@ def translate_requests(
     outputs = {name: [[getattr(each, name) for each in row] for row in rows] for name in names}
     if alignment:
         found = [each for row in rows for each in row]
-        if any(each.pieces for each in found) and not any(np.any(each.alignment) for each in found):
+        if any(each.source_pieces for each in found) and not any(np.any(each.alignment) for each in found):
             raise ValueError("The architecture of this model does not align. Leave out `alignment`.")
         first = int(bool(signatures.languages))
         outputs["alignment"] = [

@@ -209,10 +209,9 @@ class ServedModels:
         """
         model = self._model[pair]
         begin, tag = model.beginnings[pair]
-        began = time.monotonic()
-        with self._used(model, deadline) as (batcher, beam_size):
+        with self._used(model, deadline) as (batcher, beam_size, loading):
             # A model that takes longer to load than the deadline allows would never translate, where models alternate.
-            predict = functools.partial(batcher, deadline=deadline + time.monotonic() - began)
+            predict = functools.partial(batcher, deadline=deadline + loading)
 
             def fits(phrase: str, text: str) -> bool:
                 inputs = {"source": [text], "target": [phrase.removeprefix(JOINER)]}
@@ -234,24 +233,29 @@ class ServedModels:
         return rows
 
     @contextlib.contextmanager
-    def _used(self, model: ServedModel, deadline: float) -> Iterator[tuple[Batcher, int]]:
-        """Keeps a model in memory inside a `with` block, loading it if need be."""
-        loaded = self._take(model, deadline)
+    def _used(self, model: ServedModel, deadline: float) -> Iterator[tuple[Batcher, int, float]]:
+        """Keeps a model in memory inside a `with` block, loading it if need be. Also gives the seconds in which models
+        were loaded meanwhile.
+        """
+        loaded, loading = self._take(model, deadline)
         try:
             if not loaded:
+                began = time.monotonic()
                 loaded = self._load(model)
-            yield loaded
+                loading += time.monotonic() - began
+            yield *loaded, loading
         finally:
             with self._changed:
                 self._users[model] -= 1
                 self._changed.notify_all()
 
-    def _take(self, model: ServedModel, deadline: float) -> tuple[Batcher, int] | None:
-        """Waits until a model can be used, and counts one more user. Returns `None` if the caller is to load it.
+    def _take(self, model: ServedModel, deadline: float) -> tuple[tuple[Batcher, int] | None, float]:
+        """Waits until a model can be used, and counts one more user. Returns the model, `None` if the caller is to load
+        it, and the seconds in which models were loaded, which do not count.
 
-        The time in which models are loaded does not count. If another caller cannot load this one, its error is raised.
+        If another caller cannot load this one, its error is raised.
         """
-        ticket = _Ticket()
+        ticket, loading = _Ticket(), 0.0
         with self._changed:
             waiting = self._waiting[model]
             waiting.append(ticket)
@@ -266,14 +270,14 @@ class ServedModels:
                         self._users[model] += 1
                         break
                     is_loading, began = None in self._loaded.values(), time.monotonic()
-                    seconds = threading.TIMEOUT_MAX if is_loading else deadline - began
+                    seconds = threading.TIMEOUT_MAX if is_loading else deadline + loading - began
                     if seconds <= 0:
                         raise BusyError("The model could not be loaded in time, because others are in use. Try again.")
                     self._changed.wait(min(seconds, threading.TIMEOUT_MAX))
-                    deadline += is_loading * (time.monotonic() - began)
+                    loading += is_loading * (time.monotonic() - began)
                 if ticket.error:
                     raise ticket.error
-                return self._loaded[model]
+                return self._loaded[model], loading
             finally:
                 if ticket in waiting:
                     waiting.remove(ticket)

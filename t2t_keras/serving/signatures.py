@@ -227,6 +227,9 @@ class Signatures(tf.Module):
         written = tf.reshape(written, [tf.shape(text)[0], beam_size, tf.shape(written)[1]])
         # Text leaves out <unk>, which a phrase may have in an imported model.
         impossible = tf.reduce_any(wanted_phrases == UNK, axis=[1, 2])[:, None] | absent & (sizes[0] > 0)[:, None]
+        # All hypotheses are impossible where the prefix has what is to be avoided.
+        contradicts = (avoided_sizes[0] > 0) & (sizes[0] == 0) & ~(refused | blank) & ~tf.math.is_finite(scores[:, 0])
+        error = tf.where(contradicts, "avoid: expected phrases that are not in the prefix.", error)
         found["constraints_met"] = lexical.met(wanted_phrases, ordered, written) & ~impossible
         return {**found, "truncated": truncated, "error": error, **self._aligned(source, sequences, alignment, absent)}
 

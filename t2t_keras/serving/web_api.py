@@ -30,6 +30,8 @@ from t2t_keras.text.sentences import lines, sentences, whole
 PAGE = pathlib.Path(__file__).with_name("page.html")
 MAX_REQUEST = 256 * 1024  # Bytes.
 MAX_SENTENCES = 1024  # Of a request.
+MAX_WEIGHTS = 2**20  # Of attention, in the details of an answer: some 25 MB of JSON.
+SURE = 90.0  # Per cent, for text that stays as it is because it is in the target language already.
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 APERTIUM = ("/listPairs", "/listpairs")
 _APERTIUM = "t2t_keras.apertium"  # In the environment of a request: whether its API is Apertium's.
@@ -80,6 +82,8 @@ class WebApi:
     ):
         self._models, self._title, self._n_best, self._split = models, title, n_best, split
         self._hosts, self._origins = {host.lower() for host in hosts}, {origin.lower() for origin in origins}
+        if self._hosts:  # A proxy passes on the name that the page has.
+            self._hosts |= {_without_port(_host_of(origin)) for origin in self._origins} - {""}
         self._api_key, self._timeout, self._identify = api_key, timeout, identify
         self.metrics = metrics or Metrics()
         self._sources: dict[str, list[str]] = {}  # Of each target.
@@ -150,9 +154,11 @@ class WebApi:
         Raises `HTTPException` for others.
         """
         host = request.host.lower()
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host  # Without its port.
-        if self._hosts and name not in self._hosts:
-            raise Forbidden(f"Expected one of the hosts {', '.join(sorted(self._hosts))}. Received: {request.host}.")
+        if self._hosts and _without_port(host) not in self._hosts:
+            raise Forbidden(
+                f"Expected one of the hosts {', '.join(sorted(self._hosts))}. Received: {request.host}. If a proxy "
+                f"passes this name on, start the server with --origins=https://{request.host}."
+            )
         origin = request.headers.get("Origin")
         if origin is None:
             # As of an image in a page of another site.
@@ -162,7 +168,10 @@ class WebApi:
         if self._origins & {origin.lower(), "*"}:
             return origin
         if _host_of(origin) != host:
-            raise Forbidden(f"Expected a request of the page at {request.host}. Received one of {origin}.")
+            raise Forbidden(
+                f"Expected a request of the page at {request.host}. Received one of {origin}. If that is the address "
+                f"of a proxy or of a site to trust, start the server with --origins={origin}."
+            )
         return ""
 
     def _settings(self, request: Request) -> Response:
@@ -243,13 +252,18 @@ class WebApi:
             raise Forbidden("Expected the `api_key` of this server.")
         return fields
 
-    def _pair(self, source: str, target: str, text: str) -> tuple[Pair, dict | None]:
-        """Returns the languages of the models for those of a request, and what was identified for "auto"."""
+    def _pair(self, source: str, target: str, text: str) -> tuple[Pair | None, dict | None]:
+        """Returns the languages of the models for those of a request, and what was identified for "auto". Text that is
+        surely in the target language needs no model.
+        """
         target, found = _code(target, list(self._sources), "target"), None
         possible = self._sources.get(target, [])
         if source == "auto" and len(possible) == 1 and self._identify is None:
             found = {"language": possible[0], "confidence": 0.0}
         elif source == "auto":
+            found = self._identified(list({*possible, target}), text)
+            if target not in possible and found["language"] == target and found["confidence"] >= SURE:
+                return None, found
             found = self._identified(possible, text)
         pair = found["language"] if found else _code(source, self._all_sources, "source"), target
         if pair[0] not in possible:
@@ -275,11 +289,11 @@ class WebApi:
         if len(listed) > MAX_SENTENCES:
             raise RequestEntityTooLarge(f"Expected at most {MAX_SENTENCES:,} texts in a request.")
         asked = _Options(fields, listed if isinstance(texts, list) else None)
-        pairs = [self._pair(fields["source"], fields["target"], text) for text in listed]
         documents = [
             Document(text, asked.is_html, whole if is_whole else sentences if self._split else lines)
             for text, is_whole in zip(listed, asked.is_whole, strict=True)
         ]
+        pairs = [self._pair(fields["source"], fields["target"], " ".join(each.sentences)) for each in documents]
         if any(is_whole and len(each.sentences) > 1 for is_whole, each in zip(asked.is_whole, documents, strict=True)):
             raise BadRequest(
                 "Expected one paragraph of HTML with `constraints`, `prefix` or `details`. Received: several."
@@ -287,7 +301,7 @@ class WebApi:
         if sum(len(document.sentences) for document in documents) > MAX_SENTENCES:
             raise RequestEntityTooLarge(f"Expected at most {MAX_SENTENCES:,} sentences in a request.")
         rows, number = [[] for _ in listed], asked.alternatives + 1
-        for pair in dict.fromkeys(pair for pair, _ in pairs):
+        for pair in dict.fromkeys(pair for pair, _ in pairs if pair):
             chosen = [place for place, (other, _) in enumerate(pairs) if other == pair]
             requests = [
                 Sentence(text, asked.constraints[place], asked.avoid[place])
@@ -302,7 +316,10 @@ class WebApi:
             for place in chosen:
                 rows[place] = [merged(next(found)) for _ in documents[place].sentences]
         shown = []
-        for document, found in zip(documents, rows, strict=True):
+        for text, document, found, (pair, _) in zip(listed, documents, rows, pairs, strict=True):
+            if not pair:
+                shown.append([text])
+                continue
             # The next best translation of a text has the next best of each sentence.
             most = min(number, max(map(len, found), default=1))
             best = ([row[min(rank, len(row) - 1)] for row in found] for rank in range(most))
@@ -322,6 +339,9 @@ class WebApi:
         if fields["source"] == "auto":
             answer["detectedLanguage"] = unlisted([found for _, found in pairs])
         if asked.details:
+            aligned = (each.alignment for found in rows for row in found for each in row)
+            if sum(weights.size for weights in aligned if weights is not None) > MAX_WEIGHTS:
+                raise RequestEntityTooLarge("Expected fewer or shorter texts with `details`. Send several requests.")
             answer["translations"] = unlisted([[each.as_json() for row in found for each in row] for found in rows])
         return _json(answer)
 
@@ -438,6 +458,10 @@ def _host_of(origin: str) -> str:
         return urllib.parse.urlsplit(origin.lower()).netloc
     except ValueError as error:  # As for "http://[".
         raise BadRequest(f"Expected an origin such as http://localhost:8000. Received: {origin:.80}.") from error
+
+
+def _without_port(host: str) -> str:
+    return host if host.endswith("]") else host.rpartition(":")[0] or host
 
 
 def _named(code: str) -> dict[str, str]:

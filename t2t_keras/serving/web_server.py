@@ -60,7 +60,11 @@ class _Server(ThreadedWSGIServer):
 
     def process_request(self, request, client_address) -> None:
         if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
+            try:
+                super().process_request(request, client_address)
+            except BaseException:  # No thread could be started.
+                self._free.release()
+                raise
             return
         self._refused()
         body = json.dumps({"error": "Too many connections. Try again."})

@@ -218,17 +218,20 @@ def _check_term(term: str, translation: str, forms: Iterable[str]) -> None:
 
 class Terms:
     """A terminology: where a term is in the source as whole words, its translation must appear, and its forbidden forms
-    must not.
+    must not. The first word of a sentence may have a capital letter instead of the term's small one.
 
     Of terms that overlap, the one that begins first counts, and of those the longest. Raises `ValueError` if a
     translation contains a forbidden form of its term, or a phrase is invalid.
     """
 
     def __init__(self, translations: Mapping[str, str], forbidden: Mapping[str, Sequence[str]] | None = None):
-        self.translations, self.forbidden = dict(translations), dict(forbidden or {})
+        # Among single spaces, as the model reads the text.
+        self.translations = {single_spaced(term): translation for term, translation in translations.items()}
+        self.forbidden = {single_spaced(term): forms for term, forms in (forbidden or {}).items()}
         for term, translation in self.translations.items():
             _check_term(term, translation, self.forbidden.get(term, ()))
-        longest_first = "|".join(re.escape(term) for term in sorted(translations, key=len, reverse=True))
+        terms = (map(re.escape, term.split(" ")) for term in sorted(self.translations, key=len, reverse=True))
+        longest_first = "|".join("[ \\t]+".join(words) for words in terms)
         # At least one of the two characters beside a boundary is in no word.
         boundary = f"(?:(?<![{word_characters()}])|(?![{word_characters()}]))"
         self._pattern = re.compile(f"{boundary}(?:{longest_first}){boundary}") if translations else None
@@ -282,8 +285,17 @@ class Terms:
         rest = untagged(text, tags)
         begin = len(text) - len(rest)
         searched = _without(rest, kept)[: None if end is None else max(end - begin, 0)]
+        first = len(searched) - len(searched.lstrip())
+        small = searched[:first] + searched[first : first + 1].lower() + searched[first + 1 :]
+        if (
+            not self._pattern.match(searched, first)
+            and len(small) == len(searched)
+            and self._pattern.match(small, first)
+        ):
+            searched = small
         for each in self._pattern.finditer(searched):
-            term = Term(each[0], self.translations[each[0]], tuple(self.forbidden.get(each[0], ())))
+            source = single_spaced(each[0])
+            term = Term(source, self.translations[source], tuple(self.forbidden.get(source, ())))
             yield begin + each.start(), begin + each.end(), term
 
 
@@ -500,13 +512,13 @@ class Kept:
         return [phrase for _, phrase in self.with_places(text)]
 
     def with_places(self, text: str) -> list[tuple[int, str]]:
-        """Returns where each phrase of `of` begins in a sentence, and the phrase. Matches with tabs or line ends are
-        left out.
+        """Returns where each phrase of `of` begins in a sentence, and the phrase. Matches with tabs, line ends or
+        several spaces in a row, which the model does not read, are left out.
         """
         return [
             (start, JOINER * (start > 0 and not text[start - 1].isspace()) + match)
             for start, match in self.matches(text)
-            if not re.search(r"[\t\n]", match)
+            if not re.search(r"[\t\n]|  ", match)
         ]
 
     def matches(self, text: str) -> list[tuple[int, str]]:

@@ -229,6 +229,11 @@ class Trainer:
                 run = (self.strategy, self.train_step, self.task, self.config, self.folder, self.renewal)
                 of_start = {"window": self.state.position[0], "is_stopped": self._is_stopped}
                 self._unless_stopped(lambda: _run_largest(*run, **of_start))
+            elif self.state.step:
+                logger.info(
+                    f"The run has its {self.state.step:,} updates (`train_steps={self.config.train_steps}`). To train "
+                    "further, give more `train_steps` or `epochs`."
+                )
             with (
                 ProgressBar(self.config.train_steps, self.state.step, shown=self.chief) as self.progress_bar,
                 Profiler(self.model_dir / LOGS, self.config.profile_steps if self.chief else "") as self.profiler,

@@ -115,7 +115,8 @@ class TrainState:
     def count_validation(self, score: float) -> bool:
         """Counts a validation and returns whether its score is the best so far."""
         self.validated_step = self.step
-        is_best = score > self.best
+        # Of several with BLEU 0, as while little is learned, the last one has learned most.
+        is_best = score > self.best or score == self.best == 0
         if is_best:
             self.best, self.best_step, self.validations_since_best = score, self.step, 0
         else:
