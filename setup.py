@@ -30,7 +30,7 @@ setuptools.setup(
     install_requires=[
         "absl-py>=2",
         "keras>=3.15.1",  # Earlier ones load models unsafely.
-        "matplotlib>=3.9",
+        "matplotlib>=3.10",
         "num2words>=0.5.14",
         "sacrebleu>=2.4",
         "sacremoses>=0.1",

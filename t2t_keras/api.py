@@ -24,7 +24,7 @@ from t2t_keras.system.files import CONFIG
 from t2t_keras.system.log import logger
 from t2t_keras.system.native_messages import without_noise
 from t2t_keras.text import piece_file
-from t2t_keras.text.lines import without_line_ends
+from t2t_keras.text.lines import one_line
 from t2t_keras.text.phrases import Kept, Request, Terms, check_unicode, read_terms, with_phrases, with_tags_checked
 from t2t_keras.text.placeholders import find_all
 
@@ -295,7 +295,7 @@ def _listed(text: Text) -> list[str]:
         raise TypeError(f"Expected a sentence or a list of sentences. Received: {type(wrong[0]).__name__}.")
     for each in texts:
         check_unicode(each)
-    return list(map(without_line_ends, texts))
+    return list(map(one_line, texts))
 
 
 def _size(batch_size: int, chosen: int) -> int:
@@ -398,7 +398,9 @@ class Run:
         """
         from t2t_keras.evaluation.evaluate import evaluate
 
-        texts = map(_listed, (source, *references))
+        tags = TrainedModel.open(self.model_dir, str(checkpoint)).tags
+        sources = list(with_tags_checked(_listed(source), tags, logger.warning, unit="Sentence"))
+        texts = (sources, *map(_listed, references))
         return evaluate(self._translator(str(checkpoint)), *texts, lowercase=lowercase, tokenize=tokenize)[1]
 
     def _translator(self, checkpoint: str) -> Translator:

@@ -514,7 +514,7 @@ def test_a_batch_size_that_is_none_is_refused(wrong):
                 method("one", batch_size=wrong)
 
 
-def test_a_run_passes_on_what_was_asked_for(tmp_path, monkeypatch):
+def test_a_run_passes_on_what_was_asked_for(tmp_path, monkeypatch, messages):
     given = []
     monkeypatch.setattr(
         loading, "load", lambda *arguments, **options: given.append((*arguments, options)) or "a translator"
@@ -523,8 +523,12 @@ def test_a_run_passes_on_what_was_asked_for(tmp_path, monkeypatch):
         "t2t_keras.evaluation.evaluate.evaluate", lambda *arguments, **options: ([], (*arguments, options))
     )
     monkeypatch.setattr("t2t_keras.serving.savedmodel.export_run", lambda *arguments: arguments)
-    monkeypatch.setattr(api.TrainedModel, "open", lambda *arguments, **options: (*arguments, options))
-    monkeypatch.setattr(api, "of_model", lambda model: model)
+    monkeypatch.setattr(
+        api.TrainedModel,
+        "open",
+        lambda *arguments, **options: types.SimpleNamespace(tags=["<a>"], arguments=(*arguments, options)),
+    )
+    monkeypatch.setattr(api, "of_model", lambda model: model.arguments)
     monkeypatch.setenv("HOME", str(tmp_path))
     run = t2t_keras.Run(tmp_path)
     counted = {"lowercase": True, "tokenize": "char"}
@@ -535,7 +539,11 @@ def test_a_run_passes_on_what_was_asked_for(tmp_path, monkeypatch):
         ["c"],
         counted,
     )
-    assert run.evaluate("a a", "b b") == ("a translator", ["a a"], ["b b"], {"lowercase": False, "tokenize": "13a"})
+    plain = {"lowercase": False, "tokenize": "13a"}
+    assert run.evaluate("a a", "b b") == ("a translator", ["a a"], ["b b"], plain)
+    # Story: the tag alone was translated, and sentences without a tag were scored without a word.
+    assert run.evaluate(["<a> a", "<a>"], ["b", ""]) == ("a translator", ["<a> a", ""], ["b", ""], plain)
+    assert [message.split(":")[0] for message in messages] == ["Sentence 1"] * 2
     assert given == [(tmp_path, "7", {}), (tmp_path, "average", {})]
     assert run.export("~/out", "best", int8=True) == (tmp_path / "out", (tmp_path, "best", {"int8": True}))
     assert run.load("best", int8=True) == (tmp_path, "best", {"int8": True})
@@ -806,6 +814,7 @@ def test_a_new_checkpoint_of_either_kind_is_loaded_by_the_next_evaluation(monkey
     loads = []
     monkeypatch.setattr(loading, "load", lambda folder, checkpoint: loads.append(checkpoint))
     monkeypatch.setattr("t2t_keras.evaluation.evaluate.evaluate", lambda *arguments, **options: ([], {}))
+    monkeypatch.setattr(api.TrainedModel, "open", lambda *arguments: types.SimpleNamespace(tags=[]))
     run = t2t_keras.Run(tmp_path)
     (tmp_path / "checkpoints").mkdir()
     for number, name in enumerate(("step-000000002", "best-000000002", "best-000000003", "step-000000004"), 1):

@@ -215,7 +215,7 @@ def test_the_attention_of_the_recurrent_translator_is_its_alignment_in_a_page_a_
     np.testing.assert_allclose(found.cross[0], alignment, atol=1e-6)
     assert found.encoder.shape[0] == found.decoder.shape[0] == 0 and found.cross.shape[:2] == (1, 1)
     np.testing.assert_allclose(found.by_words().cross.sum(axis=-1), 1, atol=1e-5)
-    shown = json.loads(re.search(r'id="data">(.*?)</script>', pages.attention_page([found]))[1])["sentences"][0][
+    shown = json.loads(re.search(r'id="data">(.*?)</script>', pages.attention_page({1: found}))[1])["sentences"][0][
         "weights"
     ]
     assert shown["encoder"] == shown["decoder"] == [] and len(shown["cross"][0][0]) == found.cross.size

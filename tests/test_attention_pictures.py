@@ -457,8 +457,8 @@ def data_of(page: str) -> dict:
 
 
 def test_the_data_of_a_page_are_the_weights_to_three_decimals():
-    data = data_of(pages.attention_page([SHORT, STRANGE]))
-    assert len(data["sentences"]) == 2
+    data = data_of(pages.attention_page({3: SHORT, 5: STRANGE}))
+    assert [sentence["number"] for sentence in data["sentences"]] == [3, 5]
     for sentence, attention in zip(data["sentences"], (SHORT, STRANGE), strict=True):
         for name, tokens in (
             ("source", attention.source),
@@ -477,7 +477,7 @@ def test_the_data_of_a_page_are_the_weights_to_three_decimals():
 
 
 def test_no_text_gets_out_of_the_data_of_a_page():
-    page, plain = (Elements(pages.attention_page([attention])) for attention in (STRANGE, SHORT))
+    page, plain = (Elements(pages.attention_page({1: attention})) for attention in (STRANGE, SHORT))
     assert page.tags == plain.tags
     assert page.scripts[1:] == plain.scripts[1:] and len(page.scripts) == 2
     assert not set("<>&") & set(page.scripts[0])
@@ -498,12 +498,12 @@ def test_a_page_of_ten_sentences_stays_small():
     attentions = [
         stand_in.attention("a " * 29 + "a", "b " * 29 + "b", layers=4, heads=4, seed=seed) for seed in range(10)
     ]
-    assert len(pages.attention_page(attentions)) < 2_500_000
+    assert len(pages.attention_page(dict(enumerate(attentions, 1)))) < 2_500_000
 
 
 def test_a_page_needs_a_sentence():
     with pytest.raises(ValueError, match="one sentence or more"):
-        pages.attention_page([])
+        pages.attention_page({})
 
 
 # The program.

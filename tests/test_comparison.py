@@ -407,6 +407,8 @@ def test_examples_are_the_sentences_with_the_largest_gains_and_losses():
     assert best.worse == () and all(example.chrf == pytest.approx(100) for example in best.better)
     assert all(example.system == REFERENCE[example.line - 1] for example in best.better)
     assert all(not system.better for system in compared(examples=0).systems)
+    with pytest.raises(ValueError, match="`examples` must be 0 or more. Received: examples=-1."):
+        compared(examples=-1)  # Story: the last one was left out.
 
 
 def test_a_sentence_that_is_as_good_is_no_example():

@@ -11,6 +11,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -536,6 +537,21 @@ def test_what_the_text_decides_is_that_of_the_run(tmp_path, trained, monkeypatch
         (folder / "checkpoints/step-000000015.json").touch()
     with pytest.raises(ValueError, match=r"Received: epochs=4.0 \(.*: 5.0\). Give another"):
         train(tmp_path, 1, **asked)
+
+
+def test_a_result_of_so_many_updates_is_none_of_epochs(tmp_path, trained):
+    """Story: the table had the rows before with their updates, and the new ones with as many as the epochs have."""
+    train(tmp_path, 1)
+    with pytest.raises(ValueError, match=r"Received: epochs=4.0 \(.*: 0.0\). Give another"):
+        train(tmp_path, 1, epochs=4.0)
+
+
+def test_a_copy_of_a_run_is_no_further_seed(tmp_path, trained):
+    """Story: it halved the standard error of its row."""
+    train(tmp_path, 1)
+    shutil.copytree(tmp_path / "a" / "seed1", tmp_path / "a" / "seed1_old")
+    with pytest.raises(ValueError, match=r"seed1_old/.* is the result of a with seed 1\. Rename .*/a/seed1_old, or"):
+        train(tmp_path, 1)
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "{", '{"row": "base"}', None], ids=str)

@@ -36,7 +36,7 @@ def scheme(request) -> str:
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory, scheme):
     page = tmp_path_factory.mktemp("page") / "attention.html"
-    page.write_text(pages.attention_page(SENTENCES), encoding="utf-8")
+    page.write_text(pages.attention_page(dict(enumerate(SENTENCES, 1))), encoding="utf-8")
     with browsers.chromium(1200, 900, scheme) as browser:
         yield browser, page
 
@@ -142,7 +142,7 @@ def test_a_model_without_self_attention_has_attention_to_the_source_alone(opened
     alone = dataclasses.replace(
         SHORT, encoder=SHORT.encoder[:0, :0], decoder=SHORT.decoder[:0, :0], cross=SHORT.cross[:1, :1]
     )
-    (tmp_path / "alone.html").write_text(pages.attention_page([alone]), encoding="utf-8")
+    (tmp_path / "alone.html").write_text(pages.attention_page({1: alone}), encoding="utf-8")
     browser.get((tmp_path / "alone.html").as_uri())
     assert [option.get_attribute("value") for option in Select(browser.find_element(By.ID, "kind")).options] == [
         "cross"

@@ -1700,7 +1700,7 @@ CALLS = {
         "told(*pair) or SimpleNamespace(by_words=lambda: 'words'))\n"
         "module('reporting.attention_pictures', line_picture=lambda *of: ['lines', *of], heat_maps=lambda *of: "
         "['maps', *of])\n"
-        "module('reporting.figures', save=lambda picture, path: told(picture, path.name))\n"
+        "module('reporting.figures', FORMATS=('png', 'svg'), save=lambda picture, path: told(picture, path.name))\n"
         "module('reporting.pages', attention_page=lambda shown: f'{len(shown)} shown')",
         [*OF_MODEL, "--output={0}/out", "--layer=3", "--heads=3,1", "--words", "--format=svg", "--attention=cross"],
         [
@@ -1716,7 +1716,8 @@ CALLS = {
             "module('reporting.attention', check_attention=lambda model: None, attention_of=lambda model, *pair: "
             "None)\n"
             "module('reporting.attention_pictures', line_picture=lambda _, *of: of, heat_maps=lambda *of: None)\n"
-            "module('reporting.figures', save=lambda picture, path: picture and told(*picture))\n"
+            "module('reporting.figures', FORMATS=['png', 'svg'], "
+            "save=lambda picture, path: picture and told(*picture))\n"
             "module('reporting.pages', attention_page=lambda shown: '')",
             ["--model_dir={0}", "--output={0}/out", *flags],
             [[kind, layer, None, {}] for kind, layers in drawn.items() for layer in layers],

@@ -13,10 +13,12 @@ from absl import flags
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 from t2t_keras.config import DecodeConfig
+from t2t_keras.reporting import figures
 from t2t_keras.runs import run_options
 from t2t_keras.system.log import logger
+from t2t_keras.text import lines
 
-_KINDS, _FORMATS = ("encoder", "decoder", "cross"), ("png", "svg")
+_KINDS = ("encoder", "decoder", "cross")
 _OUTPUT = flags.DEFINE_string("output", None, "Write pictures and attention.html to this folder.", required=True)
 _INPUT = flags.DEFINE_string("input", "", "Sentences, one a line, plain or gzip; empty: standard input.")
 _TARGET = flags.DEFINE_string("target", "", "Their translations, one a line; empty: the model translates.")
@@ -65,16 +67,12 @@ def _layers(kinds: list[str], layers: dict[str, int]) -> list[tuple[str, int]]:
 
 def _read(path: str) -> list[str]:
     """The lines of a file, or of standard input."""
-    from t2t_keras.text import lines
-
     with lines.opened(path) as file:
         return list(lines.read_lines(file))
 
 
 def _sentences() -> list[tuple[int, str, str | None]]:
     """Line number, source and target of each line that is not blank."""
-    from t2t_keras.text import lines
-
     sources = _read(_INPUT.value)
     targets = _read(_TARGET.value) if _TARGET.value else [None] * len(sources)
     if len(sources) != len(targets):
@@ -100,23 +98,21 @@ def draw() -> None:
     else:  # What another architecture has is its alignment.
         number, number_of_heads = {"cross": 1}, 1
     kinds = list(number) if _ATTENTION.value is None else _chosen(_ATTENTION, number)
-    formats = [format_ for format_ in _chosen(_FORMAT, (*_FORMATS, "none")) if format_ != "none"]
+    formats = [format_ for format_ in _chosen(_FORMAT, (*figures.FORMATS, "none")) if format_ != "none"]
     layers, heads = _layers(kinds, number), _numbers(_HEADS, number_of_heads) or None
     sentences = _sentences()
     folder = pathlib.Path(_OUTPUT.value).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     import tqdm
 
-    from t2t_keras.text import lines
-
     with program.without_noise():
-        from t2t_keras.reporting import attention_pictures, figures, pages
+        from t2t_keras.reporting import attention_pictures, pages
         from t2t_keras.reporting.attention import attention_of, check_attention
 
         translator = model.load()
         check_attention(translator.model)
     makers = {"lines": attention_pictures.line_picture, "heat_maps": attention_pictures.heat_maps}
-    shown, pictures = [], 0
+    shown, pictures = {}, 0
     # None: unless stderr is a terminal.
     for number, source, target in tqdm.tqdm(sentences, unit=" sentences", disable=None):
         try:
@@ -124,7 +120,7 @@ def draw() -> None:
         except ValueError as error:  # Such as a sentence that is too long.
             logger.warning(f"Skipping line {number}: {error}")
             continue
-        shown.append(attention)
+        shown[number] = attention
         drawn = attention.by_words() if _WORDS.value else attention
         for (kind, layer), format_, (name, make) in itertools.product(layers, formats, makers.items()):
             path = folder / f"{number:03}_{kind}_layer_{layer + 1}_{name}.{format_}"

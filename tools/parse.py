@@ -15,6 +15,7 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
+from t2t_keras.text import lines
 
 _LINEARIZE = flags.DEFINE_boolean(
     "linearize", False, "Write the words and the brackets of --trees to --source and --target, for training."
@@ -84,7 +85,6 @@ def _linearize() -> None:
     from t2t_keras.data import corpora
     from t2t_keras.parsing.linearize import phrases, to_tokens
     from t2t_keras.parsing.trees import clean, preterminals, read_trees
-    from t2t_keras.text import lines
 
     written = [pathlib.Path(name).expanduser().resolve() for name in (_SOURCE.value, _TARGET.value)]
     if written[0] == written[1]:
@@ -162,7 +162,6 @@ def _score() -> None:
 def _parses(target):
     """Yields a parse for each line of the input."""
     from t2t_keras.parsing.trees import split_words
-    from t2t_keras.text import lines
 
     with lines.opened(_INPUT.value) as source:
         if _RIGHT_BRANCHING.value:
@@ -193,7 +192,6 @@ def _parses(target):
 
 def _parse() -> None:
     from t2t_keras.parsing.trees import draw
-    from t2t_keras.text import lines
 
     parses = []  # Of sentences: the number of the hypothesis, and whether it was repaired.
     with lines.written_whole(_OUTPUT.value) if _OUTPUT.value else contextlib.nullcontext(sys.stdout.buffer) as target:

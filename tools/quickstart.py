@@ -49,7 +49,7 @@ def quickstart() -> None:
     state = run.train(start, strategy=strategy, quiet=program.without_noise)
     with program.without_noise():
         translator = load(model_dir)
-    sources, references = prepare.read_text(model_dir / "data", "test")
+    sources, references = prepare.read_text(chosen.data_folder(model_dir), "test")
     hypotheses, scores = evaluate(translator, sources, references)
     rows = list(zip(sources, hypotheses, references, strict=True))
     right, short = exactly_right(rows), exactly_right(rows, SHORT)

@@ -143,6 +143,8 @@ def compare(
         raise ValueError(
             f"Systems, references and source must have equally many sentences, at least one. Received: {received}."
         )
+    if examples < 0:
+        raise ValueError(f"`examples` must be 0 or more. Received: examples={examples}.")
     bleu, chrf = scores.bleu_metric(lowercase=lowercase, tokenize=tokenize), scores.chrf_metric(lowercase=lowercase)
     samples, trials = significance.affordable(len(outputs[0]), samples, trials, len(outputs))
     options = {"samples": samples, "trials": trials, "seed": seed}

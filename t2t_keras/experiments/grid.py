@@ -25,6 +25,7 @@ from t2t_keras.runs import run_options, saved_run
 from t2t_keras.runs.run_start import LENGTHS, is_same
 from t2t_keras.system.files import read_json, write_whole
 from t2t_keras.system.log import logger
+from t2t_keras.text import phrases
 from t2t_keras.training.state import TrainState
 
 RESULTS = "*/seed*/grid.json"  # Where the runs have their results, in the folder of the table.
@@ -76,10 +77,10 @@ def read_results(output_dir: pathlib.Path, results: str = RESULTS) -> dict[str, 
     for path in sorted(output_dir.glob(results)):
         name = path.parent.relative_to(output_dir).as_posix()
         by_name[name] = result = _read_result(path)
-        if result.row != name.partition("/")[0]:
-            raise ValueError(
-                f"{path} is the result of {result.row}. Rename {path.parent}, or move it out of {output_dir}."
-            )
+        row, _, seed = name.partition("/")
+        if result.row != row or seed not in ("", f"seed{result.seed}"):
+            whose = f"{result.row} with seed {result.seed}" if seed else result.row
+            raise ValueError(f"{path} is the result of {whose}. Rename {path.parent}, or move it out of {output_dir}.")
     return by_name
 
 
@@ -151,7 +152,11 @@ def train(
         folder, row = output_dir / name, name.partition("/")[0]
         options = saved_run.SavedRun.open(folder).options  # With the size of the vocabulary, if the text decides it.
         translator = load(folder, scoring.checkpoint, **dataclasses.asdict(scoring.search))
-        texts = {VALID: prepare.read_text(options.data_folder(folder), "valid")} | scoring.tests
+        tests = {
+            test: (list(phrases.with_tags_checked(source, options.data.tags, logger.warning)), *references)
+            for test, (source, *references) in scoring.tests.items()
+        }
+        texts = {VALID: prepare.read_text(options.data_folder(folder), "valid")} | tests
         how = {"lowercase": scoring.lowercase, "tokenize": scoring.tokenize}
         scores = {test: evaluate(translator, *sides, **how)[1] for test, sides in texts.items()}
         speeds = read_scalars(folder / saved_run.LOGS).get("utilization/target_tokens_per_second", {}).values()

@@ -82,7 +82,9 @@ def is_current(
             f"{updates} or more, or another `output_dir`."
         )
     [length] = changed if changed in (["train_steps"], ["epochs"]) else [None]
-    if length and (wanted[length] > before[length] or length == "train_steps" and not result):
+    # A result of `train_steps`, whose `epochs` are 0, is none of a run of epochs.
+    is_longer = length and wanted[length] > before[length] and (before[length] or not result)
+    if is_longer or length == "train_steps" and not result:
         return False
     if changed:
         received = ", ".join(f"{name}={wanted[name]} ({folder}: {before[name]})" for name in changed)

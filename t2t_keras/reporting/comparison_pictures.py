@@ -28,7 +28,7 @@ def bleu_by_length(comparison: dict):
         axes.grid(axis="y", color="#E0E0E0", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         style = figures.text_style((name for name, _ in lines), 8)
-        legend = axes.legend(axes.lines, [" "] * len(lines), frameon=False)
-        for text, (name, _) in zip(legend.get_texts(), lines, strict=True):
-            text.set(text=name, **style)  # `legend` itself leaves out a name that begins with an underscore.
+        legend = axes.legend(axes.lines, [name for name, _ in lines], frameon=False)
+        for text in legend.get_texts():
+            text.set(**style)
     return figure

@@ -3,7 +3,7 @@
 import json
 import math
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -28,13 +28,14 @@ def _as_script_data(value) -> str:
     return text
 
 
-def attention_page(attentions: Sequence) -> str:
-    """Returns a page that shows the `SentenceAttention` of one or more sentences: choose a sentence, a layer and heads,
-    and point at a word. Weights are by sub-words: the page merges them to words itself.
+def attention_page(attentions: Mapping) -> str:
+    """Returns a page that shows the `SentenceAttention` of one or more sentences, by their numbers: choose a sentence,
+    a layer and heads, and point at a word. Weights are by sub-words: the page merges them to words itself.
     """
     if not attentions:
         raise ValueError("A page of attention needs one sentence or more.")
-    return fill(ATTENTION, {"scale": SCALE, "sentences": [_sentence(attention) for attention in attentions]})
+    sentences = [{"number": number} | _sentence(attention) for number, attention in attentions.items()]
+    return fill(ATTENTION, {"scale": SCALE, "sentences": sentences})
 
 
 def _sentence(attention) -> dict:

@@ -151,14 +151,9 @@ def decoded(line: bytes, number: int) -> str:
     return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
 
 
-def without_line_ends(text: str) -> str:
-    """Returns a text with a space in place of each line end, of any system."""
-    return re.sub(r"\r\n|\r|\n", " ", text)
-
-
 def one_line(text: str) -> str:
-    """Replaces line ends in a translation by spaces, because they would shift all later lines of the output."""
-    return without_line_ends(text)
+    """Returns a text with a space in place of each line end, of any system, which would shift all later lines."""
+    return re.sub(r"\r\n|\r|\n", " ", text)
 
 
 def count(file: BinaryIO) -> int | None:

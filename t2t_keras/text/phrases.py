@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from t2t_keras.config import patterns
 from t2t_keras.text.inline_terms import annotated
-from t2t_keras.text.lines import is_blank, opened, read_lines, single_spaced, without_line_ends
+from t2t_keras.text.lines import is_blank, one_line, opened, read_lines, single_spaced
 from t2t_keras.text.scripts import in_word, word_characters
 
 SEPARATOR = "\t"
@@ -183,7 +183,7 @@ def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
             if near:
                 raise ValueError(f"Line {number:,}: expected the key {near[0]}. Received: {name!r:.80}.")
         if isinstance(fields["text"], str):  # A line end is a space, as between lines.
-            fields["text"] = without_line_ends(fields["text"])
+            fields["text"] = one_line(fields["text"])
         try:
             check_unicode(json.dumps(others, ensure_ascii=False))
             yield Request(**fields, others=others)
