@@ -522,7 +522,7 @@ def test_a_run_passes_on_what_was_asked_for(tmp_path, monkeypatch, messages):
     monkeypatch.setattr(
         "t2t_keras.evaluation.evaluate.evaluate", lambda *arguments, **options: ([], (*arguments, options))
     )
-    monkeypatch.setattr("t2t_keras.serving.savedmodel.export_run", lambda *arguments: arguments)
+    monkeypatch.setattr("t2t_keras.serving.savedmodel.export_run", lambda folder, model: (folder, model.arguments))
     monkeypatch.setattr(
         api.TrainedModel,
         "open",
