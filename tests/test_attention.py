@@ -354,3 +354,14 @@ def test_large_inputs_in_float16_give_what_float32_gives(function, dtype, size):
         assert all(np.isfinite(ops.cast(gradient, "float32")).all() for gradient in gradients)
         found.append(output)
     np.testing.assert_allclose(*found, rtol=1e-2)
+
+
+def test_a_single_key_is_attended_to_without_a_warning(recwarn):
+    """Story: Keras warns that the softmax of one score is 1."""
+    x = np.random.default_rng(0).normal(size=(2, 1, 8)).astype("float32")
+    layer = MultiHeadAttention(2, 4, 4)
+    for mask in (None, np.zeros((2, 1, 1), bool)):
+        assert np.array_equal(layer(x, attention_mask=mask), layer(x))
+    assert not [warning for warning in recwarn if "softmax" in str(warning.message)]
+    weights = attention_weights(np.ones((2, 3, 1, 4), "float32"), np.ones((2, 3, 1, 4), "float32"))
+    assert np.array(weights).tolist() == np.ones((2, 3, 1, 1)).tolist()

@@ -538,6 +538,10 @@ def test_a_file_is_no_name_of_the_hub(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_folder, "_download", lambda *given: pytest.fail("asked for"))
     with pytest.raises(FileNotFoundError, match="Expected a folder, or a name such as .* Received: opus."):
         t2t_keras.import_marian("opus", tmp_path / "run")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "mine").touch()
+    with pytest.raises(FileExistsError):  # Story: after the download of the model.
+        t2t_keras.import_marian("Helsinki-NLP/opus-mt-en-de", tmp_path / "taken")
 
 
 def test_a_folder_with_files_is_left_alone(opus, tmp_path):

@@ -314,6 +314,14 @@ def test_the_programs_refuse_other_languages_before_tensorflow(nllb, run, tmp_pa
     assert not (tmp_path / "new").exists()
 
 
+def test_tokens_that_were_added_to_a_model_are_refused(nllb, tmp_path):
+    """Story: they became sub-words without text, whose numbers stood in translations."""
+    folder = shutil.copytree(nllb, tmp_path / "model")
+    (folder / "added_tokens.json").write_text(json.dumps({"<mask>": 900, "wombat": 901}))
+    with pytest.raises(ValueError, match="Expected no added tokens beside those of .*Received: wombat."):
+        t2t_keras.import_huggingface(folder, tmp_path / "run")
+
+
 @pytest.mark.parametrize(("files", "expected"), [
     ({"special_tokens_map.json": {"additional_special_tokens": ["__aa__", {"content": "__bb__"}, "<x>"]}},
      {"aa": 9, "bb": 10}),

@@ -127,7 +127,7 @@ def test_with_two_lists_the_start_token_is_one_of_the_target_alone(tmp_path):
     ({"eos_token_id": [0, 3], "pad_token_id": 7, "decoder_start_token_id": None}, {}, "pad_token_id, eos_token_id"),
     ({"bad_words_ids": [[5], [0]]}, {}, ""),  # Nor does `generate` forbid the end token.
     ({"encoder_repetition_penalty": 1.2, "max_new_tokens": 9}, {}, "encoder_repetition_penalty, max_new_tokens"),
-    ({"penalty_alpha": 0.6, "forced_decoder_ids": [[1, 5]]}, {}, "forced_decoder_ids, penalty_alpha"),
+    ({"penalty_alpha": 0.6, "forced_decoder_ids": [[1, 5]]}, {}, "penalty_alpha, forced_decoder_ids"),
     ({"of_tomorrow": 2, "max_time": 1.5, "dola_layers": None, "temperature": 0.7, "use_cache": True}, {},
      "max_time, of_tomorrow"),
     ({"renormalize_logits": True, "no_repeat_ngram_size": 2}, {"no_repeat_ngram": 2}, "renormalize_logits"),

@@ -232,7 +232,7 @@ def test_the_checkpoint_may_be_chosen(run, tmp_path):
 def test_the_search_is_that_of_the_run_and_of_the_options_given(run, tmp_path, messages):
     t2t_keras.export_marian(run, tmp_path / "own")
     assert not [message for message in messages if "ignored" in message]
-    groups = {"diverse_groups": 2, "diversity": 0.5}
+    groups = {"diverse_groups": 2, "diversity": 0.7}
     t2t_keras.export_marian(
         run, tmp_path / "given", beam_size=6, alpha=1 / 3, no_repeat_ngram=3, max_input=30, extra_length=7, **groups
     )

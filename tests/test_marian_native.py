@@ -158,9 +158,21 @@ def test_without_decoder_yml_the_only_model_has_the_only_vocabulary(both, native
     t2t_keras.import_huggingface(native, tmp_path / "run")
     check_same(tmp_path / "expected", tmp_path / "run")
     assert SavedRun.open(tmp_path / "run").options.decode.beam_size == 12  # Marian's default.
+    (native / "opus.vocab.yml").rename(native / "opus.vocab.yaml")
+    t2t_keras.import_huggingface(native, tmp_path / "yaml")
+    check_same(tmp_path / "expected", tmp_path / "yaml")
     (native / "other.vocab.yml").write_text("a: 1")
     with pytest.raises(ValueError, match="Expected the names of one model and of its vocabularies"):
         t2t_keras.import_marian(native, tmp_path / "other")
+
+
+def test_names_may_begin_with_the_folder_itself(native, tmp_path):
+    """Story: ./opus.npz was refused as a path."""
+    t2t_keras.import_marian(native, tmp_path / "expected")
+    text = (native / "decoder.yml").read_text()
+    (native / "decoder.yml").write_text(text.replace("opus.npz", "./opus.npz"))
+    t2t_keras.import_marian(native, tmp_path / "run")
+    check_same(tmp_path / "expected", tmp_path / "run")
 
 
 def test_a_decoder_yml_may_have_the_name_of_the_model_before_it(native, tmp_path):

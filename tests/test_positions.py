@@ -63,6 +63,8 @@ def test_a_form_that_does_not_exist_is_refused():
 def test_an_odd_width_is_refused():
     with pytest.raises(ValueError, match="d_model must be even.*Received: d_model=7."):
         sinusoids(ops.arange(3), 7)
+    with pytest.raises(ValueError, match="d_model must be 4 or more for the sinusoids of tensor2tensor"):
+        sinusoids(ops.arange(3), 2, "tensor2tensor")
 
 
 def test_sinusoids_are_added_to_every_sentence(x):

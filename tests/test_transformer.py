@@ -109,7 +109,10 @@ def test_without_source_end_a_source_counts_without_its_end(tiny):
     for weight, same in zip(other.weights, usual.weights, strict=True):
         weight.assign(same)
     assert_close(other((SOURCE, TARGET)), usual((np.where(SOURCE == EOS, PAD, SOURCE), TARGET)))
-    assert np.isfinite(other((np.array([[EOS]]), TARGET[:1]))).all()
+    blank = other((np.array([[EOS]]), TARGET[:1]))
+    assert np.isfinite(blank).all()
+    # Story: its logits were those of as many padded positions as the batch had.
+    assert_close(other((np.array([[EOS, PAD, PAD], [5, 6, EOS]]), TARGET[:2]))[:1], blank)
 
 
 def test_rows_of_padding_alone_give_finite_logits_no_loss_and_no_gradient(model):

@@ -209,6 +209,13 @@ def test_a_file_that_is_cut_off_is_refused(file, request, learned):
             word_vectors.read(file, WIDTH, learned.key_to_index)
 
 
+def test_a_plain_file_with_the_name_of_a_compressed_one_is_named(tmp_path):
+    """Story: the error of gzip named no file."""
+    (tmp_path / "v.txt.gz").write_text("1 2\ndog 0.5 1.5\n")
+    with pytest.raises(ValueError, match="Received: .*v.txt.gz, which is damaged"):
+        word_vectors.read(tmp_path / "v.txt.gz", 2, ["dog"])
+
+
 def test_numbers_that_are_not_finite_are_refused(tmp_path):
     (tmp_path / "v").write_text("a 1 2\nb nan 2\nc inf 1\n")
     assert word_vectors.read(tmp_path / "v", 2, ["a"])["a"].tolist() == [1, 2]

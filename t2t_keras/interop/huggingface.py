@@ -68,8 +68,9 @@ def import_huggingface(
         FileExistsError: `model_dir` is not empty.
         ValueError: the model is damaged, or is none that can be imported, or has no such language. Nothing is written.
     """
-    folder, model_dir = huggingface_folder.find(source, _FILES), pathlib.Path(model_dir).expanduser().resolve()
-    check_new(model_dir, "model_dir")
+    model_dir = pathlib.Path(model_dir).expanduser().resolve()
+    check_new(model_dir, "model_dir")  # Before a model is downloaded.
+    folder = huggingface_folder.find(source, _FILES)
     if marian_native.is_in(folder):
         folder = marian_native.NativeFolder(folder.path)
     config = marian_config.read(folder)
@@ -116,11 +117,7 @@ def import_marian(source: str | os.PathLike, model_dir: str | os.PathLike, *, na
 def _marian(folder: Folder, config: MarianConfig) -> _Sides:
     """Reads the vocabularies of a Marian model."""
     separate, pieces, of_target = is_separate(folder), folder.json(VOCABULARY), folder.json(TARGET_VOCABULARY)
-    known = pieces.keys() | of_target.keys()
-    if added := [token for token in m2m_vocabulary.added_tokens(folder) if token not in known]:
-        raise ValueError(
-            f"Expected no added tokens beside those of {VOCABULARY} in {folder.path}. Received: {', '.join(added):.80}."
-        )
+    m2m_vocabulary.check_added(folder, pieces.keys() | of_target.keys(), VOCABULARY)
     start = config.start if config.shared and config.tied and not separate else None
     source = Vocabulary(folder.require(VOCABULARY), pieces, config.source_rows, config.pad, start)
     tags = sorted(filter(piece_file.TAG.fullmatch, pieces))
@@ -140,6 +137,7 @@ def _many_languages(folder: Folder, config: MarianConfig, source_language: str, 
     """Reads the vocabulary of a multilingual model, which both sides share."""
     ids = m2m_vocabulary.ids_of(folder)
     languages = m2m_vocabulary.languages_of(folder, len(ids))
+    m2m_vocabulary.check_added(folder, ids.keys(), m2m_vocabulary.MODEL)
     pieces = ids | {piece_file.tag_of(code): index for code, index in languages.items()}
     path = folder.path / m2m_vocabulary.MODEL
     vocabulary = Vocabulary(path, pieces, config.target_rows, config.pad, config.start)

@@ -6,6 +6,7 @@ four special ones. The languages follow: `__de__` of M2M-100 and `deu_Latn` of N
 """
 
 import re
+from collections.abc import Collection
 
 from t2t_keras.interop.huggingface_folder import Folder
 from t2t_keras.interop.marian_vocabulary import TOKENIZER, VOCABULARY
@@ -16,6 +17,7 @@ SPECIAL, ADDED, FAST = "special_tokens_map.json", "added_tokens.json", "tokenize
 # In the order of their ids.
 _OF_SENTENCEPIECE, _OF_FAIRSEQ = ["<unk>", "<s>", "</s>"], ["<s>", "<pad>", "</s>", "<unk>"]
 _LANGUAGE = re.compile(r"__([A-Za-z][\w-]*?)__|([a-z]{2,3}_[A-Z][a-z]{3})", re.ASCII)
+_UNUSED = re.compile(r"</?s>|<pad>|<unk>|<mask>|madeupword\d+")  # Tokens that no text has.
 # The languages of M2M-100 and of its models for WMT 2021 in the order of their ids, which transformers 5 does not write
 # into the folder.
 LANGUAGES = {
@@ -56,6 +58,17 @@ def languages_of(folder: Folder, first: int) -> dict[str, int]:
             f"{folder.path / TOKENIZER}. Received none."
         )
     return {next(filter(None, _LANGUAGE.fullmatch(token).groups())): index for token, index in tokens.items()}
+
+
+def check_added(folder: Folder, known: Collection[str], name: str) -> None:
+    """Raises `ValueError` if a model has other added tokens than those of the vocabulary in the file `name`, which are
+    `known`, than languages, and than special ones. They would become sub-words without text.
+    """
+    added = (token for token in added_tokens(folder) if token not in known and not _LANGUAGE.fullmatch(token))
+    if others := [token for token in added if not _UNUSED.fullmatch(token)]:
+        raise ValueError(
+            f"Expected no added tokens beside those of {name} in {folder.path}. Received: {', '.join(others):.80}."
+        )
 
 
 def added_tokens(folder: Folder) -> dict[str, int]:

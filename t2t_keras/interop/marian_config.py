@@ -29,12 +29,14 @@ EPSILON = 1e-5  # Of PyTorch's LayerNorm.
 _NO_COUNTERPART = {
     name: usual
     for usual, names in (
-        ((0, None), "do_sample early_stopping diversity_penalty min_new_tokens encoder_no_repeat_ngram_size"),
+        (
+            (0, None),
+            "do_sample early_stopping diversity_penalty min_new_tokens encoder_no_repeat_ngram_size penalty_alpha",
+        ),
         ((1, None), "repetition_penalty encoder_repetition_penalty num_beam_groups guidance_scale"),
         (([], None), "suppress_tokens begin_suppress_tokens stop_strings force_words_ids forced_decoder_ids"),
         ((None,), "exponential_decay_length_penalty sequence_bias max_new_tokens"),
         ((0, 1, None), "min_length"),
-        ((0, None), "penalty_alpha"),
     )
     for name in names.split()
 }
@@ -64,7 +66,6 @@ class MarianConfig:
             token.
         source_rows, target_rows: numbers of ids in the model.
         pad, eos, start: ids of the target; `start` is the first that the decoder reads.
-        positions: number of positions that the files give.
         shared: whether both sides have one embedding.
         tied: whether the logits have the embedding of the target as their matrix.
         scaled: whether embeddings are multiplied by √d_model.
@@ -80,7 +81,6 @@ class MarianConfig:
     pad: int
     eos: int
     start: int
-    positions: int
     shared: bool
     tied: bool
     scaled: bool
@@ -184,7 +184,7 @@ def read(folder: Folder) -> MarianConfig:
         raise ValueError(f"{values.path} is not valid: {error}") from error
     positions = values.get("max_position_embeddings", int)
     search = _search(folder, values, positions, ids, target_rows)
-    return MarianConfig(kind, model, source_rows, target_rows, *ids.values(), positions, shared, tied, scaled, **search)
+    return MarianConfig(kind, model, source_rows, target_rows, *ids.values(), shared, tied, scaled, **search)
 
 
 def _search(folder: Folder, values: _Values, positions: int, ids: dict[str, int], rows: int) -> dict:

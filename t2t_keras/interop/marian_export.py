@@ -130,7 +130,7 @@ def export_run(
     target, source = _sides(run)
     if decode.diverse_groups > 1:
         logger.warning("Options of the search without a counterpart are ignored: diverse_groups.")
-        decode = dataclasses.replace(decode, diverse_groups=1, diversity=DecodeConfig().diversity)
+        decode = dataclasses.replace(decode, diverse_groups=1)
     scored = [model_card.read_scores(pathlib.Path(path).expanduser(), decode) for path in scores]
     weights, loaded, state = _read(run.folder, checkpoint, model)
     tensors, own = _tensors(model, weights)

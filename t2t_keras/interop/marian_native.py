@@ -76,7 +76,7 @@ class NativeFolder(Folder):
         super().__init__(path)
         self._files = {}
         decoder, values = self._decoder()
-        weights, *lists = self._named(path / (decoder or DECODER), values)
+        weights, *lists = self._named(path / decoder, values)
         self._arrays = _Arrays(self.require(weights))
         norm, network = _network(_yaml(self._arrays.text(OPTIONS), self._arrays.path), self._arrays.path)
         self.model_options = {"norm": norm, "norm_epsilon": _EPSILON, "sinusoids": TENSOR2TENSOR}
@@ -129,7 +129,8 @@ class NativeFolder(Folder):
             )
         logger.info(f"{self.path} has no {DECODER}: the search has Marian's defaults.")
         models = [name for name in names if name.endswith(".npz") and not name.endswith(".optimizer.npz")]
-        lists = [name for name in names if name.endswith((".spm", "vocab.yml")) and name not in _MODELS]
+        endings = (".spm", ".vocab", "vocab.yml", "vocab.yaml")
+        lists = [name for name in names if name.endswith(endings) and name not in _MODELS]
         return "", {"models": models, "vocabs": lists if len(lists) == 1 else []}
 
     def _named(self, path: pathlib.Path, values: dict) -> list[str]:
@@ -141,13 +142,13 @@ class NativeFolder(Folder):
                 f"[source.vocab.yml, target.vocab.yml]`, in {path}. Received: {reprlib.repr((models, lists))}."
             )
         for name in (*models, *lists):
-            fits = str(name).endswith(".npz") == (name == models[0]) and not str(name).endswith(".fsv")
-            if not fits or pathlib.PurePath(str(name)).name != name:
+            fits = isinstance(name, str) and name.endswith(".npz") == (name == models[0]) and not name.endswith(".fsv")
+            if not fits or pathlib.PurePath(name).parts != (name.removeprefix("./"),):
                 raise ValueError(
                     f"Expected {path} to name an .npz and vocabularies of its folder, without their path. Received: "
                     f"{reprlib.repr(name)}. 8-bit models (.bin) and factors (.fsv) cannot be imported."
                 )
-        return [models[0], lists[0], lists[-1]]
+        return [name.removeprefix("./") for name in (models[0], lists[0], lists[-1])]
 
     def _ids(self, name: str) -> dict[str, int]:
         """Returns the ids of the pieces of a vocabulary: of YAML, a SentencePiece model, or a piece a line."""

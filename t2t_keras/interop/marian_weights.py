@@ -274,7 +274,7 @@ class Model:
         """Checks the position encodings, which files of early versions of transformers hold."""
         config, width = self._config, self._config.model.d_model
         is_m2m = config.kind == M2M
-        rows = config.positions + config.model.first_position * is_m2m
+        rows = config.decode.max_input + config.model.first_position * is_m2m
         for name in _POSITIONS:
             if name in self._weights.names:
                 stored = self._weights.read(name, (rows, width))()

@@ -93,7 +93,7 @@ def read(path: pathlib.Path, width: int, words: Collection[str]) -> dict[str, np
         try:
             vectors = Wanted.load_word2vec_format(str(path.resolve()), **options)
             read = {word: np.array(vectors[word]) for word in words & vectors.key_to_index.keys()}
-        except (ValueError, EOFError, MemoryError, OverflowError, AssertionError) as error:
+        except (ValueError, OSError, EOFError, MemoryError, OverflowError, AssertionError) as error:
             raise ValueError(
                 f"{_EXPECTED}. Received: {path}, which is damaged ({printable(str(error))[:200]})."
             ) from error

@@ -87,7 +87,8 @@ def masked_softmax(scores, mask=None):
     scores = ops.cast(scores, "float32")
     if mask is not None:
         scores = ops.where(mask, scores, -1e9)
-    return ops.softmax(scores)
+    # Keras warns of the softmax of a single score.
+    return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores)
 
 
 @keras.saving.register_keras_serializable("t2t_keras")

@@ -24,6 +24,8 @@ def sinusoids(positions, d_model: int, form: str = PAPER):
     if d_model % 2:
         raise ValueError(f"d_model must be even: sinusoids come in pairs (section 3.5). Received: d_model={d_model}.")
     steps = d_model if form == PAPER else d_model - 2
+    if not steps:
+        raise ValueError(f"d_model must be 4 or more for the sinusoids of {form}. Received: d_model={d_model}.")
     frequency = ops.exp(ops.arange(0, d_model, 2, dtype="float32") * (-math.log(10000.0) / steps))
     angle = ops.cast(positions, "float32")[:, None] * frequency
     return ops.reshape(ops.stack([ops.sin(angle), ops.cos(angle)], axis=-1), (-1, d_model))

@@ -92,8 +92,13 @@ class TransformerEncoder(SequenceModel):
         return self.positions(x)
 
     def read(self, ids):
-        """Replaces what the encoder does not read by padding: [B, S] int → [B, S] int."""
-        return ids if self.config.source_end else ops.where(ops.equal(ids, EOS), PAD, ids)
+        """Replaces what the encoder does not read by padding: [B, S] int → [B, S] int. A blank source keeps its end:
+        with padding alone, its attention would depend on the longest source of the batch.
+        """
+        if self.config.source_end:
+            return ids
+        first, rest = ids[:, :1], ids[:, 1:]
+        return ops.concatenate([first, ops.where(ops.equal(rest, EOS), PAD, rest)], axis=1)
 
     def call(self, ids, training=False):
         ids = self.read(ids)

@@ -20,7 +20,7 @@ from keras import ops
 from t2t_keras.config import PAD
 from t2t_keras.layers.dense import linear
 from t2t_keras.layers.inference import custom_gradient, mode
-from t2t_keras.model.loss import cross_entropy
+from t2t_keras.model.loss import cross_entropy, pick
 
 BLOCK = 512  # Tokens.
 _SMALLEST = 1e-30  # Smallest probability whose logarithm is exact; float32 has some down to 1.2e-38.
@@ -86,10 +86,6 @@ def linear_cross_entropy(
     # Tokens first. After the last position comes a row that nothing reads, so that each block is whole.
     order = ops.concatenate([ops.argsort(-real), ops.full((BLOCK,), number, "int32")])
 
-    def at(values, token):
-        """Returns the value of each token, [tokens], of values [tokens, V]."""
-        return ops.take_along_axis(values, token[:, None], axis=-1)[:, 0]
-
     def divergence(logits, p, log_sum):
         """Returns the weighted divergence of the tokens of a block of both passes, and its gradient by the logits."""
         (p, q), (log_p, log_q) = ops.split(p, 2), ops.split(logits - log_sum[:, None], 2)
@@ -116,7 +112,7 @@ def linear_cross_entropy(
             h, token = (ops.take(values, ops.minimum(index, number - 1), axis=0) for values in (rows, ids))
             logits = sum(bias, ops.cast(ops.matmul(h, ops.transpose(e)), "float32"))
             p = ops.softmax(logits)
-            token_logit, p_token = (at(values, token) for values in (logits, p))
+            token_logit, p_token = (pick(values, token) for values in (logits, p))
             # log Σ exp(logits), computed from the target or, where its p may be rounded to 0, from the most likely
             # token, whose p is at least 1 / V: two more passes over the logits.
             log_sum = ops.cond(
@@ -137,8 +133,8 @@ def linear_cross_entropy(
                 # Times E and times h. Rounding would lose the small difference at the token, so what it loses there is
                 # added.
                 rounded = ops.cast(grad_logits, gradient_dtype)
-                exact = at(grad_logits, token) if consistency else p_token
-                lost = exact - ops.cast(at(rounded, token), "float32")
+                exact = pick(grad_logits, token) if consistency else p_token
+                lost = exact - ops.cast(pick(rounded, token), "float32")
                 token_weight = weight * (share * (1 - label_smoothing) - lost)
                 grad_h = (
                     ops.cast(ops.matmul(rounded, ops.cast(e, gradient_dtype)), "float32")

@@ -9,8 +9,8 @@ from t2t_keras.layers.inference import custom_gradient
 from t2t_keras.layers.masks import token_mask
 
 
-def _pick(values, index):
-    """Selects one value at each position: values [B, T, V], index [B, T] → [B, T]."""
+def pick(values, index):
+    """Selects one value at each position: values [..., V], index [...] → [...]."""
     return ops.squeeze(ops.take_along_axis(values, index[..., None], axis=-1), axis=-1)
 
 
@@ -37,7 +37,7 @@ def cross_entropy(logits, target, label_smoothing: float) -> tuple:
         p = ops.softmax(logits)
         # log Σ exp(logits), computed from the most likely token: its p is at least 1 / V, so the logarithm is finite.
         log_sum = ops.max(logits, axis=-1) - ops.log(ops.max(p, axis=-1))
-        token = _pick(logits, target)
+        token = pick(logits, target)
         smoothed = log_sum - (1 - label_smoothing) * token - label_smoothing * ops.mean(logits, axis=-1)
 
         def gradient(upstream):

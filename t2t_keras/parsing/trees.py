@@ -72,18 +72,13 @@ def split_words(sentence: str) -> list[str]:
     return [word for word in _SPACE.split(sentence) if word]
 
 
-def read_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
-    """Reads trees in brackets from the lines of a file; messages call it `name`. A tree may take several lines, and a
-    line may have several trees.
+def read_trees(lines: Iterable[str], name: str, first: int = 1) -> Iterator[Tree]:
+    """Reads trees in brackets from the lines of a file; messages call it `name`, and its first line `first`. A tree may
+    take several lines, and a line may have several trees.
 
     Yields each outermost bracket, which may lack a label: ( (S …)). Unbalanced brackets, a missing label, or a word
     that is not alone in its bracket are a ValueError.
     """
-    return _read(lines, name, 1)
-
-
-def _read(lines: Iterable[str], name: str, first: int) -> Iterator[Tree]:
-    """As `read_trees`, with the number of the first line."""
     stack: list[Tree] = []
     # Line of the outermost bracket; whether the innermost bracket has its label or needs none any more.
     started, labelled = 0, True
@@ -139,7 +134,7 @@ def read_file(lines: list[str], name: str, number: int | None = None) -> tuple[l
     by_line, errors = [], []
     for line_number, line in enumerate(lines, 1):
         try:
-            by_line.append(Tree(TOP, list(_read([line], name, line_number))))
+            by_line.append(Tree(TOP, list(read_trees([line], name, line_number))))
         except ValueError as error:
             by_line.append(None)
             errors.append(error)
