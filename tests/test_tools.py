@@ -1350,6 +1350,14 @@ def test_help_shows_no_default_of_the_search_where_it_is_that_of_the_run():
     assert "--search_cores: " in shown and "In an export 0 is 1. By default that of the run. Choosing" in shown
 
 
+@pytest.mark.parametrize("name", ["train", "pretrain", "classify"])
+def test_help_shows_no_options_without_effect_in_the_task(name):
+    shown = tool(name, "--help").stdout.decode()
+    assert "  --train_source:" in shown
+    for option in ("train_target", "valid_target", "beam_size"):
+        assert (f"  --{option}:" in shown) == (name == "train")
+
+
 def test_documents_are_refused_on_beam_before_anything_is_written(tmp_path):
     (tmp_path / "text").write_text("one\n")
     given = [

@@ -17,6 +17,7 @@ from t2t_keras.config import (
     CHECKPOINTS,
     ENSEMBLE_MEANS,
     RERANK_DIRECTIONS,
+    TEXTS,
     TRANSLATING_DTYPES,
     DecodeConfig,
     SampleConfig,
@@ -98,7 +99,12 @@ def define_run(architecture: str = run_options.TRANSFORMER) -> None:
     )
     with help.under(MODEL):
         flags.DEFINE_string(run_options.ARCHITECTURE, architecture, text)
-    define(*run_options.groups_of(chosen_architecture()).values())
+    groups, task = run_options.groups_of(chosen_architecture()).values(), registry.task_of(chosen_architecture())
+    define(*groups)
+    for field in itertools.chain.from_iterable(map(dataclasses.fields, groups)):
+        is_text_of_task = field.name not in TEXTS or field.name.split("_")[1] in task.texts
+        if not (is_text_of_task and getattr(task, field.metadata.get("task", ""), True)):
+            help.leave_out(field.name)  # It has no effect in the task.
     for name, value in dataclasses.asdict(run_options.Options.default(chosen_architecture()).train).items():
         flags.FLAGS.set_default(name, value)
 

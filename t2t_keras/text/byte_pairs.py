@@ -123,8 +123,8 @@ def learn(
             )
         elif most := re.search(r"size too high .* <= (\d+)", reason):
             reason = (
-                f"`vocab_size={vocab_size}` is too large for this text, which gives {most[1]} at most. Lower it, give "
-                "more text, or give `vocab_size=0`, which chooses it by the number of pairs."
+                f"`vocab_size={vocab_size}` is too large for this text, which gives {most[1]} at most. Give "
+                "`vocab_size={most[1]}`, or more text."
             )
         else:
             reason = f"SentencePiece cannot learn {vocab_size} sub-words from this text. Its message: {reason}"

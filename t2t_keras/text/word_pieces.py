@@ -170,9 +170,10 @@ def learn(
     # The learner needs each character; those of rare words may occur nowhere else.
     pieces = _learn_pieces(ranked[:WORDS] + [item for item in ranked[WORDS:] if len(item[0]) == 1], wanted)
     if len(pieces) < wanted:
+        most = vocab_size - wanted + len(pieces)
         raise ValueError(
-            f"`vocab_size={vocab_size}` is too large for this text, which gives {vocab_size - wanted + len(pieces)} at "
-            "most. Lower it, give more text, or give `vocab_size=0`, which chooses it by the number of pairs."
+            f"`vocab_size={vocab_size}` is too large for this text, which gives {most} at most. Give "
+            f"`vocab_size={most}`, or more text."
         )
     return HEAD + "".join(f"{piece}\n" for piece in pieces[:wanted]).encode()
 
