@@ -23,12 +23,20 @@ from t2t_keras.training.optimizer import TransformerSchedule, schedule_of
 CONFIGS = sorted((pathlib.Path(__file__).parent.parent / "configs").glob("*.flags"))
 
 
-def read(path: pathlib.Path) -> tuple:
-    """The options of a flagfile, without absl: each field is named once and converts to its type."""
+def values_of(path: pathlib.Path) -> dict[str, str]:
+    """The flags of a flagfile, without absl: it names each once, after the config that it changes, if there is one."""
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     pairs = [line.removeprefix("--").split("=", 1) for line in lines if line and not line.startswith("#")]
     values = dict(pairs)
     assert len(values) == len(pairs), "a flag is set twice"
+    assert "flagfile" not in values or pairs[0][0] == "flagfile"
+    changed = values.pop("flagfile", "")
+    return (values_of(path.with_name(f"{changed}.flags")) if changed else {}) | values
+
+
+def read(path: pathlib.Path) -> tuple:
+    """The options of a flagfile, each of which converts to its type."""
+    values = values_of(path)
     model = {"transformer": ModelConfig, "rnn": RnnConfig}[values.pop("architecture", "transformer")]
     groups = (model, TrainConfig, DecodeConfig, DataConfig)
     fields = {field.name: (group, field) for group in groups for field in dataclasses.fields(group)}

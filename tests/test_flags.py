@@ -11,6 +11,7 @@ import types
 
 import programs
 import pytest
+from test_configs import values_of
 
 from t2t_keras import config
 from t2t_keras.cli import flagfiles, flags, messages, training
@@ -381,11 +382,6 @@ def test_who_asks_for_all_that_tensorflow_says_gets_it():
 CONFIGS = sorted((ROOT / "configs").glob("*.flags"))
 
 
-def lines_of(path: pathlib.Path) -> dict[str, str]:
-    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    return dict(line.removeprefix("--").split("=", 1) for line in lines if line.startswith("--"))
-
-
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_config_is_found_by_its_name_from_anywhere(path, tmp_path):
     given = {
@@ -393,7 +389,7 @@ def test_a_config_is_found_by_its_name_from_anywhere(path, tmp_path):
     }
     options = {
         name: value
-        for name, value in lines_of(path).items()
+        for name, value in values_of(path).items()
         if name not in ("architecture", "divide_widths", "divide_layers")
     }
     assert {name: type(given[name])(value) for name, value in options.items()} == given

@@ -74,7 +74,7 @@ def new_figure(width: float = 6.4, height: float = 4.8, layout: str | None = Non
     return figure
 
 
-def panel(axes, title: str, x: str, y: str, *, size: float = 11) -> None:
+def panel(axes, title: str, x: str, y: str = "", *, size: float = 11) -> None:
     """Gives matplotlib's axes a bold title at the left, `size` points large, the names of both sides, and a grid."""
     axes.set_title(title, loc="left", fontsize=size, fontweight="bold")
     axes.set_xlabel(x)
