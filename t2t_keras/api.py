@@ -221,7 +221,9 @@ class TextTranslator:
             )
         for first in range(0, len(texts), size):
             chosen, seed = texts[first : first + size], tf.constant(own[first : first + size], tf.int64)
-            outputs = _checked(self._model.sample(**sample_inputs(tf.constant(chosen), seed, config)), chosen)
+            outputs = self._model.sample(**sample_inputs(tf.constant(chosen), seed, config))
+            check(outputs, chosen)
+            outputs = {name: value.numpy() for name, value in outputs.items()}
             _warn_of_truncated(outputs["truncated"], first)
             for *drawn, cut in zip(*(outputs[name].tolist() for name in ("text", "score", "truncated")), strict=True):
                 decoded = [(each.decode(errors="replace"), score) for each, score in zip(*drawn, strict=True)]
@@ -303,12 +305,6 @@ def _size(batch_size: int, chosen: int) -> int:
     if not isinstance(batch_size, int | np.integer) or batch_size < 0:
         raise ValueError(f"Expected `batch_size` to be a whole number, or 0 for {chosen}. Received: {batch_size!r}.")
     return int(batch_size) or chosen
-
-
-def _checked(outputs: dict, texts: list[str]) -> dict:
-    """Returns the outputs for some sentences as arrays, or raises `ValueError` with the first error in them."""
-    check(outputs, texts)
-    return {name: value.numpy() for name, value in outputs.items()}
 
 
 def _warn_of_truncated(truncated: Sequence[bool], first: int) -> None:

@@ -159,7 +159,10 @@ def test_a_run_that_reranks_is_loaded_as_the_first_one_is(runs, monkeypatch, ask
     )
     [model] = loaded
     expected = {"checkpoint": "average", "int8": False, "dtype": "float32"} | asked
-    assert (model.folders, {name: getattr(model, name) for name in expected}) == ([runs[1]], expected)
+    assert ([run.folder for run in model.runs], {name: getattr(model, name) for name in expected}) == (
+        [runs[1]],
+        expected,
+    )
 
 
 def test_what_translations_do_not_depend_on_is_not_in_their_description(runs, monkeypatch, tmp_path):

@@ -345,7 +345,7 @@ def reranked(n_best, other, **options):
 reranking = types.ModuleType("t2t_keras.decoding.reranking")
 reranking.reranked = reranked
 sys.modules[reranking.__name__] = reranking
-loaded.load = lambda model: Translator(folder=model.folders[0].name, dtype=model.dtype)
+loaded.load = lambda model: Translator(folder=model.runs[0].folder.name, dtype=model.dtype)
 translator.translate_lines = lambda translate, lines, **sizes: map(translate, lines)
 """)
 
@@ -1037,7 +1037,7 @@ import os
 class Model:
     limits, config = types.SimpleNamespace(batch_size=7), types.SimpleNamespace(max_input=2)
     def __init__(self, model):
-        self.end, self.translator = model.folders[0].name, self
+        self.end, self.translator = model.runs[0].folder.name, self
         print("load", self.end, os.environ.get("TF_ENABLE_ONEDNN_OPTS"), os.environ["TF_NUM_INTRAOP_THREADS"], file=sys.stderr)
         assert (model.checkpoint, model.dtype, model.int8) == ("average", "float32", False)
     def __call__(self, line):

@@ -102,11 +102,6 @@ class TrainedModel:
             run.check_checkpoint(self.checkpoint)
             piece_file.with_languages(run.subwords(), self.source_language, self.target_language)
 
-    @property
-    def folders(self) -> list[pathlib.Path]:
-        """The folders of the runs."""
-        return [run.folder for run in self.runs]
-
     @functools.cached_property
     def tags(self) -> list[str]:
         """The tags that source lines may begin with: those of `source_tag`, or of a Marian model of several

@@ -38,7 +38,9 @@ class Metrics:
     def count(self, name: str, **labels: str | int) -> None:
         """Adds 1 to a counter. Labels are words and numbers, which need no escapes."""
         end = ",".join(f'{label}="{value}"' for label, value in labels.items())
-        self._add(name, f"{{{end}}}" if labels else "", 1)
+        end = f"{{{end}}}" if labels else ""
+        with self._lock:
+            self._values[name][end] = self._values[name].get(end, 0) + 1
 
     def observe(self, name: str, value: float) -> None:
         """Adds a value to a histogram."""
@@ -49,10 +51,6 @@ class Metrics:
                 self._values[name][f'_bucket{{le="{text}"}}'] += 1
             self._values[name]["_sum"] += value
             self._values[name]["_count"] += 1
-
-    def _add(self, name: str, end: str, value: float) -> None:
-        with self._lock:
-            self._values[name][end] = self._values[name].get(end, 0) + value
 
     def text(self) -> str:
         """Returns all metrics as Prometheus reads them."""
