@@ -1,7 +1,7 @@
 """Faults made by a tool: a random sample of small changes of the package and the programs, each with the tests that
 reach it. A test should fail for each.
 
-    pip install -e ".[mutation]"
+    pip install -e ".[test,mutation]"
     python tests/mutation.py reach               # which test reaches which part of the package; once, 25 minutes
     python tests/mutation.py run --sample=300    # the sample
     python tests/mutation.py report              # the table, and the mutants that survived

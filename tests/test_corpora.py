@@ -258,7 +258,7 @@ def test_pairs_that_validate_must_leave_some_to_train_on_and_be_no_documents(fil
     for split in ("train", "valid"):
         with pytest.raises(ValueError, match="more pairs of training text than `valid_pairs`. Received: 2 pairs"):
             list(corpora.pairs(data, split, 1, corpora.Report()))
-    with pytest.raises(ValueError, match="`valid_pairs` divides no documents"):
+    with pytest.raises(ValueError, match="`valid_pairs` cannot split documents. Give `valid_source`."):
         corpora.pairs(data, "train", 1, corpora.Report(), documents=True)
     with pytest.raises(ValueError, match="or `valid_pairs=500` to validate on the last 500 pairs"):
         corpora.check_files(dataclasses.replace(data, valid_pairs=0))

@@ -108,7 +108,8 @@ def test_every_flag_that_a_page_names_is_one():
         known |= set(re.findall(r'add_argument\("--(\w+)"', text_of(ROOT / program)))
     known |= {"help", "helpfull", "flagfile", "logdir", run_options.ARCHITECTURE, *cli_flags._DIVISORS}
     of_others = re.compile(
-        r'--beam_options="[^"]*"|python -m apache_beam.*|serving/serve.sh .*|ghz .*|sacrebleu -t .*|TF_XLA_FLAGS=\S*'
+        r'--beam_options="[^"]*"|python -m apache_beam.*|serving/serve.sh .*|ghz .*|sacrebleu -t .*|pip install .*|'
+        r"TF_XLA_FLAGS=\S*"
     )
     for page in PAGES:
         assert set(re.findall(r"--(\w+)", of_others.sub("", text_of(page)))) <= known, page
@@ -350,6 +351,9 @@ def test_no_place_is_left_open():
 @pytest.mark.parametrize("path", sorted((ROOT / "tools").glob("*.py")), ids=lambda path: path.stem)
 def test_each_command_of_a_programs_help_begins_a_line(path):
     """Story: wrapped paragraphs ran several commands into one."""
+    before = ""
     for line in ast.get_docstring(ast.parse(path.read_text()), clean=False).splitlines():
         rest = line.removeprefix("python tools/workers.py 2 ")  # It starts a command.
         assert rest.rfind("python tools/") <= 0, line
+        assert line.startswith("    --") == before.endswith("\\"), "A command over several lines can be pasted."
+        before = line

@@ -325,7 +325,7 @@ def test_a_doubtful_translation_is_reported_with_its_line(export, tmp_path, monk
     asked = LineTranslation(export.model, terms=str(tmp_path / "terms"))
     found, warnings = results(asked, ["one", "two", "ONE"], first=5)
     assert [warning for warning in warnings if "lacks" not in warning] == [
-        "Line 6: doubtful: beside its terms is a word that the model would not write."
+        "Line 6: doubtful: its terms make another word very unlikely. Check it."
     ]
     assert [each["doubtful"] for each in found] == [False, True, False]
     found, warnings = results(dataclasses.replace(asked, n_best=2, jsonl=True), ['{"text": "two"}'])
@@ -422,7 +422,10 @@ def test_lines_are_written_with_their_alignments_and_other_keys(runs, monkeypatc
         if n_best
         else ["a\t2-0", "a\t1-0", "a\t"]
     )
-    assert warnings[1:] == ["Line 3: no alignment. It needs at most 256 sub-words, which have the words of the text."]
+    assert warnings[1:] == [
+        "Line 3: no alignment: the source has more than 256 sub-words, or its sub-words do not spell the words of the "
+        "text."
+    ]
     lines = [
         {"text": "x y z", "id": 5, "list": [1, 2, 3], "truncated": True},
         {"score": "old", "text": "x", "long": "x" * 1000},

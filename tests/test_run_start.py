@@ -586,9 +586,8 @@ def test_the_folder_of_a_run_is_none_for_data(tmp_path):
 
 @pytest.mark.parametrize(("given", "expected"), [
     ({"best_metric": "chrf"}, "Expected `best_metric` to be one of bleu, loss. Received: best_metric=chrf."),
-    ({"train_source": "a.en"},
-     "Expected `train_source` and `train_target`, or none, for the task translation. Received: train_source=a.en."),
-    ({"valid_source": "a.en"}, "Expected `valid_source` and `valid_target`, or none, for the task translation."),
+    ({"train_source": "a.en"}, "Give `train_target` too: the task translation needs both sides."),
+    ({"valid_source": "a.en"}, "Give `valid_target` too: the task translation needs both sides."),
     ({"architecture": "cnn"}, "Received: architecture=cnn."),
     ({"units": 3}, "Expected options of architecture=transformer. Received: units=3, which no architecture has."),
 ])  # fmt: skip

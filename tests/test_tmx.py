@@ -547,7 +547,7 @@ def test_errors_of_tmx_files_come_where_those_of_text_files_do(tmp_path, texts):
     other = dataclasses.replace(data, target_language="en")
     assert corpora.identity(data, 1) != corpora.identity(other, 1), "Other pairs are another corpus."
     registry.task("translation").check_text(data)
-    with pytest.raises(ValueError, match="Expected `train_source` and `train_target`, or none"):
+    with pytest.raises(ValueError, match="Give `train_target` too: the task translation needs both sides"):
         registry.task("translation").check_text(DataConfig(train_source=f"{several},x.en"))
 
 

@@ -1342,6 +1342,8 @@ def test_help_shows_the_program_and_every_option_with_its_default(name):
         "filter": ["--output_dir", "--max_length_ratio", "1.7"],
     }
     assert all(word in shown for word in expected.get(name, ["--model_dir", "--checkpoint", "average|best|latest"]))
+    assert shown.count("  --flagfile: Name of a config, such as small") == 1 and "repeat this option" not in shown
+    assert ("--ensemble_mean" in shown) == (name in ("translate", "evaluate", "export", "parse"))
 
 
 def test_help_shows_no_default_of_the_search_where_it_is_that_of_the_run():

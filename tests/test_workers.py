@@ -206,7 +206,7 @@ def test_the_chief_exits_after_the_other_workers_and_none_at_once(monkeypatch, j
     assert done == [seconds, 5]
 
 
-@pytest.mark.parametrize("option", ["--help", "-h"])
+@pytest.mark.parametrize("option", ["--help", "--helpfull", "-h"])
 def test_the_launcher_prints_its_help(option):
     result = subprocess.run(programs.command("workers", option), capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")

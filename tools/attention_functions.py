@@ -1,10 +1,10 @@
 """Compares the attention functions of section 3.2.1: time, memory, and softmax and training against d_k. Run again, it
 resumes.
 
-python tools/attention_functions.py --flagfile=quickstart --train_steps=400 --cooldown_steps=0
+python tools/attention_functions.py --flagfile=quickstart --train_steps=400 --cooldown_steps=0 \\
     --output_dir=runs/attention_functions
-python tools/attention_functions.py --flagfile=quickstart --train_steps=400
-    --cooldown_steps=0 --widths=8,32,128 --output_dir=runs/three
+python tools/attention_functions.py --flagfile=quickstart --train_steps=400 --cooldown_steps=0 --widths=8,32,128 \\
+    --output_dir=runs/three
 """
 
 import os

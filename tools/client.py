@@ -96,7 +96,7 @@ def translate() -> None:
         if output.is_doubtful(result):
             number_doubtful += 1
             if not _JSONL.value:
-                warn(f"Line {number}: doubtful: beside its terms is a word that the model would not write.")
+                warn(f"Line {number}: doubtful: its terms make another word very unlikely. Check it.")
         if _N_BEST.value:
             result = output.merged(result)
         if _JSONL.value:

@@ -58,6 +58,8 @@ options.define_choice()
 # Perplexity has a maximum length of its own, and rows too.
 _OF_SEARCH = tuple(field.name for field in dataclasses.fields(DecodeConfig) if field.name != "search_rows")
 _LANGUAGES = "source_language", "target_language"  # Of a multilingual model, and of files in TMX.
+for _name in _LANGUAGES:
+    flags.FLAGS[_name].help += " It also chooses the language to read from TMX files."
 options.needs("model_dir", "output", "batch_size", *options.OF_TRAINED_MODEL, "mbr", "rerank_with")
 options.needs("model_dir source=*.tmx* reference=*.tmx*", *_LANGUAGES)
 options.needs("source", "terms")

@@ -10,7 +10,7 @@ import pathlib
 from absl import flags
 
 from t2t_keras.cli import flags as options
-from t2t_keras.cli import program
+from t2t_keras.cli import messages, program
 from t2t_keras.config import OF_DEVICES, DecodeConfig
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.runs import export_folder
@@ -82,6 +82,7 @@ def export() -> None:
                 print(f"Exported to {export_dir}. Its README.md explains how to use it.")
             else:
                 savedmodel.export_run(export_dir, model)
+                print(f"Translate with: {messages.command('translate')} --model_dir={export_dir} < text")
 
 
 def _check_foreign(export_dir: pathlib.Path, model: TrainedModel) -> None:

@@ -1,10 +1,9 @@
 """Trains variants of a model with several seeds each, and compares them: BLEU with the noise of the seeds. Run again,
 it resumes.
 
-python tools/grid.py --flagfile=multi30k_en_de --train_source=train.en --train_target=train.de --valid_source=val.en
-    --valid_target=val.de
-    --seeds=1,2,3 --row="one_head --num_heads=1 --d_k=128 --d_v=128" --row="r_drop --r_drop=5" --output_dir=runs/grid
-    --test_source=test.en --test_target=test.de
+python tools/grid.py --flagfile=multi30k_en_de --train_source=train.en --train_target=train.de --valid_source=val.en \\
+    --valid_target=val.de --test_source=test.en --test_target=test.de --seeds=1,2,3 --output_dir=runs/grid \\
+    --row="one_head --num_heads=1 --d_k=128 --d_v=128" --row="r_drop --r_drop=5"
 """
 
 import copy

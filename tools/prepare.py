@@ -1,11 +1,11 @@
 """Prepares data for training: checks the text, learns sub-words and writes shards. train.py takes the folder as
 --data_dir.
 
-python tools/prepare.py --train_source=a.en --train_target=a.de --valid_source=v.en --valid_target=v.de
+python tools/prepare.py --train_source=a.en --train_target=a.de --valid_source=v.en --valid_target=v.de \\
     --data_dir=data/x
 
-For a large corpus it uses all cores of the machine, or several machines by Apache Beam: --beam_runner=FlinkRunner
-    --beam_options=…
+For a large corpus it uses all cores of the machine, or several machines by Apache Beam, as with
+--beam_runner=FlinkRunner --beam_options=…
 """
 
 import functools

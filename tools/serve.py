@@ -36,7 +36,7 @@ _SOURCE_LANGUAGE = flags.DEFINE_list(
 )  # fmt: skip
 _TARGET_LANGUAGE = flags.DEFINE_list("target_language", [], "Code of the language of the translations, likewise.")
 _MAX_LOADED = flags.DEFINE_integer(
-    "max_loaded", 4, "How many models may be in memory. The one that was not needed for longest makes room.",
+    "max_loaded", 4, "How many models may be in memory. The least recently used model is unloaded first.",
     lower_bound=1,
 )  # fmt: skip
 _HOST = flags.DEFINE_string("host", "localhost", "The interface to listen on. Beyond this machine, give --api_key too.")

@@ -1,9 +1,9 @@
 """Trains rows of Table 3 and compares them with the paper: perplexity, BLEU, parameters, speed and cost. Run again, it
 resumes.
 
-python tools/table3.py --flagfile=table3_multi30k --train_source=train.en --train_target=train.de --valid_source=val.en
-    --valid_target=val.de --output_dir=runs/table3
-python tools/table3.py --rows=base,A1,A16 --dataset=builtin --vocab_size=800 --output_dir=runs/t3
+python tools/table3.py --flagfile=table3_multi30k --train_source=train.en --train_target=train.de \\
+    --valid_source=val.en --valid_target=val.de --output_dir=runs/table3
+python tools/table3.py --rows=base,A1,A16 --flagfile=quickstart --divide_widths=4 --divide_layers=3 --output_dir=runs/t3
 """
 
 import dataclasses

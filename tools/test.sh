@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs into .venv with what the tests need, then runs the linter, and the tests, one on each core. Arguments go to pytest.
+# Installs into .venv with what the tests need, then runs ruff (format and lint), lint-imports and the small tests, one on each core. Arguments go to pytest.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 "$root/tools/venv.sh" "[test]" >&2

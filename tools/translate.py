@@ -71,7 +71,7 @@ _WORD_SCORES = flags.DEFINE_boolean(
     "words before it; and pieces and piece_scores, the same for sub-words and the end token.",
 )
 beam.define("translate files")
-options.define_trained_model()
+options.define_trained_model(exports=True)
 options.define_choice()
 options.define_sampling(
     "n_best", "beam_size", "alpha", "diverse_groups", "diversity", "jsonl", "terms", "keep_patterns", "alignment"

@@ -95,7 +95,7 @@ def wait(workers: list[subprocess.Popen]) -> int:
 
 def main() -> None:
     help_text = messages.name_programs(__doc__)
-    if sys.argv[1:2] in (["--help"], ["-h"]):
+    if sys.argv[1:2] in (["--help"], ["--helpfull"], ["-h"]):
         print(help_text)
         return
     if sys.argv[1:2] == ["--version"]:

@@ -168,17 +168,22 @@ def define_scoring() -> tuple[flags.FlagHolder[bool], flags.FlagHolder[str]]:
     return lowercase, flags.DEFINE_enum("tokenize", "13a", tokenizers, text)
 
 
-def define_trained_model(required: bool = True) -> None:
-    """Defines the flags that `trained_model` reads: the run, its checkpoint, the precision, and the search options."""
-    text = (
-        "Folder of a training run; or several that write the same sub-words, separated by commas, which translate "
-        "together."
-    )
-    flags.DEFINE_string("model_dir", None, text, required=required)
+def define_trained_model(required: bool = True, *, several: bool = True, exports: bool = False) -> None:
+    """Defines the flags that `trained_model` reads: the run, its checkpoint, the precision, and the search options.
+
+    `several` are those of an ensemble too; with `exports`, the folder may be an export.
+    """
+    text = f"Folder of a training run{' or an export' * exports}"
+    if several:
+        text += f"; or several{' runs' * exports} that write the same sub-words, separated by commas, which translate "
+        text += "together"
+    flags.DEFINE_string("model_dir", None, f"{text}.", required=required)
     with help.under(MODEL):
-        flags.DEFINE_list("ensemble_weights", [], "Weights of several runs in their mean; empty: the same for each.")
-        text = "Average the probabilities of several runs, or their logs."
-        flags.DEFINE_enum("ensemble_mean", ENSEMBLE_MEANS[0], ENSEMBLE_MEANS, text)
+        if several:
+            text = "Weights of several runs in their mean; empty: the same for each."
+            flags.DEFINE_list("ensemble_weights", [], text)
+            text = "Average the probabilities of several runs, or their logs."
+            flags.DEFINE_enum("ensemble_mean", ENSEMBLE_MEANS[0], ENSEMBLE_MEANS, text)
         define_checkpoint()
         text = "Type of weights and arithmetic; bfloat16 is faster if the processor supports it."
         flags.DEFINE_enum("dtype", TRANSLATING_DTYPES[0], TRANSLATING_DTYPES, text)
@@ -207,7 +212,8 @@ def run_folders(paths: str) -> list[pathlib.Path]:
 
 def _given_model() -> dict:
     """Returns the given options of `TrainedModel.open`. Raises `ValueError` for weights that are no numbers."""
-    options = {name: flags.FLAGS[name].value for name in OF_TRAINED_MODEL if flags.FLAGS[name].present}
+    defined = [name for name in OF_TRAINED_MODEL if name in flags.FLAGS]
+    options = {name: flags.FLAGS[name].value for name in defined if flags.FLAGS[name].present}
     if "ensemble_weights" in options:
         try:
             options["ensemble_weights"] = [float(weight) for weight in options["ensemble_weights"]]

@@ -11,9 +11,10 @@ from t2t_keras.config import GROUPS
 from t2t_keras.config.options import PLACES
 
 # Flags of every program. absl has a `--flagfile` too, which `cli.flagfiles` reads before it.
-_FLAGFILE = "  --flagfile: Name of a config, or of a file of flags; flags after it win."
+_FLAGFILE = "  --flagfile: Name of a config, such as small or medium, or of a file of flags;\n      flags after it win."
 _OF_ALL = ("traceback", "version", "help", "helpfull")
 _COLUMNS = 80
+_REPEAT = ";\n    repeat this option"  # absl's words at the end of the help of a flag that may be repeated.
 _headings: dict[str, str] = {}  # By flag; other flags are those of the program alone.
 _left_out: set[str] = set()  # Flags that `--helpfull` shows, and `--help` does not.
 
@@ -47,10 +48,12 @@ def page(full: bool) -> str:
         groups[heading].append(name)
     groups["Every program"] = [*_OF_ALL] if full else []
     parts = [sys.modules["__main__"].__doc__.strip()]
-    for heading, names in groups.items():
-        if names := [name for name in names if full or name not in _left_out]:
-            entries = [_FLAGFILE] * (heading == ("Every program" if full else PLACES)) + [*map(_entry, names)]
-            parts.append("\n".join([f"{heading or 'Flags'}:", *entries]))
+    shown = {heading: [name for name in names if full or name not in _left_out] for heading, names in groups.items()}
+    shown = {heading: names for heading, names in shown.items() if names}
+    place_of_flagfile = "Every program" if full else PLACES if PLACES in shown else next(iter(shown), "")
+    for heading, names in shown.items():
+        entries = [_FLAGFILE] * (heading == place_of_flagfile) + [*map(_entry, names)]
+        parts.append("\n".join([f"{heading or 'Flags'}:", *entries]))
     if not full:
         parts.append("--helpfull shows all flags.")
     return "\n\n".join(parts)
@@ -62,7 +65,8 @@ def _entry(name: str) -> str:
     value = ",".join(map(str, flag.value)) if isinstance(flag.value, list) else flag.value
     shown = str(value).lower() if flag.boolean else value
     default = "" if value is None or value == "" or name in _OF_ALL else f" (default: {shown})"
-    text = f"--{'[no]' * (flag.boolean and name not in _OF_ALL)}{name}: {flag.help}{default}"
+    text = flag.help.partition(_REPEAT)[0]
+    text = f"--{'[no]' * (flag.boolean and name not in _OF_ALL)}{name}: {text}{default}"
     return textwrap.fill(text, _COLUMNS, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)
 
 

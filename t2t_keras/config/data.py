@@ -94,7 +94,7 @@ class DataConfig:
     valid_target: str = _text("", "Validation text, target side.", first=True, path="text")
     valid_pairs: int = _text(
         0, "Number of pairs at the end of the training text that validate and are not trained on, if there is no "
-        "--valid_source.", minimum=0, fixed=True, unless="dataset valid_source")
+        "--valid_source.", minimum=0, first=True, fixed=True, unless="dataset valid_source")
     source_tag: str = _text(
         "", "Tag to begin each source line with, such as <2de>, which becomes a sub-word: one for all lines, or one "
         "for each file of --train_source and of --valid_source, separated by commas. Text to translate must begin "
@@ -141,8 +141,8 @@ class DataConfig:
         minimum=101, fixed=True, any_corpus=True, unless=_GIVEN_SUBWORDS)
     train_terms: str = _text(
         "", "File of terms, as for translate: in half of the training pairs with a term and its translation, inflected "
-        "or not, the translation takes the place of the term in the source, between marks. With --terms, the trained "
-        "model gets text so too, copies the translations and inflects them; the search need not have them.",
+        "or not, the translation takes the place of the term in the source, between marks. With --terms, "
+        "translations of terms are written into the source the same way, and the model copies and inflects them.",
         path="file", task="generates")
     keep_patterns: str = _text(
         "", f"What to copy by placeholders that are sub-words: names among {', '.join(patterns.NAMED)}, and regular "

@@ -671,7 +671,9 @@ def pairs(
     else:
         names = _names(data, "train" if data.holds_out else split, sides)
         if data.holds_out and documents:
-            raise ValueError(f"`valid_pairs` divides no documents. Received: valid_pairs={data.valid_pairs}.")
+            raise ValueError(
+                f"`valid_pairs` cannot split documents. Give `valid_source`. Received: valid_pairs={data.valid_pairs}."
+            )
         reading = {"skip_bad_lines": data.skip_bad_lines, "documents": documents, "languages": data.languages}
         found = text_pairs(*names, report=report, hashes=hashes, tags=data.tags, **reading)
         if data.holds_out:

@@ -198,6 +198,9 @@ class Task:
                 for side in ("source", "target")
                 if getattr(data, f"{split}_{side}") or side in self.texts and data.text(split, side)
             ]
+            missing = [f"`{split}_{side}`" for side in self.texts if side not in given]
+            if given and missing and set(given) < set(self.texts):
+                raise ValueError(f"Give {' and '.join(missing)} too: the task {self.name} needs both sides.")
             if given and tuple(given) != self.texts:
                 expected = " and ".join(f"`{split}_{side}`" for side in self.texts)
                 received = ", ".join(f"{split}_{side}={getattr(data, f'{split}_{side}')}" for side in given)

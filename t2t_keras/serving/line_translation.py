@@ -245,13 +245,13 @@ class LineTranslator:
             if not asked.terms:
                 result.pop("doubtful", None)
             elif not asked.jsonl and output.is_doubtful(result):
-                warn(f"Line {number}: doubtful: beside its terms is a word that the model would not write.")
+                warn(f"Line {number}: doubtful: its terms make another word very unlikely. Check it.")
             if asked.alignment:
                 result["alignment"] = aligned = _decoded(result["alignment"])
                 if output.best(result) and not (aligned if isinstance(aligned, str) else aligned[0]):
                     warn(
-                        f"Line {number}: no alignment. It needs at most {MAX_ALIGNED} sub-words, which have the words "
-                        "of the text."
+                        f"Line {number}: no alignment: the source has more than {MAX_ALIGNED} sub-words, or its "
+                        "sub-words do not spell the words of the text."
                     )
             if scores := result.pop("word_scores", None):
                 rows = list(map(json.loads, scores if asked.n_best else [scores]))

@@ -174,9 +174,7 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pat
             f"Expected at most {MAX_BYTES:,} bytes of weights. Received: {received}. Use dtype=bfloat16 or `int8`."
         )
     folder = write_version(export_dir, lambda unfinished: _write(unfinished, translator, about))
-    logger.info(
-        f"Exported to {folder}. See serving/README.md for a server. A SavedModel is a program: serve only your own."
-    )
+    logger.info(f"Exported to {folder}. A SavedModel is a program: serve only your own.")
     return folder
 
 

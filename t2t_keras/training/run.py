@@ -184,8 +184,8 @@ def _with_sizes_of(
     if "target" in options.task.texts and weights > max(MANY_WEIGHTS, MANY_WEIGHTS_PER_PAIR * info["pairs"]):
         logger.warning(
             f"{info['pairs']:,} pairs are few for {weights / 1e6:,.0f} million weights: the paper has 65 million for "
-            "4.5 million pairs. Small models translate better after small text: see `flagfile=small`, for some ten "
-            "thousand pairs, and `flagfile=medium`, for some hundred thousand."
+            "4.5 million pairs. With little text, a smaller model translates better: see `flagfile=small`, for about "
+            "ten thousand pairs, and `flagfile=medium`, for some hundred thousand."
         )
     return dataclasses.replace(options, model=model, train=train, sources=sources)
 
