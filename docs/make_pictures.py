@@ -51,7 +51,7 @@ def attention(run: pathlib.Path, sentence: str) -> None:
     figures.save(attention_pictures.heat_maps(found, layer=layer), PICTURES / "attention_heatmap.png")
     with tempfile.TemporaryDirectory() as folder, chromium(900) as browser:
         page = pathlib.Path(folder) / "attention.html"
-        page.write_text(pages.attention_page([found]), encoding="utf-8")
+        page.write_text(pages.attention_page({1: found}), encoding="utf-8")
         browser.get(page.as_uri())
         browser.find_elements(By.CSS_SELECTOR, "#layer option")[layer].click()
         browser.find_element(By.CSS_SELECTOR, "[name=units][value=pieces]").click()

@@ -123,6 +123,7 @@ TERMS = {
     "café": "Café",
     "猫": "cat",
     "Bank": "Ufer",
+    "bank holiday": "Feiertag",
 }
 
 
@@ -134,6 +135,8 @@ TERMS = {
         ("the house boat", ["Hausboot"]),
         ("a House houses farmhouse house2 boat_", ["Boot"]),
         ("House, House", ["Haus"]),  # A small letter is a capital one at the beginning.
+        ("House boat", ["Hausboot"]),
+        ("Bank holiday", ["Feiertag"]),  # The longest, also with another first letter.
         (" House  \tboat", ["Hausboot"]),  # The model reads single spaces.
         ("house (house) house", ["Haus"] * 3),
         ("C++, C+++ C", ["C++", "C++"]),

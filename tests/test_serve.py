@@ -252,6 +252,18 @@ def test_languages_are_identified():
         app = WebApi(served("en-fr", "de-fr"), identify=in_target)
         status, answer = ask(app, json=body(text, source="auto", target="fr", format="html"))
         assert (status, answer["translatedText"], answer["detectedLanguage"]["language"]) == (200, expected, language)
+    # Two codes may be of one language, of which the first is found; and a language may be unknown.
+    app = WebApi(served("pt_BR-pt_PT"), identify=lambda text, among: (among[0], 0.95))
+    answer = ask(app, json=body("ok", source="auto", target="pt_PT"))[1]
+    assert (answer["translatedText"], answer["detectedLanguage"]["language"]) == ("ko", "pt_BR")
+
+    def alone(text: str, among) -> tuple[str, float]:
+        if len(among) > 1:
+            raise ValueError("unknown")
+        return among[0], 0.0
+
+    app = WebApi(served("src-tgt"), identify=alone)
+    assert ask(app, json=body("ok", source="auto", target="tgt"))[1]["translatedText"] == "ko"
     for path in ("/detect", "/translate"):
         status, answer = ask(WebApi(models), path, json=body(source="auto"))
         assert status == 400 and "pip install 't2t_keras[filter]'" in answer["error"]
@@ -536,6 +548,12 @@ def reversed_translation(text: str, aligned: bool = True, piece: str = "▁{}") 
         ("a <i class='x-notranslate' translate=nope>x</i> c", "c <i class='x-notranslate' translate=nope>x</i> a"),
         ("<p translate=no>a b</p><p>c d</p>", "<p translate=no>a b</p><p>d c</p>"),
         ("<code>a b", "<code>b a"),
+        ("<a href='?translate=no'>a b</a>", "<a href='?translate=no'>b a</a>"),
+        ('<p data-translate="no" alt="translate=no">a b</p>', '<p data-translate="no" alt="translate=no">b a</p>'),
+        ("<div translate=NO>a <!-- </div> --> b</div>c d", "<div translate=NO>a <!-- </div> --> b</div>d c"),
+        ("<div Class='x\nnotranslate'><script>'<div>'</script>a b</div>c d",
+         "<div Class='x\nnotranslate'><script>'<div>'</script>a b</div>d c"),
+        ("<pre><code>a  b</code></pre>", "<pre><code>a  b</code></pre>"),
         ("", ""),
     ],
 )  # fmt: skip

@@ -149,6 +149,18 @@ def test_the_place_of_a_term_is_that_in_the_text_that_is_read(text, read, expect
     assert terms.with_replaced_words(request, plain).excluded[0] == expected
 
 
+def test_a_term_with_a_capital_letter_at_the_beginning_replaces_words_too():
+    [request] = with_phrases([Request("Man sleeps")], Terms({"man": "monsieur"}), Kept(""), pytest.fail)
+    plain = aligned("▁Man ▁sleeps", "▁Homme ▁dort", {0: {0: 0.9}})
+    found = terms.with_replaced_words(request, plain)
+    assert (found.required, found.excluded) == (["Monsieur"], ["homme", "Homme"])
+
+
+def test_terms_that_differ_in_spaces_alone_are_refused():
+    with pytest.raises(ValueError, match="differ in more than their spaces"):
+        Terms({"a  b": "x", "a b": "y"})
+
+
 def test_a_capital_letter_of_another_language_is_forbidden_as_it_is():
     plain = aligned(ONE_MAN, "▁İnsan ▁uyuyor", {0: {1: 0.9}})
     found = terms.with_replaced_words(Request("a man", terms=[Term("man", "kişi")]), plain)

@@ -263,7 +263,7 @@ def test_too_large_a_vocabulary_is_refused_with_the_largest_that_can_be_learned(
         learn(lines, 5000, kind=kind)
     largest = int(re.search(r"gives (\d+) at most", str(refused.value))[1])
     assert vocabulary.load(learn(lines, largest, kind=kind)).vocab_size == largest
-    with pytest.raises(ValueError, match=f"gives {largest} at most"):
+    with pytest.raises(ValueError, match=f"gives {largest} at most. Give `vocab_size={largest}`, or more text"):
         learn(lines, largest + 1, kind=kind)
 
 

@@ -137,7 +137,8 @@ def _many_languages(folder: Folder, config: MarianConfig, source_language: str, 
     """Reads the vocabulary of a multilingual model, which both sides share."""
     ids = m2m_vocabulary.ids_of(folder)
     languages = m2m_vocabulary.languages_of(folder, len(ids))
-    m2m_vocabulary.check_added(folder, ids.keys(), m2m_vocabulary.MODEL)
+    known = ids.keys() | set(m2m_vocabulary.tokens_without_text(folder))
+    m2m_vocabulary.check_added(folder, known, m2m_vocabulary.MODEL)
     pieces = ids | {piece_file.tag_of(code): index for code, index in languages.items()}
     path = folder.path / m2m_vocabulary.MODEL
     vocabulary = Vocabulary(path, pieces, config.target_rows, config.pad, config.start)

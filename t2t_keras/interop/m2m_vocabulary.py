@@ -62,13 +62,17 @@ def languages_of(folder: Folder, first: int) -> dict[str, int]:
 
 def check_added(folder: Folder, known: Collection[str], name: str) -> None:
     """Raises `ValueError` if a model has other added tokens than those of the vocabulary in the file `name`, which are
-    `known`, than languages, and than special ones. They would become sub-words without text.
+    `known`. They would become sub-words without text.
     """
-    added = (token for token in added_tokens(folder) if token not in known and not _LANGUAGE.fullmatch(token))
-    if others := [token for token in added if not _UNUSED.fullmatch(token)]:
+    if others := [token for token in added_tokens(folder) if token not in known]:
         raise ValueError(
             f"Expected no added tokens beside those of {name} in {folder.path}. Received: {', '.join(others):.80}."
         )
+
+
+def tokens_without_text(folder: Folder) -> list[str]:
+    """Returns the added tokens that are languages, or that no text has."""
+    return [token for token in added_tokens(folder) if _LANGUAGE.fullmatch(token) or _UNUSED.fullmatch(token)]
 
 
 def added_tokens(folder: Folder) -> dict[str, int]:

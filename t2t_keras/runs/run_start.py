@@ -60,6 +60,7 @@ def _resolve(
     prepared, of_data = _prepared(folder), {field.name for field in dataclasses.fields(DataConfig)}
     decided = {"vocab_size": prepared or of_run, "length_buckets": is_trained}  # A 0 asks for what was decided before.
     given = {name: value for name, value in given.items() if value != 0 or not decided.get(name)}
+    origins = {name: source for name, source in origins.items() if name in given or name not in decided}
     # `changes` compares the options of a run that has been trained and the sizes of its vocabularies, and
     # `Preparation.check` the contents of files.
     of_prepared = () if is_trained and of_run.data.names_corpus else of_data if of_run else prepared

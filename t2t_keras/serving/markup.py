@@ -24,11 +24,8 @@ _TAG = re.compile(r"""<(/?)([a-zA-Z][^\s/<>"']*)((?:[^<>"']|"[^"]*"|'[^']*')*+)>
 _LONG_NUMBER = re.compile("&#([0-9]{8,});?")  # `html.unescape` fails at one of thousands of digits.
 _LAST_WORD = re.compile(r"""(.*[\s"'])?([^\s"']*)""", re.DOTALL)
 _RAW = ("script", "style", "textarea")  # Elements without text to translate.
-_CODE = ("code", "kbd", "samp", "var")  # Elements whose text stays, as that of an attribute below.
-_UNTRANSLATED = re.compile(
-    r"""\btranslate\s*=\s*(["']?)no\1(?![\w-])|\bclass\s*=\s*(?:notranslate(?![\w-])|(["'])(?:(?!\2).)*(?<![\w-])notranslate(?![\w-]))""",
-    re.IGNORECASE | re.DOTALL,
-)
+_CODE = ("code", "kbd", "samp", "var")  # Elements whose text stays, as of those that `_is_untranslated` finds.
+_ATTRIBUTE = re.compile(r"""([^\s"'=/]++)(?:\s*+=\s*+("[^"]*"|'[^']*'|[^\s"']++))?""")
 # Elements that sentences do not go beyond. All others, such as those of a translator's tool, are within sentences.
 _BLOCK = re.compile(
     "address|article|aside|blockquote|body|br|button|caption|center|col|colgroup|dd|details|dialog|div|dl|dt|fieldset|"
@@ -161,8 +158,38 @@ class Document:
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    """Yields the text and the tags of HTML. A comment is a tag, and so is an element without text to translate."""
-    begin, start, last_comment, ends = 0, 0, text.rfind("-->"), None
+    """Yields the text and the tags of HTML. A comment is a tag, and so is an element whose text is not translated."""
+    tokens, opened, ends = list(_texts_and_tags(text)), {}, {}
+    for place, token in enumerate(tokens):
+        if token.is_end and opened.get(token.name):
+            ends[opened[token.name].pop()] = place
+        elif token.is_tag and not (token.is_end or token.is_alone or token.name in _RAW):
+            opened.setdefault(token.name, []).append(place)
+    place = 0
+    while place < len(tokens):
+        token, end = tokens[place], ends.get(place, place)
+        if end > place and _is_untranslated(token):
+            token, place = (
+                _Token("".join(each.raw for each in tokens[place : end + 1]), token.name, True, is_alone=True),
+                end,
+            )
+        yield token
+        place += 1
+
+
+def _is_untranslated(tag: _Token) -> bool:
+    """Returns whether the text of an element stays, by its start tag: code, `translate=no`, and class `notranslate`."""
+    if tag.name in _CODE or "translate" not in tag.raw.lower():
+        return tag.name in _CODE
+    attributes = {
+        name.lower(): value.strip("\"'").lower() for name, value in _ATTRIBUTE.findall(_TAG.match(tag.raw)[3])
+    }
+    return attributes.get("translate") == "no" or "notranslate" in attributes.get("class", "").split()
+
+
+def _texts_and_tags(text: str) -> Iterator[_Token]:
+    """Yields what `_tokens` does, with the tags and the text of each element but the raw ones."""
+    begin, start, last_comment = 0, 0, text.rfind("-->")
     for_end = {name: re.compile(f"</{name}[^<>]*+>", re.IGNORECASE) for name in _RAW}
     while (place := text.find("<", start)) >= 0:
         is_comment, tag = text.startswith("<!--", place) and place < last_comment, _TAG.match(text, place)
@@ -177,26 +204,10 @@ def _tokens(text: str) -> Iterator[_Token]:
             end = for_end[name].search(text, start)
             start = end.end() if end else len(text)
         is_alone = not name or bool(_VOID.fullmatch(name)) or _closes_itself(tag[3])
-        if not (is_end or is_alone) and (name in _CODE or _UNTRANSLATED.search(tag[3])):
-            ends = _ends_of_elements(text) if ends is None else ends
-            is_alone, start = place in ends, ends.get(place, start)
         yield _Token(text[place:start], name, True, is_end, is_alone)
         begin = start
     if begin < len(text):
         yield _Token(text[begin:])
-
-
-def _ends_of_elements(text: str) -> dict[int, int]:
-    """Returns where the elements of HTML end, by where they begin; those without an end tag are left out."""
-    opened: dict[str, list[int]] = {}
-    ends = {}
-    for tag in _TAG.finditer(text):
-        places = opened.setdefault((tag[2] or "").lower(), [])
-        if not tag[1]:
-            places.append(tag.start())
-        elif places:
-            ends[places.pop()] = tag.end()
-    return ends
 
 
 def _shorter(reference: re.Match) -> str:

@@ -261,9 +261,12 @@ class WebApi:
         if source == "auto" and len(possible) == 1 and self._identify is None:
             found = {"language": possible[0], "confidence": 0.0}
         elif source == "auto":
-            found = self._identified(list({*possible, target}), text)
-            if target not in possible and found["language"] == target and found["confidence"] >= SURE:
-                return None, found
+            if target not in possible:
+                with contextlib.suppress(ValueError):  # None of these languages can be identified.
+                    # Of two codes of a language, the first, that of a source, is found.
+                    found = self._identified([*possible, target], text)
+                    if found["language"] == target and found["confidence"] >= SURE:
+                        return None, found
             found = self._identified(possible, text)
         pair = found["language"] if found else _code(source, self._all_sources, "source"), target
         if pair[0] not in possible:

@@ -124,7 +124,7 @@ def learn(
         elif most := re.search(r"size too high .* <= (\d+)", reason):
             reason = (
                 f"`vocab_size={vocab_size}` is too large for this text, which gives {most[1]} at most. Give "
-                "`vocab_size={most[1]}`, or more text."
+                f"`vocab_size={most[1]}`, or more text."
             )
         else:
             reason = f"SentencePiece cannot learn {vocab_size} sub-words from this text. Its message: {reason}"

@@ -228,6 +228,8 @@ class Terms:
         # Among single spaces, as the model reads the text.
         self.translations = {single_spaced(term): translation for term, translation in translations.items()}
         self.forbidden = {single_spaced(term): forms for term, forms in (forbidden or {}).items()}
+        if len(self.translations) < len(translations):
+            raise ValueError("Expected terms that differ in more than their spaces. Received: two that do not.")
         for term, translation in self.translations.items():
             _check_term(term, translation, self.forbidden.get(term, ()))
         terms = (map(re.escape, term.split(" ")) for term in sorted(self.translations, key=len, reverse=True))
@@ -285,18 +287,15 @@ class Terms:
         rest = untagged(text, tags)
         begin = len(text) - len(rest)
         searched = _without(rest, kept)[: None if end is None else max(end - begin, 0)]
-        first = len(searched) - len(searched.lstrip())
+        first = len(searched) - len(searched.lstrip(" \t"))
         small = searched[:first] + searched[first : first + 1].lower() + searched[first + 1 :]
-        if (
-            not self._pattern.match(searched, first)
-            and len(small) == len(searched)
-            and self._pattern.match(small, first)
-        ):
-            searched = small
+        if len(small) == len(searched):
+            ends = [match.end() if (match := self._pattern.match(each, first)) else 0 for each in (searched, small)]
+            searched = small if ends[1] > ends[0] else searched
         for each in self._pattern.finditer(searched):
-            source = single_spaced(each[0])
-            term = Term(source, self.translations[source], tuple(self.forbidden.get(source, ())))
-            yield begin + each.start(), begin + each.end(), term
+            term, (start, after) = single_spaced(each[0]), each.span()
+            source, forms = single_spaced(rest[start:after]), self.forbidden.get(term, ())
+            yield begin + start, begin + after, Term(source, self.translations[term], tuple(forms))
 
 
 def read_terms(path: str) -> Terms:

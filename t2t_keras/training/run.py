@@ -129,7 +129,11 @@ def _check_merges(data: DataConfig, bpe_dropout: float) -> None:
     """Raises `ValueError`, before text is read, if a file of sub-words has no merges, which BPE-dropout skips."""
     for name in (data.subwords_file, data.source_subwords_file):
         if name and (path := pathlib.Path(name).expanduser()).is_file():
-            BpeDropout(vocabulary.load(path.read_bytes()), bpe_dropout, data.max_length)
+            try:
+                subwords = vocabulary.load(path.read_bytes())
+            except ValueError:
+                continue  # `Preparation` names the file.
+            BpeDropout(subwords, bpe_dropout, data.max_length)
 
 
 def _with_length_buckets(strategy, options: run_options.Options) -> run_options.Options:
