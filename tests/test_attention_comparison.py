@@ -375,7 +375,7 @@ def test_the_examples_of_its_help_have_options_that_a_run_can_start_with(tmp_pat
     """Story: their --train_steps was less than the cooldown of the flagfile. Here a missing TensorFlow ends what has
     passed the checks.
     """
-    flags = example.split()[2:]
+    flags = example.replace("\\", "").split()[2:]
     assert flags[0] == "--flagfile=quickstart"
     code = "import runpy, sys\nsys.modules['tensorflow'] = sys.modules['keras'] = None\ndel sys.argv[0]\n"
     code += "runpy.run_path(sys.argv[0], run_name='__main__')"
