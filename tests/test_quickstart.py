@@ -48,6 +48,17 @@ def test_a_wrong_option_is_reported_in_a_line_before_tensorflow_says_anything(tm
     assert not (tmp_path / "run").exists()
 
 
+def test_other_text_is_refused_before_it_is_trained_on(tmp_path):
+    """Story: it was trained on, and then had no sentences to test."""
+    texts = {name: tmp_path / name for name in ("train_source", "train_target", "valid_source", "valid_target")}
+    for path in texts.values():
+        path.write_text("one two\n")
+    given = [f"--{name}={path}" for name, path in texts.items()]
+    result = quickstart(f"--model_dir={tmp_path / 'run'}", "--dataset=", *given)
+    assert result.returncode == 1 and result.stderr.startswith("Error: The quick start is for --dataset=builtin. Train")
+    assert not (tmp_path / "run").exists()
+
+
 def test_its_last_line_has_each_figure_under_its_name(tmp_path):
     """Of four sentences, three of them short. Nothing is trained."""
     code = """
