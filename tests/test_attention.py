@@ -363,5 +363,9 @@ def test_a_single_key_is_attended_to_without_a_warning(recwarn):
     for mask in (None, np.zeros((2, 1, 1), bool)):
         assert np.array_equal(layer(x, attention_mask=mask), layer(x))
     assert not [warning for warning in recwarn if "softmax" in str(warning.message)]
-    weights = attention_weights(np.ones((2, 3, 1, 4), "float32"), np.ones((2, 3, 1, 4), "float32"))
+    q, k = (tf.ones((2, 3, 1, 4)) for _ in range(2))
+    with tf.GradientTape() as tape:
+        tape.watch(q)
+        weights = attention_weights(q, k)
+    assert not np.any(tape.gradient(weights, q))
     assert np.array(weights).tolist() == np.ones((2, 3, 1, 1)).tolist()

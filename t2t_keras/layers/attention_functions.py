@@ -87,8 +87,8 @@ def masked_softmax(scores, mask=None):
     scores = ops.cast(scores, "float32")
     if mask is not None:
         scores = ops.where(mask, scores, -1e9)
-    # Keras warns of the softmax of a single score.
-    return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores)
+    # Keras warns of the softmax of a single score, which is 1, with gradient 0.
+    return 0.0 * scores + 1.0 if scores.shape[-1] == 1 else ops.softmax(scores)
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
