@@ -82,18 +82,6 @@ def test_signals_that_a_program_handles_itself_do_not_end_it(monkeypatch):
     assert ended == [] and stop.reason == ""
 
 
-def test_an_ignored_signal_stays_ignored():
-    """Story: Ctrl-C for a script's command in the foreground stopped the training that the script had put behind."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with Interruption() as stop:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.05)
-            assert stop.reason == "" and signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def test_outside_the_context_signals_are_handled_as_before():
     own = {number: lambda *_: None for number in (signal.SIGTERM, signal.SIGINT)}
     before = {number: signal.signal(number, handler) for number, handler in own.items()}

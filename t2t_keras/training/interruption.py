@@ -80,9 +80,7 @@ class Interruption:
             os.set_blocking(self._pipe, False)
             threading.Thread(target=self._listen, args=(listening,), daemon=True).start()
             self._wakeup = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
-            # A shell ignores SIGINT for the jobs in the background of a script, which Ctrl-C is not for.
-            heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-            self._handlers = {number: signal.signal(number, self._handle) for number in heeded}
+            self._handlers = {number: signal.signal(number, self._handle) for number in SIGNALS}
         return self
 
     def __exit__(self, *exception) -> None:
