@@ -352,7 +352,7 @@ class Preparation:
             blanks += corpora.ends_document(pair)
             if pair in held_out:
                 repeated.add(pair)
-            identical += len(pair) > 1 and any(pair[0] == tag + pair[1] for tag in tags)
+            identical += len(pair) > 1 and pair[0].removesuffix(pair[1]) in tags
             if insert_terms:
                 plain, pair = pair, insert_terms(number, pair)
                 text.train.with_terms += pair != plain

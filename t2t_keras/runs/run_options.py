@@ -24,8 +24,8 @@ ARCHITECTURE = "architecture"  # Its key in `config.json`, and the option.
 BYTES = 256  # Sub-words of every vocabulary that is learned.
 TRANSFORMER = "transformer"  # The architecture where none is named.
 OF_RUN = "run: "  # In `Options.sources`, before where the resumed run has an option from.
-COMPUTED = "computed"  # The same of an option that the text or the machine decides.
 OF_PARENT = "parent: "  # The same of the run whose weights a new one starts from.
+COMPUTED = "computed"  # In `Options.sources`, of an option that the text or the machine decides.
 
 
 def groups_of(architecture: str = TRANSFORMER) -> dict[str, type]:

@@ -169,21 +169,20 @@ def _tokens(text: str) -> Iterator[_Token]:
     while place < len(tokens):
         token, end = tokens[place], ends.get(place, place)
         if end > place and _is_untranslated(token):
-            token, place = (
-                _Token("".join(each.raw for each in tokens[place : end + 1]), token.name, True, is_alone=True),
-                end,
-            )
+            raw = "".join(each.raw for each in tokens[place : end + 1])
+            token, place = _Token(raw, token.name, True, is_alone=True), end
         yield token
         place += 1
 
 
 def _is_untranslated(tag: _Token) -> bool:
     """Returns whether the text of an element stays, by its start tag: code, `translate=no`, and class `notranslate`."""
-    if tag.name in _CODE or "translate" not in tag.raw.lower():
-        return tag.name in _CODE
-    attributes = {
-        name.lower(): value.strip("\"'").lower() for name, value in _ATTRIBUTE.findall(_TAG.match(tag.raw)[3])
-    }
+    if tag.name in _CODE:
+        return True
+    if "translate" not in tag.raw.lower():  # As most tags.
+        return False
+    found = _ATTRIBUTE.findall(_TAG.match(tag.raw)[3])
+    attributes = {name.lower(): value.strip("\"'").lower() for name, value in found}
     return attributes.get("translate") == "no" or "notranslate" in attributes.get("class", "").split()
 
 
