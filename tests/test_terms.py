@@ -156,6 +156,11 @@ def test_a_term_with_a_capital_letter_at_the_beginning_replaces_words_too():
     assert (found.required, found.excluded) == (["Monsieur"], ["homme", "Homme"])
 
 
+def test_a_term_with_the_capital_letter_of_the_text_is_before_one_without():
+    known = Terms({"Bank": "Ufer", "bank": "Geld"})
+    assert [term.translation for term in known.of("Bank bank Bank")] == ["Ufer", "Geld", "Ufer"]
+
+
 def test_terms_that_differ_in_spaces_alone_are_refused():
     with pytest.raises(ValueError, match="differ in more than their spaces"):
         Terms({"a  b": "x", "a b": "y"})
