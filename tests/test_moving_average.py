@@ -74,7 +74,7 @@ def test_a_restored_optimizer_continues_with_it(folder):
     checkpoint.restore(path, model, optimizer)
     weight = model.decoder[0].feed_forward.inner.kernel
     optimizer.update_step(np.ones(weight.shape, np.float32), weight, 0.1)
-    optimizer.update_average(weight)
+    optimizer.update_average(weight, optimizer.average_share())
     before, name = arrays(path, "ema"), weight.path
     expected = DECAY * before[name] + (1 - DECAY) * np.array(weight)
     np.testing.assert_allclose(optimizer.averages[name], expected, rtol=1e-5)

@@ -5,31 +5,29 @@ which translation platforms, subtitle editors and translators' tools speak.
 import contextlib
 import hmac
 import ipaddress
+import itertools
 import json
 import pathlib
 import time
 import urllib.parse
 from collections.abc import Callable, Sequence
 
-from werkzeug.datastructures import MultiDict
-from werkzeug.exceptions import BadRequest, Forbidden, HTTPException, RequestEntityTooLarge, UnsupportedMediaType
+from werkzeug.exceptions import BadRequest, Forbidden, HTTPException, RequestEntityTooLarge
 from werkzeug.wrappers import Request, Response
 
 from t2t_keras.serving.batching import BusyError
 from t2t_keras.serving.client import NoAnswerError
 from t2t_keras.serving.markup import Document
 from t2t_keras.serving.metrics import Metrics
-from t2t_keras.serving.protocol import merged
+from t2t_keras.serving.protocol import Translation, merged
 from t2t_keras.serving.served_models import Pair, ServedModels
+from t2t_keras.serving.translation_request import MAX_REQUEST, MAX_SENTENCES, TranslationRequest, read_fields, texts_of
 from t2t_keras.system.log import logger
-from t2t_keras.text.lines import is_blank, single_spaced
+from t2t_keras.text.lines import is_blank
 from t2t_keras.text.phrases import Request as Sentence
-from t2t_keras.text.phrases import Terms, check_unicode
 from t2t_keras.text.sentences import lines, sentences, whole
 
 PAGE = pathlib.Path(__file__).with_name("page.html")
-MAX_REQUEST = 256 * 1024  # Bytes.
-MAX_SENTENCES = 1024  # Of a request.
 MAX_WEIGHTS = 2**20  # Of attention, in the details of an answer: some 25 MB of JSON.
 SURE = 90.0  # Per cent, for text that stays as it is because it is in the target language already.
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -104,7 +102,7 @@ class WebApi:
 
     def __call__(self, environ, start_response):
         request, began = Request(environ), time.monotonic()
-        # One byte more than `_fields` allows: of a body without a length, werkzeug reads as much and cuts the rest off.
+        # One byte more than `read_fields` allows: werkzeug cuts off the rest of a body without a length.
         request.max_content_length = request.max_form_memory_size = MAX_REQUEST + 1
         response = self._respond(request)
         response.headers.update(_HEADERS)
@@ -204,7 +202,7 @@ class WebApi:
 
     def _detection(self, request: Request) -> Response:
         fields = self._fields(request)
-        texts = _texts(fields)
+        texts = texts_of(fields)
         found = self._identified([], " ".join(texts) if isinstance(texts, list) else texts)
         return _json([found])
 
@@ -220,31 +218,8 @@ class WebApi:
         return {"language": language, "confidence": round(100 * probability, 1)}
 
     def _fields(self, request: Request) -> dict:
-        """Returns the fields of a request, in its address, in JSON or in a form. Raises `HTTPException` if it is too
-        large, has no fields, or not the key.
-        """
-        fields = _unlisted(request.args)
-        try:
-            too_large = len(body := request.get_data()) > MAX_REQUEST
-        except RequestEntityTooLarge:
-            too_large = True
-        if too_large:
-            raise RequestEntityTooLarge(f"Expected a request of at most {MAX_REQUEST // 1024} KiB. Send several.")
-        if request.mimetype == "application/json":
-            try:
-                values = json.loads(body)
-            except (ValueError, RecursionError):
-                values = None
-            if not isinstance(values, dict):
-                raise BadRequest("Expected a JSON object in UTF-8.")
-            fields |= values
-        elif request.method == "POST" and request.mimetype not in (
-            "application/x-www-form-urlencoded", "multipart/form-data", ""
-        ):  # fmt: skip
-            raise UnsupportedMediaType("Expected application/json, or a form.")
-        else:
-            fields |= _unlisted(request.form)
-        fields = {name: value for name, value in fields.items() if value is not None}
+        """Returns the fields of a request. Raises `HTTPException` if these cannot be read, or lack the key."""
+        fields = read_fields(request)
         request.environ[_APERTIUM] = "langpair" in fields
         key = fields.get("api_key", fields.get("key", ""))
         keys = [str(each).encode(errors="surrogatepass") for each in (key, self._api_key)]
@@ -275,160 +250,74 @@ class WebApi:
 
     def _translation(self, request: Request) -> Response:
         deadline = time.monotonic() + self._timeout
-        fields = self._fields(request)
-        apertium = "langpair" in fields
-        if apertium:
-            source, bar, target = str(fields["langpair"]).partition("|")
-            if not (source and bar and target):
-                raise BadRequest("Expected `langpair` to be two codes of languages, such as en|de.")
-            fields |= {"source": source, "target": target}
-        elif request.method == "GET":
-            raise BadRequest("Expected `langpair`, as of Apertium, or POST.")
-        texts = _texts(fields)
-        for name in ("source", "target"):
-            if not isinstance(code := fields.get(name, ""), str) or not code:
-                raise BadRequest(f"Expected `{name}` to be the code of a language. Received: {code!r:.80}.")
-        listed = texts if isinstance(texts, list) else [texts]
-        if len(listed) > MAX_SENTENCES:
-            raise RequestEntityTooLarge(f"Expected at most {MAX_SENTENCES:,} texts in a request.")
-        asked = _Options(fields, listed if isinstance(texts, list) else None)
-        documents = [
-            Document(text, asked.is_html, whole if is_whole else sentences if self._split else lines)
-            for text, is_whole in zip(listed, asked.is_whole, strict=True)
+        asked = TranslationRequest(self._fields(request), is_posted=request.method == "POST")
+        documents = self._documents(asked)
+        pairs = [self._pair(asked.source, asked.target, " ".join(document.sentences)) for document in documents]
+        found = self._translated(asked, documents, [pair for pair, _ in pairs], deadline)
+        shown = [
+            _best_texts(document, rows, asked.alternatives + 1) if pair else [text]
+            for text, document, rows, (pair, _) in zip(asked.texts, documents, found, pairs, strict=True)
         ]
-        pairs = [self._pair(fields["source"], fields["target"], " ".join(each.sentences)) for each in documents]
+        answer = {"translatedText": asked.unlisted([best for best, *_ in shown])}
+        if asked.is_apertium:
+            return _of_apertium(answer)
+        if asked.alternatives:
+            answer["alternatives"] = asked.unlisted([others for _, *others in shown])
+        translations = [[translation for row in rows for translation in row] for rows in found]
+        if any(translation.truncated for translation in itertools.chain(*translations)):
+            answer["truncated"] = True
+        if asked.source == "auto":
+            answer["detectedLanguage"] = asked.unlisted([identified for _, identified in pairs])
+        if asked.details:
+            alignments = (translation.alignment for translation in itertools.chain(*translations))
+            if sum(weights.size for weights in alignments if weights is not None) > MAX_WEIGHTS:
+                raise RequestEntityTooLarge("Expected fewer or shorter texts with `details`. Send several requests.")
+            answer["translations"] = asked.unlisted([[each.as_json() for each in of_text] for of_text in translations])
+        return _json(answer)
+
+    def _documents(self, asked: TranslationRequest) -> list[Document]:
+        """Divides the texts into sentences. Raises `HTTPException` if there are too many."""
+        divide = sentences if self._split else lines
+        documents = [
+            Document(text, asked.is_html, whole if is_whole else divide)
+            for text, is_whole in zip(asked.texts, asked.is_whole, strict=True)
+        ]
         if any(is_whole and len(each.sentences) > 1 for is_whole, each in zip(asked.is_whole, documents, strict=True)):
             raise BadRequest(
                 "Expected one paragraph of HTML with `constraints`, `prefix` or `details`. Received: several."
             )
         if sum(len(document.sentences) for document in documents) > MAX_SENTENCES:
             raise RequestEntityTooLarge(f"Expected at most {MAX_SENTENCES:,} sentences in a request.")
-        rows, number = [[] for _ in listed], asked.alternatives + 1
-        for pair in dict.fromkeys(pair for pair, _ in pairs if pair):
-            chosen = [place for place, (other, _) in enumerate(pairs) if other == pair]
+        return documents
+
+    def _translated(
+        self, asked: TranslationRequest, documents: list[Document], pairs: list[Pair | None], deadline: float
+    ) -> list[list[list[Translation]]]:
+        """Returns the translations of each sentence of each text, best first, with one request for each pair of
+        languages. A text without a pair has none.
+        """
+        found: list[list] = [[] for _ in documents]
+        for pair in filter(None, dict.fromkeys(pairs)):
+            chosen = [place for place, other in enumerate(pairs) if other == pair]
             requests = [
                 Sentence(text, asked.constraints[place], asked.avoid[place])
                 for place in chosen
                 for text in documents[place].sentences
             ]
-            if not requests:
-                continue
-            options = {"glossary": asked.glossary, "prefix": asked.prefix, "word_scores": asked.details}
-            options["alignment"] = asked.details or any(documents[place].has_tags for place in chosen)
-            found = iter(self._models.translate(pair, requests, number, deadline, **options))
-            for place in chosen:
-                rows[place] = [merged(next(found)) for _ in documents[place].sentences]
-        shown = []
-        for text, document, found, (pair, _) in zip(listed, documents, rows, pairs, strict=True):
-            if not pair:
-                shown.append([text])
-                continue
-            # The next best translation of a text has the next best of each sentence.
-            most = min(number, max(map(len, found), default=1))
-            best = ([row[min(rank, len(row) - 1)] for row in found] for rank in range(most))
-            shown.append(list(dict.fromkeys(map(document.translated, best))))
-        if apertium:
-            answer = {"translatedText": shown[0][0] if isinstance(texts, str) else [each[0] for each in shown]}
-            return _of_apertium(answer)
-
-        def unlisted(values: list):
-            return values if isinstance(texts, list) else values[0]
-
-        answer = {"translatedText": unlisted([best for best, *_ in shown])}
-        if asked.alternatives:
-            answer["alternatives"] = unlisted([others for _, *others in shown])
-        if any(each.truncated for found in rows for row in found for each in row):
-            answer["truncated"] = True
-        if fields["source"] == "auto":
-            answer["detectedLanguage"] = unlisted([found for _, found in pairs])
-        if asked.details:
-            aligned = (each.alignment for found in rows for row in found for each in row)
-            if sum(weights.size for weights in aligned if weights is not None) > MAX_WEIGHTS:
-                raise RequestEntityTooLarge("Expected fewer or shorter texts with `details`. Send several requests.")
-            answer["translations"] = unlisted([[each.as_json() for row in found for each in row] for found in rows])
-        return _json(answer)
+            if requests:
+                options = {"glossary": asked.glossary, "prefix": asked.prefix, "word_scores": asked.details}
+                options["alignment"] = asked.details or any(documents[place].has_tags for place in chosen)
+                rows = iter(self._models.translate(pair, requests, asked.alternatives + 1, deadline, **options))
+                for place in chosen:
+                    found[place] = [merged(next(rows)) for _ in documents[place].sentences]
+        return found
 
 
-class _Options:
-    """The fields of a request beside the text and its languages. Those of a form are text, lists in JSON. If the texts
-    are a list, each has phrases of its own. Raises `ValueError` for an invalid field.
-    """
-
-    def __init__(self, fields: dict, texts: list[str] | None):
-        form = _given(fields, "format", "text")
-        if form not in ("text", "html", "txt"):
-            raise ValueError(f"Expected `format` to be text or html. Received: {form!r:.80}.")
-        self.is_html = form == "html"
-        alternatives = _given(fields, "alternatives", 0)
-        if isinstance(alternatives, str) and alternatives.isascii() and alternatives.isdecimal():
-            alternatives = int(alternatives[:4])
-        if type(alternatives) is not int or alternatives < 0:
-            raise ValueError(f"Expected `alternatives` to be a whole number. Received: {alternatives!r:.80}.")
-        self.alternatives = min(alternatives, 100)
-        details = _given(fields, "details", False)
-        if details not in (True, False, "true", "1", "false", "0"):
-            raise ValueError(f"Expected `details` to be true or false. Received: {details!r:.80}.")
-        self.details = details in (True, "true", "1")
-        self.prefix = _given(fields, "prefix", "")
-        if not isinstance(self.prefix, str):
-            raise ValueError(f"Expected `prefix` to be text. Received: {self.prefix!r:.80}.")
-        check_unicode(self.prefix)
-        self.prefix = single_spaced(self.prefix)
-        self.glossary = _glossary(_listed(fields, "glossary"))
-        self.constraints, self.avoid = (
-            [_listed(fields, name)] if texts is None else _listed(fields, name) or [()] * len(texts)
-            for name in ("constraints", "avoid")
-        )
-        for name in ("constraints", "avoid"):
-            if texts is not None and len(getattr(self, name)) != len(texts):
-                raise ValueError(f"Expected `{name}` to have a list of phrases for each of {len(texts)} texts.")
-        # What must be in a translation is in one sentence.
-        self.is_whole = [bool(required or self.prefix or self.details) for required in self.constraints]
-
-
-def _unlisted(fields: MultiDict) -> dict:
-    """Returns the values of fields: those of one that is there several times as a list."""
-    return {name: values if len(values) > 1 else values[0] for name, values in fields.lists()}
-
-
-def _given(fields: dict, name: str, default):
-    """Returns a field, or the default if it is not there or empty."""
-    return default if (value := fields.get(name, "")) == "" else value
-
-
-def _listed(fields: dict, name: str) -> list:
-    value = fields.get(name) or []
-    if isinstance(value, str):  # Of a form.
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            value = None
-    if not isinstance(value, list):
-        raise ValueError(f"Expected `{name}` to be a list, in a form as JSON. Received: {fields[name]!r:.80}.")
-    return value
-
-
-def _glossary(rows: list) -> Terms | None:
-    for row in rows:
-        if not isinstance(row, list) or not 2 <= len(row) <= 3 or not all(isinstance(each, str) for each in row):
-            raise ValueError(
-                "Expected `glossary` to be a list of [term, translation] or [term, translation, forbidden forms with | "
-                f"between them]. Received: {row!r:.80}."
-            )
-        check_unicode(" ".join(row))
-        if any(map(is_blank, row[:2])):
-            raise ValueError(f"Expected text as term and translation of `glossary`. Received: {row!r:.80}.")
-    return Terms.read(["\t".join(map(single_spaced, row)) for row in rows], "the glossary") if rows else None
-
-
-def _texts(fields: dict) -> str | list[str]:
-    texts = fields.get("q")
-    if not isinstance(texts, str) and not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
-        raise BadRequest(
-            f"Expected `q` to be a text or a list of texts, in JSON or in a form with its Content-Type. Received: "
-            f"{texts!r:.80}."
-        )
-    return texts
+def _best_texts(document: Document, rows: list[list[Translation]], most: int) -> list[str]:
+    """Returns the translations of a text, best first: the next best one has the next best of each sentence."""
+    most = min(most, max(map(len, rows), default=1))
+    best = ([row[min(rank, len(row) - 1)] for row in rows] for rank in range(most))
+    return list(dict.fromkeys(map(document.translated, best)))
 
 
 def _code(language: str, known: Sequence[str], name: str) -> str:

@@ -135,12 +135,13 @@ class Adam(keras.optimizers.Adam):
         """With `use_ema`, the exponential moving averages of the weights, by the path of the weight."""
         return moving_averages(self) if self.use_ema else {}
 
-    def update_average(self, variable) -> None:
-        """Updates the moving average of a weight after `update_step`. The first update of a run makes it equal to the
-        weight.
-        """
+    def average_share(self):
+        """Returns the share of a weight in its new moving average, [] float32: 1 in the first update of a run."""
+        return tf.where(tf.convert_to_tensor(self.iterations) > 0, 1 - self.ema_momentum, 1.0)
+
+    def update_average(self, variable, share) -> None:
+        """Updates the moving average of a weight after `update_step`; `share` is the `average_share` of this update."""
         weight, average = _local(variable), moving_average(self, variable).value
-        share = tf.where(tf.convert_to_tensor(self.iterations) > 0, 1 - self.ema_momentum, 1.0)
         before, now = (tf.raw_ops.ReadVariableOp(resource=each.handle, dtype=tf.float32) for each in (average, weight))
         tf.raw_ops.AssignAddVariableOp(resource=average.handle, value=share * (now - before))
 

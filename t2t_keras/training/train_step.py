@@ -278,16 +278,17 @@ def make_train_step(
         return gradients, scale, metrics
 
     def apply_gradients(gradients, scale, rate):
-        def update(variable, gradient, scale, rate, factors):
+        def update(variable, gradient, scale, rate, factors, share):
             optimizer.update_step(gradient * scale, variable, rate, *factors)
             if config.ema_decay:
-                optimizer.update_average(variable)
+                optimizer.update_average(variable, share)
 
         # Once for all weights: each operation is a launch on a GPU.
         factors = optimizer.factors() if isinstance(optimizer, Adam) else ()
+        share = optimizer.average_share() if config.ema_decay else None
         for variable, gradient in zip(variables, gradients, strict=True):
             # `optimizer.apply` would sum the gradients over the replicas again.
-            strategy.extended.update(variable, update, args=(gradient, scale, rate, factors), group=False)
+            strategy.extended.update(variable, update, args=(gradient, scale, rate, factors, share), group=False)
         optimizer.iterations.assign_add(1)
 
     number = tf.TensorSpec([], tf.float32)
