@@ -22,7 +22,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from t2t_keras.config import DataConfig
-from t2t_keras.data import builtin_corpus, corpora
+from t2t_keras.data import builtin_corpus, corpora, text_checks
 from t2t_keras.system import files
 
 BOM = codecs.BOM_UTF8
@@ -597,9 +597,9 @@ def test_swapped_validation_files_are_noticed_and_others_are_not():
         [(source.encode(), target.encode()) for source, target in made[split]] for split in ("train", "valid")
     )
     for some in (valid, valid[:5]):
-        corpora.check_sides(train, some)
+        text_checks.check_sides(train, some)
         with pytest.raises(ValueError, match="swapped"):
-            corpora.check_sides(train, swapped(some))
+            text_checks.check_sides(train, swapped(some))
 
 
 @pytest.mark.parametrize("valid_lines", [1, 3, 50])
@@ -617,14 +617,14 @@ def test_a_corpus_of_one_language_is_never_taken_for_swapped(valid_lines, seed):
         bytes.upper,
     ):
         pairs = [[(line, task(line)) for line in lines] for lines in (train, valid)]
-        corpora.check_sides(*pairs)
-        corpora.check_sides(pairs[0], swapped(pairs[1]))
+        text_checks.check_sides(*pairs)
+        text_checks.check_sides(pairs[0], swapped(pairs[1]))
 
 
 def test_validation_of_unknown_words_is_never_taken_for_swapped():
     train = list(zip(words(["a", "b"], 300, 1), words(["x"], 10, 2) * 30, strict=True))
     unknown = words(["new", "other"], 5, 3)
-    corpora.check_sides(train, list(zip(unknown, unknown, strict=True)))
+    text_checks.check_sides(train, list(zip(unknown, unknown, strict=True)))
 
 
 @pytest.mark.parametrize(
@@ -641,7 +641,7 @@ def test_sides_are_taken_for_swapped_from_half_a_nat_for_each_word_on_both(commo
     """By hand: each side has one word so many times and the other one 9 times; each count is taken as one more."""
     train = list(zip([b"a"] * common + [b"b"] * 9, [b"b"] * common + [b"A"] * 9, strict=True))
     with pytest.raises(ValueError, match="swapped") if refused else contextlib.nullcontext():
-        corpora.check_sides(train, [tuple(side.encode() for side in valid)])
+        text_checks.check_sides(train, [tuple(side.encode() for side in valid)])
 
 
 # TFDS.

@@ -29,7 +29,7 @@ from logged import logged
 from test_lock import HOLDER
 
 from t2t_keras.config import EOS, TEXTS, DataConfig
-from t2t_keras.data import builtin_corpus, corpora, prepare, processes, shards
+from t2t_keras.data import builtin_corpus, corpora, prepare, processes, shards, text_checks
 from t2t_keras.runs import data_folder, registry
 from t2t_keras.runs.run_start import Start
 from t2t_keras.system import files
@@ -402,7 +402,7 @@ def test_swapped_validation_files_are_refused_before_anything_is_written(data, f
 
 def test_text_of_both_directions_is_not_taken_for_swapped_files(data, folder, monkeypatch):
     """Story: the first 20,000 pairs had one direction, and most of the validation text the other."""
-    monkeypatch.setattr(prepare, "COMPARED_PAIRS", len(TRAIN) // 2)
+    monkeypatch.setattr(text_checks, "COMPARED_PAIRS", len(TRAIN) // 2)
     both = {
         "train_source": f"{data.train_source},{data.train_target}",
         "train_target": f"{data.train_target},{data.train_source}",
@@ -416,9 +416,9 @@ def test_text_of_both_directions_is_not_taken_for_swapped_files(data, folder, mo
 
 
 def test_the_pairs_that_are_compared_are_drawn_from_all_of_the_text(data, folder, monkeypatch):
-    monkeypatch.setattr(prepare, "COMPARED_PAIRS", 40)
+    monkeypatch.setattr(text_checks, "COMPARED_PAIRS", 40)
     drawn, number = [], len(TRAIN)
-    monkeypatch.setattr(corpora, "check_sides", lambda train, valid: drawn.extend(train))
+    monkeypatch.setattr(text_checks, "check_sides", lambda train, valid: drawn.extend(train))
     run(data, folder)
     places = sorted(TRAIN.index((pair[0].decode(), pair[-1].decode())) for pair in drawn)
     assert len(places) == 40

@@ -77,6 +77,34 @@ def _translated(
     return lines
 
 
+def _of_search(asked: LineTranslation) -> dict:
+    """Returns the options of the model and its search that its figures depend on."""
+    model = asked.model
+    found = {"checkpoint": model.checkpoint, "dtype": model.dtype, "int8": model.int8}
+    if len(model.runs) > 1:
+        weights = model.ensemble_weights or [1.0] * len(model.runs)
+        found |= {"ensemble_mean": model.ensemble_mean, "ensemble_weights": ",".join(map(str, weights))}
+    of_mbr, *of_reranking = options.OF_CHOICE
+    names = [*([of_mbr] if asked.mbr else []), *(of_reranking if asked.rerank_with else [])]
+    return found | {name: getattr(asked, name) for name in names}
+
+
+def _as_json(figures: dict) -> str:
+    unknown = [name for name, value in figures.items() if isinstance(value, float) and not math.isfinite(value)]
+    return json.dumps(figures | dict.fromkeys(unknown), allow_nan=False)
+
+
+def _as_table(figures: dict) -> str:
+    rows = []
+    for name, value in figures.items():
+        shown = f"{value:.4f}" if isinstance(value, float) else value
+        if f"{name}_mean" in figures:
+            shown += f" (mean {figures[f'{name}_mean']:.4f} ± {figures[f'{name}_margin']:.4f})"
+        if not name.endswith(("_mean", "_margin")) or name.rpartition("_")[0] not in figures:
+            rows.append(f"{name:20} {shown}")
+    return "\n".join(rows)
+
+
 def run() -> None:
     from t2t_keras.data import corpora
     from t2t_keras.evaluation import scores
@@ -123,14 +151,7 @@ def run() -> None:
                 hypotheses, figures = evaluate(
                     by_line.model.translator, sources, *references, **count, translate=translate
                 )
-            figures |= {"checkpoint": model.checkpoint, "dtype": model.dtype, "int8": model.int8}
-            if len(model.runs) > 1:
-                weights = model.ensemble_weights or [1.0] * len(model.runs)
-                figures |= {"ensemble_mean": model.ensemble_mean, "ensemble_weights": ",".join(map(str, weights))}
-            if asked.mbr:
-                figures["mbr"] = asked.mbr
-            if asked.rerank_with:
-                figures |= {name: value for name, value in choice.items() if name != "mbr"}
+            figures |= _of_search(asked)
     if _TERMS.value:
         tags = model.tags if model else ()  # The search looks for no terms in them.
         plain = [phrases.untagged(source, tags) for source in sources]
@@ -143,17 +164,7 @@ def run() -> None:
         )
     if _ROUGE.value:
         figures |= scores.rouge(hypotheses, *references)
-    if _JSON.value:
-        unknown = [name for name, value in figures.items() if isinstance(value, float) and not math.isfinite(value)]
-        print(json.dumps(figures | dict.fromkeys(unknown), allow_nan=False))
-    else:
-        for name, value in figures.items():
-            if name.endswith(("_mean", "_margin")) and name.rpartition("_")[0] in figures:
-                continue  # Beside the score.
-            shown = f"{value:.4f}" if isinstance(value, float) else value
-            if f"{name}_mean" in figures:
-                shown += f" (mean {figures[f'{name}_mean']:.4f} ± {figures[f'{name}_margin']:.4f})"
-            print(f"{name:20} {shown}")
+    print(_as_json(figures) if _JSON.value else _as_table(figures))
 
 
 def main() -> None:

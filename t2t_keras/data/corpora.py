@@ -13,7 +13,6 @@ import glob
 import hashlib
 import io
 import itertools
-import math
 import os
 import pathlib
 import re
@@ -715,28 +714,3 @@ def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:
         ]
         for name, of_side in paths.items()
     }
-
-
-def _words(sentences: Iterable[bytes]) -> collections.Counter:
-    return collections.Counter(word for sentence in sentences for word in sentence.lower().split())
-
-
-def check_sides(train: list[Pair], valid: list[Pair]) -> None:
-    """Raises `ValueError` if the validation files look swapped: each validation side is scored with unigram models of
-    both training sides, and both fit the opposite training side better, by more than half a nat per word.
-    """
-    known = [_words(side) for side in zip(*train, strict=True)]
-    words = len(known[0] | known[1])
-
-    def fit(text: collections.Counter, side: int) -> float:  # Mean log-probability of a word.
-        total = known[side].total() + words
-        return sum(count * math.log((known[side][word] + 1) / total) for word, count in text.items()) / max(
-            text.total(), 1
-        )
-
-    texts = [_words(side) for side in zip(*valid, strict=True)]
-    if all(fit(texts[side], 1 - side) > fit(texts[side], side) + 0.5 for side in (0, 1)):
-        raise ValueError(
-            "The validation files look swapped: their source reads like the training target, and their target like the "
-            "training source."
-        )

@@ -12,7 +12,6 @@ import functools
 import itertools
 import json
 import pathlib
-import random
 import shutil
 import time
 import types
@@ -23,6 +22,7 @@ import tensorflow as tf
 
 from t2t_keras.config import TERM_MARKS, DataConfig, options_with, patterns, vocabulary_size
 from t2t_keras.data import corpora, processes, shards
+from t2t_keras.data.text_checks import TextChecks
 from t2t_keras.runs import data_folder
 from t2t_keras.runs.data_folder import CORPUS
 from t2t_keras.runs.run_options import Options
@@ -31,7 +31,7 @@ from t2t_keras.system import files
 from t2t_keras.system.files import EXCHANGE, LOCK, SOURCE_SUBWORDS, SUBWORDS, write_whole
 from t2t_keras.system.log import logger
 from t2t_keras.system.tensorflow import hide_gpus, writing
-from t2t_keras.text import augmentation, phrases, piece_file, vocabulary
+from t2t_keras.text import augmentation, piece_file, vocabulary
 from t2t_keras.text.placeholders import Placeholders, find_all, replace_all
 from t2t_keras.text.spelling import BYTES
 from t2t_keras.text.subwords import Subwords
@@ -41,7 +41,6 @@ PAIRS_AT_ONCE, BYTES_AT_ONCE = 8192, 2**22
 PROGRESS_SECONDS = 30  # Between two messages.
 SIZES = ("vocab_size", "source_vocab_size")  # Options of the model that a data folder fixes.
 CAPITALS_PAIRS = 500  # Validation pairs whose sub-words are counted in capitals too.
-COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared with, to find swapped files.
 
 
 @dataclasses.dataclass
@@ -175,18 +174,6 @@ def read_text(folder: pathlib.Path, split: str, sides: tuple[str, ...] = ("sourc
     for path in paths:
         files.check_ends(path)
     return tuple(path.read_bytes().decode("utf-8").split("\n")[:-1] for path in paths)
-
-
-def _warn_of_copies(text: _Text, repeated: set[corpora.Pair], identical: int) -> None:
-    """Warns if validation pairs are also training pairs, or if most training pairs have the same text on both sides."""
-    if repeated:
-        count = sum(pair in repeated for pair in text.valid_pairs)
-        logger.warning(f"{count:,} of {text.valid.pairs:,} validation pairs are also in the training text.")
-    if 2 * identical > text.train.pairs:
-        logger.warning(
-            f"In {identical:,} of {text.train.pairs:,} training pairs, source and target are the same text. If that is "
-            "not the task, check `train_source` and `train_target`."
-        )
 
 
 def _without(pairs: Iterator[corpora.Pair], pattern: str) -> Iterator[corpora.Pair]:
@@ -344,56 +331,23 @@ class Preparation:
         valid_pairs = self._pairs("valid", text.valid, text.hashes)
         logger.info("Reading and checking the text …")
         text.valid_pairs = list(valid_pairs)
-        held_out, repeated, identical = {pair for pair in text.valid_pairs if not corpora.ends_document(pair)}, set(), 0
-        kept, unseen, sharing = phrases.Kept(data.keep_patterns, find_all), [], 0
-        blanks, compared, draw = 0, [], random.Random(0).random
-        tags = {b"", *(f"{tag} ".encode() for tag in data.tags if tag)}
-        for number, pair in enumerate(_with_progress(train_pairs)):
-            blanks += corpora.ends_document(pair)
-            if pair in held_out:
-                repeated.add(pair)
-            identical += len(pair) > 1 and pair[0].removesuffix(pair[1]) in tags
-            if insert_terms:
-                plain, pair = pair, insert_terms(number, pair)
-                text.train.with_terms += pair != plain
-            if number < COMPARED_PAIRS:
-                compared.append(pair)
-            elif (place := int(draw() * (number + 1))) < COMPARED_PAIRS:  # All pairs are equally likely to be compared.
-                compared[place] = pair
+        checks = TextChecks(data, task, text.valid_pairs)
+        for number, plain in enumerate(_with_progress(train_pairs)):
+            pair = insert_terms(number, plain) if insert_terms else plain
+            text.train.with_terms += pair != plain
             text.train_size += corpora.size(pair)
-            if data.keep_patterns:
-                unseen.append((pair[0].decode(), pair[-1].decode()))
-                if len(unseen) == COMPARED_PAIRS:
-                    sharing += kept.shared(*zip(*unseen, strict=True))
-                    unseen.clear()
-        if unseen:
-            sharing += kept.shared(*zip(*unseen, strict=True))
+            checks.add(plain, pair)
         logger.info(f"Training text: {text.train}.")
-        if sharing:
-            logger.info(f"{sharing:,} training pairs have text to keep on both sides.")
-        elif data.keep_patterns:
-            logger.warning(
-                f"No training pair has text to keep on both sides (keep_patterns={data.keep_patterns}): a model cannot "
-                "learn to copy it."
-            )
-        if data.train_terms and text.train.pairs and not text.train.with_terms:
+        for name, report in (("training", text.train), ("validation", text.valid)):
+            if not report.pairs:
+                raise ValueError(f"The {name} text has no usable pair: {report}.")
+        if data.train_terms and not text.train.with_terms:
             raise ValueError(
                 f"Expected training pairs that have terms of `train_terms` in the source and their translations in the "
                 f"target. None of those that are to get terms, half of {text.train.pairs:,}, has one, so a model would "
                 "not learn to use them."
             )
-        for name, report in (("training", text.train), ("validation", text.valid)):
-            if not report.pairs:
-                raise ValueError(f"The {name} text has no usable pair: {report}.")
-        if len(task.texts) == 2:
-            corpora.check_sides(compared, text.valid_pairs)
-        if task.documents:
-            ends = {"training": blanks, "validation": any(map(corpora.ends_document, text.valid_pairs))}
-            if without := [name for name, there in ends.items() if not there]:
-                raise ValueError(
-                    f"Documents need a blank line between them. Received: {' and '.join(without)} text without one."
-                )
-        _warn_of_copies(text, repeated, identical)
+        checks.finish()
         return text
 
     def _given_subwords(self, option: str, size: int, size_option: str) -> Subwords | None:

@@ -205,20 +205,12 @@ class LineTranslator:
         """
         from t2t_keras.decoding.translator import translate_lines
 
-        asked, function = self.asked, self._translated
-        if not asked.jsonl:
-            texts = phrases.with_tags_checked(texts, asked.model.tags, warn, first)
-        others: collections.deque = collections.deque()
+        asked, others = self.asked, collections.deque()
         batch_size = asked.batch_size or self.model.limits.batch_size
         if asked.with_phrases or asked.alignment:
-            requests = phrases.read_requests(texts, first) if asked.jsonl else map(phrases.Request, texts)
-            requests = phrases.note_others(requests, others)
-            if asked.jsonl:
-                requests = phrases.with_tags_checked(requests, asked.model.tags, warn, first, lambda each: each.text)
-            options = self.model.fits, asked.model.tags, first, asked.model.inline_terms, self.model.reads, self.copied
-            requests = phrases.with_phrases(requests, self.terms, self.patterns, warn, *options)
-            texts = (json.dumps(dataclasses.asdict(request)) for request in requests)
-            function = self._translated_requests
+            function, texts = self._translated_requests, self._requests(texts, others, warn, first)
+        else:
+            function, texts = self._translated, phrases.with_tags_checked(texts, asked.model.tags, warn, first)
         if asked.alignment:
             from t2t_keras.serving.signatures import MAX_ALIGNED, MAX_ALIGNMENTS
 
@@ -231,35 +223,60 @@ class LineTranslator:
 
             results = (by_mbr(result, weighted=not asked.sample) for result in results)
         for number, result in enumerate(results, first):
-            if result["truncated"]:
-                longest = f"`max_input`={self.model.config.max_input:,} sub-words, end token included"
-                warn(f"Line {number}: longer than {longest}. Only the beginning is translated.")
-            if result.pop("unranked", False):
-                warn(
-                    f"Line {number}: not reranked. It or a translation is longer than `max_input` of "
-                    f"`rerank_with={asked.rerank_with}`, {asked.other.search.max_input:,} sub-words."
-                )
-            met = result.get("constraints_met", True)
-            if not asked.jsonl and not (met if isinstance(met, bool) else all(met)):
-                warn(f"Line {number}: a translation lacks a phrase ({asked.with_phrases}).")
-            if not asked.terms:
-                result.pop("doubtful", None)
-            elif not asked.jsonl and output.is_doubtful(result):
-                warn(f"Line {number}: doubtful: its terms make another word very unlikely. Check it.")
             if asked.alignment:
-                result["alignment"] = aligned = _decoded(result["alignment"])
-                if output.best(result) and not (aligned if isinstance(aligned, str) else aligned[0]):
-                    warn(
-                        f"Line {number}: no alignment: the source has more than {MAX_ALIGNED} sub-words, or its "
-                        "sub-words do not spell the words of the text."
-                    )
-            if scores := result.pop("word_scores", None):
-                rows = list(map(json.loads, scores if asked.n_best else [scores]))
-                result |= {name: [row[name] for row in rows] for name in rows[0]} if asked.n_best else rows[0]
-            result = output.merged(result) if asked.n_best else result
-            if asked.jsonl:  # A line may have a key of this name.
-                del result["truncated"]
-            yield others.popleft() | result if others else result
+                result["alignment"] = _decoded(result["alignment"])
+            for problem in self._problems(result):
+                warn(f"Line {number}: {problem}")
+            yield (others.popleft() if others else {}) | self._shown(result)
+
+    def _requests(
+        self, texts: Iterable[str], others: collections.deque, warn: Callable[[str], None], first: int
+    ) -> Iterator[str]:
+        """Yields the requests of lines, with their phrases, as JSON; `others` gets the other keys of each line."""
+        asked = self.asked
+        requests = phrases.read_requests(texts, first) if asked.jsonl else map(phrases.Request, texts)
+        requests = phrases.note_others(requests, others)
+        requests = phrases.with_tags_checked(requests, asked.model.tags, warn, first, lambda request: request.text)
+        options = self.model.fits, asked.model.tags, first, asked.model.inline_terms, self.model.reads, self.copied
+        requests = phrases.with_phrases(requests, self.terms, self.patterns, warn, *options)
+        return (json.dumps(dataclasses.asdict(request)) for request in requests)
+
+    def _problems(self, result: dict) -> Iterator[str]:
+        """Yields what a user should know of the result of a line. With `jsonl`, the line itself tells the rest."""
+        asked = self.asked
+        if result["truncated"]:
+            longest = f"`max_input`={self.model.config.max_input:,} sub-words, end token included"
+            yield f"longer than {longest}. Only the beginning is translated."
+        if result.get("unranked"):
+            yield (
+                f"not reranked. It or a translation is longer than `max_input` of `rerank_with={asked.rerank_with}`, "
+                f"{asked.other.search.max_input:,} sub-words."
+            )
+        met = result.get("constraints_met", True)
+        if not asked.jsonl and not (met if isinstance(met, bool) else all(met)):
+            yield f"a translation lacks a phrase ({asked.with_phrases})."
+        if asked.terms and not asked.jsonl and output.is_doubtful(result):
+            yield "doubtful: its terms make another word very unlikely. Check it."
+        aligned = result.get("alignment", "")
+        if asked.alignment and output.best(result) and not (aligned if isinstance(aligned, str) else aligned[0]):
+            from t2t_keras.serving.signatures import MAX_ALIGNED
+
+            yield (
+                f"no alignment: the source has more than {MAX_ALIGNED} sub-words, or its sub-words do not spell the "
+                "words of the text."
+            )
+
+    def _shown(self, result: dict) -> dict:
+        """Returns the outputs of a line from the result of the model."""
+        asked = self.asked
+        left_out = {"unranked", "word_scores", *(() if asked.terms else ["doubtful"])}
+        if asked.jsonl:
+            left_out.add("truncated")  # A line may have a key of this name.
+        shown = {name: value for name, value in result.items() if name not in left_out}
+        if scores := result.get("word_scores"):
+            rows = list(map(json.loads, scores if asked.n_best else [scores]))
+            shown |= {name: [row[name] for row in rows] for name in rows[0]} if asked.n_best else rows[0]
+        return output.merged(shown) if asked.n_best else shown
 
     def best(self, texts: Iterable[str], warn: Callable[[str], None]) -> list[str]:
         """Returns the best translation of each line; `warn` is that of `results`."""
