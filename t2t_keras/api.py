@@ -25,8 +25,9 @@ from t2t_keras.system.log import logger
 from t2t_keras.system.native_messages import without_noise
 from t2t_keras.text import piece_file
 from t2t_keras.text.lines import one_line
-from t2t_keras.text.phrases import Kept, Request, Terms, check_unicode, read_terms, with_phrases, with_tags_checked
+from t2t_keras.text.phrases import Kept, Request, Terms, check_unicode, read_terms, with_phrases
 from t2t_keras.text.placeholders import find_all
+from t2t_keras.text.tags import with_tags_checked
 
 Text = str | Sequence[str]
 Phrases = Sequence[str] | Sequence[Sequence[str]]  # Of a sentence, or of each sentence of a list.

@@ -20,11 +20,10 @@ from t2t_keras.text.phrases import (
     most_subwords,
     note_others,
     read_requests,
-    untagged,
     with_phrases,
-    with_tags_checked,
 )
 from t2t_keras.text.scripts import in_word
+from t2t_keras.text.tags import untagged, with_tags_checked
 
 
 def test_phrases_are_joined_by_tabs():

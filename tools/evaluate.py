@@ -109,6 +109,7 @@ def run() -> None:
     from t2t_keras.data import corpora
     from t2t_keras.evaluation import scores
     from t2t_keras.text import lines, phrases
+    from t2t_keras.text.tags import untagged, with_tags_checked
 
     model_dir = flags.FLAGS["model_dir"].value
     if not (_HYPOTHESIS.value or model_dir and _SOURCE.value):
@@ -143,7 +144,7 @@ def run() -> None:
 
                 by_line = asked.load(terms)
             if _HYPOTHESIS.value:
-                for _ in phrases.with_tags_checked(sources, model.tags, logger.warning):
+                for _ in with_tags_checked(sources, model.tags, logger.warning):
                     pass  # It warns.
                 figures["perplexity"] = perplexity(by_line.model.translator, sources, *references)
             else:
@@ -154,7 +155,7 @@ def run() -> None:
             figures |= _of_search(asked)
     if _TERMS.value:
         tags = model.tags if model else ()  # The search looks for no terms in them.
-        plain = [phrases.untagged(source, tags) for source in sources]
+        plain = [untagged(source, tags) for source in sources]
         copied = copied_by(model.pattern if model else "")  # Nor in this.
         figures |= scores.term_accuracy(hypotheses, plain, terms, copied)
     if _COMPOUND_SPLIT.value:

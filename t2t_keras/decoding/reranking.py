@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from t2t_keras.decoding.beam_search import length_penalty
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.text.phrases import without_tag
+from t2t_keras.text.tags import without_tag
 
 # The (source, target) that a model scores for a source X and its translation Y.
 DIRECTIONS: dict[str, Callable] = {

@@ -25,7 +25,7 @@ from t2t_keras.runs import run_options, saved_run
 from t2t_keras.runs.run_start import LENGTHS, is_same
 from t2t_keras.system.files import read_json, write_whole
 from t2t_keras.system.log import logger
-from t2t_keras.text import phrases
+from t2t_keras.text.tags import with_tags_checked
 from t2t_keras.training.state import TrainState
 
 RESULTS = "*/seed*/grid.json"  # Where the runs have their results, in the folder of the table.
@@ -153,7 +153,7 @@ def train(
         options = saved_run.SavedRun.open(folder).options  # With the size of the vocabulary, if the text decides it.
         translator = load(folder, scoring.checkpoint, **dataclasses.asdict(scoring.search))
         tests = {
-            test: (list(phrases.with_tags_checked(source, options.data.tags, logger.warning)), *references)
+            test: (list(with_tags_checked(source, options.data.tags, logger.warning)), *references)
             for test, (source, *references) in scoring.tests.items()
         }
         texts = {VALID: prepare.read_text(options.data_folder(folder), "valid")} | tests

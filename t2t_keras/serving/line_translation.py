@@ -15,6 +15,7 @@ from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import output
 from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.text import phrases
+from t2t_keras.text.tags import with_tags_checked
 
 READ_AHEAD = 4096  # Lines that are sorted by length together.
 
@@ -210,7 +211,7 @@ class LineTranslator:
         if asked.with_phrases or asked.alignment:
             function, texts = self._translated_requests, self._requests(texts, others, warn, first)
         else:
-            function, texts = self._translated, phrases.with_tags_checked(texts, asked.model.tags, warn, first)
+            function, texts = self._translated, with_tags_checked(texts, asked.model.tags, warn, first)
         if asked.alignment:
             from t2t_keras.serving.signatures import MAX_ALIGNED, MAX_ALIGNMENTS
 
@@ -236,7 +237,7 @@ class LineTranslator:
         asked = self.asked
         requests = phrases.read_requests(texts, first) if asked.jsonl else map(phrases.Request, texts)
         requests = phrases.note_others(requests, others)
-        requests = phrases.with_tags_checked(requests, asked.model.tags, warn, first, lambda request: request.text)
+        requests = with_tags_checked(requests, asked.model.tags, warn, first, lambda request: request.text)
         options = self.model.fits, asked.model.tags, first, asked.model.inline_terms, self.model.reads, self.copied
         requests = phrases.with_phrases(requests, self.terms, self.patterns, warn, *options)
         return (json.dumps(dataclasses.asdict(request)) for request in requests)

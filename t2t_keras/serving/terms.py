@@ -28,11 +28,11 @@ from t2t_keras.text.phrases import (
     holds,
     most_subwords,
     places,
-    untagged,
     with_capital,
 )
 from t2t_keras.text.scripts import in_word
 from t2t_keras.text.spelling import text_and_ends, words_of
+from t2t_keras.text.tags import untagged
 
 # The least share of its attention that a word has on a term that it is a translation of. In translations of Multi30k it
 # is 0.4 to 1 for nouns, and 0.3 for the articles beside them.

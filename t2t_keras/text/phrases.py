@@ -13,14 +13,13 @@ from t2t_keras.config import patterns
 from t2t_keras.text.inline_terms import annotated
 from t2t_keras.text.lines import is_blank, one_line, opened, read_lines, single_spaced
 from t2t_keras.text.scripts import in_word, word_characters
+from t2t_keras.text.tags import untagged
 
 SEPARATOR = "\t"
 JOINER = "￭"  # Begins a phrase that must follow the text before it without a space, as in OpenNMT's Tokenizer.
 MAX_PHRASES = 32  # Of a sentence.
 MAX_SUBWORDS = 32  # Of a phrase.
 MAX_CHARACTERS = 64 * MAX_SUBWORDS  # Of a phrase in a terminology: a sub-word has at most 64 bytes.
-MAX_TAGS = 5  # In a message.
-_TAG = ">>[^<>]+<<"  # Of a language, in an imported model.
 
 
 def joined(phrases: Sequence[str], name: str) -> str:
@@ -306,63 +305,6 @@ def read_terms(path: str) -> Terms:
         return Terms.read(read_lines(file), path)
 
 
-def untagged(text: str, tags: Sequence[str]) -> str:
-    """Returns a sentence without the tag that it may begin with: one of `tags`, or one such as >>deu_Latn<<."""
-    for tag in tags:
-        if tag and text.startswith(f"{tag} "):
-            return text.removeprefix(tag)
-    return re.sub(rf"\A{_TAG}", "", text)
-
-
-def _begins_with(tag: str) -> str:
-    """Returns what a sentence with a tag begins with. A space follows a tag of the user's, not a sub-word such as
-    >>deu<< of an imported model.
-    """
-    return tag if re.fullmatch(_TAG, tag) else f"{tag} "
-
-
-def without_tag(text: str, tags: Sequence[str]) -> str:
-    """Returns a sentence without the one of these tags that it may begin with, and the space after it."""
-    for begin in map(_begins_with, filter(None, tags)):
-        if text.startswith(begin):
-            return text.removeprefix(begin).lstrip(" ")
-    return text
-
-
-def with_tags_checked(
-    sentences: Iterable,
-    tags: Sequence[str],
-    warn: Callable[[str], None],
-    first: int = 1,
-    text_of: Callable = str,
-    unit: str = "Line",
-) -> Iterator:
-    """Yields sentences, and warns of the first one without a tag, and of each tag that the model does not know. If one
-    of `tags` is empty, or there are none, every sentence is right. A text of a tag alone is blank.
-
-    A message calls a sentence `unit` and its number, which is `first` for the first one; `text_of` returns its text.
-    """
-    tags = list(dict.fromkeys(tags))
-    begins, told = tuple(map(_begins_with, tags)), set()
-    for number, sentence in enumerate(sentences, first):
-        text = text_of(sentence)
-        rest = "" if text.rstrip() in filter(None, tags) else without_tag(text, tags)
-        if rest != text and is_blank(rest):
-            yield "" if isinstance(sentence, str) else dataclasses.replace(sentence, text="")
-            continue
-        if tags and all(tags) and not is_blank(text) and not text.startswith(begins):
-            received = match[0] if (match := re.match(_TAG, text)) else ""
-            if received not in told:
-                told.add(received)
-                near = difflib.get_close_matches(received, tags, MAX_TAGS, 0.4) if len(tags) > MAX_TAGS else tags
-                among = f", one of {len(tags)}" if len(tags) > MAX_TAGS else ""
-                warn(
-                    f"{unit} {number}: expected a tag at the beginning, {' or '.join(near or tags[:MAX_TAGS])}{among}, "
-                    f"as in the text that the model was trained on.{f' Received: {received}.' if received else ''}"
-                )
-        yield sentence
-
-
 def most_subwords(phrase: str) -> int:
     """Returns how many sub-words a phrase may have, if its letters are in the alphabet of the vocabulary: one for the
     mark of a word, for each letter, digit and space as many as its bytes, and for another sign as many as an escape
@@ -417,8 +359,7 @@ def with_phrases(
     """
     copied = copied or Kept("")
     for number, request in enumerate(requests, first):
-        known = {phrase.removeprefix(JOINER) for phrase in (*request.constraints, *request.avoid)}
-        left_out, asked, translated, text = [], 0, [], request.text
+        text = request.text
         begin = len(text) - len(untagged(text, tags))
         found_terms = list(terms.with_places(text, tags, (kept, copied)))
         found_kept = [(begin + start, phrase) for start, phrase in kept.with_places(text[begin:])]
@@ -432,55 +373,76 @@ def with_phrases(
                 if start + len(phrase.removeprefix(JOINER)) <= end_of_text
             ]
             text = text[:end_of_text]
-        searched = _without(text, (copied,)) if found_terms else text
-
-        def is_short(phrase: str, line: str = request.text) -> bool:
-            nonlocal asked
-            if most_subwords(phrase) <= MAX_SUBWORDS:
-                return True
-            asked += 1
-            return asked <= 2 * MAX_PHRASES and fits(phrase, line)
-
+        extended = _Extended(request, _without(text, (copied,)) if found_terms else text, fits, inline)
         for start, end, term in found_terms:
-            constraints = [*request.constraints]
-            # A phrase that the sentence requires itself is required once, as that of the term.
-            if is_own := term.translation in constraints and not inline and not request.ordered:
-                constraints.remove(term.translation)
-            elif term.translation in known:
-                continue
-            if len(request.required) >= MAX_PHRASES + is_own or not is_short(term.translation):
-                left_out += [] if is_own else [term.translation]
-                continue
-            forms = term.forbidden if len(term.forbidden) <= MAX_PHRASES else ()
-            forms = tuple(filter(is_short, forms))
-            # Among single spaces, as the model reads it.
-            after = sum(place > 0 for place in places(re.sub("[ \t]+", " ", searched[start:]), term.source))
-            term_here = term._replace(forbidden=forms, after=after, is_own=is_own)
-            longer = dataclasses.replace(request, constraints=tuple(constraints), terms=(*request.terms, term_here))
-            if len(longer.excluded) > MAX_PHRASES:
-                forms = ()
-                longer = dataclasses.replace(longer, terms=(*request.terms, term_here._replace(forbidden=())))
-            left_out += [form for form in term.forbidden if form not in forms]
-            request = longer
-            known.discard(term.translation)
-            translated.append((start, end, term.translation))
-        if inline and translated:
-            request = dataclasses.replace(request, annotated=annotated(request.text, translated))
+            extended.add_term(start, end, term)
+        extended.annotate()
         for _, phrase in found_kept:
-            if phrase.removeprefix(JOINER) in known:
-                continue
-            if len(request.required) < MAX_PHRASES and is_short(phrase):
-                name = "free" if request.ordered else "constraints"
-                request = dataclasses.replace(request, **{name: (*getattr(request, name), phrase)})
-            else:
-                left_out.append(phrase)
-        if left_out:
-            shown = ", ".join(phrase.removeprefix(JOINER) for phrase in left_out)
+            extended.add_kept(phrase)
+        if extended.left_out:
+            shown = ", ".join(phrase.removeprefix(JOINER) for phrase in extended.left_out)
             warn(
                 f"Line {number}: expected at most {MAX_PHRASES} phrases of at most {MAX_SUBWORDS} sub-words. Left out: "
                 f"{shown:.200}"
             )
-        yield request
+        yield extended.request
+
+
+class _Extended:
+    """A request to which phrases are added, as many as it may have; `left_out` are the others. `searched` is the part
+    of the text that has the terms; for `fits` and `inline` see `with_phrases`.
+    """
+
+    def __init__(self, request: Request, searched: str, fits: Callable[[str, str], bool], inline: bool):
+        self.request, self.left_out = request, []
+        self._searched, self._fits, self._inline, self._asked = searched, fits, inline, 0
+        self._known = {phrase.removeprefix(JOINER) for phrase in (*request.constraints, *request.avoid)}
+        self._translated: list[tuple[int, int, str]] = []
+
+    def _is_short(self, phrase: str) -> bool:
+        if most_subwords(phrase) <= MAX_SUBWORDS:
+            return True
+        self._asked += 1
+        return self._asked <= 2 * MAX_PHRASES and self._fits(phrase, self.request.text)
+
+    def add_term(self, start: int, end: int, term: Term) -> None:
+        """Adds a term that is at a place of the text."""
+        request, constraints = self.request, [*self.request.constraints]
+        # A phrase that the sentence requires itself is required once, as that of the term.
+        if is_own := term.translation in constraints and not self._inline and not request.ordered:
+            constraints.remove(term.translation)
+        elif term.translation in self._known:
+            return
+        if len(request.required) >= MAX_PHRASES + is_own or not self._is_short(term.translation):
+            self.left_out += [] if is_own else [term.translation]
+            return
+        forms = tuple(filter(self._is_short, term.forbidden if len(term.forbidden) <= MAX_PHRASES else ()))
+        # Among single spaces, as the model reads it.
+        after = sum(place > 0 for place in places(re.sub("[ \t]+", " ", self._searched[start:]), term.source))
+        for forbidden in (forms, ()):  # None of them if they are too many.
+            terms = (*request.terms, term._replace(forbidden=forbidden, after=after, is_own=is_own))
+            self.request = dataclasses.replace(request, constraints=tuple(constraints), terms=terms)
+            if len(self.request.excluded) <= MAX_PHRASES:
+                break
+        self.left_out += [form for form in term.forbidden if form not in forbidden]
+        self._known.discard(term.translation)
+        self._translated.append((start, end, term.translation))
+
+    def annotate(self) -> None:
+        """Gives the sentence the translations of its terms in their places, if the model was trained on such text."""
+        if self._inline and self._translated:
+            self.request = dataclasses.replace(self.request, annotated=annotated(self.request.text, self._translated))
+
+    def add_kept(self, phrase: str) -> None:
+        """Adds a phrase that is to be kept."""
+        request = self.request
+        if phrase.removeprefix(JOINER) in self._known:
+            return
+        if len(request.required) < MAX_PHRASES and self._is_short(phrase):
+            name = "free" if request.ordered else "constraints"
+            self.request = dataclasses.replace(request, **{name: (*getattr(request, name), phrase)})
+        else:
+            self.left_out.append(phrase)
 
 
 class Kept:
