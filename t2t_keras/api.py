@@ -3,13 +3,14 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from t2t_keras.config import AVERAGE, MAX_ALPHA, SampleConfig, check_names
 from t2t_keras.decoding import loading, sampling
+from t2t_keras.decoding.search_hooks import Scorer, Selector
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.runs import registry, run_options
@@ -318,7 +319,12 @@ def _warn_of_truncated(truncated: Sequence[bool], first: int) -> None:
 
 
 def load(
-    path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str | int = "average", **options
+    path: str | os.PathLike | Sequence[str | os.PathLike],
+    checkpoint: str | int = "average",
+    *,
+    scorers: Sequence[Callable[[dict], Scorer]] = (),
+    selector: Callable[[dict], Selector] | None = None,
+    **options,
 ) -> TextTranslator:
     """Loads the model of a run or of an export, or those of several runs, which translate together.
 
@@ -327,6 +333,9 @@ def load(
             export can run any code: load only exports that you trust. Or a list of folders of runs that write the same
             sub-words: an ensemble, whose prediction at each step is the mean of theirs.
         checkpoint: weights of a run: "average", "best", "latest", "ema" or the number of an update.
+        scorers: for a run, functions that make scorers of the search, each from the inputs of some sentences: "source"
+            [R, S], "alpha", "max_length" and "n_best" [R], and "beam_size", a number.
+        selector: for a run, the function that makes the selector of the search, likewise.
         options: for a run, `dtype` ("float32" or "bfloat16"), `int8`, and fields of `DecodeConfig` such as `beam_size`;
             for several, also `ensemble_weights`, a positive number for each, and `ensemble_mean`, "probabilities" or
             "logs"; for a multilingual model, `source_language` and `target_language`.
@@ -339,13 +348,13 @@ def load(
     paths = [path] if isinstance(path, str | os.PathLike) else path
     folders = [pathlib.Path(path).expanduser() for path in paths]
     chosen = {"checkpoint": str(checkpoint)} if checkpoint != AVERAGE else {}
-    return of_model(saved_export.open_model(folders, **chosen, **options))
+    return of_model(saved_export.open_model(folders, **chosen, **options), scorers=scorers, selector=selector)
 
 
-def of_model(model: TrainedModel | saved_export.SavedExport) -> TextTranslator:
-    """Loads an opened model."""
+def of_model(model: TrainedModel | saved_export.SavedExport, **hooks) -> TextTranslator:
+    """Loads an opened model, with the `scorers` and `selector` of `hooks`; see `load`."""
     with without_noise():
-        loaded = loaded_models.load(model)
+        loaded = loaded_models.load(model, **hooks)
     facts = model.tags, model.inline_terms, model.pattern
     return TextTranslator(loaded, loaded.limits.batch_size, loaded.languages, *facts)
 
@@ -367,9 +376,17 @@ class Run:
     def __post_init__(self):
         object.__setattr__(self, "model_dir", pathlib.Path(self.model_dir).expanduser())
 
-    def load(self, checkpoint: str | int = "average", **options) -> TextTranslator:
+    def load(
+        self,
+        checkpoint: str | int = "average",
+        *,
+        scorers: Sequence[Callable[[dict], Scorer]] = (),
+        selector: Callable[[dict], Selector] | None = None,
+        **options,
+    ) -> TextTranslator:
         """Loads the trained model; see `t2t_keras.load`. It never loads an export."""
-        return of_model(TrainedModel.open(self.model_dir, str(checkpoint), **options))
+        model = TrainedModel.open(self.model_dir, str(checkpoint), **options)
+        return of_model(model, scorers=scorers, selector=selector)
 
     def evaluate(
         self,

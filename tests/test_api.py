@@ -23,6 +23,7 @@ from logged import logged
 import t2t_keras
 from t2t_keras import api
 from t2t_keras.decoding import loading
+from t2t_keras.decoding.search_hooks import BEST
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.runs import registry
 from t2t_keras.serving import loaded
@@ -528,7 +529,7 @@ def test_a_run_passes_on_what_was_asked_for(tmp_path, monkeypatch, messages):
         "open",
         lambda *arguments, **options: types.SimpleNamespace(tags=["<a>"], arguments=(*arguments, options)),
     )
-    monkeypatch.setattr(api, "of_model", lambda model: model.arguments)
+    monkeypatch.setattr(api, "of_model", lambda model, **hooks: model.arguments)
     monkeypatch.setenv("HOME", str(tmp_path))
     run = t2t_keras.Run(tmp_path)
     counted = {"lowercase": True, "tokenize": "char"}
@@ -651,6 +652,59 @@ def test_a_score_is_the_log_probability_of_the_target(translator):
         translator.score("one", ["eins"])
 
 
+class _OfThirds(t2t_keras.Scorer):
+    """Takes 0, 1 or 2 from log P of a sub-word, by its id. The state is the number of each beam."""
+
+    def __init__(self, inputs: dict):
+        self.state = tf.tile(tf.range(inputs["beam_size"])[None], [tf.shape(inputs["alpha"])[0], 1])
+
+    def __call__(self, log_probs, hypotheses, beams):
+        beams = t2t_keras.follow(beams, hypotheses.ancestors)
+        return log_probs - tf.cast(tf.range(log_probs.shape[-1]) % 3, tf.float32), beams
+
+
+class _AllAlike(t2t_keras.Selector):
+    def __call__(self, log_probs, hypotheses, state):
+        return BEST(0.0 * log_probs, hypotheses, state)
+
+
+def test_a_run_is_loaded_with_scorers_whose_state_has_a_row_for_each_beam_however_many_there_are(run, translator):
+    widths = set()
+
+    def make(inputs: dict) -> _OfThirds:
+        widths.add(inputs["beam_size"])
+        return _OfThirds(inputs)
+
+    loaded = t2t_keras.load(run.model_dir, scorers=[make])
+    assert loaded.n_best("twenty-one", n=3) != translator.n_best("twenty-one", n=3)
+    assert "six" in loaded.n_best("twenty-one", n=1, constraints=["six"])[0].text
+    assert len(loaded.sample("twenty-one", draws=2)) == 2
+    assert widths == {1, 3, 8}
+
+
+def test_a_run_is_loaded_with_a_selector(run, translator):
+    loaded = run.load(selector=lambda inputs: _AllAlike())
+    assert loaded.n_best("twenty-one", n=3) != translator.n_best("twenty-one", n=3)
+
+
+@pytest.mark.parametrize(
+    ("hooks", "message"),
+    [
+        ({"scorers": [BEST]}, r"must be functions .* such as `lambda inputs: MyScorer\(\)`. Received: <"),
+        ({"scorers": ["x"]}, "must be functions that make them .* Received: 'x'"),
+        ({"selector": BEST}, "must be functions that make them .* Received: <"),
+    ],
+)
+def test_what_makes_no_scorer_or_selector_is_refused(run, hooks, message):
+    with pytest.raises(ValueError, match=message):
+        t2t_keras.load(run.model_dir, **hooks)
+
+
+def test_an_export_takes_no_scorers(exported):
+    with pytest.raises(ValueError, match="`scorers` and `selector` need a run. Received: an export, "):
+        t2t_keras.load(exported, scorers=[_OfThirds])
+
+
 @pytest.mark.medium
 def test_an_export_translates_as_the_run_does(translator, exported):
     served = t2t_keras.load(exported)
@@ -727,7 +781,7 @@ def test_a_model_knows_the_tags_with_which_its_sources_begin(tmp_path, monkeypat
     monkeypatch.setattr(loaded, "read_signatures", lambda export: stand_in.StandIn())
     assert t2t_keras.load(tmp_path)._tags == ["<de>"] and t2t_keras.load(tmp_path)._copied.of("ax") == ["￭x"]
     translator = types.SimpleNamespace(limits=types.SimpleNamespace(batch_size=1), languages=[])
-    monkeypatch.setattr(loaded, "load", lambda model: translator)
+    monkeypatch.setattr(loaded, "load", lambda model, **hooks: translator)
     for name in ("run", "one", "two"):
         data = {"train_source": "a,b", "train_target": "a,b", "source_tag": f"<{name}>,<b>"}
         (tmp_path / name).mkdir()

@@ -602,3 +602,14 @@ def test_a_translator_draws_by_a_seed_of_each_sentence():
             1
         ]
         assert_same(beside, together[seed])
+
+
+@pytest.mark.parametrize(("hook", "argument"), [(Scorer, "scorers"), (Best, "selector")])
+def test_a_hook_that_returns_no_state_is_named(hook, argument):
+    class Stateless(hook):
+        def __call__(self, log_probs, hypotheses, state):
+            return log_probs
+
+    given = {argument: [Stateless()] if argument == "scorers" else Stateless()}
+    with pytest.raises(ValueError, match=r"^Stateless must return \(.*, state\). Received: <tf.Tensor"):
+        search(random_tables(batch=1, seed=1), beam_size=2, max_length=2, alpha=0.0, **given)

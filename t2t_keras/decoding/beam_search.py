@@ -6,7 +6,6 @@ Letters: B sentences, R sentences that are searched together, W beams in G group
 written so far.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -31,6 +30,14 @@ def _padded(sequences, number):
 def _gather(nest, index):
     """Selects rows of each sentence: a nest of [R, W, …], index [R, W'] → [R, W', …]."""
     return tf.nest.map_structure(lambda x: tf.gather(x, index, batch_dims=1), nest)
+
+
+def _with_state(hook: Scorer | Selector, returned) -> tuple:
+    """Returns what a hook has returned. Raises `ValueError` unless it is its result and its next state."""
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        expected = "(log_probs, state)" if isinstance(hook, Scorer) else "((totals, parents, tokens), state)"
+        raise ValueError(f"{type(hook).__name__} must return {expected}. Received: {returned!r:.80}.")
+    return returned
 
 
 class Limits(NamedTuple):
@@ -246,11 +253,15 @@ class _Search:
         each, and the states.
         """
         if not self.scorers:
-            selected, state = self.selector.of_unscored(logits, hypotheses, states[-1])
+            unscored = self.selector.of_unscored(logits, hypotheses, states[-1])
+            selected, state = _with_state(self.selector, unscored)
             return selected, (state,)
 
         def if_needed(hook: Scorer | Selector, state, otherwise: Callable) -> tuple:
-            applies, call = hook.applies(hypotheses.position), functools.partial(hook, log_probs, hypotheses, state)
+            def call() -> tuple:
+                return _with_state(hook, hook(log_probs, hypotheses, state))
+
+            applies = hook.applies(hypotheses.position)
             return call() if applies is True else tf.cond(applies, call, otherwise)
 
         log_probs, next_states = normalized(logits), []

@@ -1,12 +1,13 @@
 """Loads a `Translator` from the folder of a run, or from several: options, sub-words and weights."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from t2t_keras.config import AVERAGE, DecodeConfig
 from t2t_keras.decoding.int8 import Int8
+from t2t_keras.decoding.search_hooks import Scorer, Selector
 from t2t_keras.decoding.sub_batches import PARALLEL, limits_here
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.decoding.translator import Translator
@@ -95,9 +96,9 @@ def _cast(model: EncoderDecoder, run: SavedRun, dtype: str) -> EncoderDecoder:
     return copy
 
 
-def load_with_states(model: TrainedModel) -> tuple[Translator, list[dict]]:
-    """Loads the weights of a model. Returns its translator, and the `state` of the newest checkpoint of each run that
-    it read.
+def load_with_states(model: TrainedModel, **hooks) -> tuple[Translator, list[dict]]:
+    """Loads the weights of a model. Returns its translator, with the `scorers` and `selector` of `hooks`, and the
+    `state` of the newest checkpoint of each run that it read.
 
     Raises:
         FileNotFoundError: a run has no such checkpoint.
@@ -143,19 +144,28 @@ def load_with_states(model: TrainedModel) -> tuple[Translator, list[dict]]:
         network = combined([_cast(each, run, model.dtype) for each, run in zip(networks, runs, strict=True)])
     quantized = Int8(network, combined(networks)) if model.int8 else None
     others = list(sources.values())[1:]
-    return Translator(network, tokenizers[0], search, frozen=True, int8=quantized, other_sources=others), states
+    translator = Translator(network, tokenizers[0], search, frozen=True, int8=quantized, other_sources=others, **hooks)
+    return translator, states
 
 
-def load(folders: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str = AVERAGE, **options) -> Translator:
+def load(
+    folders: str | os.PathLike | Sequence[str | os.PathLike],
+    checkpoint: str = AVERAGE,
+    *,
+    scorers: Sequence[Callable[[dict], Scorer]] = (),
+    selector: Callable[[dict], Selector] | None = None,
+    **options,
+) -> Translator:
     """Loads the trained model of a run, or those of several runs, which translate together.
 
     Args:
         folders: folder of a run, or several folders.
         checkpoint, options: see `TrainedModel.open`.
+        scorers, selector: see `Translator`.
 
     Raises:
         FileNotFoundError: a folder is not a run, or has no such checkpoint.
         ValueError: a file of a run is damaged, an option is invalid, or the runs have different sub-words of the
             target.
     """
-    return TrainedModel.open(folders, checkpoint, **options).load()
+    return TrainedModel.open(folders, checkpoint, **options).load(scorers=scorers, selector=selector)

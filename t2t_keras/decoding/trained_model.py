@@ -153,8 +153,8 @@ class TrainedModel:
         """Sets the environment that the model decodes in. TensorFlow must not be imported before."""
         process_environment.choose([run.model for run in self.runs], self.dtype, self.int8)
 
-    def load(self):
-        """Returns the model's `Translator`; see `loading.load`."""
+    def load(self, **hooks):
+        """Returns the model's `Translator`, with the `scorers` and `selector` of `hooks`; see `loading.load`."""
         from t2t_keras.decoding.loading import load_with_states
 
-        return load_with_states(self)[0]
+        return load_with_states(self, **hooks)[0]

@@ -49,7 +49,8 @@ class Translator(tf.Module):
             training.
         int8: weights in 8 bits, which replace those of the model.
         scorers: functions that make the scorers of a search; each receives the inputs of some sentences: "source" [R,
-            S], "alpha" [R], "max_length" [R], "n_best" [R], and the other inputs of `search`. Ragged inputs are padded.
+            S], "alpha" [R], "max_length" [R], "n_best" [R], and the other inputs of `search`, ragged ones padded; and
+            "beam_size", the number of beams W, which differs for samples and for sentences with constraints.
         selector: the function that makes the selector of a search, likewise; without it, that of `config`.
         other_sources: sub-words of the further sources that an ensemble reads; see `model.ensemble.Ensemble`.
 
@@ -58,6 +59,9 @@ class Translator(tf.Module):
         limits: of sub-batches: those of this machine. They are fixed when a graph is traced.
         scope: makes the context that the model is called in outside the search.
         search_scope: makes the context that the search calls the model in.
+
+    Raises:
+        ValueError: models that translate together have other placeholders, or a hook is not a function that makes it.
     """
 
     def __init__(
@@ -72,6 +76,12 @@ class Translator(tf.Module):
         other_sources: Sequence[Subwords] = (),
     ):
         super().__init__(name="translator")
+        for hook in (*scorers, selector):
+            if not (hook is None or callable(hook)) or isinstance(hook, Scorer | Selector):
+                raise ValueError(
+                    "`scorers` and `selector` must be functions that make them from the inputs of a search, such as "
+                    f"`lambda inputs: MyScorer()`. Received: {hook!r:.80}."
+                )
         self.model, self.tokenizer, self.config, self.int8, self.scorers = model, tokenizer, config, int8, scorers
         self.other_sources = list(other_sources)
         if any(other.pattern != tokenizer.source.pattern for other in other_sources):
@@ -362,6 +372,7 @@ class Translator(tf.Module):
                 memory, inputs = sampling.repeated(memory, inputs)
             state = memory, self.model.initial_state(memory, beam_size)
         number = tf.shape(inputs["source"])[0]
+        given = inputs | {"beam_size": beam_size}
         sequences, scores = beam_search(
             step,
             state,
@@ -371,8 +382,8 @@ class Translator(tf.Module):
             max_length=inputs["max_length"],
             alpha=inputs["alpha"],
             n_best=inputs["n_best"],
-            scorers=[*self._known_scorers(inputs), *(make(inputs) for make in self.scorers)],
-            selector=self._known_selector(inputs),
+            scorers=[*self._known_scorers(inputs), *(make(given) for make in self.scorers)],
+            selector=self._known_selector(given),
         )
         best = min(beam_size, self.config.beam_size)  # `draw` has one beam.
         sequences = tf.reshape(sequences[:, :best], [number * best, tf.shape(sequences)[2]])

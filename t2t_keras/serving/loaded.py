@@ -65,9 +65,15 @@ class LoadedExport:
         return checked(self.translate_with_options(**option_inputs(text, n_best=n_best)), text)
 
 
-def load(model: TrainedModel | SavedExport) -> Signatures | LoadedExport:
-    """Loads a model. Runs raise the errors of `decoding.loading.load`, an export those of `LoadedExport`."""
-    return LoadedExport(model) if isinstance(model, SavedExport) else Signatures(model.load())
+def load(model: TrainedModel | SavedExport, **hooks) -> Signatures | LoadedExport:
+    """Loads a model. Runs raise the errors of `decoding.loading.load`, which `hooks` are of, an export those of
+    `LoadedExport`.
+    """
+    if not isinstance(model, SavedExport):
+        return Signatures(model.load(**hooks))
+    if any(hooks.values()):
+        raise ValueError(f"`scorers` and `selector` need a run. Received: an export, {model.folder}.")
+    return LoadedExport(model)
 
 
 def read_signatures(export: pathlib.Path) -> types.SimpleNamespace:
