@@ -1265,8 +1265,8 @@ FAULTS = {
          "test_build.py::test_every_program_has_a_binary_and_every_test_file_a_test"),
     ),
     "t2t_keras/model/protocols.py": (
-        ("automatic names of weights depend on the models before", "    with own_names():\n        return",
-         "    if True:\n        return",
+        ("automatic names of weights depend on the models before", "    with own_names():\n        model =",
+         "    if True:\n        model =",
          "test_architecture.py::test_a_killed_run_resumes_to_the_last_bit"),
     ),
     "t2t_keras/model/rnn.py": (
@@ -1313,7 +1313,7 @@ FAULTS = {
          "seed",
          "test_renewal.py::test_rows_are_changed_before_they_are_cut_into_batches_and_their_columns_stay_together"),
     ),
-    "t2t_keras/data/masking.py": (
+    "t2t_keras/tasks/masking.py": (
         ("nine in ten of the words to be predicted are masked", "RANDOM_SECOND, MASKED, REPLACED = 0.5, 0.8, 0.1",
          "RANDOM_SECOND, MASKED, REPLACED = 0.5, 0.9, 0.05",
          "test_pretraining.py::"

@@ -204,7 +204,6 @@ INVALID = [
     (TrainConfig, {"cooldown_steps": 11, "train_steps": 10}),
     (TrainConfig, {"dtype": "float8"}),
     (TrainConfig, {"deterministic": True, "data_service": "grpc://localhost:5050"}),
-    (TrainConfig, {"best_metric": "bleu", "valid_sentences": 0}),
     (TrainConfig, {"checkpoint_steps": 0, "checkpoint_minutes": 0}),
     (DecodeConfig, {"beam_size": 0}),
     *((DecodeConfig, {"alpha": alpha}) for alpha in (-0.1, -5.0, float("inf"))),

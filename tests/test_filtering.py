@@ -236,6 +236,14 @@ def test_the_first_run_scores_the_target_and_the_second_the_source(monkeypatch):
     assert chosen == ["model of forth", "model of back"]
 
 
+def test_a_rule_that_the_list_of_rules_lacks_is_counted_all_the_same(tmp_path, monkeypatch):
+    text = write(tmp_path, noise(60))
+    whole = judging.filter_text(*text, tmp_path / "whole", FilterConfig())["rejected"]
+    monkeypatch.setattr(judging, "RULES", ("copy",))
+    found = judging.filter_text(*text, tmp_path / "lacking", FilterConfig())["rejected"]
+    assert {**dict.fromkeys(whole, 0), **found} == whole and next(iter(found)) == "copy"
+
+
 def test_several_files_plain_and_compressed_without_a_last_line_end_are_one_text(tmp_path):
     pairs = noise(60)
     whole = write(tmp_path, pairs, "whole")

@@ -22,7 +22,7 @@ import t2t_keras
 from t2t_keras.config import BOS, EOS, DataConfig, TrainConfig
 from t2t_keras.decoding import loading
 from t2t_keras.interop import marian_export, model_card
-from t2t_keras.runs import run_options
+from t2t_keras.runs import data_folder, run_options
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import files
 from t2t_keras.text import piece_file, vocabulary
@@ -463,7 +463,7 @@ def test_the_card_names_the_tags_of_sentences(tmp_path):
     ({}, ()),
 ])  # fmt: skip
 def test_languages_are_those_of_the_options_or_of_the_names(data, expected):
-    assert model_card.languages(DataConfig(**data)) == expected
+    assert data_folder.languages(DataConfig(**data)) == expected
 
 
 def test_the_data_of_a_resumed_run_are_those_of_its_folder(tmp_path):
@@ -476,11 +476,11 @@ def test_the_data_of_a_resumed_run_are_those_of_its_folder(tmp_path):
     options["source_tag"] = "<1>,<2>,<3>"  # Of other names than these files have: one was a glob.
     (run / "data").mkdir()
     (run / "data" / "corpus.json").write_text(json.dumps({"options": options}))
-    found = model_card.corpus(SavedRun.open(run))
+    found = SavedRun.open(run).corpus
     assert (found.train_source, found.train_target, found.source_tag) == ("my a.en,b.en", "a.de,b.de", "")
     texts = {"train_source": "x", "train_target": "y"}
-    assert model_card.corpus(SavedRun(run, {"data": texts})) == DataConfig(**texts)
-    assert model_card.corpus(SavedRun(run, {"data_dir": str(run / "data")})) == DataConfig()
+    assert SavedRun(run, {"data": texts}).corpus == DataConfig(**texts)
+    assert SavedRun(run, {"data_dir": str(run / "data")}).corpus == DataConfig()
 
 
 # What cannot be exported.

@@ -14,13 +14,14 @@ from test_pretraining import GIVEN, documents
 from test_shards import flip
 
 from t2t_keras.config import BOS, EOS, UNK
-from t2t_keras.data import masking, shards
+from t2t_keras.data import shards
 from t2t_keras.decoding import loading
 from t2t_keras.experiments import masked_words
 from t2t_keras.layers.inference import inference
 from t2t_keras.runs import checkpoint, registry
 from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
+from t2t_keras.tasks import masking
 from t2t_keras.training import devices, run
 
 ROOT = pathlib.Path(__file__).parent.parent

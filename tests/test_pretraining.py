@@ -22,7 +22,7 @@ from test_flops import products
 from test_oracle import as_in_the_paper, randomized
 
 from t2t_keras.config import BOS, EOS, UNK, BertConfig, DataConfig, ModelConfig
-from t2t_keras.data import batching, corpora, masking, prepare, shards
+from t2t_keras.data import batching, corpora, prepare, shards
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.model import flops
 from t2t_keras.model.bert import Bert
@@ -31,7 +31,7 @@ from t2t_keras.reporting import curves
 from t2t_keras.runs import checkpoint, registry
 from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
-from t2t_keras.tasks import pretraining
+from t2t_keras.tasks import masking, pretraining
 from t2t_keras.text import vocabulary
 from t2t_keras.text.byte_pairs import BytePairs, learn
 from t2t_keras.training import devices, run

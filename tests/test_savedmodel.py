@@ -89,14 +89,14 @@ def test_an_export_names_the_best_validation_of_its_run(monkeypatch, tmp_path, s
     monkeypatch.setattr(
         savedmodel, "load_with_states", lambda _: (translator, [{"best": -1.5, "best_step": step, "step": 9}])
     )
-    data = {"train_source": "train.en", "train_target": "train.de"} if step else {}
-    run = SavedRun(tmp_path, {"model": {}, "train": {"best_metric": "loss"}, "data": data})
+    run = SavedRun(tmp_path, {"model": {}, "train": {"best_metric": "loss"}, "data": {}})
     monkeypatch.setattr(savedmodel, "export", lambda translator, folder, about: about)
     read = ["<a>", "<b>"] if step else [""]
     facts = {"tags": read, "inline_terms": bool(step), "pattern": "x" if step else ""}
-    model = types.SimpleNamespace(runs=(run,), checkpoint="best", **facts)
+    pair = ("en", "de") if step else ()
+    model = types.SimpleNamespace(runs=(run,), checkpoint="best", pair=pair, **facts)
     found = savedmodel.export_run(tmp_path, model)
-    of_text = facts | {"pair": ["en", "de"]} if step else {}
+    of_text = facts | {"pair": list(pair)} if step else {}
     of_run = {"architecture": "transformer", "checkpoint": "best", "update": 9, "best_validation": expected}
     assert found == of_run | of_text
 

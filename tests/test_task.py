@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from test_architecture import arrays
-from toy_task import LOWER, TaggerConfig, Tagging, tag
+from toy_task import LOWER, Tagger, TaggerConfig, Tagging, tag
 
 import t2t_keras
 from t2t_keras.beam import preparing
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.data import batching, corpora, prepare, shards
+from t2t_keras.model.protocols import make
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.reporting import curves
 from t2t_keras.runs import checkpoint, registry, run_options
@@ -122,7 +123,9 @@ def test_accuracy_is_that_of_the_model_on_the_validation_set(folder):
 def test_beam_writes_the_same_files(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     data = DataConfig(train_source="train.txt", valid_source="valid.txt", max_length=60)
-    prepare.Preparation(data, 300, 1, tmp_path / "beam", Tagging()).run(preparing.writer("DirectRunner"))
+    prepare.Preparation(data, 300, 1, tmp_path / "beam", registry.task("case_tagging")).run(
+        preparing.writer("DirectRunner")
+    )
     for path in (folder / "data/train").iterdir():
         assert (tmp_path / "beam/train" / path.name).read_bytes() == path.read_bytes(), path.name
 
@@ -147,11 +150,55 @@ def test_a_metric_of_another_task_is_refused(tmp_path):
         Start.open(tmp_path, {"architecture": "tagger", "best_metric": "bleu"})
 
 
+def test_a_metric_of_translations_needs_some_also_in_a_task_of_somebody(tmp_path, monkeypatch):
+    """Story: a run whose `best_metric` was chrF of no sentences ended at its first validation."""
+    chrf = t2t_keras.Metric("chrf", "chrF", valid="chrF of greedy translations.", translates=True)
+    monkeypatch.setattr(Tagging, "metrics", (*Tagging.metrics, chrf))
+    monkeypatch.setattr(Tagging, "best_metrics", ("chrf", "accuracy"))
+    given = {"architecture": "tagger", "valid_sentences": 0}
+    Start.open(tmp_path, {**given, "best_metric": "accuracy"})
+    with pytest.raises(ValueError, match="`best_metric=chrf` needs `valid_sentences` above 0. Received: best_metric="):
+        Start.open(tmp_path, given)
+
+
 def test_a_task_has_its_own_default_metric_and_sums_of_its_own(monkeypatch):
     assert run_options.Options.default("tagger").train.best_metric == "accuracy"
     monkeypatch.setattr(Tagging, "sums", ("loss", "smoothed_loss", "finite", "correct", "seconds"))
     with pytest.raises(ValueError, match=re.escape("names than those of every task. Received: finite, seconds.")):
         registry.task_of("tagger")
+
+
+@pytest.mark.parametrize(("fault", "message"), [
+    ({"target": "tags"}, "Expected `target` of the task 'case_tagging' to be one of its columns, words, case. "
+     "Received: 'tags'."),
+    ({"loss": t2t_keras.Task.loss}, "Expected the methods `records` and `loss` of the task 'case_tagging'. It lacks "
+     "`loss`."),
+])  # fmt: skip
+def test_a_task_that_cannot_be_trained_is_refused_before_text_is_read(monkeypatch, fault, message):
+    for name, value in fault.items():
+        monkeypatch.setattr(Tagging, name, value)
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        registry.task_of("tagger")
+
+
+def test_a_task_has_the_name_of_its_registration(monkeypatch):
+    monkeypatch.setattr(registry, "_tasks", {"first": Tagging, "second": Tagging})
+    assert [registry.task(name).name for name in ("first", "second", "first")] == ["first", "second", "first"]
+
+
+@pytest.mark.parametrize(("fault", "message"), [
+    ({"num_weights": 1_000}, r"^Expected `num_weights` of TaggerConfig to be the number of weights of Tagger, [\d,]+\. "
+     r"Received: 1,000\.$"),
+    ({"flops": t2t_keras.SequenceModel.flops}, "^Expected a method `flops` of Tagger, which counts its operations.$"),
+])  # fmt: skip
+def test_a_model_that_does_not_count_its_weights_or_its_operations_is_refused_when_it_is_made(
+    monkeypatch, fault, message
+):
+    """Story: a run with a wrong number of weights was trained and saved, and then called damaged."""
+    for name, value in fault.items():
+        monkeypatch.setattr(TaggerConfig if name == "num_weights" else Tagger, name, value)
+    with pytest.raises(ValueError, match=message):
+        make(registry.architecture("tagger"), TaggerConfig(vocab_size=40, d_model=8))
 
 
 @pytest.mark.parametrize("name", ["position", "damaged", "Words", "a-b", ""])
@@ -191,7 +238,7 @@ def test_a_task_makes_a_whole_record_of_each_line(folder, monkeypatch, change, r
     monkeypatch.setattr(Tagging, "records", lambda *args: change(list(records(*args))))
     lines = iter([(b"the ship",), (b"Anna",)])
     with pytest.raises(ValueError, match=re.escape(f"for each line (words, case). Received: {received}.")):
-        list(prepare.encode(lines, tokenizer, 40, corpora.Report(), Tagging()))
+        list(prepare.encode(lines, tokenizer, 40, corpora.Report(), registry.task("case_tagging")))
 
 
 def test_the_limit_of_lengths_is_that_of_the_columns_that_count(monkeypatch):
@@ -199,7 +246,7 @@ def test_the_limit_of_lengths_is_that_of_the_columns_that_count(monkeypatch):
         Tagging, "records", lambda self, tokenizer, lines: [(np.ones(len(line)), np.ones(9)) for line in lines]
     )
     report = corpora.Report(pairs=2)
-    first, second = prepare.encode(iter([(b"abc",), (b"abcd",)]), None, 3, report, Tagging())
+    first, second = prepare.encode(iter([(b"abc",), (b"abcd",)]), None, 3, report, registry.task("case_tagging"))
     assert [len(column) for column in first] == [3, 9] and second is None
     assert report == corpora.Report(pairs=1, too_long=1)
 
@@ -215,7 +262,7 @@ def test_other_sums_than_the_task_names_are_refused_before_the_first_update(fold
         match="Expected the sums smoothed_loss, correct from `loss` of the task case_tagging. Received: loss, ",
     ):
         train_step.micro_batch_gradients(
-            model, Tagging(), options.train, columns, step=0, micro_batch=0, replica=0, scale=1.0
+            model, registry.task("case_tagging"), options.train, columns, step=0, micro_batch=0, replica=0, scale=1.0
         )
 
 

@@ -31,7 +31,6 @@ def tag(word: str) -> int:
 class Tagging(Task):
     """The case of each word, to be told from the text in lower case."""
 
-    name = "case_tagging"
     texts = ("source",)
     columns = (Column("words"), Column("case", counted=False, is_text=False))
     target = "case"
@@ -113,5 +112,5 @@ class Tagger(SequenceModel):
         return self.encoder.memory_cost(rows, length)
 
 
-register_task(Tagging.name, Tagging)
-register_architecture("tagger", options=TaggerConfig, model=Tagger, task=Tagging.name)
+register_task("case_tagging", Tagging)
+register_architecture("tagger", options=TaggerConfig, model=Tagger, task="case_tagging")

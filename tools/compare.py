@@ -66,7 +66,7 @@ _PICTURE = flags.DEFINE_string(
 def _opened(folder: pathlib.Path) -> TrainedModel:
     """Opens a run with the options that it was trained with. It translates, and has a checkpoint and its languages."""
     run = SavedRun.open(folder)
-    if run.task.name != "translation":
+    if not run.task.generates:
         raise ValueError(f"{folder} does not translate: its architecture is {run.architecture}.")
     checkpoint.check_size(folder, AVERAGE, run.model.num_weights)
     try:

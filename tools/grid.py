@@ -111,10 +111,11 @@ def train() -> None:
 
     output_dir, rows, seeds = pathlib.Path(_OUTPUT_DIR.value).expanduser(), _rows(), _seeds()
     given, sources = options.given_run(), options.sources()
-    task = registry.task_of(options.chosen_architecture()).name
-    if task != "translation":
+    task = registry.task_of(options.chosen_architecture())
+    if not task.generates:
         raise ValueError(
-            f"A grid compares models that translate. Received: {options.chosen_architecture()}, of the task {task}."
+            f"A grid compares models that translate. Received: {options.chosen_architecture()}, of the task "
+            f"{task.name}."
         )
     if "seed" in given:
         raise ValueError(f"Give --seeds in place of --seed={given['seed']}.")

@@ -65,11 +65,11 @@ _N_BEST = flags.DEFINE_integer(
 )
 
 
-def _folders(known) -> list[list[pathlib.Path]]:
+def _folders() -> list[list[pathlib.Path]]:
     """Returns the folders of each model: those that commas separate are one, unless their languages differ."""
     models = []
     for folders in map(options.run_folders, _MODEL_DIR.value):
-        languages = [known(open_for_requests([folder])) for folder in folders] if len(folders) > 1 else [None]
+        languages = [open_for_requests([folder]).pair for folder in folders] if len(folders) > 1 else [()]
         models += [folders] if len(set(languages)) == 1 else [[folder] for folder in folders]
     return models
 
@@ -103,7 +103,7 @@ def serve() -> None:
         name = f"{_MODEL_NAME.value} at {model.shown}"
         models = [served_models.remote(name, client.connect(model), *languages)]
     else:
-        folders = _folders(served_models.known_pair)
+        folders = _folders()
         opened = [open_for_requests(each) for each in folders]
         names = [" + ".join(folder.resolve().name for folder in each) for each in folders]
         languages = (_one_each(flag, len(opened)) for flag in (_SOURCE_LANGUAGE, _TARGET_LANGUAGE))

@@ -19,7 +19,7 @@ def train() -> None:
     given, sources = options.with_table_3(options.given_run(), options.sources())
     if chosen := training.train(given, sources):
         advice = f" Translate with: {messages.command('translate')} --model_dir={training.model_dir()} < text"
-        print(f"Trained.{advice * (chosen.task.name == 'translation')}")
+        print(f"Trained.{advice * chosen.task.generates}")
 
 
 def main() -> None:

@@ -195,8 +195,6 @@ class TrainConfig:
         require(self, not self.profile_steps or (steps and 1 <= int(steps[1]) <= int(steps[2])), rule)
         rule = "`checkpoint_steps` or `checkpoint_minutes` must be above 0."
         require(self, self.checkpoint_steps or self.checkpoint_minutes, rule)
-        rule = "`best_metric=bleu` needs `valid_sentences` above 0."
-        require(self, self.best_metric != "bleu" or self.valid_sentences > 0, rule)
         require(self, not 0 < self.length_buckets < 1, "`length_buckets` must be 0, or 1 or more.")
         rule = "`data_service` must be the address of its dispatcher, grpc://host:port."
         require(self, not self.data_service or grpc_address(self.data_service), rule)

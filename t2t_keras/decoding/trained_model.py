@@ -19,6 +19,7 @@ from t2t_keras.config import (
     check_names,
 )
 from t2t_keras.decoding import process_environment
+from t2t_keras.runs import data_folder
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.text import piece_file, sentencepiece_model
 
@@ -136,6 +137,17 @@ class TrainedModel:
         """The languages to translate between by the names of their options; none unless the model is multilingual."""
         given = {"source_language": self.source_language, "target_language": self.target_language}
         return languages_of(self.runs[0]) | {name: language for name, language in given.items() if language}
+
+    @property
+    def codes(self) -> Sequence[str]:
+        """The codes of the languages of a multilingual model."""
+        content = self.runs[0].subwords()[0]
+        return piece_file.unpack(content).languages if content.startswith(piece_file.HEAD) else ()
+
+    @property
+    def pair(self) -> tuple[str, ...]:
+        """The codes of source and target of a model that is not multilingual; none if its data do not tell them."""
+        return () if self.codes else data_folder.languages(self.runs[0].corpus)
 
     def absolute(self) -> "TrainedModel":
         """Returns the same with paths that hold in a process of another folder."""

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.decoding.translator import Translator
+from t2t_keras.runs.task import perplexity as perplexity_of
 from t2t_keras.text.lines import is_blank
 
 PAIRS = 512  # Pairs to tokenise at once.
@@ -51,7 +52,7 @@ def perplexity(translator: Translator, sources: list[str], *references: list[str
     for first in range(0, len(pairs), PAIRS):
         log_prob, count = sums(*map(tf.constant, zip(*pairs[first : first + PAIRS], strict=True)))
         total, tokens = total + float(log_prob), tokens + int(count)
-    return math.exp(min(-total / tokens, 709.0))  # exp of more is not a finite float.
+    return perplexity_of(-total / tokens)
 
 
 def _cross_entropies(translator: Translator) -> Callable:

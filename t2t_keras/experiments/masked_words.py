@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.config import EOS
-from t2t_keras.data import corpora, masking, shards
+from t2t_keras.data import corpora, shards
 from t2t_keras.decoding.loading import make_model
 from t2t_keras.layers.inference import inference
 from t2t_keras.runs import checkpoint
@@ -112,7 +112,7 @@ def evaluate(run: SavedRun, which: str, path: str, draws: int, data_dir: str = "
     checkpoint.load(run.folder, which, model)
     unigram, following = counts(_texts(train, shards.read_info(train), reading.damaged_records), tokenizer.vocab_size)
     records = _records(options.task, tokenizer, path, options.data.max_length)
-    renewal = masking.renewal(tokenizer, options.model.mask_rate, options.model.whole_words)
+    renewal = options.task.renewal(tokenizer, options, training=False)
     right = dict.fromkeys(("masked_words", "unigram", "bigram", "next_sentences"), 0)
     words, answers = 0, []
     for draw in range(draws):

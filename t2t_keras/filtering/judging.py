@@ -273,7 +273,7 @@ def divide(
         summary = {
             "pairs": total,
             "kept": total - rejected.total(),
-            "rejected": {rule: rejected[rule] for rule in RULES},
+            "rejected": {rule: rejected[rule] for rule in dict.fromkeys([*RULES, *rejected])},
             "length_ratio": round(length_ratio, 4),
             "carriage_returns": report.carriage_returns,
             "byte_order_marks": report.byte_order_marks,

@@ -36,7 +36,7 @@ from t2t_keras.interop.marian_vocabulary import (
 )
 from t2t_keras.interop.marian_weights import FORBIDDEN, LOGITS, LOGITS_BIAS, SHARED, SOURCE, TARGET, alternating, layers
 from t2t_keras.runs import checkpoint as checkpoints
-from t2t_keras.runs import run_options
+from t2t_keras.runs import data_folder, run_options
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.files import check_new, making_folder
 from t2t_keras.system.log import logger
@@ -136,14 +136,14 @@ def export_run(
     tensors, own = _tensors(model, weights)
     separate = source.pieces != target.pieces
     used = f"{checkpoint}, {loaded.rpartition(': ')[2]}"  # Without the folder.
-    data = model_card.corpus(run)
+    data = run.corpus
     card = model_card.card(folder.name, run, data, decode, used, state, scored)
     tokenizer = {
         "tokenizer_class": "MarianTokenizer",
         "separate_vocabs": separate,
         "model_max_length": decode.max_input,
     }
-    tokenizer |= zip(LANGUAGES, model_card.languages(data), strict=False)
+    tokenizer |= zip(LANGUAGES, data_folder.languages(data), strict=False)
     # The text of a special token is text, and the spaces of a translation stay.
     tokenizer |= {"split_special_tokens": True, "clean_up_tokenization_spaces": False}
     objects = {

@@ -8,15 +8,13 @@ import pathlib
 import re
 import shlex
 
-from t2t_keras.config import TEXTS, DataConfig, DecodeConfig
+from t2t_keras.config import DataConfig, DecodeConfig
 from t2t_keras.interop.imported_run import IMPORT, OF_HUB
 from t2t_keras.runs import data_folder, run_options
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import markdown
-from t2t_keras.system.files import DATA, read_json
+from t2t_keras.system.files import read_json
 
-_LANGUAGE = re.compile("[a-z]{2,3}")
-_OF_FILE = re.compile(r"\.(?!gz\b)([a-z]{2})(\.gz)?(@[^@]*)?$")  # The end of the name of a text, with its weight.
 _CARD = """---
 {languages}library_name: transformers
 pipeline_tag: translation
@@ -114,39 +112,13 @@ def read_scores(path: pathlib.Path, search: DecodeConfig) -> Scores:
     return Scores(path.stem, ", ".join(filter(None, weights)), figures)
 
 
-def corpus(run: SavedRun) -> DataConfig:
-    """Returns the options of the data, which a resumed run may have in its data folder alone."""
-    folder, options = run.folder / DATA, run.options
-    if options.data.names_corpus or options.data_dir or not (folder / data_folder.CORPUS).exists():
-        return options.data
-    recorded = data_folder.recorded_options(folder)
-    # NAME BYTES SHA-256.
-    texts = {name: ",".join(str(line).rsplit(" ", 2)[0] for line in recorded.get(name, [])) for name in TEXTS}
-    # Tags are of the names in the command, of which one may stand for several files.
-    return dataclasses.replace(data_folder.prepared_with(folder), source_tag="", **texts)
-
-
-def languages(data: DataConfig) -> tuple[str, ...]:
-    """Returns the codes of source and target; none where neither options nor the names of the texts tell them."""
-    found = data.source_language, data.target_language
-    if data.dataset == "builtin":
-        found = "en", "de"
-    elif not any(found):
-        ends = (
-            {end[1] for name in text.split(",") if (end := _OF_FILE.search(name))}
-            for text in (data.train_source, data.train_target)
-        )
-        found = tuple(codes.pop() if len(codes) == 1 else "" for codes in ends)
-    return found if len(set(found)) == 2 and all(map(_LANGUAGE.fullmatch, found)) else ()
-
-
 def card(
     name: str, run: SavedRun, data: DataConfig, decode: DecodeConfig, weights: str, state: dict, scores: list[Scores]
 ) -> str:
     """Returns the card of an export named `name`. `weights` says which weights of the run these are, `state` is that of
-    their newest checkpoint, and `scores` are of test sets; for `data` see `corpus`.
+    their newest checkpoint, and `scores` are of test sets; `data` is the `corpus` of the run.
     """
-    spoken, tags, options = languages(data), sorted(set(filter(None, run.data.tags))), run.options
+    spoken, tags, options = data_folder.languages(data), sorted(set(filter(None, run.data.tags))), run.options
     origin, command, base = _origin(run, state)
     return _CARD.format(
         languages="".join(f"{line}\n" for line in ["language:", *(f'- "{code}"' for code in spoken)] if spoken),

@@ -15,11 +15,23 @@ def make(architecture, options, dtype: str = "float32") -> "SequenceModel":
     """Makes a model of a `registry.Architecture`, with its options, and the name of a Keras dtype policy. Its weights
     have the same names in every process, also those that Keras names by itself. The size of the vocabulary, which
     preparing the data replaces, must not be 0.
+
+    Raises:
+        ValueError: the size of the vocabulary is 0, `num_weights` is wrong, or the model lacks `flops`.
     """
     if not options.vocab_size:
         raise ValueError("Expected `vocab_size` above 0 for a model. Received: 0.")
     with own_names():
-        return architecture.model_class()(options, dtype=dtype)
+        model = architecture.model_class()(options, dtype=dtype)
+    name, number = type(options).__name__, model.count_params()
+    if number != options.num_weights:
+        raise ValueError(
+            f"Expected `num_weights` of {name} to be the number of weights of {type(model).__name__}, {number:,}. "
+            f"Received: {options.num_weights:,}."
+        )
+    if type(model).flops is SequenceModel.flops:
+        raise ValueError(f"Expected a method `flops` of {type(model).__name__}, which counts its operations.")
+    return model
 
 
 class SequenceModel(keras.Model):

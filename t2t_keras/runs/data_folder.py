@@ -4,6 +4,7 @@ TensorFlow.
 
 import dataclasses
 import pathlib
+import re
 
 from t2t_keras.config import FILES, TEXTS, DataConfig
 from t2t_keras.runs import checkpoint
@@ -11,6 +12,8 @@ from t2t_keras.system.files import CONFIG, DATA, LOCK, SOURCE_SUBWORDS, check_fo
 
 CORPUS = "corpus.json"  # What the folder was prepared from. A folder that has it is complete.
 MAX_CORPUS = 2**24  # Maximum size of `corpus.json`, which lists every text file, in bytes.
+_LANGUAGE = re.compile("[a-z]{2,3}")
+_OF_FILE = re.compile(r"\.(?!gz\b)([a-z]{2})(\.gz)?(@[^@]*)?$")  # The end of the name of a text, with its weight.
 
 
 def check(folder: pathlib.Path) -> None:
@@ -60,6 +63,20 @@ def prepared_with(folder: pathlib.Path) -> DataConfig:
         return DataConfig(**options)
     except ValueError as error:
         raise ValueError(f"{folder / CORPUS} is damaged: {error} Remove {folder} and prepare again.") from error
+
+
+def languages(data: DataConfig) -> tuple[str, ...]:
+    """Returns the codes of source and target; none where neither options nor the names of the texts tell them."""
+    found = data.source_language, data.target_language
+    if data.dataset == "builtin":
+        found = "en", "de"
+    elif not any(found):
+        ends = (
+            {end[1] for name in text.split(",") if (end := _OF_FILE.search(name))}
+            for text in (data.train_source, data.train_target)
+        )
+        found = tuple(codes.pop() if len(codes) == 1 else "" for codes in ends)
+    return found if len(set(found)) == 2 and all(map(_LANGUAGE.fullmatch, found)) else ()
 
 
 def check_options(folder: pathlib.Path, recorded: dict, options: dict) -> None:

@@ -79,8 +79,8 @@ def register_architecture(name: str, *, options: type, model: object, task: str 
     usable = {each.name for each in fields if each.type in (bool, int, float, str) and "help" in each.metadata}
     if wrong := [each.name for each in fields if each.name not in usable]:
         raise ValueError(
-            f"Expected `t2t_keras.option`s of type bool, int, float or str in {options.__name__}. Received: "
-            f"{', '.join(wrong)}."
+            f"Expected `t2t_keras.option`s of type bool, int, float or str in {options.__name__}, without `from "
+            f"__future__ import annotations`. Received: {', '.join(wrong)}."
         )
     _architectures[name] = Architecture(name, options, model, task)
 
@@ -127,6 +127,15 @@ def task(name: str) -> Task:
         raise ValueError(f"Expected a task: {', '.join(_tasks)}. Received: {name!r}.")
     found = _load(_tasks[name])
     found = _tasks[name] = found() if isinstance(found, type) else found  # One object for all that ask.
+    found.name = name
+    columns = [column.name for column in found.columns]
+    if found.target not in columns:
+        raise ValueError(
+            f"Expected `target` of the task {name!r} to be one of its columns, {', '.join(columns)}. Received: "
+            f"{found.target!r}."
+        )
+    if missing := [each for each in ("records", "loss") if getattr(type(found), each) is getattr(Task, each)]:
+        raise ValueError(f"Expected the methods `records` and `loss` of the task {name!r}. It lacks `{missing[0]}`.")
     if clashes := sorted(set(found.sums) & {*SUMS, *OF_UPDATES, *OF_ONE_UPDATE}):
         raise ValueError(
             f"Expected sums of the task {name!r} with other names than those of every task. Received: "

@@ -15,7 +15,7 @@ from t2t_keras.config import (
     check_effects,
     options_with,
 )
-from t2t_keras.config.options import MODEL, PLACES
+from t2t_keras.config.options import MODEL, PLACES, require
 from t2t_keras.runs import registry
 from t2t_keras.system import markdown
 from t2t_keras.system.files import DATA
@@ -172,13 +172,19 @@ def check_given(groups: dict, task, given: Iterable[str]) -> None:
         )
 
 
-def check_training(groups: dict, task) -> None:
-    """Raises `ValueError` where an option of training is not one of the task."""
+def check_best_metric(groups: dict, task) -> None:
+    """Raises `ValueError` unless validations measure the metric that decides which of them is best."""
     metric = groups["train"].best_metric
     if metric not in task.best_metrics:
         raise ValueError(
             f"Expected `best_metric` to be one of {', '.join(task.best_metrics)}. Received: best_metric={metric}."
         )
+    rule = f"`best_metric={metric}` needs `valid_sentences` above 0."
+    require(groups["train"], groups["train"].valid_sentences > 0 or not task.translates(metric), rule)
+
+
+def check_training(groups: dict, task) -> None:
+    """Raises `ValueError` where an option of training is not one of the task."""
     for name in options_with(TrainConfig, "task", "augments"):
         if (value := getattr(groups["train"], name)) and not task.augments:
             raise ValueError(f"Expected no `{name}`, because the task {task.name} has none. Received: {name}={value}.")

@@ -72,6 +72,7 @@ def _resolve(
         given, origins = taken | given, dict.fromkeys(taken, "data folder") | origins
     try:
         chosen = _replaced(before, given)
+        run_options.check_best_metric(chosen, before.task)
     except ValueError as error:
         raise ValueError(
             f"{error} Options not given are those of {model_dir / CONFIG}." if of_run else str(error)

@@ -12,12 +12,21 @@ import json
 import pathlib
 import reprlib
 
-from t2t_keras.config import EMA, DataConfig, DecodeConfig, TrainConfig, check_fields
+from t2t_keras.config import EMA, TEXTS, DataConfig, DecodeConfig, TrainConfig, check_fields
 from t2t_keras.runs import checkpoint as checkpoints
-from t2t_keras.runs import registry
+from t2t_keras.runs import data_folder, registry
 from t2t_keras.runs.export_folder import SAVED_MODEL, export_in
 from t2t_keras.runs.run_options import ARCHITECTURE, OF_RUN, TRANSFORMER, Options, groups_of, option_names
-from t2t_keras.system.files import CONFIG, SOURCE_SUBWORDS, SUBWORDS, check_no_links, describe, read_json, write_whole
+from t2t_keras.system.files import (
+    CONFIG,
+    DATA,
+    SOURCE_SUBWORDS,
+    SUBWORDS,
+    check_no_links,
+    describe,
+    read_json,
+    write_whole,
+)
 
 LOGS, NOT_FINITE = "logs", "not_finite"
 CURVES = ("curves.png", "curves.csv")
@@ -165,6 +174,18 @@ class SavedRun:
     def data(self) -> DataConfig:
         """The options of the text."""
         return self._group("data")
+
+    @functools.cached_property
+    def corpus(self) -> DataConfig:
+        """The options of the text, which a resumed run may have in its data folder alone."""
+        folder, options = self.folder / DATA, self.options
+        if options.data.names_corpus or options.data_dir or not (folder / data_folder.CORPUS).exists():
+            return options.data
+        recorded = data_folder.recorded_options(folder)
+        # NAME BYTES SHA-256.
+        texts = {name: ",".join(str(line).rsplit(" ", 2)[0] for line in recorded.get(name, [])) for name in TEXTS}
+        # Tags are of the names in the command, of which one may stand for several files.
+        return dataclasses.replace(data_folder.prepared_with(folder), source_tag="", **texts)
 
     @functools.cached_property
     def options(self) -> Options:

@@ -35,6 +35,7 @@ class Metric(NamedTuple):
     title: str  # Of the chart that shows both, and in the HPARAMS tab; empty for a curve without a chart.
     train: str = ""  # Describes the curve in training; empty if there is none.
     valid: str = ""  # Describes the curve in validation; empty if there is none.
+    translates: bool = False  # Whether it is measured on translations of the first `valid_sentences`.
 
 
 class Renewal(NamedTuple):
@@ -69,7 +70,7 @@ class Task:
     """Base class of tasks.
 
     Attributes:
-        name: as it is registered.
+        name: that under which it is registered; `registry.task` sets it.
         texts: the text that a record is made of: ("source", "target"), or ("source",) for text without a second side.
         columns: the columns of a batch.
         stored: the columns of a record on disk, if they are not those of a batch; the counted ones are. `renewal` makes
@@ -92,7 +93,7 @@ class Task:
             when lowest, others when highest.
     """
 
-    name: str
+    name: str = ""
     texts: tuple[str, ...] = ("source", "target")
     columns: tuple[Column, ...]
     stored: tuple[Column, ...] = ()
@@ -108,6 +109,10 @@ class Task:
     metrics: tuple[Metric, ...] = (LOSS,)
     best_metrics: tuple[str, ...] = ("loss",)
     defaults: Mapping[str, object] = types.MappingProxyType({})
+
+    def translates(self, metric: str) -> bool:
+        """Whether a metric is measured on translations, by its name."""
+        return any(each.translates for each in self.metrics if each.name == metric)
 
     @property
     def counted(self) -> dict[str, bool]:
@@ -208,5 +213,5 @@ class Task:
 
 
 def perplexity(loss: float) -> float:
-    """Returns e to the power of a mean loss in nats; infinity if it overflows."""
-    return math.exp(loss) if loss < 700 else math.inf
+    """Returns e to the power of a mean loss in nats; infinity if it overflows, and NaN of NaN."""
+    return math.inf if loss > 709 else math.exp(loss)

@@ -12,7 +12,7 @@ import re
 import shutil
 import zipfile
 
-from t2t_keras.interop import model_card
+from t2t_keras.runs import data_folder
 from t2t_keras.runs.run_options import TRANSFORMER
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.files import check_new, making_folder
@@ -43,7 +43,7 @@ def metadata(run: SavedRun, from_name: str, to_name: str, from_code: str = "", t
     missing or invalid, or a package cannot hold the run.
     """
     _check(run)
-    told = model_card.languages(model_card.corpus(run)) or ("", "")
+    told = data_folder.languages(run.corpus) or ("", "")
     codes = {"from_code": from_code or told[0], "to_code": to_code or told[1]}
     for option, code in codes.items():
         if not _CODE.fullmatch(code):

@@ -30,7 +30,7 @@ class LoadedExport:
         self.translate_with_options = signatures.translate_with_options
         self.sample, self.score = signatures.sample, signatures.score
         self.config, self.limits = export.search, Limits()
-        self.languages = export.description.get("languages", [])
+        self.languages = export.codes
 
     def __call__(self, text) -> dict:
         """Translates [B] string → "text" [B] string, "score" [B] float32 and "truncated" [B] boolean."""

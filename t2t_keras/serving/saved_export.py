@@ -62,6 +62,16 @@ class SavedExport:
         names = ("source_language", "target_language")
         return {name: self.description[name] for name in names if name in self.description}
 
+    @property
+    def codes(self) -> Sequence[str]:
+        """The codes of the languages of a multilingual model."""
+        return self.description.get("languages", [])
+
+    @property
+    def pair(self) -> tuple[str, ...]:
+        """The codes of source and target of a model that is not multilingual; none if the export does not tell them."""
+        return tuple(self.description.get("pair", ()))
+
     def absolute(self) -> "SavedExport":
         """Returns the same with a path that holds in a process of another folder."""
         return SavedExport(self.folder.absolute())

@@ -26,7 +26,6 @@ from t2t_keras.decoding.loading import load_with_states
 from t2t_keras.decoding.sub_batches import limits_of_server
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.interop import model_card
 from t2t_keras.model.ensemble import Ensemble
 from t2t_keras.model.protocols import EncoderDecoder
 from t2t_keras.runs import export_folder, run_options
@@ -185,9 +184,8 @@ def export_run(export_dir: pathlib.Path, model: TrainedModel) -> pathlib.Path:
     translator, states = load_with_states(model)
     runs = [_described_run(run, model.checkpoint, state) for run, state in zip(model.runs, states, strict=True)]
     about = {"runs": runs} if len(runs) > 1 else runs[0]
-    pair = model_card.languages(model_card.corpus(model.runs[0])) if not translator.tokenizer.languages else ()
     tags = model.tags if any(model.tags) else []
-    facts = {"tags": tags, "pair": list(pair), "inline_terms": model.inline_terms, "pattern": model.pattern}
+    facts = {"tags": tags, "pair": list(model.pair), "inline_terms": model.inline_terms, "pattern": model.pattern}
     return export(translator, export_dir, about | {name: value for name, value in facts.items() if value})
 
 

@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 
 from t2t_keras.decoding.trained_model import TrainedModel
-from t2t_keras.interop import model_card
 from t2t_keras.serving import terms
 from t2t_keras.serving.batching import Batcher, BusyError
 from t2t_keras.serving.client import Predict
@@ -81,7 +80,7 @@ def local(
 def _beginnings(
     name: str, model: TrainedModel | SavedExport, source: str, target: str, unknown: Pair
 ) -> dict[Pair, tuple[str, str]]:
-    if languages := codes(model):
+    if languages := model.codes:
         for language in filter(None, (source, target)):
             piece_file.check_language(language, languages)
         if len(languages) > MAX_LANGUAGES and not (source or target):
@@ -94,7 +93,7 @@ def _beginnings(
         if not pairs:
             raise ValueError(f"`source_language` and `target_language` must differ. Received for {name}: {source}.")
         return {pair: (piece_file.tag_of(pair[0]), piece_file.tag_of(pair[1])) for pair in pairs}
-    known, tags = known_pair(model), list(model.tags) or [""]
+    known, tags = model.pair, list(model.tags) or [""]
     first, last = (given or default for given, default in zip((source, target), known or unknown, strict=True))
     names = {tag: re.sub(r"^2|[^\w-]", "", re.sub(r"[<>]", "", tag)) for tag in tags}
     by_target, is_one = {}, (known or target) and target not in filter(None, names.values())
@@ -115,21 +114,6 @@ def _beginnings(
             raise ValueError(f"`target_language` must be one of {', '.join(by_target)} for {name}. Received: {target}.")
         by_target = chosen
     return {(first, code): (tag, "") for code, tag in by_target.items()}
-
-
-def codes(model: TrainedModel | SavedExport) -> Sequence[str]:
-    """Returns the codes of the languages of a multilingual model."""
-    if isinstance(model, SavedExport):
-        return model.description.get("languages", [])
-    content = model.runs[0].subwords()[0]
-    return piece_file.unpack(content).languages if content.startswith(piece_file.HEAD) else ()
-
-
-def known_pair(model: TrainedModel | SavedExport) -> Pair | None:
-    """Returns the languages of a model that is not multilingual, if its data or its export name them."""
-    if isinstance(model, SavedExport):
-        return tuple(model.description["pair"]) if "pair" in model.description else None
-    return None if codes(model) else model_card.languages(model_card.corpus(model.runs[0])) or None
 
 
 def remote(name: str, predict: Predict, source: str, target: str) -> ServedModel:

@@ -15,7 +15,6 @@ from t2t_keras.text.lines import is_blank
 class Classification(Task):
     """The class of a text: "label<TAB>sentence" or "label<TAB>sentence<TAB>sentence" on each line."""
 
-    name = "classification"
     texts = ("source",)
     plain_text = True
     generates = False

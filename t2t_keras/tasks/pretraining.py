@@ -20,10 +20,9 @@ class Pretraining(Task):
     """Masked words and next sentences, on documents with a sentence on each line and a blank line between them.
 
     A record has as many sentences of a document as fit. Where the first part of a text ends, whether its second part is
-    that of another document, and which words are masked is drawn anew each epoch; see `data.masking`.
+    that of another document, and which words are masked is drawn anew each epoch; see `tasks.masking`.
     """
 
-    name = "pretraining"
     texts = ("source",)
     unit = "masked word"
     plain_text = True
@@ -109,7 +108,7 @@ class Pretraining(Task):
 
     def renewal(self, tokenizer, options, training: bool) -> Renewal:
         """See `Task.renewal`: pairs and masks."""
-        from t2t_keras.data import masking  # Here, because options are checked before TensorFlow is imported.
+        from t2t_keras.tasks import masking  # Here, because options are checked before TensorFlow is imported.
 
         return masking.renewal(tokenizer, options.model.mask_rate, options.model.whole_words)
 

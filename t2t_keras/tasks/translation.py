@@ -16,7 +16,6 @@ SAMPLES = 5  # Validation sentences shown in TensorBoard.
 class Translation(Task):
     """Translation from a source to a target, with the model's `cross_entropy`."""
 
-    name = "translation"
     columns = (Column("source"), Column("target"))
     separate_subwords = augments = True
     sums = ("loss", "smoothed_loss")
@@ -33,6 +32,7 @@ class Translation(Task):
             "bleu",
             "BLEU",
             valid="sacreBLEU of greedy translations of the first validation sentences by the weights of the moment.",
+            translates=True,
         ),
     )
     best_metrics = ("bleu", "loss")
@@ -89,7 +89,7 @@ class Translation(Task):
 
         greedy = Translator(model, tokenizer, dataclasses.replace(options.decode, beam_size=1, diverse_groups=1))
         sources, references = (lines[: options.train.valid_sentences] for lines in texts)
-        if options.train.best_metric == "bleu" and is_unspaced(references):
+        if self.translates(options.train.best_metric) and is_unspaced(references):
             logger.warning(
                 "Validation BLEU counts words between spaces, which the script of the references does not have: choose "
                 "`best_metric=loss`."

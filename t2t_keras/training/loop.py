@@ -275,7 +275,7 @@ class Trainer:
         # stop.
         self.interim = state.step if state.interim else 0
         state.set_dtype(self.config.dtype)
-        if state.set_valid_sentences(self.config.valid_sentences if self.config.best_metric == "bleu" else 0):
+        if state.set_valid_sentences(self.config.valid_sentences * self.task.translates(self.config.best_metric)):
             logger.info("Validations translate another number of sentences from now on: the best one is chosen anew.")
         if devices.broadcast_from_chief(self.strategy, float(state.step)) != state.step:
             raise ValueError(
