@@ -2,13 +2,12 @@
 
 import dataclasses
 import difflib
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from t2t_keras.text.lines import is_blank
+from t2t_keras.text.piece_file import TAG
 
 MAX_TAGS = 5  # In a message.
-_TAG = ">>[^<>]+<<"  # Of a language, in an imported model.
 
 
 def untagged(text: str, tags: Sequence[str]) -> str:
@@ -16,14 +15,14 @@ def untagged(text: str, tags: Sequence[str]) -> str:
     for tag in tags:
         if tag and text.startswith(f"{tag} "):
             return text.removeprefix(tag)
-    return re.sub(rf"\A{_TAG}", "", text)
+    return text[tag.end() :] if (tag := TAG.match(text)) else text
 
 
 def _begins_with(tag: str) -> str:
     """Returns what a sentence with a tag begins with. A space follows a tag of the user's, not a sub-word such as
     >>deu<< of an imported model.
     """
-    return tag if re.fullmatch(_TAG, tag) else f"{tag} "
+    return tag if TAG.fullmatch(tag) else f"{tag} "
 
 
 def without_tag(text: str, tags: Sequence[str]) -> str:
@@ -56,7 +55,7 @@ def with_tags_checked(
             yield "" if isinstance(sentence, str) else dataclasses.replace(sentence, text="")
             continue
         if tags and all(tags) and not is_blank(text) and not text.startswith(begins):
-            received = match[0] if (match := re.match(_TAG, text)) else ""
+            received = match[0] if (match := TAG.match(text)) else ""
             if received not in told:
                 told.add(received)
                 near = difflib.get_close_matches(received, tags, MAX_TAGS, 0.4) if len(tags) > MAX_TAGS else tags
