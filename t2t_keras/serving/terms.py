@@ -12,7 +12,7 @@ import collections
 import dataclasses
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from t2t_keras.serving.protocol import Translation, as_text, options_for, translations
 from t2t_keras.text import piece_file
@@ -265,39 +265,60 @@ def with_replaced_words(request: Request, plain: Translation) -> Request:
     source, source_ends = text_and_ends(plain.source_pieces[:-1], single_spaced(request.text))
     target, ends = text_and_ends(plain.pieces[:-1], plain.text)
     words, read = words_of(target, ends), _in_whole_words(source, single_spaced(request.text))
-    runs: dict[str, list[str]] = {term.source: [] for term in request.terms}  # What stands for each term.
-    has_capital = target[_begin(target) :][:1].isupper() and not any(
-        _begins(plain.text, each) for each in request.terms
-    )
+    begin = _begin(target)
+    has_capital = target[begin:][:1].isupper() and not any(_begins(plain.text, each) for each in request.terms)
+    replaced: dict[str, list[str]] = {term.source: [] for term in request.terms}
     for number, term in enumerate(request.terms):
         starts = list(places(read, term.source))
         start = starts[-1 - term.after] if term.after < len(starts) else len(source)
         of_term = [
             place
-            for place, (begin, end) in enumerate(source_ends)
-            if begin < start + len(term.source) and end > start and source[begin:end].strip()
+            for place, (first, last) in enumerate(source_ends)
+            if first < start + len(term.source) and last > start and source[first:last].strip()
         ]
-        if not of_term:
-            continue
-        shares = plain.alignment[:, of_term].sum(axis=1)
-        strongest = [plain.alignment[first:last].sum(axis=0).argmax() in of_term for first, last in words]
-        run: list[int] = []  # Where the words that stand for the term begin and end.
-        for (first, last), aligned in zip([*words, (0, 0)], [*strongest, False], strict=True):
-            begin, end = (ends[first][0], ends[last - 1][1]) if last else (0, 0)
-            if aligned and shares[first:last].mean() >= ALIGNED:
-                run = [run[0] if run else begin, end]
-            elif run and (not last or _stripped(target[begin:end])):  # Hyphens, for example, are passed.
-                text = _stripped(target[slice(*run)])
-                runs[term.source].append(text)
-                is_first = text and target.find(text, run[0]) == _begin(target)
-                if has_capital and is_first and not term.is_own:
-                    request = _with_term_at_start(request, number, target)
-                run = []
-    found = collections.Counter(text for texts in runs.values() for text in texts)
+        for first, last in _aligned(plain.alignment, of_term, words, ends, target) if of_term else ():
+            text = _stripped(target[first:last])
+            replaced[term.source].append(text)
+            if has_capital and text and target.find(text, first) == begin and not term.is_own:
+                request = _with_term_at_start(request, number, target)
+    return _with_forbidden(request, replaced, target)
+
+
+def _aligned(
+    alignment, of_term: list[int], words: list[tuple[int, int]], ends: list[tuple[int, int]], target: str
+) -> Iterator[tuple[int, int]]:
+    """Yields where words of a translation that stand for a term begin and end: those that are next to each other,
+    hyphens between them included, as one.
+
+    Args:
+        alignment: the share of each source piece in each piece of the translation, [pieces + 1, source pieces + 1].
+        of_term: the places of the source pieces of the term.
+        words: the first piece of each word of the translation, and the one after its last.
+        ends: where each piece of the translation begins and ends in `target`, its text.
+    """
+    shares = alignment[:, of_term].sum(axis=1)
+    run: list[int] = []
+    for first, last in words:
+        begin, end = ends[first][0], ends[last - 1][1]
+        is_aligned = alignment[first:last].sum(axis=0).argmax() in of_term and shares[first:last].mean() >= ALIGNED
+        if is_aligned:
+            run = [run[0] if run else begin, end]
+        elif run and _stripped(target[begin:end]):  # Hyphens, for example, are passed.
+            yield run[0], run[1]
+            run = []
+    if run:
+        yield run[0], run[1]
+
+
+def _with_forbidden(request: Request, replaced: dict[str, list[str]], target: str) -> Request:
+    """Adds to the forbidden forms of each term what stands for it in a translation without the terms, `target`, unless
+    that has it elsewhere too, or another phrase needs it. `replaced` has these words by the source of the term.
+    """
+    found = collections.Counter(text for texts in replaced.values() for text in texts)
     required = [phrase.casefold() for phrase in request.required]
     for place, term in enumerate(request.terms):
         forms = list(term.forbidden)
-        for text in dict.fromkeys(runs[term.source]):
+        for text in dict.fromkeys(replaced[term.source]):
             if not text or most_subwords(text) > MAX_SUBWORDS:
                 continue
             if any(holds(phrase, text.casefold()) for phrase in required):
