@@ -30,25 +30,20 @@ def _resolve(
     """Returns the options of `Start.open`, and the run whose weights a new run starts from. `run` is the one that gives
     options.
     """
-    parent_run, parent, child, of_parent = None, None, None, {}
     of_run = run.options if run else None
     is_trained = of_run is not None and checkpoint.kept(model_dir)
     paths = [name for name in options_with(TrainConfig, "path") if given.get(name)]
     given = given | {name: os.path.abspath(os.path.expanduser(given[name])) for name in paths}
-    if not is_trained and (origin := given.get("parent") or given.get("encoder_from")):
-        parent, train = pathlib.Path(origin), vars(of_run.train if of_run else TrainConfig()) | given
-        usual = of_run.architecture if of_run else TRANSFORMER
-        architecture = "" if given.get("parent") else given.get(ARCHITECTURE, usual)
-        parent_run = _open_parent(parent, train["parent_checkpoint"], train["parent_optimizer"], architecture)
-        child = _with_encoder_of(parent_run, architecture) if architecture else _child_of(parent_run)
-        of_parent = {} if of_run else _subwords_of(parent_run, given)
+    parent, child = (None, None) if is_trained else _parent_and_child(of_run, given)
+    of_parent = _subwords_of(parent, given) if parent and not of_run else {}
     if of_run and not is_trained:
         _check_start_of(run, given)
     before = of_run or child or Options.default(given.get(ARCHITECTURE, TRANSFORMER))
     if given.get(ARCHITECTURE, before.architecture) != before.architecture:
+        folder, option = (parent.folder, "parent") if parent else (model_dir, "model_dir")
         raise ValueError(
-            f"Expected architecture={before.architecture}, that of the run in {parent or model_dir}. "
-            f"Received: architecture={given[ARCHITECTURE]}. Give another `{'parent' if parent else 'model_dir'}`."
+            f"Expected architecture={before.architecture}, that of the run in {folder}. Received: "
+            f"architecture={given[ARCHITECTURE]}. Give another `{option}`."
         )
     run_options.check_names(given, before.architecture)
     given = of_parent | _with_one_length(given, sources)
@@ -96,11 +91,22 @@ def _resolve(
         inherited = {"d_model", *options_with(type(child.model), "inherited")}
         of_encoder = {*options_with(ModelConfig, "encoder")} - {"vocab_size"}
         options, part = (inherited, "model") if given.get("parent") else (of_encoder, "encoder")
-        _check_same(child.model, chosen["model"], options, f"of the {part} in {parent}")
+        _check_same(child.model, chosen["model"], options, f"of the {part} in {parent.folder}")
     inherited = option_names(before.architecture) | {ARCHITECTURE, "data_dir"} if of_run else before.sources
     whose = OF_RUN if of_run else OF_PARENT
     origins = {name: whose + before.sources.get(name, "default") for name in inherited} | origins
-    return Options(**chosen, data_dir=data_dir, architecture=before.architecture, sources=origins), parent_run
+    return Options(**chosen, data_dir=data_dir, architecture=before.architecture, sources=origins), parent
+
+
+def _parent_and_child(of_run: Options | None, given: dict) -> tuple[SavedRun | None, Options | None]:
+    """Returns the run whose weights a new run starts from, and the options with which it does; `None` for neither."""
+    if not (origin := given.get("parent") or given.get("encoder_from")):
+        return None, None
+    train = vars(of_run.train if of_run else TrainConfig()) | given
+    usual = of_run.architecture if of_run else TRANSFORMER
+    architecture = "" if given.get("parent") else given.get(ARCHITECTURE, usual)
+    parent = _open_parent(pathlib.Path(origin), train["parent_checkpoint"], train["parent_optimizer"], architecture)
+    return parent, _with_encoder_of(parent, architecture) if architecture else _child_of(parent)
 
 
 def _with_one_length(given: dict, sources: dict[str, str]) -> dict:
