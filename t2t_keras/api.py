@@ -57,6 +57,10 @@ class TextTranslator:
     ):
         self._model, self._batch_size, self._languages, self._tags = model, batch_size, languages, tags
         self._inline_terms, self._copied = inline_terms, copied_by(pattern)
+        self._process = os.getpid()
+
+    def __reduce__(self):
+        raise TypeError("A loaded model cannot be copied or pickled. Load it again where it is needed.")
 
     def translate(
         self, text: Text, batch_size: int = 0, *, source_language: str = "", target_language: str = ""
@@ -92,7 +96,12 @@ class TextTranslator:
         return found[0] if isinstance(text, str) else found
 
     def _sources(self, text: Text) -> list[str]:
-        """Returns sentences as a list of lines; see `_listed`. Warns of those without a tag that the model knows."""
+        """Returns sentences as a list of lines; see `_listed`. Warns of those without a tag that the model knows.
+
+        Raises `RuntimeError` in a process that was forked after the model was loaded, where TensorFlow would hang.
+        """
+        if self._process != os.getpid():
+            raise RuntimeError("The model was loaded in another process, of which this one is a fork. Load it here.")
         return list(with_tags_checked(_listed(text), self._tags, logger.warning, unit="Sentence"))
 
     def _in_language(self, texts: list[str], language: str) -> list[str]:
@@ -113,7 +122,7 @@ class TextTranslator:
     def n_best(
         self,
         text: Text,
-        n: int = 4,
+        n: int | None = None,
         *,
         alpha: float | None = None,
         prefix: str = "",
@@ -132,7 +141,8 @@ class TextTranslator:
 
         Args:
             text: a sentence, or a list of sentences.
-            n: number of translations; at most the model's beam size. There are fewer if some have the same text.
+            n: number of translations, at most the model's beam size; by default 4, or the beam size if it is smaller.
+                There are fewer if some have the same text.
             alpha: exponent of the length penalty, 0 to 10; `None` is the model's.
             prefix: text that every translation begins with.
             alignment: whether to return sub-words and alignments, of sentences of at most 256 sub-words.
@@ -172,6 +182,8 @@ class TextTranslator:
             copied=self._copied,
         )
         requests = list(requests)
+        if n is None:
+            n = min(4, self._model.config.beam_size)
         if not isinstance(n, int | np.integer) or isinstance(n, bool):
             raise TypeError(f"`n` must be an int. Received: n={n!r}.")
         if not isinstance(prefix, str):
@@ -346,9 +358,18 @@ def load(
             sub-words.
     """
     paths = [path] if isinstance(path, str | os.PathLike) else path
+    if not all(map(os.fspath, paths)):
+        raise ValueError("Expected the folder of a run or of an export. Received: an empty path.")
     folders = [pathlib.Path(path).expanduser() for path in paths]
     chosen = {"checkpoint": str(checkpoint)} if checkpoint != AVERAGE else {}
-    return of_model(saved_export.open_model(folders, **chosen, **options), scorers=scorers, selector=selector)
+    model = saved_export.open_model(folders, **chosen, **_plain(options))
+    return of_model(model, scorers=scorers, selector=selector)
+
+
+def _plain(options: dict) -> dict:
+    """Returns options with Python's numbers and text in place of NumPy's numbers and paths."""
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
+    return {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in plain.items()}
 
 
 def of_model(model: TrainedModel | saved_export.SavedExport, **hooks) -> TextTranslator:
@@ -385,7 +406,7 @@ class Run:
         **options,
     ) -> TextTranslator:
         """Loads the trained model; see `t2t_keras.load`. It never loads an export."""
-        model = TrainedModel.open(self.model_dir, str(checkpoint), **options)
+        model = TrainedModel.open(self.model_dir, str(checkpoint), **_plain(options))
         return of_model(model, scorers=scorers, selector=selector)
 
     def evaluate(
@@ -438,7 +459,7 @@ class Run:
         """
         from t2t_keras.serving.savedmodel import export_run
 
-        model = TrainedModel.open(self.model_dir, str(checkpoint), **options)
+        model = TrainedModel.open(self.model_dir, str(checkpoint), **_plain(options))
         return export_run(pathlib.Path(export_dir).expanduser(), model)
 
 
@@ -468,8 +489,9 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
     known = run_options.option_names(named) | {run_options.ARCHITECTURE}
     if options.keys() - known:  # Those of other architectures, whose plugins are imported, may be of the run.
         check_names(options, known.union(*map(run_options.option_names, registry.architectures())))
-    folder = pathlib.Path(model_dir).expanduser()
-    options = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+    if not os.fspath(model_dir):
+        raise ValueError("Expected the folder of a run as `model_dir`. Received: an empty path.")
+    folder, options = pathlib.Path(model_dir).expanduser(), _plain(options)
     if "parent_checkpoint" in options:  # As in `load`, the number of an update may be a number.
         options["parent_checkpoint"] = str(options["parent_checkpoint"])
     start = Start.open(folder, options, os.path.expanduser(data_dir))

@@ -2,10 +2,12 @@
 export.
 """
 
+import copy
 import gc
 import json
 import os
 import pathlib
+import pickle
 import re
 import shutil
 import subprocess
@@ -226,6 +228,8 @@ class Signatures:
     """Two sentences and two translations of each, of unequal lengths: no two of their figures are the same. Four words
     are read.
     """
+
+    config = types.SimpleNamespace(beam_size=4)
 
     @staticmethod
     def reads(text):
@@ -561,7 +565,7 @@ def test_options_of_the_n_best_have_their_effects(translator):
     plain, other = translator.n_best("one", n=1), translator.n_best("one", n=1, alpha=0.0)
     assert plain[0].score != other[0].score
     for option, named in (
-        ({}, "expected 1 to 3, the beam size. Received: 4"),
+        ({"n": 4}, "expected 1 to 3, the beam size. Received: 4"),
         ({"n": 1, "alpha": -3.0}, "alpha"),
         ({"n": 0}, "n_best"),
     ):
@@ -703,6 +707,52 @@ def test_what_makes_no_scorer_or_selector_is_refused(run, hooks, message):
 def test_an_export_takes_no_scorers(exported):
     with pytest.raises(ValueError, match="`scorers` and `selector` need a run. Received: an export, "):
         t2t_keras.load(exported, scorers=[_OfThirds])
+
+
+def test_by_default_there_are_four_translations_or_those_of_a_smaller_beam(translator, run):
+    """Story: of a model with a beam of 3 there was an error."""
+    assert translator.n_best("one") == translator.n_best("one", n=3)
+    wide = run.load(beam_size=5)
+    assert wide.n_best("one") == wide.n_best("one", n=4)
+
+
+@pytest.mark.parametrize("copy_of", [copy.deepcopy, pickle.dumps])
+def test_a_loaded_model_cannot_be_copied(translator, copy_of):
+    with pytest.raises(TypeError, match="^A loaded model cannot be copied or pickled. Load it again"):
+        copy_of(translator)
+
+
+def test_a_loaded_model_is_refused_in_a_fork_of_its_process(translator, monkeypatch):
+    """Story: it waited for ever."""
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    for call in (translator.translate, translator.n_best, translator.sample):
+        with pytest.raises(RuntimeError, match="^The model was loaded in another process, .* Load it here.$"):
+            call("one")
+
+
+def test_options_may_be_numbers_of_numpy(tmp_path):
+    loaded = t2t_keras.train(tmp_path, **OPTIONS | {"train_steps": np.int64(2), "dropout": np.float32(0.25)}).load(
+        beam_size=np.int32(2), int8=np.bool_(False)
+    )
+    assert loaded._model.config.beam_size == 2
+    assert json.loads((tmp_path / "config.json").read_text())["model"]["dropout"] == 0.25
+
+
+@pytest.mark.parametrize("int8", ["false", 1, None])
+def test_whether_a_model_is_in_8_bits_is_true_or_false(run, int8):
+    """Story: "false" was true."""
+    with pytest.raises(ValueError, match=f"^Expected `int8` to be true or false. Received: int8={int8!r}.$"):
+        run.load(int8=int8)
+
+
+def test_an_empty_path_is_not_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="Expected the folder of a run as `model_dir`. Received: an empty path."):
+        t2t_keras.train("", **OPTIONS)
+    for path in ("", ["", "x"]):
+        with pytest.raises(ValueError, match="Expected the folder of a run or of an export. Received: an empty path."):
+            t2t_keras.load(path)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.medium

@@ -45,6 +45,12 @@ def keras_mask():
     assert compat.keras_mask(tf.zeros([1, 3])) is None and compat.keras_mask([x, x]) is None
 
 
+def with_keras_mask():
+    x, mask = tf.zeros([1, 3, 4]), np.array([[True, True, False]])
+    np.testing.assert_array_equal(compat.keras_mask(compat.with_keras_mask(x, mask)), mask)
+    np.testing.assert_array_equal(compat.keras_mask(keras.layers.Dropout(0.1)(x)), mask)
+
+
 def layers_of():
     dense = [keras.layers.Dense(2) for _ in range(3)]
     inner = keras.Sequential([dense[0], dense[1]])
@@ -179,7 +185,7 @@ def score_of_statistics():
 
 
 CHECKS = (
-    keras_mask, layers_of, own_names, replaced_calls, adam_averages, moving_average, moving_averages,
+    keras_mask, with_keras_mask, layers_of, own_names, replaced_calls, adam_averages, moving_average, moving_averages,
     number_collective_keys, number_functions_from_a_round_number, share_sentencepiece_model, corpus_statistics,
     score_of_statistics,
 )  # fmt: skip
@@ -215,6 +221,7 @@ def test_every_function_of_the_module_has_a_check_and_says_what_is_private():
 
 @pytest.mark.parametrize(("check", "owner", "name", "meaning"), [
     (keras_mask, backend, "get_keras_mask", lambda x: None),
+    (with_keras_mask, backend, "set_keras_mask", lambda x, mask: None),
     (layers_of, keras.Layer, "_flatten_layers", lambda self, include_self: self.layers),
     (own_names, global_state, "set_global_attribute", lambda name, value: None),
     (replaced_calls, keras.Layer, "__call__", lambda self, x: type(self).call(self, x)),

@@ -99,6 +99,8 @@ class TrainedModel:
         check_ensemble(len(self.runs), self.ensemble_weights, self.ensemble_mean)
         if self.dtype not in TRANSLATING_DTYPES:
             raise ValueError(f"Expected `dtype` to be one of {', '.join(TRANSLATING_DTYPES)}. Received: {self.dtype}.")
+        if not isinstance(self.int8, bool):
+            raise ValueError(f"Expected `int8` to be true or false. Received: int8={self.int8!r:.80}.")
         for run in self.runs:
             run.check_checkpoint(self.checkpoint)
             piece_file.with_languages(run.subwords(), self.source_language, self.target_language)

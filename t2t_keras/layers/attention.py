@@ -9,9 +9,9 @@ import keras
 from keras import ops
 
 from t2t_keras.layers.attention_functions import FUNCTIONS, check_function, masked_softmax, without_float16
-from t2t_keras.layers.dense import Dense, leading, linear
+from t2t_keras.layers.dense import Dense, check_arrays, leading, linear
 from t2t_keras.layers.dropout import Dropout
-from t2t_keras.system.compat import keras_mask
+from t2t_keras.system.compat import keras_mask, with_keras_mask
 
 
 def attention_weights(q, k, mask=None):
@@ -79,11 +79,12 @@ def _check_masks_cover_cache(attention_mask, query, cached: int | None, keys: in
         )
 
 
-def _combine_masks(attention_mask, memory):
-    """Combines an explicit mask with the mask [B, S] that Keras attaches to `memory`. Returns a boolean mask that
-    broadcasts to [B, H, T, S], or `None` if there is no mask.
+def _combine_masks(attention_mask, memory, mask=None):
+    """Combines an explicit mask with the mask [B, S] that Keras attaches to `memory` or to its keys, or else with
+    `mask`. Returns a boolean mask that broadcasts to [B, H, T, S], or `None` if there is no mask.
     """
-    implicit = keras_mask(memory)
+    implicit = keras_mask(memory[0] if isinstance(memory, tuple | list) else memory)
+    implicit = mask if implicit is None else implicit
     implicit = None if implicit is None else implicit[:, None, None, :]
     if attention_mask is None:
         return implicit
@@ -121,6 +122,7 @@ class MultiHeadAttention(keras.layers.Layer):
         cache: for self-attention, the keys and values of the positions before `query`, or `()` if there are none. A
             mask must then cover the cached positions too: a query with a Keras mask is refused unless the cache is
             empty.
+        mask: for self-attention, a padding mask [B, T], such as wrappers pass, in place of one that Keras attaches.
 
     Returns:
         [B, T, D]. With a `cache`, also the next cache: the keys [B, H, S, K] and values [B, H, S, E] of all positions
@@ -196,8 +198,12 @@ class MultiHeadAttention(keras.layers.Layer):
         return ops.split(x, len(projections), axis=1) if len(projections) > 1 else [x]
 
     def keys_values(self, memory):
-        """Projects the memory once for several calls: [B, S, D] → keys [B, H, S, K] and values [B, H, S, E]."""
-        return self._project(memory, self.key_projection, self.value_projection)
+        """Projects the memory once for several calls: [B, S, D] → keys [B, H, S, K] and values [B, H, S, E]. The keys
+        have the mask that Keras attaches to the memory.
+        """
+        check_arrays("keys_values", memory)
+        keys, values = self._project(memory, self.key_projection, self.value_projection)
+        return [with_keras_mask(keys, keras_mask(memory)), values]
 
     def _queries_keys_values(self, query, memory):
         """Returns queries [B, H, T, K], keys [B, H, S, K] and values [B, H, S, E]."""
@@ -208,12 +214,14 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def weights_of(self, query, memory, attention_mask=None):
         """Returns the attention weights of each head in a call with these arguments, [B, H, T, S] float32."""
+        check_arrays("weights_of", query)
         q, k, _ = self._queries_keys_values(query, memory)
         memory = query if memory is None else memory
         return ops.cast(self._weights(q, k, _combine_masks(attention_mask, memory)), "float32")
 
     def scores_of(self, query, memory):
         """Returns the scores of each head before masks and softmax for the arguments of a call, [B, H, T, S]."""
+        check_arrays("scores_of", query)
         q, k, _ = self._queries_keys_values(query, memory)
         return self._scores(q, k)
 
@@ -230,16 +238,22 @@ class MultiHeadAttention(keras.layers.Layer):
         weights = self._weights(q, k, mask)
         return ops.matmul(self.dropout(weights, training=training) if self.dropout else weights, v)
 
-    def call(self, query, memory=None, attention_mask=None, cache=None, training=False):
+    def call(self, query, memory=None, attention_mask=None, cache=None, training=False, mask=None):
         q, k, v = self._queries_keys_values(query, memory)
-        memory = query if memory is None else memory
+        mask, memory = (mask, query) if memory is None else (None, memory)
         if cache:
             k, v = (ops.concatenate(pair, axis=2) for pair in zip(cache, (k, v), strict=True))
             _check_masks_cover_cache(attention_mask, memory, cache[0].shape[2], k.shape[2])
-        mask = _combine_masks(attention_mask, memory)
+        mask = _combine_masks(attention_mask, memory, mask)
         heads = _swap_heads(self._attend(q, k, v, mask, training))
         output = self.output_projection(ops.reshape(heads, (*leading(heads)[:2], self.num_heads * self.d_v)))
         return output if cache is None else (output, [k, v])
+
+    def compute_output_shape(self, query_shape, memory_shape=None, **shapes):
+        return query_shape
+
+    def compute_output_spec(self, *args, **kwargs):
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)  # With a `cache`, there is another output.
 
     def get_config(self):
         options = {name: getattr(self, name) for name in ("num_heads", "d_k", "d_v", "use_bias", "function")}

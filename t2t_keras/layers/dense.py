@@ -45,6 +45,17 @@ def leading(x) -> tuple:
     return (-1, *others) if others and all(others) else ops.shape(x)[:-1]
 
 
+def check_arrays(method: str, *inputs) -> None:
+    """Raises `ValueError` for symbolic inputs of a method that computes with a layer's weights outside of a call: a
+    functional model would keep their values of the moment, and not train them.
+    """
+    if any(isinstance(x, keras.KerasTensor) for x in inputs):
+        raise ValueError(
+            f"`{method}` takes arrays. In a functional model, call the layer, or use `{method}` in the `call` of a "
+            "layer or model of your own."
+        )
+
+
 @keras.saving.register_keras_serializable("t2t_keras")
 class Dense(keras.layers.Dense):
     """`keras.layers.Dense` that computes [B, T, D] as one matrix product and has an accurate bias gradient in bfloat16.

@@ -14,7 +14,8 @@ from t2t_keras.layers.dense import leading, linear
 class SharedEmbedding(keras.layers.Layer):
     """The matrix that both embedding layers and the pre-softmax linear map share.
 
-    A call embeds ids: [B, T] int → [B, T, D]. `logits` computes logits: [B, T, D] → [B, T, V].
+    A call embeds ids: [B, T] int → [B, T, D]. `logits`, or a call with `reverse`, computes logits: [B, T, D] → [B, T,
+    V].
 
     Args:
         vocab_size: number of ids, V.
@@ -54,11 +55,17 @@ class SharedEmbedding(keras.layers.Layer):
             self.add_weight(shape=shape[:1], initializer="zeros", name="logits_bias") if self.logits_bias else None
         )
 
-    def call(self, ids):
-        return ops.take(self.matrix, ids, axis=0) * self.d_model**0.5
+    def call(self, inputs, reverse=False):
+        if reverse:
+            return self.logits(inputs)
+        if keras.backend.standardize_dtype(inputs.dtype) not in ("int32", "int64"):
+            inputs = ops.cast(inputs, "int32")  # As `keras.layers.Embedding`, of which Keras builds with floats.
+        return ops.take(ops.cast(self.matrix, self.compute_dtype), inputs, axis=0) * self.d_model**0.5
 
     def logits(self, hidden):
         """Computes hidden · Eᵀ: [B, T, D] → [B, T, V] in the compute dtype of the layer."""
+        if isinstance(hidden, keras.KerasTensor):  # A functional model has the weights of calls alone.
+            return self(hidden, reverse=True)
         # Runs outside `call`, where Keras does not cast weights.
         matrix = ops.transpose(ops.cast(self.logits_matrix, self.compute_dtype))
         bias = None if self.bias is None else ops.ravel(ops.cast(self.bias, self.compute_dtype))
@@ -67,6 +74,9 @@ class SharedEmbedding(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.d_model)
+
+    def compute_output_spec(self, *args, **kwargs):
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)  # The shape depends on `reverse`.
 
     def get_config(self):
         options = {name: getattr(self, name) for name in ("vocab_size", "d_model", "tie_logits", "logits_bias")}

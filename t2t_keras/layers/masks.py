@@ -30,6 +30,9 @@ def causal_mask(position, length):
     Returns:
         Boolean [1, 1, T, position + T], True if the position of the key is at most that of the query.
 
+    Raises:
+        ValueError: the length is `None`.
+
     Example:
 
     ```python
@@ -37,6 +40,8 @@ def causal_mask(position, length):
     t2t_keras.causal_mask(2, 1).numpy().astype(int)[0, 0].tolist()  # [[1, 1, 1]]
     ```
     """
+    if length is None:
+        raise ValueError("The number of queries is unknown in a functional model: call `causal_mask` inside a layer.")
     return (ops.arange(position + length)[None, :] <= position + ops.arange(length)[:, None])[None, None]
 
 

@@ -31,6 +31,11 @@ def sinusoids(positions, d_model: int, form: str = PAPER):
     return ops.reshape(ops.stack([ops.sin(angle), ops.cos(angle)], axis=-1), (-1, d_model))
 
 
+def _check_rank(x) -> None:
+    if len(x.shape) != 3:
+        raise ValueError(f"Expected vectors of positions in sentences, [B, T, D]. Received: shape {tuple(x.shape)}.")
+
+
 @keras.saving.register_keras_serializable("t2t_keras")
 class SinusoidalPositions(keras.layers.Layer):
     """Adds the sinusoids of section 3.5: [B, T, D] → [B, T, D].
@@ -45,7 +50,7 @@ class SinusoidalPositions(keras.layers.Layer):
         step: difference between the positions of two columns; 0 if all columns are at the same position.
 
     Raises:
-        ValueError: there is no such form.
+        ValueError: there is no such form, or x does not have three axes.
 
     Example:
 
@@ -64,6 +69,7 @@ class SinusoidalPositions(keras.layers.Layer):
         self.supports_masking = True
 
     def call(self, x, position=0, step=1):
+        _check_rank(x)
         positions = self.first + position + step * ops.arange(ops.shape(x)[1])
         return x + ops.cast(sinusoids(positions, x.shape[-1], self.form), x.dtype)
 
@@ -108,6 +114,7 @@ class LearnedPositions(keras.layers.Layer):
         )
 
     def call(self, x, position=0, step=1):
+        _check_rank(x)
         positions = ops.minimum(position + step * ops.arange(ops.shape(x)[1]), self.rows - 1)
         return add_bias(x, ops.take(self.table, positions, axis=0))
 

@@ -13,6 +13,7 @@ import keras
 from keras import ops
 
 from t2t_keras.layers.attention import MultiHeadAttention, scaled_dot_product_attention
+from t2t_keras.layers.dense import check_arrays
 
 _SMALLEST_BLOCK = 64  # Smaller blocks compute fewer unused scores, but their matrix products are slower.
 
@@ -94,6 +95,7 @@ def restricted_attention(q, k, v, window: int, mask=None):
     ops.squeeze(t2t_keras.restricted_attention(q, k, v, window=3)).numpy().round(2).tolist()  # [1.0, 2.0, 5.0, 6.5]
     ```
     """
+    check_arrays("restricted_attention", q, k, v)
     if window < 1:
         raise ValueError(f"`window` must be at least 1. Received: window={window}.")
     if mask is not None and (len(mask.shape) != 4 or mask.shape[2] != 1):
@@ -169,10 +171,10 @@ class RestrictedSelfAttention(MultiHeadAttention):
         # matrix.
         return self._attend(q, k, ops.eye(k.shape[2], dtype=k.dtype)[None, None], mask)
 
-    def call(self, query, memory=None, attention_mask=None, cache=None, training=False):
+    def call(self, query, memory=None, attention_mask=None, cache=None, training=False, mask=None):
         if memory is not None or cache is not None:
             raise ValueError("Restricted self-attention takes no `memory` and no `cache`: give a `query` alone.")
-        return super().call(query, attention_mask=attention_mask)
+        return super().call(query, attention_mask=attention_mask, mask=mask)
 
     def get_config(self):
         return {**super().get_config(), "window": self.window}

@@ -42,19 +42,23 @@ class AddAndNorm(keras.layers.Layer):
         self.norm = LayerNorm(epsilon=epsilon, name="norm", dtype=self.dtype_policy)
         self.supports_masking = True
 
-    def build(self, x_shape, y_shape):
+    def build(self, x_shape, y_shape=None):
         if not self.norm.built:  # As by `sublayer_input`.
             self.norm.build(x_shape)
 
     def sublayer_input(self, x):
         """Returns what the sub-layer reads, [B, T, D] → [B, T, D]: LayerNorm(x) with pre-norm, else x itself."""
-        return self.norm(x) if self.pre else x
+        if not self.pre:
+            return x
+        return self(x) if isinstance(x, keras.KerasTensor) else self.norm(x)  # A functional model has calls alone.
 
-    def call(self, x, y, training=False):
+    def call(self, x, y=None, training=False):
+        if y is None:
+            return self.sublayer_input(x)
         x = x + self.dropout(y, training=training)
         return x if self.pre else self.norm(x)
 
-    def compute_output_shape(self, x_shape, y_shape):
+    def compute_output_shape(self, x_shape, y_shape=None):
         return x_shape
 
     def get_config(self):
@@ -157,6 +161,7 @@ class EncoderLayer(_StackLayer):
         x: [B, S, D]. A mask that Keras attaches to it is a padding mask.
         attention_mask: boolean, [B, S, S] or a shape that broadcasts to [B, H, S, S]; True where a query may attend.
             With an `attention_window`, its size must be 1 along the queries.
+        mask: a padding mask [B, S], such as wrappers pass, in place of one that Keras attaches to x.
 
     Returns:
         [B, S, D].
@@ -179,9 +184,9 @@ class EncoderLayer(_StackLayer):
         super().__init__(num_heads, d_k, d_v, d_ff, dropout, attention_window=attention_window, **kwargs)
         self.attention_window = attention_window
 
-    def call(self, x, attention_mask=None, training=False):
+    def call(self, x, attention_mask=None, training=False, mask=None):
         query = self.self_attention_norm.sublayer_input(x)
-        y = self.self_attention(query, attention_mask=attention_mask, training=training)
+        y = self.self_attention(query, attention_mask=attention_mask, training=training, mask=mask)
         x = self.self_attention_norm(x, y, training=training)
         y = self.feed_forward(self.feed_forward_norm.sublayer_input(x), training=training)
         return self.feed_forward_norm(x, y, training=training)

@@ -5,6 +5,7 @@ all V tokens.
 import keras
 from keras import ops
 
+from t2t_keras.config import PAD
 from t2t_keras.layers.inference import custom_gradient
 from t2t_keras.layers.masks import token_mask
 
@@ -38,7 +39,9 @@ def cross_entropy(logits, target, label_smoothing: float) -> tuple:
         # log Σ exp(logits), computed from the most likely token: its p is at least 1 / V, so the logarithm is finite.
         log_sum = ops.max(logits, axis=-1) - ops.log(ops.max(p, axis=-1))
         token = pick(logits, target)
-        smoothed = log_sum - (1 - label_smoothing) * token - label_smoothing * ops.mean(logits, axis=-1)
+        smoothed = log_sum - token
+        if label_smoothing:  # 0 times the logarithm of an impossible word is not a number.
+            smoothed = log_sum - (1 - label_smoothing) * token - label_smoothing * ops.mean(logits, axis=-1)
 
         def gradient(upstream):
             q = (1 - label_smoothing) * ops.one_hot(target, vocab_size) + label_smoothing / vocab_size
@@ -51,6 +54,10 @@ def cross_entropy(logits, target, label_smoothing: float) -> tuple:
     return smoothed, negative_log_likelihood
 
 
+def _tokens(y_true):
+    return ops.maximum(ops.cast(y_true, "int32"), PAD)
+
+
 @keras.saving.register_keras_serializable("t2t_keras")
 class LabelSmoothedCrossEntropy(keras.losses.Loss):
     """The training loss of section 5.4 for `compile` and `fit`: the mean over all tokens of a batch, without padding.
@@ -59,7 +66,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         label_smoothing: ε, in [0, 1); with 0 the loss is the negative log likelihood.
 
     Call arguments:
-        y_true: [B, T] int, 0-padded, not shifted.
+        y_true: [B, T] int, 0-padded, not shifted. Negative numbers, such as -100, are ignored like padding.
         y_pred: logits [B, T, V].
         sample_weight: a weight for each sentence [B] or token [B, T].
 
@@ -86,11 +93,11 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         self.label_smoothing = label_smoothing
 
     def call(self, y_true, y_pred):
-        return cross_entropy(ops.cast(y_pred, "float32"), ops.cast(y_true, "int32"), self.label_smoothing)[0]
+        return cross_entropy(ops.cast(y_pred, "float32"), _tokens(y_true), self.label_smoothing)[0]
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         """Returns the mean over tokens. The mean of `keras.losses.Loss` would count padding."""
-        losses, weights = self.call(y_true, y_pred), token_mask(y_true)
+        losses, weights = self.call(y_true, y_pred), token_mask(_tokens(y_true))
         if sample_weight is not None:
             sample_weight = ops.cast(sample_weight, "float32")
             weights = weights * (

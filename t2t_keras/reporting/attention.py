@@ -121,9 +121,9 @@ def observing(layers: Sequence[MultiHeadAttention], observe: Callable) -> contex
     """
 
     def observed(layer: MultiHeadAttention) -> Callable:
-        def call(query, memory=None, attention_mask=None, cache=None, training=False):
+        def call(query, memory=None, attention_mask=None, **options):
             observe(layer, query, memory, attention_mask)
-            return type(layer).call(layer, query, memory, attention_mask, cache, training)
+            return type(layer).call(layer, query, memory, attention_mask, **options)
 
         return call
 

@@ -22,6 +22,18 @@ def keras_mask(x):
     return backend.get_keras_mask(x)
 
 
+def with_keras_mask(x, mask):
+    """Returns x [B, S, …] with a mask [B, S] attached, as `Layer.__call__` attaches one; `None` attaches none.
+
+    Private: `keras.src.backend.set_keras_mask`.
+    """
+    from keras.src import backend
+
+    if mask is not None:
+        backend.set_keras_mask(x, mask)
+    return x
+
+
 def layers_of(model) -> list:
     """Returns the layers inside a model at any depth, each once.
 
