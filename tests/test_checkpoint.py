@@ -450,9 +450,7 @@ def test_a_checkpoint_without_an_optimizer_is_loaded_and_averaged_but_not_resume
     assert_equal(arrays(model), mean_of(weights, 1, 2))
     adam = new_adam(model)
     before = arrays(model, adam)
-    with pytest.raises(
-        ValueError, match="step-000000002.npz has no optimizer, so training cannot be resumed from it. Start a new run"
-    ):
+    with pytest.raises(ValueError, match="step-000000002.npz has no optimizer, so training cannot be resumed from it."):
         checkpoint.restore_newest(tmp_path, model, adam)
     assert_equal(arrays(model, adam), before)
 
@@ -521,9 +519,7 @@ def test_a_start_from_weights_of_another_shape_is_refused_with_both_and_changes_
     write_run(tmp_path, [1])
     encoder = Encoder(width=5)
     before = {name: variable.numpy() for name, variable in checkpoint.model_variables(encoder).items()}
-    with pytest.raises(
-        ValueError, match=r"'model/words/embeddings' of .*\(6, 5\).* in .*step-000000001.npz. Received: .*\(6, 2\)"
-    ):
+    with pytest.raises(ValueError, match=r"'model/words/embeddings' of .*\(6, 5\).* in .*1.npz. Received: .*\(6, 2\)"):
         checkpoint.start(tmp_path, "latest", encoder, name_in_translator)
     assert_equal({name: variable.numpy() for name, variable in checkpoint.model_variables(encoder).items()}, before)
 
@@ -602,10 +598,7 @@ def test_the_weights_after_an_update_are_chosen_by_its_number(tmp_path):
 def test_the_number_of_no_checkpoint_is_answered_by_those_there_are(tmp_path, which):
     write_run(tmp_path, [2, 9])
     as_best(tmp_path, 2)
-    with pytest.raises(
-        FileNotFoundError,
-        match=f"No checkpoint for `checkpoint={which}` in {tmp_path}. There are updates: 2, 9; best: 2.",
-    ):
+    with pytest.raises(FileNotFoundError, match=f"`checkpoint={which}` .* There are updates: 2, 9; best: 2."):
         checkpoint.load(tmp_path, which, new_model())
 
 
