@@ -409,9 +409,7 @@ def test_what_a_model_refuses_in_a_language_is_raised_with_its_sentence():
 
     with pytest.raises(ValueError, match="prefix: expected fewer sub-words. The sentence is: 'b'"):
         api.TextTranslator(Refusing, 64, ["fra_Latn"]).translate(["a", "b"], target_language="fra_Latn")
-    with pytest.raises(
-        ValueError, match="Expected a multilingual model with the language 'fra_Latn'. Received: one that has none."
-    ):
+    with pytest.raises(ValueError, match="Expected a multilingual model with the language 'fra_Latn'. Received: one"):
         api.TextTranslator(Refusing).translate(["a", "b"], target_language="fra_Latn")
 
 
