@@ -116,6 +116,15 @@ def tool(name: str, *arguments, **options) -> subprocess.CompletedProcess:
     return run(command(name, *arguments), **{"capture_output": True, "text": True, "env": environment, **options})
 
 
+def without_tensorflow(name: str, *arguments, **options) -> subprocess.CompletedProcess:
+    """Runs tools/NAME.py where neither TensorFlow nor Keras can be imported."""
+    code = "import runpy, sys\nsys.modules['tensorflow'] = sys.modules['keras'] = None\ndel sys.argv[0]\n"
+    code += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    options = {"capture_output": True, "text": True, "env": environment, "modules": WITHOUT_TENSORFLOW, **options}
+    return run([sys.executable, "-c", code, *command(name, *arguments)[1:]], **options)
+
+
 def without_this_package() -> dict[str, str]:
     """Returns the environment of a process in which this project is not on the path."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

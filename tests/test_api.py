@@ -9,7 +9,6 @@ import os
 import pathlib
 import pickle
 import re
-import shutil
 import subprocess
 import sys
 import types
@@ -73,10 +72,8 @@ t2t_keras.ModelConfig
 print(seconds, sorted({"tensorflow", "keras", "numpy", "absl"} & set(sys.modules)))
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
-    )
-    seconds, _, found = result.stdout.partition(" ")
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment, check=True)
+    seconds, _, found = result.stdout.decode().partition(" ")
     assert found.strip() == "[]" and float(seconds) < 0.3
 
 
@@ -154,15 +151,10 @@ def test_what_is_no_text_is_refused(translator, wrong):
 
 
 def test_half_of_a_surrogate_pair_is_refused(translator):
-    for use in (
-        translator.translate,
-        translator.n_best,
-        translator.sample,
-        lambda texts: translator.score(["one", "two"], texts),
-    ):
-        with pytest.raises(
-            ValueError, match=r"^Expected characters of Unicode. Received: half of a surrogate pair in 'two .ud83d'.$"
-        ):
+    message = r"^Expected characters of Unicode. Received: half of a surrogate pair in 'two .ud83d'.$"
+    methods = translator.translate, translator.n_best, translator.sample
+    for use in (*methods, lambda texts: translator.score(["one", "two"], texts)):
+        with pytest.raises(ValueError, match=message):
             use(["one", "two \ud83d"])
     with pytest.raises(ValueError, match="half of a surrogate pair in '.udc00'"):
         translator.n_best("one", prefix="\udc00")
@@ -405,17 +397,13 @@ def test_a_line_that_begins_with_a_language_keeps_it():
     translator.n_best(
         ["a", ">>fra_Latn<<b"], n=2, source_language="eng_Latn", target_language="fra_Latn", prefix=">>eng_Latn<< c"
     )
-    assert (
-        Signatures.inputs["text"] == [b">>eng_Latn<<a", b">>fra_Latn<<b"]
-        and Signatures.inputs["prefix"] == [b">>eng_Latn<< c"] * 2
-    )
+    assert Signatures.inputs["text"] == [b">>eng_Latn<<a", b">>fra_Latn<<b"]
+    assert Signatures.inputs["prefix"] == [b">>eng_Latn<< c"] * 2
     assert Signatures.inputs["ordered"] == [False] * 2
     # Of another language, and of none.
     translator.n_best([">>xyz_Latn<<a", "fra_Latn"], n=2, source_language="eng_Latn")
-    assert (
-        Signatures.inputs["text"] == [b">>eng_Latn<<>>xyz_Latn<<a", b">>eng_Latn<<fra_Latn"]
-        and Signatures.inputs["prefix"] == [b""] * 2
-    )
+    assert Signatures.inputs["text"] == [b">>eng_Latn<<>>xyz_Latn<<a", b">>eng_Latn<<fra_Latn"]
+    assert Signatures.inputs["prefix"] == [b""] * 2
 
 
 def test_what_a_model_refuses_in_a_language_is_raised_with_its_sentence():
@@ -426,9 +414,7 @@ def test_what_a_model_refuses_in_a_language_is_raised_with_its_sentence():
 
     with pytest.raises(ValueError, match="prefix: expected fewer sub-words. The sentence is: 'b'"):
         api.TextTranslator(Refusing, 64, ["fra_Latn"]).translate(["a", "b"], target_language="fra_Latn")
-    with pytest.raises(
-        ValueError, match="Expected a multilingual model with the language 'fra_Latn'. Received: one that has none."
-    ):
+    with pytest.raises(ValueError, match="Expected a multilingual model with the language 'fra_Latn'. Received: one"):
         api.TextTranslator(Refusing).translate(["a", "b"], target_language="fra_Latn")
 
 
@@ -444,7 +430,7 @@ def test_so_many_sentences_are_translated_at_once_as_were_asked_for_or_as_the_mo
 
     def translate(text):
         sizes.append(len(text))
-        return {"text": tf.strings.upper(text), "truncated": text == "c"}
+        return {"text": tf.strings.upper(text), "truncated": text == "e"}
 
     def sample(text, **options):
         sizes.append(len(text))
@@ -452,7 +438,7 @@ def test_so_many_sentences_are_translated_at_once_as_were_asked_for_or_as_the_mo
             "text": tf.strings.upper(text)[:, None],
             "score": tf.zeros([len(text), 1]),
             "error": tf.fill(len(text), ""),
-            "truncated": text == "",
+            "truncated": text == "e",
         }
 
     class Model:
@@ -464,17 +450,12 @@ def test_so_many_sentences_are_translated_at_once_as_were_asked_for_or_as_the_mo
 
     translator = api.TextTranslator(Model(), 3)
     with logged() as messages:
-        assert (
-            translator.translate(list("abcdefg"))
-            == translator.translate(list("abcdefg"), batch_size=4)
-            == list("ABCDEFG")
-        )
-    assert messages == ["Sentence 3: truncated to the longest that the model reads (`max_input`, `extra_length`)."] * 2
-    assert sizes == [3, 3, 1, 4, 3]
-    sizes.clear()
-    assert [each.text for [each] in translator.sample(list("abcdefg"))] == list("ABCDEFG")
-    assert [each.text for [each] in translator.sample(list("abcdefg"), batch_size=4)] == list("ABCDEFG")
-    assert sizes == [3, 3, 1, 4, 3]
+        for options in ({}, {"batch_size": 4}):
+            assert translator.translate(list("abcdefg"), **options) == list("ABCDEFG")
+        for options in ({}, {"batch_size": 4}):
+            assert [each.text for [each] in translator.sample(list("abcdefg"), **options)] == list("ABCDEFG")
+    assert messages == ["Sentence 5: truncated to the longest that the model reads (`max_input`, `extra_length`)."] * 4
+    assert sizes == [3, 3, 1, 4, 3] * 2
 
 
 def test_pairs_are_scored_in_their_order_so_many_at_once():
@@ -489,11 +470,8 @@ def test_pairs_are_scored_in_their_order_so_many_at_once():
 
     scored = api.TextTranslator(Scores)
     with logged() as messages:
-        assert scored.score(list("12345"), list("67890"), batch_size=2) == [-16, -27, -38, -49, -50] and sizes == [
-            2,
-            2,
-            1,
-        ]
+        assert scored.score(list("12345"), list("67890"), batch_size=2) == [-16, -27, -38, -49, -50]
+    assert sizes == [2, 2, 1]
     assert messages == [
         f"Sentence {numbers}: truncated to the longest that the model reads (`max_input`, `extra_length`)."
         for numbers in ("3, 4", "5")
@@ -537,13 +515,8 @@ def test_a_run_passes_on_what_was_asked_for(tmp_path, monkeypatch, messages):
     monkeypatch.setenv("HOME", str(tmp_path))
     run = t2t_keras.Run(tmp_path)
     counted = {"lowercase": True, "tokenize": "char"}
-    assert run.evaluate(("a",), ("b",), ("c",), checkpoint=7, **counted) == (
-        "a translator",
-        ["a"],
-        ["b"],
-        ["c"],
-        counted,
-    )
+    found = run.evaluate(("a",), ("b",), ("c",), checkpoint=7, **counted)
+    assert found == ("a translator", ["a"], ["b"], ["c"], counted)
     plain = {"lowercase": False, "tokenize": "13a"}
     assert run.evaluate("a a", "b b") == ("a translator", ["a a"], ["b b"], plain)
     # Story: the tag alone was translated, and sentences without a tag were scored without a word.
@@ -553,10 +526,8 @@ def test_a_run_passes_on_what_was_asked_for(tmp_path, monkeypatch, messages):
     assert run.export("~/out", "best", int8=True) == (tmp_path / "out", (tmp_path, "best", {"int8": True}))
     assert run.load("best", int8=True) == (tmp_path, "best", {"int8": True})
     assert t2t_keras.load(tmp_path, "best", int8=True) == ([tmp_path], {"checkpoint": "best", "int8": True})
-    assert t2t_keras.load(["~/a", tmp_path / "b"], 7, beam_size=2) == (
-        [tmp_path / "a", tmp_path / "b"],
-        {"checkpoint": "7", "beam_size": 2},
-    )
+    found = t2t_keras.load(["~/a", tmp_path / "b"], 7, beam_size=2)
+    assert found == ([tmp_path / "a", tmp_path / "b"], {"checkpoint": "7", "beam_size": 2})
 
 
 def test_options_of_the_n_best_have_their_effects(translator):
@@ -631,18 +602,6 @@ def test_each_option_of_a_sample_reaches_its_input():
     ]
     assert all(each.constraints_met for row in found for each in row)  # It has none.
     assert [[each.truncated for each in row] for row in found] == [[False] * 2, [True] * 2]
-
-
-def test_a_sentence_that_is_cut_before_it_is_sampled_is_named_by_its_place_among_all():
-    class Samples:
-        @staticmethod
-        def sample(text, **inputs):
-            found = {"text": text[:, None], "score": tf.zeros([len(text), 1])}
-            return found | {"error": tf.fill([len(text)], ""), "truncated": text == "long"}
-
-    with logged() as messages:
-        api.TextTranslator(Samples).sample(["a", "long", "b", "long", "long"], batch_size=2)
-    assert [message.partition(":")[0] for message in messages] == ["Sentence 2", "Sentence 4", "Sentence 5"]
 
 
 def test_a_score_is_the_log_probability_of_the_target(translator):
@@ -837,9 +796,8 @@ def test_a_model_knows_the_tags_with_which_its_sources_begin(tmp_path, monkeypat
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps({"model": {}, "data": data}))
         (tmp_path / name / "subwords.model").touch()
-    assert (
-        t2t_keras.load(tmp_path / "run")._tags == ["<run>", "<b>"] and t2t_keras.load(tmp_path / "run")._batch_size == 1
-    )
+    assert t2t_keras.load(tmp_path / "run")._tags == ["<run>", "<b>"]
+    assert t2t_keras.load(tmp_path / "run")._batch_size == 1
     assert t2t_keras.load([tmp_path / "one", tmp_path / "two"])._tags == ["<one>", "<b>"]
 
 
@@ -852,12 +810,11 @@ def test_loading_a_run_in_an_unknown_dtype_is_refused(run, dtype):
 
 
 @pytest.mark.medium
-def test_loading_a_run_takes_the_weights_and_the_options_asked_for(run):
-    greedy = run.load("latest", beam_size=1)
+def test_loading_a_run_takes_the_weights_and_the_options_asked_for(run, translator):
+    greedy = run.load(2, beam_size=1)
     with pytest.raises(ValueError, match="expected 1 to 1"):
         greedy.n_best("one", n=2)
-    at_2, at_4 = (t2t_keras.load(run.model_dir, step).score("one", "eins") for step in (2, 4))
-    assert at_2 != at_4
+    assert greedy.score("one", "eins") != translator.score("one", "eins")  # Of updates 2 and 4.
     with pytest.raises(FileNotFoundError):
         t2t_keras.load(run.model_dir, 3)
     with pytest.raises(FileNotFoundError, match="config.json"):
@@ -894,32 +851,16 @@ def test_a_run_is_evaluated_on_lists_of_sentences(run):
     assert "nrefs:2" in scores["signature"] and "tok:char" in scores["signature"] and "case:lc" in scores["signature"]
 
 
-@pytest.mark.medium
-def test_evaluating_again_does_not_load_the_model_again_until_the_run_has_changed(monkeypatch, run, tmp_path):
-    copy = t2t_keras.Run(shutil.copytree(run.model_dir, tmp_path / "copy"))
-    loads, load = [], loading.load
-    monkeypatch.setattr(
-        loading, "load", lambda folder, checkpoint: loads.append(checkpoint) or load(folder, checkpoint)
-    )
-
-    def evaluate(**options) -> float:
-        return copy.evaluate(["one"], ["eins"], **options)["perplexity"]
-
-    before = [evaluate(), evaluate(checkpoint="latest"), evaluate(), evaluate(checkpoint="latest")]
-    assert loads == ["average", "latest"] and before[:2] == before[2:]
-    checkpoints = copy.model_dir / "checkpoints"
-    for newest in checkpoints.glob("step-000000004.*"):
-        shutil.copy(newest, checkpoints / f"step-000000006{newest.suffix}")
-    assert evaluate() != before[0] and loads == ["average", "latest", "average"]
-    assert copy == t2t_keras.Run(copy.model_dir)  # What is loaded is no part of the run's identity.
-
-
 def test_a_new_checkpoint_of_either_kind_is_loaded_by_the_next_evaluation(monkeypatch, tmp_path):
     loads = []
     monkeypatch.setattr(loading, "load", lambda folder, checkpoint: loads.append(checkpoint))
     monkeypatch.setattr("t2t_keras.evaluation.evaluate.evaluate", lambda *arguments, **options: ([], {}))
     monkeypatch.setattr(api.TrainedModel, "open", lambda *arguments: types.SimpleNamespace(tags=[]))
     run = t2t_keras.Run(tmp_path)
+    for checkpoint in ("average", "latest", "average", "latest"):
+        run.evaluate(["one"], ["eins"], checkpoint=checkpoint)
+    assert loads == ["average", "latest"] and run == t2t_keras.Run(tmp_path)
+    loads.clear()
     (tmp_path / "checkpoints").mkdir()
     for number, name in enumerate(("step-000000002", "best-000000002", "best-000000003", "step-000000004"), 1):
         for ending in ("npz", "json"):
@@ -968,10 +909,6 @@ def test_paths_may_be_objects_and_begin_with_the_home_folder(monkeypatch, tmp_pa
         "~/run", data_dir="~/data", train_source=pathlib.Path("a.en"), train_target=pathlib.Path("a.de")
     )
     [(folder, options)] = started
-    assert (
-        run == t2t_keras.Run(tmp_path / "run")
-        and folder == tmp_path / "run"
-        and options.data_dir == str(tmp_path / "data")
-    )
+    assert (run, folder, options.data_dir) == (t2t_keras.Run(folder), tmp_path / "run", str(tmp_path / "data"))
     assert (options.data.train_source, options.data.train_target) == ("a.en", "a.de")
     assert repr(run) == f"Run(model_dir={folder!r})"

@@ -51,14 +51,6 @@ def options_of(architecture: str) -> dict:
     return GIVEN | {"architecture": architecture} | OWN[architecture][0]
 
 
-def trained(model_dir: pathlib.Path, architecture: str, **given):
-    given = options_of(architecture) | given
-    return run.train(
-        Start.open(model_dir, given, str(model_dir.parent / "data")),
-        strategy=devices.make_strategy(2),
-    )
-
-
 def arrays(model_dir: pathlib.Path) -> dict:
     with np.load(checkpoint.kept(model_dir)[-1]) as archive:
         return {name: archive[name] for name in archive.files if name != "state"}
@@ -79,8 +71,9 @@ def architecture(request) -> str:
 
 @functools.cache
 def runs(root: pathlib.Path, architecture: str) -> pathlib.Path:
-    trained(root / architecture / "whole", architecture, train_steps=6)
-    return root / architecture
+    folder, given = root / architecture, options_of(architecture) | {"train_steps": 6}
+    run.train(Start.open(folder / "whole", given, str(folder / "data")), strategy=devices.make_strategy(2))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -215,9 +208,8 @@ def test_the_attention_of_the_recurrent_translator_is_its_alignment_in_a_page_a_
     np.testing.assert_allclose(found.cross[0], alignment, atol=1e-6)
     assert found.encoder.shape[0] == found.decoder.shape[0] == 0 and found.cross.shape[:2] == (1, 1)
     np.testing.assert_allclose(found.by_words().cross.sum(axis=-1), 1, atol=1e-5)
-    shown = json.loads(re.search(r'id="data">(.*?)</script>', pages.attention_page({1: found}))[1])["sentences"][0][
-        "weights"
-    ]
+    data = json.loads(re.search(r'id="data">(.*?)</script>', pages.attention_page({1: found}))[1])
+    shown = data["sentences"][0]["weights"]
     assert shown["encoder"] == shown["decoder"] == [] and len(shown["cross"][0][0]) == found.cross.size
     [image] = pictures.attention_images(translator, [("five", "fünf")], 1)().values()
     assert image.dtype == np.uint8 and np.ptp(image) > 100
@@ -226,17 +218,10 @@ def test_the_attention_of_the_recurrent_translator_is_its_alignment_in_a_page_a_
 @pytest.mark.medium
 def test_attention_py_draws_what_the_recurrent_translator_has(rnn, tmp_path):
     (tmp_path / "lines").write_text("five\n")
-    given = [
-        f"--model_dir={rnn / 'whole'}",
-        f"--output={tmp_path / 'out'}",
-        f"--input={tmp_path / 'lines'}",
-        "--checkpoint=latest",
-    ]
-    for wrong, expected in (
-        ("attention=encoder", "Expected cross as"),
-        ("layer=2", "from 1 to 1"),
-        ("heads=2", "from 1 to 1"),
-    ):
+    given = [f"--model_dir={rnn / 'whole'}", f"--output={tmp_path / 'out'}", f"--input={tmp_path / 'lines'}"]
+    given.append("--checkpoint=latest")
+    wrong_ones = {"attention=encoder": "Expected cross as", "layer=2": "from 1 to 1", "heads=2": "from 1 to 1"}
+    for wrong, expected in wrong_ones.items():
         _, said = run_program("attention", *given, f"--{wrong}").communicate()
         assert expected in said.splitlines()[-1]
     process = run_program("attention", *given)
@@ -248,21 +233,18 @@ def test_attention_py_draws_what_the_recurrent_translator_has(rnn, tmp_path):
 
 @pytest.mark.medium
 def test_a_run_keeps_its_architecture(gru):
-    folder = gru
     with pytest.raises(ValueError, match=re.escape("Expected architecture=gru, that of the run in")):
-        Start.open(folder / "whole", {"architecture": "transformer"})
+        Start.open(gru / "whole", {"architecture": "transformer"})
     expected = (
         "Expected options of architecture=gru. Received: num_heads=4, an option of architecture=transformer or bert or "
         "classifier."
     )
     with pytest.raises(ValueError, match=re.escape(expected)):
-        Start.open(folder / "whole", {"num_heads": 4})
-    table = Start.open(folder / "whole", {}).options.table()
-    assert (
-        re.search(r"\| architecture +\| gru +\| run: ", table)
-        and re.search(r"\| depth +\| 2 ", table)
-        and "num_heads" not in table
-    )
+        Start.open(gru / "whole", {"num_heads": 4})
+    table = Start.open(gru / "whole", {}).options.table()
+    assert re.search(r"\| architecture +\| gru +\| run: ", table)
+    assert re.search(r"\| depth +\| 2 ", table)
+    assert "num_heads" not in table
 
 
 @pytest.mark.medium
@@ -327,11 +309,9 @@ def run_program(program: str, *arguments: str, **options) -> subprocess.Popen:
 @pytest.mark.medium
 def test_help_shows_the_options_of_the_chosen_architecture_alone():
     shown, _ = run_program("train", "--architecture=gru", "--helpfull").communicate()
-    assert (
-        "--depth: Number of decoder cells." in shown
-        and "--d_model: Width of embeddings" in shown
-        and "--num_heads" not in shown
-    )
+    assert "--depth: Number of decoder cells." in shown
+    assert "--d_model: Width of embeddings" in shown
+    assert "--num_heads" not in shown
     other, _ = run_program("train", "--helpfull").communicate()
     assert "--num_heads" in other and "--depth" not in other
 

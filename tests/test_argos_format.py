@@ -84,15 +84,12 @@ def test_codes_are_those_of_the_data_unless_they_are_given():
     assert argos_format.metadata(run, "English", "Schwiizerdütsch", to_code="gsw") == METADATA
 
 
-@pytest.mark.parametrize(
-    ("values", "told"),
-    [
-        (("", "German"), "`from_name` to be the name of a language .* such as English. Received: ''"),
-        (("English", "a\nb"), r"`to_name` .* Received: 'a\\nb'"),
-        (("English", "German", "../x"), "`from_code` to be the code of a language, such as en. Received: '../x'"),
-        (("English", "German", "de"), "two different languages. Received: de for both"),
-    ],
-)
+@pytest.mark.parametrize(("values", "told"), [
+    (("", "German"), "`from_name` to be the name of a language .* such as English. Received: ''"),
+    (("English", "a\nb"), r"`to_name` .* Received: 'a\\nb'"),
+    (("English", "German", "../x"), "`from_code` to be the code of a language, such as en. Received: '../x'"),
+    (("English", "German", "de"), "two different languages. Received: de for both"),
+])  # fmt: skip
 def test_names_and_codes_that_are_missing_or_lead_elsewhere_are_refused(values, told):
     with pytest.raises(ValueError, match=told):
         argos_format.metadata(SavedRun.open(RUN_1), *values)
@@ -107,18 +104,15 @@ def changed(folder: pathlib.Path, group: str, **options) -> SavedRun:
     return SavedRun.open(folder)
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"subwords": "wordpiece"}, "with byte-pair encoding. Received: .* with subwords=wordpiece"),
-        ({"source_tag": "<2de>"}, "with no tags in the source. Received: .* with source_tag=<2de>"),
-        ({"keep_patterns": "tags"}, "with no placeholders. Received: .* with keep_patterns=tags"),
-        (
-            {"dataset": "", "train_source": "a", "train_target": "b", "valid_source": "c", "valid_target": "d"},
-            "`from_code` .* Received: none, and the names of the run's texts do not tell it",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("options", "told"), [
+    ({"subwords": "wordpiece"}, "with byte-pair encoding. Received: .* with subwords=wordpiece"),
+    ({"source_tag": "<2de>"}, "with no tags in the source. Received: .* with source_tag=<2de>"),
+    ({"keep_patterns": "tags"}, "with no placeholders. Received: .* with keep_patterns=tags"),
+    (
+        {"dataset": "", "train_source": "a", "train_target": "b", "valid_source": "c", "valid_target": "d"},
+        "`from_code` .* Received: none, and the names of the run's texts do not tell it",
+    ),
+])  # fmt: skip
 def test_a_run_that_needs_more_than_argos_translate_does_is_refused(tmp_path, options, told):
     with pytest.raises(ValueError, match=told):
         argos_format.metadata(changed(tmp_path / "run", "data", **options), "English", "German")
@@ -168,9 +162,8 @@ def test_argos_translate_installs_a_package_and_translates_as_we_do(tmp_path):
     lines = ["one", "twenty-one", "two hundred and seven", "the third of may", *english(30), *STRANGE]
     folders = {f"XDG_{name}_HOME": str(tmp_path / name) for name in ("DATA", "CONFIG", "CACHE")}
     environment = {**os.environ, **folders, "ARGOS_BEAM_SIZE": "1", "ARGOS_COMPUTE_TYPE": "float32"}
-    result = programs.run(
-        [sys.executable, "-c", USER, path], input=json.dumps(lines).encode(), capture_output=True, env=environment
-    )
+    options = {"input": json.dumps(lines).encode(), "capture_output": True, "env": environment}
+    result = programs.run([sys.executable, "-c", USER, path], **options)
     assert result.returncode == 0, result.stderr.decode()
     found = json.loads(result.stdout.splitlines()[-1])
     assert found["languages"] == {"en": "English", "de": "German"} and "# English to German" in found["readme"]

@@ -111,9 +111,8 @@ def test_a_mask_broadcasts_over_sentences_heads_and_queries(rng, mask, axes):
     layer, query, memory = MultiHeadAttention(H, K, E), normal(rng, B, T, D), normal(rng, B, S, D)
     small = mask.any(axis=axes, keepdims=True)
     full = np.broadcast_to(small, mask.shape)
-    np.testing.assert_allclose(
-        layer(query, memory, attention_mask=small), layer(query, memory, attention_mask=full), atol=1e-6
-    )
+    found, expected = (layer(query, memory, attention_mask=each) for each in (small, full))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_one_head_with_identity_projections_is_scaled_dot_product_attention(rng):
@@ -280,11 +279,8 @@ def test_a_mask_for_each_query_may_leave_the_heads_out(rng, mask):
 @pytest.mark.parametrize("functional", [False, True])
 def test_the_mask_of_an_embedding_is_a_padding_mask_of_the_memory(rng, mask, explicit, functional):
     """Story: `Embedding(mask_zero=True)` before the layer was dropped without a word, and padding was attended to."""
-    embedding, layer, query = (
-        keras.layers.Embedding(10, D, mask_zero=True),
-        MultiHeadAttention(H, K, E),
-        normal(rng, B, T, D),
-    )
+    embedding, layer = keras.layers.Embedding(10, D, mask_zero=True), MultiHeadAttention(H, K, E)
+    query = normal(rng, B, T, D)
     allowed = mask[:, :1] if explicit else None
     words = (IDS != 0)[:, None, None, :]
     if functional:

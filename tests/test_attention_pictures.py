@@ -77,10 +77,8 @@ def test_the_pieces_are_those_of_the_sentences(translator, attention):
 @pytest.mark.medium
 def test_without_a_target_it_is_the_translation_of_beam_search(translator):
     found = attention_of(translator, SOURCE)
-    assert (
-        " ".join(word for word in found.target.words if word != "</s>")
-        == translator([SOURCE])["text"][0].numpy().decode()
-    )
+    text = " ".join(word for word in found.target.words if word != "</s>")
+    assert text == translator([SOURCE])["text"][0].numpy().decode()
     assert found.cross.shape == (2, 2, len(found.target.pieces), len(found.source.pieces))
 
 
@@ -92,9 +90,8 @@ def test_a_row_of_the_decoder_predicts_its_piece_and_has_read_the_ones_before(tr
     assert place > 1
     for kind in ("decoder", "cross"):
         left, right = first.weights(kind), second.weights(kind)
-        np.testing.assert_allclose(
-            left[:, :, : place + 1, : place + 1], right[:, :, : place + 1, : place + 1], atol=1e-6
-        )
+        before = np.s_[:, :, : place + 1, : place + 1]
+        np.testing.assert_allclose(left[before], right[before], atol=1e-6)
         width = min(left.shape[-1], right.shape[-1])
         assert np.abs(left[:, :, place + 1, :width] - right[:, :, place + 1, :width]).max() > 1e-3
 
@@ -134,16 +131,13 @@ def test_observing_changes_no_result(translator):
         np.testing.assert_array_equal(model(inputs), expected)
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "named"),
-    [
-        ("  ", None, "The source sentence is blank"),
-        ("\u200b", None, "The source sentence is blank"),
-        ("one", " ", "The target sentence is blank"),
-        ("one " * 300, None, "more than 256 sub-words"),
-        ("one", "ein " * 300, "more than 256 sub-words"),
-    ],
-)
+@pytest.mark.parametrize(("source", "target", "named"), [
+    ("  ", None, "The source sentence is blank"),
+    ("\u200b", None, "The source sentence is blank"),
+    ("one", " ", "The target sentence is blank"),
+    ("one " * 300, None, "more than 256 sub-words"),
+    ("one", "ein " * 300, "more than 256 sub-words"),
+])  # fmt: skip
 def test_a_blank_or_long_sentence_is_refused(translator, source, target, named):
     with pytest.raises(ValueError, match=named):
         attention_of(translator, source, target)
@@ -172,10 +166,9 @@ def test_attention_to_a_word_is_a_sum_and_from_a_word_a_mean():
     source = Tokens(("▁a", "b", "▁c", "</s>"), ("ab", "c", "</s>"), (2, 1, 1))
     target = Tokens(("▁x", "▁y", "z", "</s>"), ("x", "yz", "</s>"), (1, 2, 1))
     read = Tokens(("<s>", "▁x", "▁y", "z"), ("<s>", "x", "yz"), (1, 1, 2))
-    cross = np.array([[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.4, 0], [0.3, 0.1, 0.2, 0.4], [0, 0, 0, 1]], "float32")[
-        None, None
-    ]
-    words = SentenceAttention(source, target, read, np.eye(4, dtype="float32")[None, None], cross, cross).by_words()
+    cross = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.4, 0], [0.3, 0.1, 0.2, 0.4], [0, 0, 0, 1]]
+    encoder, cross = (np.array(each, "float32")[None, None] for each in (np.eye(4), cross))
+    words = SentenceAttention(source, target, read, encoder, cross, cross).by_words()
     np.testing.assert_allclose(words.cross[0, 0], [[0.3, 0.3, 0.4], [0.5, 0.3, 0.2], [0, 0, 1]], atol=1e-6)
     np.testing.assert_allclose(words.encoder[0, 0], [[1, 0, 0], [0, 1, 0], [0, 0, 1]], atol=1e-6)
     np.testing.assert_allclose(words.decoder[0, 0], [[0.1, 0.2, 0.7], [0.4, 0.1, 0.5], [0, 0, 1]], atol=1e-6)
@@ -221,8 +214,12 @@ PICTURES = {
 }
 
 
-@pytest.mark.parametrize("draw", PICTURES.values(), ids=PICTURES)
-@pytest.mark.parametrize("kind", KINDS)
+def svg_texts(path: pathlib.Path) -> set[str]:
+    elements = xml.etree.ElementTree.parse(path).iter()
+    return {element.text for element in elements if element.tag.endswith("}text")}
+
+
+@pytest.mark.parametrize(("draw", "kind"), zip(PICTURES.values(), KINDS, strict=True), ids=PICTURES)
 def test_a_picture_is_written_as_png_and_svg_and_is_not_blank(tmp_path, draw, kind):
     for name in ("picture.png", "picture.svg"):
         figures.save(draw(SHORT, kind, 0), tmp_path / name)
@@ -230,12 +227,7 @@ def test_a_picture_is_written_as_png_and_svg_and_is_not_blank(tmp_path, draw, ki
     assert 0.01 < (pixels.min(axis=-1) < 0.9).mean() < 0.9
     # Nothing is cut at the edges.
     assert pixels[:, 0].min() == pixels[:, -1].min() == pixels[0].min() == pixels[-1].min() == 1.0
-    texts = [
-        element.text
-        for element in xml.etree.ElementTree.parse(tmp_path / "picture.svg").iter()
-        if element.tag.endswith("}text")
-    ]
-    assert {label for side in SHORT.sides(kind) for label in side.pieces} <= set(texts)
+    assert {label for side in SHORT.sides(kind) for label in side.pieces} <= svg_texts(tmp_path / "picture.svg")
 
 
 def drawn_texts(figure) -> dict:
@@ -243,12 +235,9 @@ def drawn_texts(figure) -> dict:
     with figures.drawing():
         renderer = figure.canvas.get_renderer()
         figure.draw(renderer)
-        texts = [
-            text
-            for text in figure.findobj(lambda part: hasattr(part, "get_fontsize"))
-            if text.get_visible() and text.get_text()
-        ]
-        return {text: text.get_window_extent(renderer) for text in texts}
+        texts = figure.findobj(lambda part: hasattr(part, "get_fontsize"))
+        shown = (text for text in texts if text.get_visible() and text.get_text())
+        return {text: text.get_window_extent(renderer) for text in shown}
 
 
 @pytest.mark.parametrize("draw", PICTURES.values(), ids=PICTURES)
@@ -298,9 +287,8 @@ def test_the_opacity_of_a_line_is_its_weight(heads):
 def test_one_query_has_its_lines_alone_and_a_box_for_each_head_beside_each_key(query):
     figure = attention_pictures.line_picture(SHORT, "cross", 0, query=query)
     weights = SHORT.cross[0, :, query]
-    assert sorted(opacity for _, opacity, *_ in lines_of(figure)) == pytest.approx(
-        sorted(weights[weights >= 0.02]), abs=1e-4
-    )
+    opacities = sorted(opacity for _, opacity, *_ in lines_of(figure))
+    assert opacities == pytest.approx(sorted(weights[weights >= 0.02]), abs=1e-4)
     boxes = [part for part in figure.axes[0].patches if isinstance(part, Rectangle)]
     assert len(boxes) == 3 + weights.size  # With those of the legend.
     assert sorted(box.get_facecolor()[3] for box in boxes[3:]) == pytest.approx(sorted(weights.ravel()), abs=1e-3)
@@ -318,9 +306,8 @@ def test_the_first_eight_heads_have_unlike_colours_and_the_next_are_dashed():
 
 @pytest.mark.parametrize("draw", [attention_pictures.line_picture, attention_pictures.heat_maps])
 def test_without_a_layer_a_picture_is_of_the_cross_attention_of_the_last(draw):
-    assert [text.get_text() for text in drawn_texts(draw(SHORT)) if ", layer " in text.get_text()] == [
-        f"{attention_pictures.TITLES['cross']}, layer {len(SHORT.cross)}"
-    ]
+    titles = [text.get_text() for text in drawn_texts(draw(SHORT)) if ", layer " in text.get_text()]
+    assert titles == [f"{attention_pictures.TITLES['cross']}, layer {len(SHORT.cross)}"]
 
 
 def test_heat_maps_show_the_weights_of_the_chosen_heads():
@@ -359,39 +346,22 @@ def test_text_is_drawn_as_it_is(tmp_path, draw):
     """Not as a formula or as markup; what XML cannot hold is U+FFFD, and a long word is cut."""
     words = STRANGE.by_words()
     figure = draw(words, "encoder", 0)
-    assert not any(
-        text.get_parse_math() or text.get_usetex()
-        for text in drawn_texts(figure)
-        if text.get_text() in words.source.pieces
-    )
+    labels = [text for text in drawn_texts(figure) if text.get_text() in words.source.pieces]
+    assert labels and not any(text.get_parse_math() or text.get_usetex() for text in labels)
     figures.save(figure, tmp_path / "picture.svg")
     figures.save(figure, tmp_path / "picture.png")
     written = (tmp_path / "picture.svg").read_text(encoding="utf-8")
-    texts = {
-        element.text for element in xml.etree.ElementTree.fromstring(written).iter() if element.tag.endswith("}text")
-    }
-    assert {
-        "</script>",
-        "<b>x</b>",
-        "&amp;",
-        "$x_1$",
-        "\\frac{1}{2}",
-        "_a_",
-        "^2",
-        "\ufffd",
-        "שלום",
-        "😀",
-        "日本語",
-    } <= texts
+    texts = svg_texts(tmp_path / "picture.svg")
+    assert {"</script>", "<b>x</b>", "&amp;", "$x_1$", "\\frac{1}{2}", "_a_", "^2"} <= texts
+    assert {"\ufffd", "שלום", "😀", "日本語"} <= texts
     assert "long" * 7 + "l…" in texts and "<script" not in written and "<b>" not in written
 
 
 def test_a_character_that_no_font_has_is_reported_and_drawn_as_a_box(tmp_path, messages):
     character = "\U0010fffd"
     figures._fonts.cache_clear()
-    figures.save(
-        attention_pictures.heat_maps(stand_in.attention(f"a{character}", "b"), "cross", 0), tmp_path / "picture.png"
-    )
+    picture = attention_pictures.heat_maps(stand_in.attention(f"a{character}", "b"), "cross", 0)
+    figures.save(picture, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size
     assert any("No installed font has" in message for message in messages)
 
@@ -403,18 +373,14 @@ def test_a_picture_of_256_pieces_has_a_bounded_number_of_pixels(tmp_path, monkey
     assert 45_000 < height * width <= 51_000
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (("cross", 2), "layer of cross attention below 2"),
-        (("cross", 0, [3]), "heads below 3"),
-        (("cross", 0, []), "heads below 3"),
-        (("cross", 0, [0, 3]), "heads below 3"),
-        (("cross", 0, [-1, 0]), "heads below 3"),
-        (("both",), "Received: both"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("arguments", "named"), [
+    (("cross", 2), "layer of cross attention below 2"),
+    (("cross", 0, [3]), "heads below 3"),
+    (("cross", 0, []), "heads below 3"),
+    (("cross", 0, [0, 3]), "heads below 3"),
+    (("cross", 0, [-1, 0]), "heads below 3"),
+    (("both",), "Received: both"),
+], ids=str)  # fmt: skip
 @pytest.mark.parametrize("draw", [attention_pictures.line_picture, attention_pictures.heat_maps])
 def test_an_unknown_layer_or_head_is_refused(draw, arguments, named):
     with pytest.raises(ValueError, match=named):
@@ -460,11 +426,8 @@ def test_the_data_of_a_page_are_the_weights_to_three_decimals():
     data = data_of(pages.attention_page({3: SHORT, 5: STRANGE}))
     assert [sentence["number"] for sentence in data["sentences"]] == [3, 5]
     for sentence, attention in zip(data["sentences"], (SHORT, STRANGE), strict=True):
-        for name, tokens in (
-            ("source", attention.source),
-            ("target", attention.target),
-            ("input", attention.target_input),
-        ):
+        sides = {"source": attention.source, "target": attention.target, "input": attention.target_input}
+        for name, tokens in sides.items():
             assert Tokens(*(tuple(sentence[name][field]) for field in ("pieces", "words", "sizes"))) == tokens
         for kind in KINDS:
             expected = attention.weights(kind)
@@ -488,16 +451,13 @@ def test_a_page_needs_no_network_and_sets_no_markup_from_data(page):
     template = page.read_text(encoding="utf-8")
     assert not [attributes for _, attributes in Elements(template).tags if {"src", "href"} & set(attributes)]
     assert "default-src 'none'" in template
-    assert not any(
-        word in template
-        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "@import", "url(")
-    )
+    dangerous = "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "@import", "url("
+    assert not any(word in template for word in dangerous)
 
 
 def test_a_page_of_ten_sentences_stays_small():
-    attentions = [
-        stand_in.attention("a " * 29 + "a", "b " * 29 + "b", layers=4, heads=4, seed=seed) for seed in range(10)
-    ]
+    texts = "a " * 29 + "a", "b " * 29 + "b"
+    attentions = [stand_in.attention(*texts, layers=4, heads=4, seed=seed) for seed in range(10)]
     assert len(pages.attention_page(dict(enumerate(attentions, 1)))) < 2_500_000
 
 
@@ -532,23 +492,19 @@ def test_the_program_writes_the_pictures_and_the_page(tmp_path):
     assert "&lt;b&gt;zwei&lt;/b&gt;" in svg and "$x$" in svg and "head 2" in svg and "head 1" not in svg
 
 
-@pytest.mark.parametrize(
-    ("flags", "stdin", "named"),
-    [
-        (["--layer=2"], b"one\n", "--layer must be numbers from 1 to 1. Received: 2."),
-        (["--layer=0"], b"one\n", "Received: 0."),
-        (["--heads=1,3"], b"one\n", "--heads must be numbers from 1 to 2. Received: 3."),
-        (["--heads=first"], b"one\n", "Received: first."),
-        (["--attention=both"], b"one\n", "Expected encoder, decoder, cross as --attention. Received: both."),
-        (["--format=gif"], b"one\n", "as --format. Received: gif."),
-        ([], b"", "There is no sentence to show"),
-        ([], b"\n \n", "There is no sentence to show"),
-        (["--target={}/two"], b"one\n", "--target must have a line for each sentence. Received: 2 for 1 sentences."),
-        (["--target={}/missing"], b"one\n", "missing"),
-        (["--target={}/two", "--beam_size=2"], b"one\n", "--beam_size has no effect with --target"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("flags", "stdin", "named"), [
+    (["--layer=2"], b"one\n", "--layer must be numbers from 1 to 1. Received: 2."),
+    (["--layer=0"], b"one\n", "Received: 0."),
+    (["--heads=1,3"], b"one\n", "--heads must be numbers from 1 to 2. Received: 3."),
+    (["--heads=first"], b"one\n", "Received: first."),
+    (["--attention=both"], b"one\n", "Expected encoder, decoder, cross as --attention. Received: both."),
+    (["--format=gif"], b"one\n", "as --format. Received: gif."),
+    ([], b"", "There is no sentence to show"),
+    ([], b"\n \n", "There is no sentence to show"),
+    (["--target={}/two"], b"one\n", "--target must have a line for each sentence. Received: 2 for 1 sentences."),
+    (["--target={}/missing"], b"one\n", "missing"),
+    (["--target={}/two", "--beam_size=2"], b"one\n", "--beam_size has no effect with --target"),
+], ids=str)  # fmt: skip
 def test_the_program_refuses_what_cannot_be_before_it_loads_a_model(tmp_path, flags, stdin, named):
     (tmp_path / "two").write_text("eins\nzwei\n")
     asked = [f"--model_dir={RUN_1}", f"--output={tmp_path}/out", *(flag.format(tmp_path) for flag in flags)]

@@ -57,13 +57,8 @@ def contains(phrases, text: str) -> bool:
 def check(rows, spelling, max_length: int, seed: int, beam_size: int, alpha: float = 0.6) -> int:
     """Compares all hypotheses of the search with those that have none of their phrases. Returns how many have some."""
     tables = random_tables(batch=len(rows), seed=seed, vocab_size=len(spelling))
-    found = search(
-        tables,
-        beam_size=beam_size,
-        max_length=max_length,
-        alpha=alpha,
-        scorers=[avoided(rows, max_length, spelling)],
-    )
+    scorers = [avoided(rows, max_length, spelling)]
+    found = search(tables, beam_size=beam_size, max_length=max_length, alpha=alpha, scorers=scorers)
     excluded = 0
     for received, table, phrases in zip(found, tables, rows, strict=True):
         every = every_hypothesis(table, max_length)
@@ -89,18 +84,14 @@ SCRIPTS = ("猫", "a猫犬", "猫a", "", " a", "のa ", "\u0301")
 NESTED = ("a.b", ".a", " b.a.b", "", ".", "b", " ")
 
 
-@pytest.mark.parametrize(
-    ("spelling", "rows", "length"),
-    [
-        (SEVERAL, [["5"], ["5%"], ["5."], ["a"], ["a-5"], ["5 a"], ["5. 5"], ["-5"], ["%"], ["%°"], ["5°"], ["°"]], 4),
-        (SEVERAL, [["5", "a"], ["5%", "5."], [], ["5%5", "°5"], ["-", "5 5"], ["a 5. a", "a a a"]], 4),
-        (BYTES, [["a"], ["aa"], ["a…"], ["é"], ["aé"], ["…"], ["éa"], ["a a", "aaa"], ["é é"]], 4),
-        (UNDERSCORED, [["a"], ["b"], ["a b"], ["b, b"], [","], ["bb", "a a"], ["b a"]], 4),
-        (SCRIPTS, [["猫"], ["犬"], ["a"], ["猫a"], ["a猫"], ["の"], ["犬 a", "猫猫"], ["a\u0301"]], 4),
-        (NESTED, [["a"], ["b"], ["a.b"], [".a."], ["."], ["b.a"], ["b b"], ["bb"], [".."], ["a.b.a", "b. b"]], 4),
-    ],
-    ids=["several words", "several phrases", "bytes", "spaces in bytes", "scripts", "nested"],
-)
+@pytest.mark.parametrize(("spelling", "rows", "length"), [
+    (SEVERAL, [["5"], ["5%"], ["5."], ["a"], ["a-5"], ["5 a"], ["5. 5"], ["-5"], ["%"], ["%°"], ["5°"], ["°"]], 4),
+    (SEVERAL, [["5", "a"], ["5%", "5."], [], ["5%5", "°5"], ["-", "5 5"], ["a 5. a", "a a a"]], 4),
+    (BYTES, [["a"], ["aa"], ["a…"], ["é"], ["aé"], ["…"], ["éa"], ["a a", "aaa"], ["é é"]], 4),
+    (UNDERSCORED, [["a"], ["b"], ["a b"], ["b, b"], [","], ["bb", "a a"], ["b a"]], 4),
+    (SCRIPTS, [["猫"], ["犬"], ["a"], ["猫a"], ["a猫"], ["の"], ["犬 a", "猫猫"], ["a\u0301"]], 4),
+    (NESTED, [["a"], ["b"], ["a.b"], [".a."], ["."], ["b.a"], ["b b"], ["bb"], [".."], ["a.b.a", "b. b"]], 4),
+], ids=["several words", "several phrases", "bytes", "spaces in bytes", "scripts", "nested"])  # fmt: skip
 def test_a_phrase_is_avoided_however_sub_words_divide_it(spelling, rows, length):
     """Story: "▁2011." was written for ["2011"], since no sub-word ended where the phrase does."""
     assert check(rows, spelling, length, seed=115, beam_size=len(spelling) ** length) > 300
@@ -110,18 +101,14 @@ def test_phrases_and_sub_words_at_random():
     """Characters of two words, spaces and points, in sub-words of up to four of them."""
     draw = np.random.default_rng(3)
     excluded = 0
+
+    def drawn() -> str:
+        return re.sub(" +", " ", "".join(draw.choice(list("ab. "), draw.integers(1, 5))))
+
     for seed in range(12):
-        texts = ["".join(draw.choice(list("ab. "), draw.integers(1, 5))) for _ in range(5)]
-        texts = [re.sub(" +", " ", text) for text in texts]
+        texts = [drawn() for _ in range(5)]
         spelling = (*texts[:3], "", *texts[3:])
-        rows = [
-            [
-                phrase
-                for _ in range(draw.integers(1, 3))
-                if (phrase := " ".join("".join(draw.choice(list("ab. "), draw.integers(1, 5))).split()))
-            ]
-            for _ in range(12)
-        ]
+        rows = [[phrase for _ in range(draw.integers(1, 3)) if (phrase := drawn().strip())] for _ in range(12)]
         excluded += check(rows, spelling, 4, seed=200 + seed, beam_size=6**4)
     assert excluded > 5000
 

@@ -42,10 +42,8 @@ def eleven_pairs_in_a_chunk(monkeypatch):
 
 def scores(sources, targets) -> list[float]:
     """Stand-in for models: the scores have many digits, and some are not numbers."""
-    pairs = zip(sources, targets, strict=True)
-    return [
-        math.nan if "river river" in source else math.sqrt(len(source)) * len(target) / 10 for source, target in pairs
-    ]
+    found = [math.sqrt(len(source)) * len(target) / 10 for source, target in zip(sources, targets, strict=True)]
+    return [math.nan if "river river" in source else score for source, score in zip(sources, found, strict=True)]
 
 
 def load_scores():
@@ -55,10 +53,8 @@ def load_scores():
 @pytest.fixture
 def text(tmp_path) -> list[str]:
     """Pairs that break each rule, in files of both kinds whose line ends differ, with repetitions in other files."""
-    bad = [
-        (GOOD[0], "Мужчина играет на гитаре."),
-        (FRENCH, "A man plays the guitar on a stage with the public before him"),
-    ]
+    bad = [(GOOD[0], "Мужчина играет на гитаре.")]
+    bad.append((FRENCH, "A man plays the guitar on a stage with the public before him"))
     latin = ("caf\u00e9 au lait".encode("latin-1") + b"\n", "kaffee")
     parts = [[*noise(150), *bad, latin], noise(60), [*noise(25), latin, *bad, *noise(40)]]
     for number, pairs in enumerate(parts):
@@ -75,9 +71,8 @@ def text(tmp_path) -> list[str]:
 
 def both(text: list[str], folder: pathlib.Path, config: FilterConfig = DEFAULT, load=None, **given):
     """The contents of the folders of Beam and of the local path."""
-    found = filtering.filter_text(
-        *text, folder / "beam", config, load_scores=load, **{"runner": "DirectRunner", **given}
-    )
+    given = {"runner": "DirectRunner", "load_scores": load, **given}
+    found = filtering.filter_text(*text, folder / "beam", config, **given)
     local = judging.filter_text(*text, folder / "local", config, scores=load and load(), number=1)
     assert found == local and sorted(contents(folder / "beam")) == sorted(contents(folder / "local"))
     return contents(folder / "beam"), contents(folder / "local")
@@ -107,13 +102,8 @@ def test_the_first_of_those_that_repeat_each_other_stays(tmp_path, monkeypatch, 
     """In the order of the text, and near repetitions among those that are no exact ones."""
     monkeypatch.setattr(judging, "PAIRS_AT_ONCE", 3)
     monkeypatch.setattr(filtering, "HASHES_IN_GROUP", 7)
-    repeated = [
-        ("a cat", "eine Katze"),
-        ("A cat!", "eine Katze"),
-        ("a cat", "Eine Katze 2"),
-        ("a dog", "ein Hund"),
-        ("A dog.", "Ein Hund."),
-    ]
+    repeated = [("a cat", "eine Katze"), ("A cat!", "eine Katze"), ("a cat", "Eine Katze 2"), ("a dog", "ein Hund")]
+    repeated.append(("A dog.", "Ein Hund."))
     pairs = [repeated[(7 * index + index // 3) % 5] for index in range(29)]
     config = FilterConfig(duplicates=exact, near_duplicates=near, max_length_ratio=0.0)
     beam, local = both(write(tmp_path, pairs), tmp_path, config)
@@ -172,9 +162,8 @@ def test_what_cannot_be_filtered_leaves_nothing(text, tmp_path):
         return str(raised.value)
 
     assert "is empty. Expected a sentence on each line." in refused(text[0], f"{text[1]},{empty}")
-    assert "Expected as many lines of source as of target. Received: 281 in" in refused(
-        text[0], text[1].rpartition(",")[0]
-    )
+    shorter = text[1].rpartition(",")[0]
+    assert "Expected as many lines of source as of target. Received: 281 in" in refused(text[0], shorter)
     assert "NoSuchRunner" in refused(*text, runner="NoSuchRunner")
     assert "no weights here" in refused(*text, load=_failing)
 

@@ -87,20 +87,16 @@ def test_the_exchange_is_emptied_before_and_after(data, tmp_path):
     exchange.mkdir()
     (exchange / "000000000000.text").write_bytes(b"left\nover\n")
     (exchange / "000000000099.text").write_bytes(b"left\nover\n")
-    assert run(data, tmp_path / "beam", runner="DirectRunner", exchange=str(exchange.parent)) == run(
-        data, tmp_path / "local"
-    )
+    found = run(data, tmp_path / "beam", runner="DirectRunner", exchange=str(exchange.parent))
+    assert found == run(data, tmp_path / "local")
     assert contents(exchange.parent) == {"notes.txt": b"mine"}
 
 
-@pytest.mark.parametrize(
-    ("runner", "options", "told"),
-    [
-        ("NoSuchRunner", "", "NoSuchRunner"),
-        ("DataflowRunner", "", "apache_beam\\[gcp\\]|project"),
-        ("DirectRunner", "'unclosed", "quotation"),
-    ],
-)
+@pytest.mark.parametrize(("runner", "options", "told"), [
+    ("NoSuchRunner", "", "NoSuchRunner"),
+    ("DataflowRunner", "", "apache_beam\\[gcp\\]|project"),
+    ("DirectRunner", "'unclosed", "quotation"),
+])  # fmt: skip
 def test_what_beam_does_not_take_is_reported_before_any_text_is_read(runner, options, told):
     with pytest.raises(ValueError, match=told):
         preparing.writer(runner, options)

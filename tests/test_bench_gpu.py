@@ -29,14 +29,11 @@ def test_inputs_are_the_same_on_every_machine():
     assert stablehlo.value_of({"value": [7, 8], "dtype": "int64"}, 0).dtype == np.int64
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "Expected one of measure, export, run. Received: none."),
-        (["all"], "Expected one of measure, export, run. Received: all."),
-        (["run"], "`run` needs --folder."),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ([], "Expected one of measure, export, run. Received: none."),
+    (["all"], "Expected one of measure, export, run. Received: all."),
+    (["run"], "`run` needs --folder."),
+])  # fmt: skip
 def test_wrong_commands_are_refused(arguments, message):
     command = [sys.executable, str(ROOT / "benchmarks/gpu.py"), *arguments]
     result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True)

@@ -47,10 +47,8 @@ def test_marian_with_our_weights_has_our_logits(config):
     source = toy.padded([[*draw.integers(4, 60, length), EOS] for length in (9, 3, 14)])
     target = np.concatenate([np.full([3, 1], BOS), draw.integers(4, 60, [3, 11])], axis=1).astype(np.int32)
     with torch.inference_mode():
-        ids = torch.from_numpy(source).long()
-        logits = peer(
-            input_ids=ids, attention_mask=(ids != PAD).long(), decoder_input_ids=torch.from_numpy(target).long()
-        ).logits
+        ids, written = (torch.from_numpy(each).long() for each in (source, target))
+        logits = peer(input_ids=ids, attention_mask=(ids != PAD).long(), decoder_input_ids=written).logits
     np.testing.assert_allclose(logits.numpy(), model((source, target)).numpy(), rtol=0, atol=1e-4)
 
 
@@ -119,15 +117,9 @@ def stand_in_server(tmp_path):
 def load_of(addresses: list[str], source: pathlib.Path, *flags: str) -> subprocess.CompletedProcess:
     if not find_spec("locust"):  # Importing it would replace the sockets of this process.
         pytest.skip("locust is not installed: tests/peers.sh installs it and runs this test")
-    command = [
-        sys.executable,
-        str(ROOT / "benchmarks/serving.py"),
-        f"--server={','.join(addresses)}",
-        f"--source={source}",
-    ]
-    return subprocess.run(
-        [*command, "--warm_up=1", "--seconds=2", *flags], capture_output=True, text=True, cwd=ROOT, timeout=120
-    )
+    given = [f"--server={','.join(addresses)}", f"--source={source}", "--warm_up=1", "--seconds=2", *flags]
+    command = [sys.executable, str(ROOT / "benchmarks/serving.py"), *given]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
 
 
 def test_users_share_a_server_and_wait_for_their_own_answers(stand_in_server, tmp_path):
@@ -136,9 +128,8 @@ def test_users_share_a_server_and_wait_for_their_own_answers(stand_in_server, tm
     (tmp_path / "source").write_text("one\n\ntwo\n")
     result = load_of(list(addresses.values()), tmp_path / "source", "--users=1,4")
     assert result.returncode == 0, result.stderr
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in result.stdout.splitlines() if "://" in line
-    ]
+    lines = [line for line in result.stdout.splitlines() if "://" in line]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert [(row[0], row[2]) for row in rows] == [(address, users) for address in addresses.values() for users in "14"]
     for row in rows:
         users, median, rate = float(row[2]), float(row[3]), float(row[6])
@@ -271,19 +262,8 @@ def test_noise_of_a_kind_is_in_each_sentence_and_capitals_in_its_reference_too()
     upper = noisy_text.noisy(sources, references, "upper", 1, ["<2de>"])
     assert upper == (["<2de> TWO DOGS PLAY .", "<2de> A CAT"], ["ZWEI HUNDE SPIELEN .", "EINE KATZE"])
     assert noisy_text.noisy(sources, references, "clean", 1) == (sources, references)
-    near = {
-        "a": "s",
-        "c": "xv",
-        "d": "sf",
-        "g": "fh",
-        "l": "k",
-        "o": "ip",
-        "p": "o",
-        "s": "ad",
-        "t": "ry",
-        "w": "qe",
-        "y": "tu",
-    }
+    near = {"a": "s", "c": "xv", "d": "sf", "g": "fh", "l": "k", "o": "ip", "p": "o", "s": "ad", "t": "ry"}
+    near |= {"w": "qe", "y": "tu"}
     for seed in range(50):
         typed, same = noisy_text.noisy(["two dogs play", "cat"], references, "keyboard", seed)
         assert same == references
@@ -306,20 +286,15 @@ def test_sentences_with_words_that_the_training_text_lacks_are_scored_by_themsel
     [([], "3 of them (17.6%)", ["4", "2", "2"]), (["--lowercase"], "1 of them (5.9%)", ["4", "3", "1"])],
 )
 def test_the_program_shows_what_unseen_words_cost(tmp_path, flags, unseen, sentences):
-    for name, lines in (
-        ("train", ["a b", "c new", "A"]),
-        ("reference", ["A b c a b", *REFERENCES[1:]]),
-        ("hypothesis", TRANSLATIONS),
-    ):
+    texts = {"train": ["a b", "c new", "A"], "reference": ["A b c a b", *REFERENCES[1:]], "hypothesis": TRANSLATIONS}
+    for name, lines in texts.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     files = [f"--{path.name}={path}" for path in tmp_path.iterdir()]
     command = [sys.executable, str(ROOT / "benchmarks/unseen_words.py"), *files, "--tokenize=none", *flags]
     result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True)
     words, every, seen, others = result.stdout.splitlines()
     assert words.startswith(f"17 words, {unseen} not in the training text; translations have ")
-    assert (
-        every.split()[:3] == ["all", "4", "sentences"]
-        and seen.startswith("without unseen words")
-        and others.startswith("with unseen words")
-    )
+    assert every.split()[:3] == ["all", "4", "sentences"]
+    assert seen.startswith("without unseen words")
+    assert others.startswith("with unseen words")
     assert [line.split()[-4] for line in (every, seen, others)] == sentences

@@ -43,28 +43,21 @@ def script(tmp_path):
     python.chmod(0o755)
 
     def run(*arguments):
-        command = [ROOT / "benchmarks/best_multi30k.sh", *arguments]
-        result = subprocess.run(
-            command, env=os.environ | {"PYTHON": str(python)}, capture_output=True, text=True, cwd=tmp_path
-        )
+        command, environment = [ROOT / "benchmarks/best_multi30k.sh", *arguments], os.environ | {"PYTHON": str(python)}
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
         noted = tmp_path / "commands"
-        lines = noted.read_text().splitlines() if noted.exists() else []
+        commands = map(shlex.split, noted.read_text().splitlines() if noted.exists() else [])
+        found = [(program, [flag.removeprefix("--") for flag in given]) for program, *given in commands]
         noted.unlink(missing_ok=True)
-        return result, [
-            (program, [flag.removeprefix("--") for flag in given]) for program, *given in map(shlex.split, lines)
-        ]
+        return result, found
 
     return run
 
 
 def values(given: list[str], name: str) -> list[str]:
     """The values of a flag, with the folders as their last names."""
-    return [
-        pathlib.Path(part).name
-        for flag in given
-        if flag.startswith(f"{name}=")
-        for part in flag.partition("=")[2].split(",")
-    ]
+    found = (flag.partition("=")[2].split(",") for flag in given if flag.startswith(f"{name}="))
+    return [pathlib.Path(part).name for parts in found for part in parts]
 
 
 def test_it_trains_translates_and_trains_with_all_of_it(script, tmp_path):
@@ -78,19 +71,11 @@ def test_it_trains_translates_and_trains_with_all_of_it(script, tmp_path):
         assert f"model_dir={tmp_path}/out/{source}_{target}/seed{seed}" in flags
         if program == "train":
             assert f"seed={seed}" in flags
-            assert values(flags, "train_source") + values(flags, "train_target") == [
-                f"train.{source}",
-                f"train.{target}",
-            ]
-            assert values(flags, "valid_source") + values(flags, "valid_target") == [f"val.{source}", f"val.{target}"]
-            assert {
-                "flagfile=multi30k_en_de",
-                "norm=pre",
-                "train_steps=3200",
-                "cooldown_steps=1200",
-                "dtype=bfloat16",
-            } <= set(flags)
-            assert {"warmup_steps=1000", "learning_rate_factor=1.79"} <= set(flags)
+            for side, language in (("source", source), ("target", target)):
+                assert values(flags, f"train_{side}") == [f"train.{language}"]
+                assert values(flags, f"valid_{side}") == [f"val.{language}"]
+            assert {"flagfile=multi30k_en_de", "norm=pre", "train_steps=3200", "cooldown_steps=1200"} <= set(flags)
+            assert {"dtype=bfloat16", "warmup_steps=1000", "learning_rate_factor=1.79"} <= set(flags)
         else:
             assert values(flags, "input") + values(flags, "output") == [f"train.{source}", f"seed{seed}.{target}"]
             assert {"checkpoint=latest", "beam_size=5", f"alpha={1.6 if source == 'en' else 1.0}"} <= set(flags)
@@ -110,12 +95,8 @@ def test_it_trains_translates_and_trains_with_all_of_it(script, tmp_path):
         assert f"model_dir={runs}" in flags
         assert values(flags, "source") + values(flags, "reference") == [f"{name}.en", f"{name}.fr"]
         assert {"lowercase", "tokenize=none", "checkpoint=latest"} <= set(flags) & set(grid)
-        reranking = {
-            "beam_size=10",
-            f"rerank_with={tmp_path}/out/fr_en/seed1",
-            "rerank_direction=backward",
-            "rerank_weight=0.2",
-        }
+        reranking = {f"rerank_with={tmp_path}/out/fr_en/seed1", "rerank_direction=backward", "rerank_weight=0.2"}
+        reranking.add("beam_size=10")
         assert set(flags) & reranking == (reranking if "reranked" in title else set())
 
 
@@ -148,15 +129,10 @@ def test_wrong_flags_end_it_before_it_trains(script, tmp_path, program, ran):
 def test_flags_are_checked_without_a_run(given):
     program, *flags = given
     command = [sys.executable, ROOT / f"tools/{program}.py", "--only_check_args", *flags]
-    right, wrong = (
-        subprocess.run([*command, flag], capture_output=True, text=True)
-        for flag in ("--tokenize=none", "--tokenise=none")
-    )
-    assert (right.returncode, right.stdout, wrong.returncode) == (
-        0,
-        "",
-        1,
-    ) and "Unknown command line flag 'tokenise'" in wrong.stderr
+    wanted = "--tokenize=none", "--tokenise=none"
+    right, wrong = (subprocess.run([*command, flag], capture_output=True, text=True) for flag in wanted)
+    assert (right.returncode, right.stdout, wrong.returncode) == (0, "", 1)
+    assert "Unknown command line flag 'tokenise'" in wrong.stderr
 
 
 def test_one_seed_has_no_ensemble(script):
@@ -188,6 +164,6 @@ def test_what_is_wrong_is_reported_before_anything_runs(script, tmp_path):
         (("text", "out", "en", "fr", "1,2,1"), "Expected different SEEDS. Received: 1,2,1."),
     ):
         result, commands = script(*arguments)
-        assert (
-            (result.returncode, commands) == (1, []) and said in result.stderr and len(result.stderr.splitlines()) == 1
-        )
+        assert (result.returncode, commands) == (1, [])
+        assert said in result.stderr
+        assert len(result.stderr.splitlines()) == 1

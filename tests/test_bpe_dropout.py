@@ -24,14 +24,8 @@ from t2t_keras.text.bpe_dropout import BpeDropout
 from t2t_keras.text.byte_pairs import BytePairs, learn
 from t2t_keras.training import device_memory, devices, loop, run
 
-LINES = [
-    b"the cats see the dogs",
-    b"dogs",
-    "the dogs, the cats & the 😀 of 12_3".encode(),
-    "▁ a <b> of </s>".encode(),
-    b"",
-]
-LINES += [b"the cats see dogs"] * 20
+LINES = [b"the cats see the dogs", b"dogs", "the dogs, the cats & the 😀 of 12_3".encode()]
+LINES += ["▁ a <b> of </s>".encode(), b"", *[b"the cats see dogs"] * 20]
 LEARN = {"sample": 10**6, "seed": 1, "normalization": "identity", "character_coverage": 1.0}
 
 
@@ -127,10 +121,8 @@ def test_divisions_are_as_frequent_as_the_algorithm_of_the_paper_says():
     expected = outcomes(tuple("▁abab"), ranks, rate)
     assert len(ranks) == 6 and len(expected) == 8 and sum(expected.values()) == pytest.approx(1)
     assert counts.keys() <= expected.keys()
-    for division, probability in expected.items():
-        assert counts[division] / number == pytest.approx(
-            probability, abs=5 * (probability * (1 - probability) / number) ** 0.5
-        )
+    for division, share in expected.items():
+        assert counts[division] / number == pytest.approx(share, abs=5 * (share * (1 - share) / number) ** 0.5)
 
 
 def test_sentences_of_equal_length_are_divided_too(subwords):
@@ -154,21 +146,16 @@ def test_without_skipped_merges_sub_words_are_those_of_sentencepiece():
     """Also of words that are long, and where words have no spaces between them."""
     draw = random.Random(4)
     words = ["".join(draw.choices("abcd", weights=(9, 5, 3, 1), k=draw.randint(1, 9))) for _ in range(60)]
-    lines = [" ".join(draw.choices(words, k=draw.randint(0, 12))) for _ in range(300)] + [
-        "".join(words),
-        "é ▁ \U0001f600",
-    ]
+    lines = [" ".join(draw.choices(words, k=draw.randint(0, 12))) for _ in range(300)]
+    lines += ["".join(words), "é ▁ \U0001f600"]
     for separator in (" ", ""):
         text = [line.replace(" ", separator).encode() for line in lines]
         subwords = BytePairs(learn(text, 330, **LEARN))
         ids = subwords.tokenize(tf.constant(text))
-        assert (
-            BpeDropout(subwords, 0.0, 99)(ids, seed_of(1, 2)).to_list() == merged_anew(subwords, ids) == ids.to_list()
-        )
-        assert (
-            BpeDropout(subwords, 1.0, 99)(ids[:-2], seed_of(1, 2)).row_lengths().numpy().max()
-            > ids.row_lengths().numpy()[:-2].min()
-        )
+        found = BpeDropout(subwords, 0.0, 99)(ids, seed_of(1, 2)).to_list()
+        assert found == merged_anew(subwords, ids) == ids.to_list()
+        longest = BpeDropout(subwords, 1.0, 99)(ids[:-2], seed_of(1, 2)).row_lengths().numpy().max()
+        assert longest > ids.row_lengths().numpy()[:-2].min()
 
 
 def test_every_process_draws_the_same(subwords):
@@ -182,10 +169,8 @@ def test_every_process_draws_the_same(subwords):
         "ids = subwords.tokenize(tf.constant([b'the cats see the dogs'] * 40 + [b'a ' * 30]))\n"
         "print(bpe_dropout.BpeDropout(subwords, 0.3, 99)(ids, tf.constant([3, 4], tf.int64)).to_list())"
     )
-    found = [
-        programs.run([sys.executable, "-c", code], input=subwords.model, capture_output=True, check=True).stdout
-        for _ in range(2)
-    ]
+    command, given = [sys.executable, "-c", code], {"input": subwords.model, "capture_output": True, "check": True}
+    found = [programs.run(command, **given).stdout for _ in range(2)]
     ids = subwords.tokenize(tf.constant([b"the cats see the dogs"] * 40 + [b"a " * 30]))
     assert found == [f"{BpeDropout(subwords, 0.3, 99)(ids, seed_of(3, 4)).to_list()}\n".encode()] * 2
     assert len(set(found[0].split(b"], "))) > 5
@@ -221,14 +206,10 @@ def test_no_sentences_become_none(subwords):
 
 def test_placeholders_and_tags_stay_whole():
     pattern = r"\{\w+\}"
-    model = BytePairs(
-        learn([b"the {name} saw {it} and <2de> the dogs"] * 50, 310, pattern=pattern, tags=["<2de>"], **LEARN)
-    )
-    lines = [
-        b"<2de> the {name} saw {it}",
-        b"the {it} and {name}",
-        b"<2de> dogs and dogs and dogs and dogs and dogs",
-    ] * 9
+    text = [b"the {name} saw {it} and <2de> the dogs"] * 50
+    model = BytePairs(learn(text, 310, pattern=pattern, tags=["<2de>"], **LEARN))
+    lines = [b"<2de> the {name} saw {it}", b"the {it} and {name}", b"<2de> dogs and dogs and dogs and dogs and dogs"]
+    lines *= 9
     kept = model.kept(tf.constant(lines))
     ids = model.tokenize(tf.constant(lines), kept=kept)
     found = BpeDropout(model, 0.5, 99)(ids, seed_of(1, 2))
@@ -253,12 +234,10 @@ def test_a_unigram_model_has_no_merges(tmp_path):
     no effect.
     """
     words = "small walking talking something nothing house mouse".split()
-    model = learn(
-        (" ".join(each).encode() for each in itertools.permutations(words, 4)), 280, **LEARN, model_type="unigram"
-    )
-    with pytest.raises(
-        ValueError, match="`bpe_dropout` needs byte-pair encoding.*Received: a SentencePiece model without merges"
-    ):
+    lines = (" ".join(each).encode() for each in itertools.permutations(words, 4))
+    model = learn(lines, 280, **LEARN, model_type="unigram")
+    expected = "`bpe_dropout` needs byte-pair encoding.*Received: a SentencePiece model without merges"
+    with pytest.raises(ValueError, match=expected):
         BpeDropout(vocabulary.load(model), 0.1, 99)
     # Story: the text was read and divided first, which takes hours.
     (tmp_path / "unigram.model").write_bytes(model)
@@ -299,10 +278,8 @@ def test_each_side_of_the_training_data_has_its_own_sub_words_and_numbers(subwor
     tokenizer.own_source = other
     assert renewal_of(tokenizer) is None and renewal_of(tokenizer, training=False, bpe_dropout=0.3) is None
     renewal = renewal_of(tokenizer, bpe_dropout=0.3)
-    texts = {
-        "source": tf.constant([b"das haus der hunde"] * 30),
-        "target": tf.constant([b"the cats see the dogs of 12_3"] * 30),
-    }
+    texts = {"source": b"das haus der hunde", "target": b"the cats see the dogs of 12_3"}
+    texts = {side: tf.constant([text] * 30) for side, text in texts.items()}
     records = {"source": other.tokenize(texts["source"]), "target": tokenizer.tokenize(texts["target"])}
     found = renewal.change(records, seed_of(1, 2))
     assert tuple(found) == renewal.columns == ("source", "target")
@@ -328,9 +305,8 @@ def test_every_epoch_has_other_sub_words_and_a_later_start_the_same(subwords, tm
 def test_memory_is_planned_for_the_length_that_sentences_may_grow_to(subwords, tmp_path, monkeypatch, rate, expected):
     seen, row = [], np.full(7, 5, np.int32)
     shards.write(tmp_path, [(row, row[:6])], count=1, vocab_size=300, seed=1, columns={"source": True, "target": True})
-    monkeypatch.setattr(
-        device_memory, "run_largest_micro_batches", lambda strategy, step, info, *given, **options: seen.append(info)
-    )
+    noted = lambda strategy, step, info, *given, **options: seen.append(info)  # noqa: E731
+    monkeypatch.setattr(device_memory, "run_largest_micro_batches", noted)
     renewal = renewal_of(subwords, bpe_dropout=rate)
     loop._run_largest(tf.distribute.get_strategy(), None, task("translation"), TrainConfig(), tmp_path, renewal)
     assert shards.counted(seen[0]) == expected
@@ -342,8 +318,7 @@ def test_the_most_that_sentences_grow_to_fits_into_the_batches_of_an_update(subw
 
 def test_options_that_do_not_fit_are_refused_early(tmp_path):
     given = {"bpe_dropout": 0.1, "dataset": "builtin"}
-    with pytest.raises(
-        ValueError, match="Expected `subwords=bpe` with `bpe_dropout`. Received: subwords=wordpiece, bpe_dropout=0.1"
-    ):
+    expected = "Expected `subwords=bpe` with `bpe_dropout`. Received: subwords=wordpiece, bpe_dropout=0.1"
+    with pytest.raises(ValueError, match=expected):
         Start.open(tmp_path / "run", given | {"subwords": "wordpiece"})
     assert Start.open(tmp_path / "run", given).options.train.bpe_dropout == 0.1

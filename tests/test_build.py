@@ -14,53 +14,16 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 # Third-party packages by the names they are imported by.
-PACKAGES = {
-    "absl": "absl-py",
-    "apache_beam": "apache-beam",
-    "cosmic_ray": "cosmic-ray",
-    "ctranslate2": "ctranslate2",
-    "gensim": "gensim",
-    "flax": "flax",
-    "gevent": "gevent",
-    "google": "protobuf",
-    "grpc": "grpcio",
-    "huggingface_hub": "huggingface-hub",
-    "jax": "jax",
-    "joeynmt": "joeynmt",
-    "opennmt": "OpenNMT-tf",
-    "keras": "keras",
-    "keras_hub": "keras-hub",
-    "locust": "locust",
-    "mbrs": "mbrs",
-    "matplotlib": "matplotlib",
-    "ml_dtypes": "ml-dtypes",
-    "num2words": "num2words",
-    "nbclient": "nbclient",
-    "nbformat": "nbformat",
-    "numpy": "numpy",
-    "parso": "parso",
-    "langcodes": "langcodes",
-    "py3langid": "py3langid",
-    "pytest": "pytest",
-    "requests": "requests",
-    "rouge_score": "rouge-score",
-    "sacrebleu": "sacrebleu",
-    "sacremoses": "sacremoses",
-    "safetensors": "safetensors",
-    "selenium": "selenium",
-    "sentencepiece": "sentencepiece",
-    "sklearn": "scikit-learn",
-    "tensorboard": "tensorboard",
-    "tensorflow": "tensorflow",
-    "tensorflow_datasets": "tensorflow-datasets",
-    "tensorflow_serving": "tensorflow-serving-api",
-    "tensorflow_text": "tensorflow-text",
-    "torch": "torch",
-    "tqdm": "tqdm",
-    "transformers": "transformers",
-    "werkzeug": "werkzeug",
-    "yaml": "pyyaml",
-}
+NAMES = """
+    apache_beam cosmic_ray ctranslate2 flax gensim gevent huggingface_hub jax joeynmt keras keras_hub langcodes locust
+    matplotlib mbrs ml_dtypes nbclient nbformat num2words numpy parso py3langid pytest requests rouge_score sacrebleu
+    sacremoses safetensors selenium sentencepiece tensorboard tensorflow tensorflow_datasets tensorflow_text torch tqdm
+    transformers werkzeug
+"""
+PACKAGES = {name: name.replace("_", "-") for name in NAMES.split()} | {
+    "absl": "absl-py", "google": "protobuf", "grpc": "grpcio", "opennmt": "OpenNMT-tf", "sklearn": "scikit-learn",
+    "tensorflow_serving": "tensorflow-serving-api", "yaml": "pyyaml",
+}  # fmt: skip
 FILES = sorted(
     path for folder in ("t2t_keras", "tools", "benchmarks", "docs", "tests") for path in (ROOT / folder).rglob("*.py")
 )
@@ -72,9 +35,8 @@ def relative(path: pathlib.Path) -> str:
 
 def glob(include: list[str], exclude: tuple = ()) -> list[str]:
     """Bazel's `glob`: each pattern has to match something."""
-    found = {
-        pattern: {relative(path) for path in ROOT.glob(pattern) if path.is_file()} for pattern in (*include, *exclude)
-    }
+    paths = {pattern: ROOT.glob(pattern) for pattern in (*include, *exclude)}
+    found = {pattern: {relative(path) for path in found if path.is_file()} for pattern, found in paths.items()}
     assert all(found.values()), found
     return sorted(set().union(*map(found.get, include)) - set().union(*map(found.get, exclude)))
 
@@ -92,11 +54,9 @@ def read_build() -> dict[str, dict]:
 
         return declare
 
-    rules = {kind: rule(kind) for kind in ("py_binary", "py_library", "py_test")}
-    exec(
-        (ROOT / "BUILD").read_text(encoding="utf-8"),
-        {"glob": glob, "load": lambda *_: None, "package": lambda **_: None, **rules},
-    )
+    names = {kind: rule(kind) for kind in ("py_binary", "py_library", "py_test")}
+    names |= {"glob": glob, "load": lambda *_: None, "package": lambda **_: None}
+    exec((ROOT / "BUILD").read_text(encoding="utf-8"), names)
     return targets
 
 
@@ -127,9 +87,8 @@ def imported_by_name(path: pathlib.Path) -> set[str]:
     """Modules of ours that a file names in a string, as "module" or "module:name", to import them when they are
     used.
     """
-    strings = {
-        node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Constant)
-    }
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    strings = {node.value for node in nodes if isinstance(node, ast.Constant)}
     return {string.partition(":")[0] for string in strings if isinstance(string, str)} & OWNERS.keys()
 
 
@@ -177,9 +136,8 @@ def test_every_program_has_a_binary_and_every_test_file_a_test():
 def test_libraries_have_the_files_that_they_read():
     assert LIBRARIES["cli"]["data"] == glob(["configs/*"])
     assert LIBRARIES["reporting"]["data"] + LIBRARIES["serving"]["data"] == glob(["t2t_keras/**/*.html"])
-    assert {"tests/data/run_1/config.json", "docs/paper.md", "README.md", "tools/venv.sh", ".ci/run"} <= set(
-        LIBRARIES["tests"]["data"]
-    )
+    needed = {"tests/data/run_1/config.json", "docs/paper.md", "README.md", "tools/venv.sh", ".ci/run"}
+    assert needed <= set(LIBRARIES["tests"]["data"])
 
 
 def test_buildifier_finds_nothing_to_change_in_build():

@@ -59,10 +59,8 @@ MONEY = {
     ("dollar", 21, 1): ("twenty-one dollars and one cent", "einundzwanzig Dollar und ein Cent"),
     ("franc", 1, 0): ("one franc", "ein Franken"),
     ("franc", 100_000, 50): (
-        "one hundred thousand francs and fifty cents",
-        "einhunderttausend Franken und fünfzig Cent",
-    ),
-}
+        "one hundred thousand francs and fifty cents", "einhunderttausend Franken und fünfzig Cent"),
+}  # fmt: skip
 
 
 class Draw(random.Random):
@@ -97,15 +95,12 @@ def test_a_number_may_end_in_zeros(zeros, drawn, expected):
     assert builtin_corpus.number(Draw(3, zeros, zeros, drawn)) == expected
 
 
-@pytest.mark.parametrize(
-    ("millions", "expected"),
-    [
-        (1, ("one million", "eine Million")),
-        (2, ("two million", "zwei Millionen")),
-        (21, ("twenty-one million", "einundzwanzig Millionen")),
-        (99, ("ninety-nine million", "neunundneunzig Millionen")),
-    ],
-)
+@pytest.mark.parametrize(("millions", "expected"), [
+    (1, ("one million", "eine Million")),
+    (2, ("two million", "zwei Millionen")),
+    (21, ("twenty-one million", "einundzwanzig Millionen")),
+    (99, ("ninety-nine million", "neunundneunzig Millionen")),
+])  # fmt: skip
 def test_whole_millions_are_called(millions, expected):
     assert builtin_corpus.number(Draw(7, 2, millions)) == expected
     euro = builtin_corpus.CURRENCIES[0]
@@ -133,9 +128,8 @@ def test_an_amount_of_money_is_called(currency, amount, cents):
 def test_every_month_has_its_days():
     """The longest that each can have, by the calendar of a leap year."""
     assert [calendar.monthrange(2000, month)[1] for month in range(1, 13)] == list(builtin_corpus.DAYS)
-    assert [calendar.month_name[month].lower() for month in range(1, 13)] == [
-        english for english, _ in builtin_corpus.MONTHS
-    ]
+    names = [calendar.month_name[month].lower() for month in range(1, 13)]
+    assert names == [english for english, _ in builtin_corpus.MONTHS]
 
 
 def test_over_a_hundred_million_pairs_are_possible():
@@ -165,11 +159,8 @@ def made() -> dict:
 
 
 def test_no_pair_is_in_two_splits_and_no_held_out_pair_comes_twice(made):
-    assert [len(made[split]) for split in ("train", "valid", "test")] == [
-        40_000,
-        builtin_corpus.HELD_OUT,
-        builtin_corpus.HELD_OUT,
-    ]
+    sizes = [len(made[split]) for split in ("train", "valid", "test")]
+    assert sizes == [40_000, builtin_corpus.HELD_OUT, builtin_corpus.HELD_OUT]
     held_out = made["valid"] + made["test"]
     assert not set(held_out) & set(made["train"])
     assert len({english for english, _ in held_out}) == len({german for _, german in held_out}) == len(held_out)
@@ -213,10 +204,8 @@ def test_the_corpus_is_a_function_of_the_seed():
 def test_a_seed_gives_the_pairs_that_it_gave_before(made):
     """If it has to give others, `EDITION` becomes 3, so that a prepared folder is not taken for what it is not."""
     digests = {split: hashlib.sha256(repr(pairs).encode()).hexdigest()[:16] for split, pairs in made.items()}
-    assert (builtin_corpus.EDITION, digests) == (
-        2,
-        {"valid": "744edc9ddd155ddf", "test": "454e4366e0157a51", "train": "5a33669ec3d23cf0"},
-    )
+    expected = {"valid": "744edc9ddd155ddf", "test": "454e4366e0157a51", "train": "5a33669ec3d23cf0"}
+    assert (builtin_corpus.EDITION, digests) == (2, expected)
 
 
 def test_the_held_out_pairs_do_not_depend_on_how_many_are_for_training(made):

@@ -29,11 +29,8 @@ def maker():
 
 
 def facts() -> dict:
-    return json.loads(
-        re.search(r'<script id="facts" type="application/json">(.*?)</script>', PAGE.read_text(encoding="utf-8"), re.S)[
-            1
-        ]
-    )
+    page = PAGE.read_text(encoding="utf-8")
+    return json.loads(re.search(r'<script id="facts" type="application/json">(.*?)</script>', page, re.S)[1])
 
 
 def test_the_page_has_the_facts_of_now(maker):
@@ -45,10 +42,9 @@ def test_the_page_has_the_facts_of_now(maker):
 def test_operations_and_weights_are_those_of_the_model(row):
     found, model, length = facts()["models"][row], paper.model(row, vocab_size=23_456), 57
     counted = 3 * flops.forward(model, 1, length, length) / length
-    operations = found["operations"]
-    assert operations["constant"] + length * operations["length"] + 23_456 * operations["vocabulary"] == pytest.approx(
-        counted
-    )
+    each = found["operations"]
+    operations = each["constant"] + length * each["length"] + 23_456 * each["vocabulary"]
+    assert operations == pytest.approx(counted)
     assert found["weights"]["constant"] + 23_456 * found["weights"]["vocabulary"] == model.num_weights
 
 
@@ -63,9 +59,8 @@ def test_memory_is_near_that_of_the_measurements(length, gib):
     model = found["models"]["base"]
     weights = model["weights"]["constant"] + 32_000 * model["weights"]["vocabulary"]
     activations = model["activations"]["constant"] + length * model["activations"]["length"]
-    assert (found["fixedBytes"] + found["bytesPerWeight"] * weights + 4096 * activations) / 2**30 == pytest.approx(
-        gib, rel=0.06
-    )
+    memory = found["fixedBytes"] + found["bytesPerWeight"] * weights + 4096 * activations
+    assert memory / 2**30 == pytest.approx(gib, rel=0.06)
 
 
 def bytes_of(config: TrainConfig, replicas: int, longest: int, together: int, vocabulary: int = 37_000) -> float:
@@ -86,9 +81,9 @@ def test_the_micro_batch_is_the_largest_that_the_program_runs_first(replicas, mi
     cost = functools.partial(flops.memory_cost, paper.model("base", vocab_size=37_000))
     rows, source, target = device_memory.largest_shapes(info, config, replicas, cost)[256]
     assert source == target and 240 <= source <= 256
-    page = (bytes_of(config, replicas, 256, 1) - bytes_of(config, replicas, 256, 0)) / (
-        bytes_of(TrainConfig(), 1, 256, 1) - bytes_of(TrainConfig(), 1, 256, 0)
-    )
+    given = (config, replicas), (TrainConfig(), 1)
+    one, other = (bytes_of(*each, 256, 1) - bytes_of(*each, 256, 0) for each in given)
+    page = one / other
     assert rows * source / 6250 == pytest.approx(page, abs=256 / 6250)  # At most one row more: rows are whole.
 
 
@@ -98,9 +93,8 @@ def test_memory_is_near_that_of_the_rehearsal():
     """
     [peak] = re.findall(r"\| train: an update .*? \| ([0-9.]+) GiB \|", (DOCS / "scale.md").read_text(encoding="utf-8"))
     at_once = devices.micro_batches_at_once(TrainConfig(), 1) if machine.cores() == 2 else 2
-    assert bytes_of(TrainConfig(), 1, facts()["longest"], at_once) / 2**30 == pytest.approx(
-        float(peak) - 520 / 1024, rel=0.1
-    )
+    found = bytes_of(TrainConfig(), 1, facts()["longest"], at_once) / 2**30
+    assert found == pytest.approx(float(peak) - 520 / 1024, rel=0.1)
 
 
 def test_the_utilization_that_the_hours_of_the_paper_mean(maker):
@@ -110,26 +104,22 @@ def test_the_utilization_that_the_hours_of_the_paper_mean(maker):
 
 @pytest.mark.parametrize(("dtype", "hours"), [("bfloat16", 0), ("float32", 1)])
 def test_the_hours_of_a_small_model_on_two_cores_are_near_those_that_were_measured(dtype, hours):
-    measured = re.search(
-        r"all 8,000\s+updates take ([\d.]+) and ([\d.]+) hours", (DOCS / "results.md").read_text(encoding="utf-8")
-    )
+    results = (DOCS / "results.md").read_text(encoding="utf-8")
+    measured = re.search(r"all 8,000\s+updates take ([\d.]+) and ([\d.]+) hours", results)
     found = facts()
     model, cores = found["models"]["multi30k_en_de"], found["hardware"][f"2 cores of an AMD EPYC, {dtype}"]
     given, operations = model["given"], model["operations"]
     each = operations["constant"] + operations["length"] * given["length"] + operations["vocabulary"] * 10_000
-    seconds = (
-        given["updates"] * given["batch"] * each / (cores["rate"] * 1e12 * cores["shares"]["multi30k_en_de"] / 100)
-    )
+    rate = cores["rate"] * 1e12 * cores["shares"]["multi30k_en_de"] / 100
+    seconds = given["updates"] * given["batch"] * each / rate
     assert seconds / 3600 == pytest.approx(float(measured[1 + hours]), rel=0.1)
 
 
 def test_the_rates_and_shares_of_two_cores_are_those_of_the_results():
     results = (DOCS / "results.md").read_text(encoding="utf-8").partition("## Speed of training")[2]
     found = facts()["hardware"]
-    for dtype, pattern in (
-        ("bfloat16", r"(\d+) to (\d+) GFLOP/s in bfloat16"),
-        ("float32", r"(\d+) to (\d+)\s+in float32"),
-    ):
+    patterns = {"bfloat16": r"(\d+) to (\d+) GFLOP/s in bfloat16", "float32": r"(\d+) to (\d+)\s+in float32"}
+    for dtype, pattern in patterns.items():
         low, high = map(float, re.search(pattern, results).groups())
         assert low <= 1000 * found[f"2 cores of an AMD EPYC, {dtype}"]["rate"] <= high
     # The tables have the Multi30k model in both dtypes, base in both, and big.

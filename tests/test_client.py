@@ -31,19 +31,10 @@ from tools import workers
 
 ROOT = pathlib.Path(__file__).parent.parent
 SCHEMES = ("grpc", "http")
-NO_PHRASES = {"constraints": ["", ""], "avoid": ["", ""], "ordered": [False, True]}
-LINES_THAT_TRY_IT = [
-    "one",
-    "",
-    "   ",
-    "a\tb\rc\x0b\x0c",
-    "nul\x00nul",
-    "\u2028 \x85",
-    "😀 ½ straße",
-    'quote " and \\ back',
-    "\ufffd",
-    "x" * 9999,
-]
+OPTIONS = {"alpha": [0.6, 1 / 3], "max_length": [0, 1], "n_best": [2, 1], "prefix": ["", "→ "]}
+OPTIONS |= {"constraints": ["", ""], "avoid": ["", ""], "ordered": [False, True], "alignment": [False, False]}
+LINES_THAT_TRY_IT = ["one", "", "   ", "a\tb\rc\x0b\x0c", "nul\x00nul", "\u2028 \x85", "😀 ½ straße"]
+LINES_THAT_TRY_IT += ['quote " and \\ back', "\ufffd", "x" * 9999]
 
 
 @pytest.fixture(scope="module")
@@ -97,55 +88,27 @@ def fail(times: int, kind: type = tf.errors.UnavailableError):
     return before
 
 
-@pytest.mark.parametrize(
-    ("signature", "inputs"),
-    [
-        ("serving_default", {"text": LINES_THAT_TRY_IT}),
-        ("score", {"source": ["a", "b"], "target": ["abc", ""]}),
-        client.Samples(3, 2**31 - 1, 0.5, 7, 0.25, 9).request(2**31, ["Ab", "", "→"]),
-        *(
-            (
-                "translate_with_options",
-                {
-                    "text": ["Ab", "cD"],
-                    "alpha": [0.6, 1 / 3],
-                    "max_length": [0, 1],
-                    "n_best": [1, 2],
-                    "prefix": ["", "→ "],
-                    **which,
-                    **NO_PHRASES,
-                },
-            )
-            for which in ({"alignment": [False, False]}, {"alignment": [False, True]})
-        ),
-    ],
-)
+@pytest.mark.parametrize(("signature", "inputs"), [
+    ("serving_default", {"text": LINES_THAT_TRY_IT}),
+    ("score", {"source": ["a", "b"], "target": ["abc", ""]}),
+    client.Samples(3, 2**31 - 1, 0.5, 7, 0.25, 9).request(2**31, ["Ab", "", "→"]),
+    ("translate_with_options", {"text": ["Ab", "cD"], **OPTIONS}),
+    ("translate_with_options", {"text": ["Ab", "cD"], **OPTIONS, "alignment": [False, True]}),
+])  # fmt: skip
 def test_grpc_and_rest_give_the_same_to_the_last_bit(servers, servable, signature, inputs):
     """As the SavedModel itself does, with axes of no length and strings that JSON has to escape."""
     by_grpc, by_rest = (predict_of(servers, scheme)(signature, inputs) for scheme in SCHEMES)
     assert by_grpc == by_rest
     expected = servable.predict(signature, {name: np.array(values) for name, values in inputs.items()})
     for name, value in expected.items():
-        values = (
-            np.vectorize(lambda text: text.decode(), otypes=[object])(value)
-            if value.dtype == object and value.size
-            else value
-        )
-        assert by_grpc[name] == values.tolist(), name
+        if value.dtype == object and value.size:
+            value = np.vectorize(lambda text: text.decode(), otypes=[object])(value)
+        assert by_grpc[name] == value.tolist(), name
 
 
 def test_an_answer_may_be_longer_than_the_4_mebibytes_that_grpc_allows(servers):
-    inputs = {
-        "text": ["x" * 3 * 2**20],
-        "alpha": [0.6],
-        "max_length": [0],
-        "n_best": [2],
-        "prefix": [""],
-        "alignment": [False],
-    }
-    found = predict_of(servers, "grpc")(
-        "translate_with_options", inputs | {"constraints": [""], "avoid": [""], "ordered": [False]}
-    )
+    inputs = {"text": ["x" * 3 * 2**20], **{name: values[:1] for name, values in OPTIONS.items()}}
+    found = predict_of(servers, "grpc")("translate_with_options", inputs)
     assert sum(map(len, found["text"][0])) > 2**22
 
 
@@ -189,9 +152,8 @@ def test_a_busy_server_is_asked_again_after_longer_and_longer_times(servers, req
     waited = []
     requests.before = fail(4, kind)
     predict = client.retrying(predict_of(servers, scheme), 5, sleep=waited.append)
-    assert list(client.translate_lines(predict, ["one"])) == [
-        {"text": ["ONE"], "score": [pytest.approx(-0.3)], "truncated": False}
-    ]
+    [found] = client.translate_lines(predict, ["one"])
+    assert found == {"text": ["ONE"], "score": [pytest.approx(-0.3)], "truncated": False}
     assert len(requests) == 5
     for seconds, most in zip(waited, [0.5, 1, 2, 4], strict=True):
         assert most / 2 <= seconds <= most
@@ -216,11 +178,8 @@ def test_what_befalls_all_requests_is_said_once(servers, requests, messages):
 
 def test_no_more_translations_come_back_than_were_asked_for():
     """A server answers with as many as its beam holds."""
-    outputs = {
-        "text": [["a", "b", "c"], ["d", "", ""]],
-        "score": [[-1.0, -2.0, -3.0], [-4.0, 0.0, 0.0]],
-        "error": ["", ""],
-    }
+    outputs = {"text": [["a", "b", "c"], ["d", "", ""]], "score": [[-1.0, -2.0, -3.0], [-4.0, 0.0, 0.0]]}
+    outputs["error"] = ["", ""]
     for number in (1, 2):
         found = client.translate_batch(lambda signature, inputs: outputs, ["one", "two"], client.Options(n_best=number))
         assert found[0] == {"text": ["a", "b"][:number], "score": [-1.0, -2.0][:number], "truncated": False}
@@ -281,13 +240,8 @@ def test_what_a_busy_server_or_its_proxy_answers_is_asked_for_again_and_nothing_
 
 @pytest.mark.parametrize(
     ("kind", "again"),
-    [
-        ("SSLError", False),
-        ("InvalidURL", False),
-        ("ConnectionError", True),
-        ("Timeout", True),
-        ("ChunkedEncodingError", True),
-    ],
+    [("SSLError", False), ("InvalidURL", False)]
+    + [(kind, True) for kind in ("ConnectionError", "Timeout", "ChunkedEncodingError")],
 )
 def test_a_connection_that_fails_is_tried_again_but_not_where_it_would_fail_again(monkeypatch, kind, again):
     import requests
@@ -477,9 +431,7 @@ def test_what_is_not_given_is_left_to_the_model(servers, requests):
 )
 def test_a_model_that_the_server_does_not_have_is_named(servers, scheme, model, named):
     predict = client.retrying(predict_of(servers, scheme, **model), 5, sleep=lambda seconds: pytest.fail("waited"))
-    with pytest.raises(
-        client.ServerError, match=f"has no model {named}, or has not loaded it yet.*Servable not found for request"
-    ):
+    with pytest.raises(client.ServerError, match=f"has no model {named}, or has not loaded it yet.*Servable not found"):
         list(client.translate_lines(predict, ["one"]))
 
 
@@ -529,17 +481,9 @@ def test_an_address_of_another_form_is_refused(address):
 
 @pytest.mark.parametrize(
     "address",
-    [
-        "user:hunter2@localhost:8501",
-        "ftp://user:hunter2@localhost:21",
-        "http://user:hunter2@localhost",
-        "http://us/er:hunter2@x:80",
-    ]
-    + [
-        "http://user:hunter2@localhost:port",
-        "http://user:hun@ter2@[localhost:80",
-        "grpc://user:hunter2@localhost:8500",
-    ],
+    ["user:hunter2@localhost:8501", "ftp://user:hunter2@localhost:21", "http://user:hunter2@localhost"]
+    + ["http://us/er:hunter2@x:80", "http://user:hunter2@localhost:port", "http://user:hun@ter2@[localhost:80"]
+    + ["grpc://user:hunter2@localhost:8500"],
 )
 def test_a_password_in_an_address_that_is_refused_is_not_repeated(address):
     with pytest.raises(ValueError, match=r"Expected a model server.*Received: .*\*\*\*@") as refused:
@@ -557,10 +501,7 @@ def test_no_message_repeats_a_password(servers, requests):
         (model, f"{shown}: come back later"),
         (dataclasses.replace(model, name="other"), f"{shown} has no model 'other'"),
         (dataclasses.replace(model, server=f"{address}/proxy"), f"{shown}/proxy refused the request"),
-        (
-            dataclasses.replace(model, server="http://user:hunter2@127.0.0.1:9"),
-            r"http://***@127.0.0.1:9: HTTPConnection",
-        ),
+        (dataclasses.replace(model, server="http://user:hunter2@127.0.0.1:9"), "http://***@127.0.0.1:9: HTTPConn"),
         (dataclasses.replace(model, server="http://user:hunter2@*:9"), r"http://***@*:9 refused the request"),
     ):
         with pytest.raises(client.ServerError) as failed:
@@ -610,9 +551,7 @@ def test_outputs_that_are_none_of_a_translation_are_refused_in_a_sentence(name, 
 
 
 def test_a_server_that_loses_a_line_is_caught():
-    with pytest.raises(
-        client.ServerError, match=r"Expected 2 rows of str as text, in lists 1 deep. Received: \['A'\]."
-    ):
+    with pytest.raises(client.ServerError, match=r"2 rows of str as text, in lists 1 deep. Received: \['A'\]."):
         client.translate_batch(lambda signature, inputs: {"text": ["A"], "score": [0.0]}, ["a", "b"])
 
 
@@ -648,21 +587,9 @@ def test_warnings_have_their_control_characters_escaped(servers, tmp_path):
 
 
 def test_the_program_prints_the_n_best_numbered_and_scored(servers):
-    result = program(
-        f"--server={servers['http']}",
-        "--n_best=2",
-        "--alpha=1",
-        "--max_length=3",
-        "--prefix=So ",
-        stdin=b"one\ntwenty\n",
-    )
-    assert result.stdout.decode().split("\n") == [
-        "1\t-1.3000\tSo ONE",
-        "1\t-2.3000\tSo one",
-        "2\t-1.3000\tSo TWE",
-        "2\t-2.3000\tSo twe",
-        "",
-    ]
+    given = [f"--server={servers['http']}", "--n_best=2", "--alpha=1", "--max_length=3", "--prefix=So "]
+    expected = b"1\t-1.3000\tSo ONE\n1\t-2.3000\tSo one\n2\t-1.3000\tSo TWE\n2\t-2.3000\tSo twe\n"
+    assert program(*given, stdin=b"one\ntwenty\n").stdout == expected
 
 
 def test_a_line_that_is_typed_is_answered_before_the_next(servers):
@@ -690,10 +617,8 @@ def test_the_program_warns_of_a_line_that_was_cut(servers, scheme, flags):
         lines = [json.dumps({"text": line}) for line in lines]
     result = program(f"--server={servers[scheme]}", *flags, stdin="\n".join(lines).encode())
     [warning] = result.stderr.decode().splitlines()
-    assert (
-        result.returncode == 0
-        and warning == "Line 2: longer than the model's maximum input. Only the beginning is translated."
-    )
+    assert result.returncode == 0
+    assert warning == "Line 2: longer than the model's maximum input. Only the beginning is translated."
     assert b"truncated" not in result.stdout and len(result.stdout.splitlines()) == 3
 
 
@@ -710,15 +635,8 @@ def test_the_program_writes_the_n_best_of_lines_of_json(servers):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_program_prints_samples_by_the_seeds_of_their_lines(servers, scheme):
     """Line n, from 0, has the seed 2³² · seed + n, in whatever request it stands."""
-    given = [
-        f"--server={servers[scheme]}",
-        "--sample",
-        "--seed=3",
-        "--temperature=0.5",
-        "--top_k=7",
-        "--top_p=0.25",
-        "--batch_size=2",
-    ]
+    given = [f"--server={servers[scheme]}", "--sample", "--seed=3", "--temperature=0.5", "--top_k=7", "--top_p=0.25"]
+    given.append("--batch_size=2")
     result = program(*given, "--draws=2", "--max_length=9", stdin=b"one\ntwo\n\n")
     seeds = [3 * 2**32 + number for number in range(3)]
     expected = [
@@ -730,17 +648,11 @@ def test_the_program_prints_samples_by_the_seeds_of_their_lines(servers, scheme)
     assert program(*given, stdin=b"one\n").stdout.decode() == f"one {seeds[0]} 7 0 0\n"
 
 
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [
-        (
-            ["--sample", "--n_best=2", "--prefix=a"],
-            b"--n_best and --prefix have no effect with --sample.",
-        ),
-        (["--seed=2"], b"--seed has no effect without --sample. Received: --seed=2."),
-        (["--sample", "--temperature=0"], b"--temperature=0: 0.0 is not a number in the range [0.01, 100.0]."),
-    ],
-)
+@pytest.mark.parametrize(("flags", "named"), [
+    (["--sample", "--n_best=2", "--prefix=a"], b"--n_best and --prefix have no effect with --sample."),
+    (["--seed=2"], b"--seed has no effect without --sample. Received: --seed=2."),
+    (["--sample", "--temperature=0"], b"--temperature=0: 0.0 is not a number in the range [0.01, 100.0]."),
+])  # fmt: skip
 def test_options_of_samples_that_cannot_be_are_refused_by_the_program(flags, named):
     result = program(*flags, stdin=b"one\n")
     assert result.returncode == 1 and named in result.stderr and result.stderr.count(b"\n") == 1
@@ -791,15 +703,12 @@ def test_no_lines_give_no_translations_and_need_no_server():
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--server=localhost:8500"], "grpc://host:port"),
-        (["--server=http://127.0.0.1:9", "--attempts=1"], "Check that the server runs"),
-        (["--model_name=other", "--server={http}"], "no model 'other'"),
-        (["--alpha=-2", "--server={grpc}"], "alpha: expected"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "expected"), [
+    (["--server=localhost:8500"], "grpc://host:port"),
+    (["--server=http://127.0.0.1:9", "--attempts=1"], "Check that the server runs"),
+    (["--model_name=other", "--server={http}"], "no model 'other'"),
+    (["--alpha=-2", "--server={grpc}"], "alpha: expected"),
+])  # fmt: skip
 def test_the_program_reports_what_went_wrong_in_a_line(servers, arguments, expected):
     result = program(*(argument.format(**servers) for argument in arguments), stdin=b"one\n")
     assert result.returncode == 1 and result.stdout == b""
@@ -854,7 +763,5 @@ def test_a_missing_package_is_reported_with_what_to_install(monkeypatch, scheme,
 def test_help_shows_how_to_call_it_and_every_option():
     shown = program("--help").stdout.decode()
     assert "python tools/client.py --server=" in shown
-    assert all(
-        f"--{name}" in shown
-        for name in ("model_name", "model_version", "n_best", "alpha", "prefix", "parallel", "attempts", "timeout")
-    )
+    names = "model_name", "model_version", "n_best", "alpha", "prefix", "parallel", "attempts", "timeout"
+    assert all(f"--{name}" in shown for name in names)

@@ -123,21 +123,17 @@ def test_p_values_are_those_of_all_samples_and_swaps(metric, differing):
 
 def test_both_tests_together_are_each_of_them_and_the_signature_names_both():
     systems = [FIRST, SECOND, REFERENCE]
-    both, signature = significance.estimates(
-        METRICS["chrf"], systems, [REFERENCE], samples=SAMPLES, trials=TRIALS, seed=SEED
-    )
-    sampled, _ = significance.estimates(METRICS["chrf"], systems, [REFERENCE], samples=SAMPLES, seed=SEED)
-    tried, _ = significance.estimates(METRICS["chrf"], systems, [REFERENCE], samples=0, trials=TRIALS, seed=SEED)
+
+    def estimates(systems: list, **numbers: int) -> tuple:
+        return significance.estimates(METRICS["chrf"], systems, [REFERENCE], seed=SEED, **numbers)
+
+    both, signature = estimates(systems, samples=SAMPLES, trials=TRIALS)
+    sampled, tried = (estimates(systems, **own)[0] for own in ({"samples": SAMPLES}, {"samples": 0, "trials": TRIALS}))
     randomized = [each.randomization_p_value for each in tried]
-    assert both == [
-        dataclasses.replace(own, randomization_p_value=p) for own, p in zip(sampled, randomized, strict=True)
-    ]
-    alone, _ = significance.estimates(
-        METRICS["chrf"], systems[::2], [REFERENCE], samples=SAMPLES, trials=TRIALS, seed=SEED
-    )
-    assert both[2] == alone[1] and both[2].p_value != both[1].p_value, (
-        "a third system is tested as if it were the second"
-    )
+    expected = [dataclasses.replace(own, randomization_p_value=p) for own, p in zip(sampled, randomized, strict=True)]
+    assert both == expected
+    alone, _ = estimates(systems[::2], samples=SAMPLES, trials=TRIALS)
+    assert both[2] == alone[1] and both[2].p_value != both[1].p_value, "a third system is tested as the second"
     assert len({each.score for each in both}) == 3 and None not in randomized[1:]
     assert f"bs:{SAMPLES}|ar:{TRIALS}|seed:{SEED}" in signature
 
@@ -236,17 +232,15 @@ def test_scores_have_an_interval_if_samples_are_asked_for():
     assert plain.keys() == {"bleu", "signature", "chrf", "chrf_signature", "exact_match", "sentences"}
     assert "case:mixed" in plain["signature"] and "case:mixed" in plain["chrf_signature"]
     assert found.keys() - plain.keys() == {"bleu_mean", "bleu_margin", "chrf_mean", "chrf_margin"}
-    assert {name: found[name] for name in ("bleu", "chrf", "exact_match")} == {
-        name: plain[name] for name in ("bleu", "chrf", "exact_match")
-    }
+    assert [found[name] for name in METRICS] == [plain[name] for name in METRICS]
+    assert found["exact_match"] == plain["exact_match"]
     for name, metric in METRICS.items():
         [expected], _ = significance.estimates(metric, [FIRST], [REFERENCE], samples=30)
         assert (found[f"{name}_mean"], found[f"{name}_margin"]) == (expected.mean, expected.margin)
     split = scores.compound_split_bleu(FIRST, REFERENCE, language="de", samples=30)
     assert split["compound_split_bleu_margin"] > 0
-    assert scores.compound_split_bleu(FIRST, REFERENCE, language="de") == {
-        "compound_split_bleu": split["compound_split_bleu"]
-    }
+    split_alone = scores.compound_split_bleu(FIRST, REFERENCE, language="de")
+    assert split_alone == {"compound_split_bleu": split["compound_split_bleu"]}
 
 
 # Comparisons.
@@ -298,10 +292,8 @@ def test_wins_and_losses_by_length_are_counted_by_hand():
     """Lengths in tokens: 4, 3, 2, 6 with the period, 1. The first is better, the second worse, the others the same."""
     found = compare({"a": BASELINE, "b": SYSTEM}, GOLD, samples=0, trials=0)
     assert found.length_of == "reference" and found.systems[0].lengths == ()
-    rows = [
-        (group.shortest, group.longest, group.sentences, group.wins, group.losses, group.ties)
-        for group in found.systems[1].lengths
-    ]
+    names = "shortest", "longest", "sentences", "wins", "losses", "ties"
+    rows = [tuple(getattr(group, name) for name in names) for group in found.systems[1].lengths]
     assert rows == [(1, 1, 1, 0, 0, 1), (2, 2, 1, 0, 0, 1), (3, 3, 1, 0, 1, 0), (4, 4, 1, 1, 0, 0), (6, 6, 1, 0, 0, 1)]
     chrf = sacrebleu.CHRF()
     gains = [
@@ -314,28 +306,22 @@ def test_wins_and_losses_by_length_are_counted_by_hand():
 def test_groups_are_of_source_lengths_if_the_source_is_known():
     """Ten sentences of 1 to 10 words make five groups of two; sentences of one length stay in one group."""
     source = [" ".join(["w"] * length) for length in range(10, 0, -1)]
-    found = compare({"a": ["x"] * 10, "b": ["x"] * 5 + ["y"] * 5}, ["y"] * 10, source=source, samples=0, trials=0)
+
+    def of(second: list[str], source: list[str]) -> Comparison:
+        number = len(second)
+        return compare({"a": ["x"] * number, "b": second}, ["y"] * number, source=source, samples=0, trials=0)
+
+    found = of(["x"] * 5 + ["y"] * 5, source)
     groups = found.systems[1].lengths
     assert found.length_of == "source"
-    assert [(group.shortest, group.longest, group.wins) for group in groups] == [
-        (1, 2, 2),
-        (3, 4, 2),
-        (5, 6, 1),
-        (7, 8, 0),
-        (9, 10, 0),
-    ]
+    rows = [(group.shortest, group.longest, group.wins) for group in groups]
+    assert rows == [(1, 2, 2), (3, 4, 2), (5, 6, 1), (7, 8, 0), (9, 10, 0)]
     assert groups[2].gain == pytest.approx(50)
     shown = [line.split()[:4] for line in report(found).splitlines()]
     assert all([str(group.shortest), "to", str(group.longest), "2"] in shown for group in groups)
-    seven = (
-        compare({"a": ["x"] * 7, "b": ["y"] * 7}, ["y"] * 7, source=source[:7], samples=0, trials=0).systems[1].lengths
-    )
+    seven = of(["y"] * 7, source[:7]).systems[1].lengths
     assert [(group.shortest, group.longest) for group in seven] == [(4, 5), (6, 6), (7, 8), (9, 9), (10, 10)]
-    [alone] = (
-        compare({"a": ["x"] * 10, "b": ["y"] * 10}, ["y"] * 10, source=["w w"] * 10, samples=0, trials=0)
-        .systems[1]
-        .lengths
-    )
+    [alone] = of(["y"] * 10, ["w w"] * 10).systems[1].lengths
     assert (alone.shortest, alone.longest, alone.sentences, alone.wins) == (2, 2, 10, 10)
 
 
@@ -351,35 +337,26 @@ def test_each_group_has_the_bleu_of_its_sentences():
     for system in found.systems[1:]:
         for group in system.lengths:
             rows = [row for row, length in enumerate(lengths) if group.shortest <= length <= group.longest]
-            expected = [
-                sacrebleu.corpus_bleu(
-                    *pick([text], rows), pick([REFERENCE, other], rows), lowercase=True, tokenize="none"
-                ).score
-                for text in (first, systems[system.name])
-            ]
+            options, references = {"lowercase": True, "tokenize": "none"}, pick([REFERENCE, other], rows)
+            texts = pick([first, systems[system.name]], rows)
+            expected = [sacrebleu.corpus_bleu(text, references, **options).score for text in texts]
             assert [group.baseline_bleu, group.bleu] == expected and expected[0] != expected[1]
 
 
 def test_the_picture_has_the_bleu_of_each_system_by_length():
-    found = compare(
-        {"first": FIRST, "$x$ second": SECOND, "_猫": REFERENCE}, REFERENCE, source=OTHER_REFERENCE, samples=0, trials=0
-    )
+    systems = {"first": FIRST, "$x$ second": SECOND, "_猫": REFERENCE}
+    found = compare(systems, REFERENCE, source=OTHER_REFERENCE, samples=0, trials=0)
     [axes] = comparison_pictures.bleu_by_length(dataclasses.asdict(found)).axes
     groups = found.systems[1].lengths
-    expected = [
-        [group.baseline_bleu for group in groups],
-        *([group.bleu for group in system.lengths] for system in found.systems[1:]),
-    ]
+    bleus = [[group.bleu for group in system.lengths] for system in found.systems[1:]]
+    expected = [[group.baseline_bleu for group in groups], *bleus]
     assert [line.get_ydata().tolist() for line in axes.lines] == expected
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["first", "$x$ second", "_猫"]
-    bounds = [
-        f"{group.shortest}–{group.longest}" if group.shortest < group.longest else f"{group.longest}"
-        for group in groups
-    ]
-    counts = [f"({group.sentences})" for group in groups]
-    assert [tick.get_text().split("\n") for tick in axes.get_xticklabels()] == [
-        list(pair) for pair in zip(bounds, counts, strict=True)
-    ]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [*systems]
+    ticks = []
+    for group in groups:
+        begin = f"{group.shortest}–" if group.shortest < group.longest else ""
+        ticks.append(f"{begin}{group.longest}\n({group.sentences})")
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ticks
     assert "source" in axes.get_xlabel()
 
 
@@ -451,10 +428,8 @@ def test_what_cannot_be_compared_is_refused(systems, references, options, named)
 
 def test_sentences_may_be_of_any_iterable_but_not_one_string():
     """Story: the letters of a string were compared as sentences, and a generator of references had none."""
-    lines, expected = (
-        ["a b c d", "e f g h"],
-        compare({"a": ["a b c d", "e f"], "b": ["x", "y"]}, ["a b c d", "e f g h"], source=["s", "t"]),
-    )
+    lines = ["a b c d", "e f g h"]
+    expected = compare({"a": ["a b c d", "e f"], "b": ["x", "y"]}, lines, source=["s", "t"])
     found = compare({"a": iter(["a b c d", "e f"]), "b": ["x", "y"]}, iter(lines), source=np.array(["s", "t"]))
     assert found == expected and found.length_of == "source"
     for systems, references, source in (
@@ -462,9 +437,7 @@ def test_sentences_may_be_of_any_iterable_but_not_one_string():
         ({"a": ["x"], "b": ["y"]}, "x", ()),
         ({"a": ["x"], "b": ["y"]}, ["x"], "s"),
     ):
-        with pytest.raises(
-            TypeError, match="^Systems, references and source must be lists of sentences. Received: a string.$"
-        ):
+        with pytest.raises(TypeError, match="^Systems, references and source must be lists .* Received: a string.$"):
             compare(systems, references, source=source)
 
 
@@ -541,33 +514,23 @@ def test_the_report_has_every_figure():
         row = [*lengths, str(group.sentences), *bleus, *map(str, counts), f"{group.gain:+.2f}"]
         assert row in [line.split() for line in lines]
     [gain], [loss], [of_third] = found.systems[1].better, found.systems[1].worse, found.systems[2].better
-    for example, system, verb in (
-        (gain, "second", "gains"),
-        (loss, "second", "loses"),
-        (of_third, found.systems[2].name, "gains"),
-    ):
-        change = (
-            f"line {example.line}: {system} {verb} {abs(example.gain):.1f}, from {example.baseline_chrf:.1f} to "
-            f"{example.chrf:.1f}"
-        )
-        shown = text[text.index(change) :].split("\n\n")[0].splitlines()
-        assert shown[1].split(None, 1) == ["source", "the source"] and shown[2].split(None, 1) == [
-            "reference",
-            example.references[0],
-        ]
-        for line, name, own, marks in (
-            (shown[3], "first", example.baseline, "[-"),
-            (shown[4], system, example.system, "{+"),
-        ):
+    examples = (gain, "second", "gains"), (loss, "second", "loses"), (of_third, found.systems[2].name, "gains")
+    for example, system, verb in examples:
+        points = f"{abs(example.gain):.1f}, from {example.baseline_chrf:.1f} to {example.chrf:.1f}"
+        start = text.index(f"line {example.line}: {system} {verb} {points}")
+        shown = text[start:].split("\n\n")[0].splitlines()
+        assert shown[1].split(None, 1) == ["source", "the source"]
+        assert shown[2].split(None, 1) == ["reference", example.references[0]]
+        of_systems = (shown[3], "first", example.baseline, "[-"), (shown[4], system, example.system, "{+")
+        for line, name, own, marks in of_systems:
             assert line.split(None, 1)[0] == name and marks in line
             assert "".join(part for part in line.split(None, 1)[1] if part not in "[-]{+}") == own
 
 
 def test_the_columns_of_a_report_are_aligned():
     """The first to the left, numbers to the right."""
-    text = report(
-        compare({"a": ["a b c d", "x y"], "long name": ["a b c d", "a"]}, ["a b c d", "a b"], samples=0, trials=0)
-    )
+    systems = {"a": ["a b c d", "x y"], "long name": ["a b c d", "a"]}
+    text = report(compare(systems, ["a b c d", "a b"], samples=0, trials=0))
     bleu, chrf, lengths, example = [part.splitlines() for part in text.split("\n\n")[1:]]
     assert bleu[:3] == ["BLEU       score", "a          84.09", "long name  81.87"]
     assert chrf[:3] == ["chrF2      score", "a          85.42", "long name  91.49"]
@@ -580,9 +543,12 @@ def test_the_columns_of_a_report_are_aligned():
 
 
 def test_the_report_has_the_columns_of_the_tests_that_were_made():
-    assert "p (" not in report(compared(samples=0, trials=0)) and "±" not in report(compared(samples=0, trials=0))
-    assert "p (bootstrap)" not in report(compared(samples=0)) and "p (randomization)" in report(compared(samples=0))
-    assert "p (bootstrap)" in report(compared(trials=0)) and "p (randomization)" not in report(compared(trials=0))
+    none, swapped, drawn = (
+        report(compared(**each)) for each in ({"samples": 0, "trials": 0}, {"samples": 0}, {"trials": 0})
+    )
+    assert "p (" not in none and "±" not in none
+    assert "p (bootstrap)" not in swapped and "p (randomization)" in swapped
+    assert "p (bootstrap)" in drawn and "p (randomization)" not in drawn
 
 
 STRANGE = ["</script><script>alert(1)</script>", "<b>&amp;</b> {{data}}", "السلام عليكم", "\u2028 \x00 😀"]

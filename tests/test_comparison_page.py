@@ -78,10 +78,8 @@ def test_the_tables_have_the_figures_of_each_system(browser):
     [group] = FOUND.systems[1].lengths
     cells = texts(browser, "#sentences tbody td")
     bleus = [f"{group.baseline_bleu:.2f}", f"{group.bleu:.2f}"]
-    assert (
-        cells[:7] == ["2", "5", *bleus, str(group.wins), str(group.ties), str(group.losses)]
-        and cells[8] == f"{group.gain:+.2f}"
-    )
+    assert cells[:7] == ["2", "5", *bleus, str(group.wins), str(group.ties), str(group.losses)]
+    assert cells[8] == f"{group.gain:+.2f}"
 
 
 def test_intervals_are_drawn_on_one_scale(browser):
@@ -89,10 +87,8 @@ def test_intervals_are_drawn_on_one_scale(browser):
     script = """return [...document.querySelectorAll('#scores > :nth-child(3) .interval')].map(box => {
       const place = e => e.getBoundingClientRect(), line = place(box.querySelector('i')), dot = place(box.querySelector('b'));
       return [line.left, line.right, (dot.left + dot.right) / 2].map(x => (x - place(box).left) / place(box).width); })"""  # noqa: E501
-    ends = [
-        (each.mean - each.margin, each.mean + each.margin, each.score)
-        for each in (system.chrf for system in FOUND.systems)
-    ]
+    found = [system.chrf for system in FOUND.systems]
+    ends = [(each.mean - each.margin, each.mean + each.margin, each.score) for each in found]
     low, high = min(map(min, ends)), max(map(max, ends))
     for drawn, expected in zip(browser.execute_script(script), ends, strict=True):
         assert drawn == pytest.approx([(end - low) / (high - low) for end in expected], abs=0.01)
@@ -119,17 +115,13 @@ def test_pointing_at_a_word_colours_the_words_of_its_source(browser):
     alignment.
     """
     article = next(each for each in browser.find_elements(By.CSS_SELECTOR, ".example") if "line 2 " in each.text)
-    source, words = (
-        article.find_elements(By.CSS_SELECTOR, ".wide .word"),
-        article.find_elements(By.CSS_SELECTOR, ".after .word"),
-    )
+    source, words = (article.find_elements(By.CSS_SELECTOR, f"{each} .word") for each in (".wide", ".after"))
     assert [each.text for each in source] == ["a", "b"] and [each.text for each in words] == SYSTEM[1].split()
     assert not article.find_elements(By.CSS_SELECTOR, ".before .word") and len(texts(browser, ".hint")) == 1
 
     def shown() -> list:
-        return [each.get_attribute("title") for each in source] + [
-            each.text for each in article.find_elements(By.CSS_SELECTOR, ".pointed")
-        ]
+        pointed = article.find_elements(By.CSS_SELECTOR, ".pointed")
+        return [each.get_attribute("title") for each in source] + [each.text for each in pointed]
 
     plain = source[0].value_of_css_property("background-color")
     assert shown() == ["", ""]
@@ -139,20 +131,14 @@ def test_pointing_at_a_word_colours_the_words_of_its_source(browser):
     ActionChains(browser).move_to_element(article.find_element(By.TAG_NAME, "header")).perform()
     assert shown() == ["", ""] and source[0].value_of_css_property("background-color") == plain
     text = article.find_element(By.CSS_SELECTOR, ".after .text")
-    for key, expected in (
-        (Keys.ARROW_LEFT, "1.00"),
-        (Keys.ARROW_LEFT, "0.50"),
-        (Keys.ARROW_LEFT, "0.33"),
-        (Keys.ARROW_RIGHT, "0.50"),
-    ):
+    left = Keys.ARROW_LEFT
+    for key, expected in ((left, "1.00"), (left, "0.50"), (left, "0.33"), (Keys.ARROW_RIGHT, "0.50")):
         text.send_keys(key)
         assert shown()[0] == expected
         if expected == "1.00":
             ground = [255 * float(part) for part in source[0].value_of_css_property("background-color")[11:-1].split()]
-            lights = (
-                luminance(f"({','.join(str(round(part)) for part in ground)})"),
-                luminance(source[0].value_of_css_property("color")),
-            )
+            behind = f"({','.join(str(round(part)) for part in ground)})"
+            lights = [luminance(each) for each in (behind, source[0].value_of_css_property("color"))]
             assert (max(lights) + 0.05) / (min(lights) + 0.05) >= 4.5
     Select(browser.find_element(By.ID, "system")).select_by_index(1)
     assert not texts(browser, ".hint") and not texts(browser, ".word")
@@ -191,25 +177,21 @@ def test_right_to_left_text_runs_from_right_to_left(browser):
 def test_text_that_looks_like_markup_is_text(browser):
     assert browser.find_elements(By.CSS_SELECTOR, "img, #scores b:not(.interval b)") == []
     assert len(browser.find_elements(By.TAG_NAME, "script")) == 2
-    assert SYSTEM[2] in [
-        element.get_attribute("textContent") for element in browser.find_elements(By.CSS_SELECTOR, ".after .text")
-    ]
+    shown = browser.find_elements(By.CSS_SELECTOR, ".after .text")
+    assert SYSTEM[2] in [element.get_attribute("textContent") for element in shown]
 
 
 def test_text_and_marks_have_contrast_in_light_and_dark(browser, scheme):  # noqa: F811
     """At least 4.5 to 1, as WCAG asks of text."""
     colors = "const s = getComputedStyle(document.querySelector(arguments[0])); return [s.color, s.backgroundColor]"
     assert (luminance(browser.execute_script(colors, "body")[1]) < 0.1) == (scheme == "dark")
-    grounds = {
-        "body": ("body", "#about", ".signature", "th", "select"),
-        ".example": (".example header", ".name", ".text"),
-    }
+    grounds = {"body": ("body", "#about", ".signature", "th", "select")}
+    grounds[".example"] = (".example header", ".name", ".text")
     pairs = [(text, ground) for ground, selectors in grounds.items() for text in selectors]
     pairs += [(".before mark", ".before mark"), (".after mark", ".after mark")]
     for text, ground in pairs:
-        light = [
-            luminance(browser.execute_script(colors, selector)[place]) for place, selector in enumerate((text, ground))
-        ]
+        shown = (browser.execute_script(colors, selector)[place] for place, selector in enumerate((text, ground)))
+        light = [luminance(each) for each in shown]
         assert (max(light) + 0.05) / (min(light) + 0.05) >= 4.5, text
 
 

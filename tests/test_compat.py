@@ -106,9 +106,8 @@ def moving_average():
         expected = [np.array(weight) for weight in weights]
         optimizer.apply([tf.ones([2]), -tf.ones([3])])
     for weight, first in zip(weights, expected, strict=True):
-        np.testing.assert_allclose(
-            compat.moving_average(optimizer, weight), 0.75 * first + 0.25 * np.array(weight), rtol=1e-6
-        )
+        wanted = 0.75 * first + 0.25 * np.array(weight)
+        np.testing.assert_allclose(compat.moving_average(optimizer, weight), wanted, rtol=1e-6)
 
 
 def moving_averages():
@@ -159,9 +158,8 @@ def share_sentencepiece_model():
     expected = tokenizer.tokenize(text).to_list()
     compat.share_sentencepiece_model(tokenizer, model)
     tf.random.set_seed(1)
-    assert tokenizer.tokenize(text).to_list() == expected and tokenizer.detokenize(expected).numpy().tolist() == [
-        b"7 times 8"
-    ]
+    assert tokenizer.tokenize(text).to_list() == expected
+    assert tokenizer.detokenize(expected).numpy().tolist() == [b"7 times 8"]
 
 
 SYSTEM, REFERENCES = ["a b c d e", "f"], [["a b c d x", "f g"]]
@@ -176,10 +174,8 @@ def corpus_statistics():
 
 def score_of_statistics():
     for metric in (sacrebleu.BLEU(), sacrebleu.CHRF()):
-        whole, other = (
-            np.sum(compat.corpus_statistics(metric, SYSTEM, references), axis=0).tolist()
-            for references in ([SYSTEM], REFERENCES)
-        )
+        found = (compat.corpus_statistics(metric, SYSTEM, references) for references in ([SYSTEM], REFERENCES))
+        whole, other = (np.sum(each, axis=0).tolist() for each in found)
         assert compat.score_of_statistics(metric, whole) == pytest.approx(100)
         assert compat.score_of_statistics(metric, other) == metric.corpus_score(SYSTEM, REFERENCES).score
 
@@ -211,12 +207,9 @@ def test_a_private_name_means_what_it_did(check):
 
 
 def test_every_function_of_the_module_has_a_check_and_says_what_is_private():
-    functions = {
-        name: value for name, value in vars(compat).items() if getattr(value, "__module__", "") == compat.__name__
-    }
-    assert list(functions) == [check.__name__ for check in CHECKS]
-    for function in functions.values():
-        assert "Private: `" in function.__doc__
+    functions = [value for value in vars(compat).values() if getattr(value, "__module__", "") == compat.__name__]
+    assert [function.__name__ for function in functions] == [check.__name__ for check in CHECKS]
+    assert all("Private: `" in function.__doc__ for function in functions)
 
 
 @pytest.mark.parametrize(("check", "owner", "name", "meaning"), [
@@ -238,10 +231,8 @@ def test_a_name_that_changes_its_meaning_is_reported(monkeypatch, check, owner, 
     if owner is None:
         pytest.skip("TF.Text is not installed")
     monkeypatch.setattr(owner, name, meaning)
-    with pytest.raises(
-        pytest.fail.Exception,
-        match=f"compat.{check.__name__} uses has gone or changed its meaning .*Keras {keras.__version__}",
-    ):
+    said = f"compat.{check.__name__} uses has gone or changed its meaning .*Keras {keras.__version__}"
+    with pytest.raises(pytest.fail.Exception, match=said):
         verify(check)
 
 
@@ -258,12 +249,8 @@ def defined(tree: ast.AST) -> set[str]:
             found |= {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.ClassDef)}
             fields = [part for part in node.body if isinstance(part, ast.Assign | ast.AnnAssign)]
             found |= {each.id for part in fields for each in ast.walk(part) if isinstance(each, ast.Name)}
-        elif (
-            isinstance(node, ast.Attribute)
-            and isinstance(node.ctx, ast.Store)
-            and ast.unparse(node.value) in ("self", "cls")
-        ):
-            found.add(node.attr)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found |= {node.attr} if ast.unparse(node.value) in ("self", "cls") else set()
     return found
 
 
@@ -345,9 +332,6 @@ def test_a_private_name_that_is_taken_is_found():
 
 def test_outside_its_functions_the_module_imports_the_standard_library_alone():
     """The network uses it without TensorFlow, scores without Keras."""
-    imports = [
-        node
-        for node in ast.parse(COMPAT.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    ]
+    nodes = ast.parse(COMPAT.read_text(encoding="utf-8")).body
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
     assert {ast.unparse(node).split()[1].partition(".")[0] for node in imports} <= sys.stdlib_module_names

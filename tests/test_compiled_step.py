@@ -28,22 +28,16 @@ SIDES = {
     "target": tf.constant([[8, 4, 3, 0], [9, 10, 11, 3]]),
 }
 TOKENS = tf.constant([[2, 7, 9, 3, 11, 3], [2, 8, 3, 9, 3, 0]])
+OF_BERT = {"masked": [[2, 4], [3, 0]], "target": [[7, 8], [9, 0]], "following": [[2], [1]]}
+OF_BERT = {"tokens": TOKENS} | {name: tf.constant(ids) for name, ids in OF_BERT.items()}
 NETWORKS = {
     "transformer": (SMALL, SIDES),
     "transformer, pre-norm": (dataclasses.replace(SMALL, norm="pre", logits_bias=True), SIDES),
     "transformer, R-Drop": (dataclasses.replace(SMALL, r_drop=2.0, dropout=1e-9), SIDES),
-    "bert": (
-        BertConfig(20, **ENCODER),
-        {
-            "tokens": TOKENS,
-            "masked": tf.constant([[2, 4], [3, 0]]),
-            "target": tf.constant([[7, 8], [9, 0]]),
-            "following": tf.constant([[2], [1]]),
-        },
-    ),
+    "bert": (BertConfig(20, **ENCODER), OF_BERT),
     "classifier": (
         ClassifierConfig(20, labels="a,b,c", **ENCODER),
-        {"tokens": TOKENS, "label": tf.constant([[3], [1]])},
+        {"tokens": TOKENS, "label": OF_BERT["following"] + 1},
     ),
 }
 COMPILED = dataclasses.replace(TRAIN, jit_compile="true")
@@ -69,9 +63,8 @@ def both(config: ModelConfig, name: str, columns: dict, dtype: str = "float32") 
 def test_losses_and_gradients_are_those_of_the_plain_step(network):
     config, columns = NETWORKS[network]
     (expected, sums), (received, found) = both(config, network.partition(",")[0], columns)
-    assert {name: float(value) for name, value in found.items()} == pytest.approx(
-        {name: float(value) for name, value in sums.items()}, rel=1e-6
-    )
+    found, sums = ({name: float(value) for name, value in each.items()} for each in (found, sums))
+    assert found == pytest.approx(sums, rel=1e-6)
     largest = max(float(tf.reduce_max(tf.abs(gradient))) for gradient in expected)
     for one, other in zip(expected, received, strict=True):
         np.testing.assert_allclose(other, one, atol=1e-5 * largest)
@@ -81,10 +74,8 @@ def test_losses_and_gradients_are_those_of_the_plain_step(network):
 def test_the_loss_of_all_logits_is_that_of_blocks(consistency):
     """Of two passes that differ, with padding and a bias."""
     draw = np.random.default_rng(2)
-    hidden, matrix, bias = (
-        tf.constant(draw.normal(0, 1, shape), tf.float32)
-        for shape in ((2 * 5 if consistency else 5, 7, 6), (11, 6), 11)
-    )
+    shapes = (2 * 5 if consistency else 5, 7, 6), (11, 6), 11
+    hidden, matrix, bias = (tf.constant(draw.normal(0, 1, shape), tf.float32) for shape in shapes)
     target = tf.constant(draw.integers(1, 11, (5, 7)) * (np.arange(7) < draw.integers(1, 8, (5, 1))))
 
     def losses() -> list:
@@ -139,12 +130,8 @@ def test_float16_does_not_overflow_in_the_gradient_of_the_shared_matrix():
         lambda: train_step.make_compiled_gradients(model, task, TRAIN)(columns, **PLACE, scale=scale),
     ):
         gradients, _ = gradients_of()
-        [matrix] = [
-            gradient
-            for weight, gradient in zip(model.trainable_variables, gradients, strict=True)
-            if weight is model.embedding_matrix
-        ]
-        assert np.isfinite(matrix).all()
+        place = [weight is model.embedding_matrix for weight in model.trainable_variables].index(True)
+        assert np.isfinite(gradients[place]).all()
 
 
 @pytest.mark.medium
@@ -196,16 +183,13 @@ class strategy_on:  # noqa: N801
         self.worker_devices = (f"/device:{kind}:0", f"/device:{kind}:1")
 
 
-@pytest.mark.parametrize(
-    ("architecture", "given", "gpu", "expected"),
-    [
-        ("transformer", 0.0, True, 1.15),
-        ("transformer", 0.0, False, 0.0),
-        ("transformer", 1.0, True, 1.0),
-        ("transformer", 1.3, True, 1.3),
-        ("rnn", 0.0, True, 0.0),
-    ],
-)
+@pytest.mark.parametrize(("architecture", "given", "gpu", "expected"), [
+    ("transformer", 0.0, True, 1.15),
+    ("transformer", 0.0, False, 0.0),
+    ("transformer", 1.0, True, 1.0),
+    ("transformer", 1.3, True, 1.3),
+    ("rnn", 0.0, True, 0.0),
+])  # fmt: skip
 def test_a_new_run_rounds_lengths_where_it_is_compiled(architecture, given, gpu, expected):
     options = run_options.Options.default(architecture)
     options = dataclasses.replace(options, train=dataclasses.replace(options.train, length_buckets=given))
@@ -246,14 +230,9 @@ def test_a_compiled_run_resumes_to_the_last_bit(tmp_path):
 
 def train_in_a_process(options: dict, **environment: str) -> str:
     """What a program says that trains with these options."""
-    result = subprocess.run(
-        [sys.executable, "tools/train.py", *(f"--{name}={value}" for name, value in options.items())],
-        env=os.environ | environment,
-        cwd=pathlib.Path(__file__).parent.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "tools/train.py", *(f"--{name}={value}" for name, value in options.items())]
+    given = {"env": os.environ | environment, "cwd": pathlib.Path(__file__).parent.parent}
+    result = subprocess.run(command, **given, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return result.stderr
 

@@ -1,7 +1,6 @@
 """Options: the defaults are the paper's, every invalid one is refused by name, and what is written is what is read."""
 
 import dataclasses
-import hashlib
 import json
 import pathlib
 import subprocess
@@ -23,7 +22,6 @@ from t2t_keras.config import (
     paper,
 )
 from t2t_keras.runs.saved_run import SavedRun
-from t2t_keras.system import files
 
 ROOT = pathlib.Path(config.__file__).parent.parent
 BIG = paper.model("big")
@@ -49,37 +47,16 @@ def test_the_defaults_are_the_base_model_and_its_training_and_search():
 
 
 def test_other_defaults_are_those_of_the_documentation():
-    names = (
-        "micro_batch_tokens",
-        "buckets_per_update",
-        "seed",
-        "dtype",
-        "damaged_records",
-        "best_metric",
-        "deterministic",
-    )
     train, decode, data = TrainConfig(), DecodeConfig(), DataConfig()
-    assert [getattr(train, name) for name in names] == [8192, 4, 1, "float32", "stop", "bleu", False]
+    assert (train.micro_batch_tokens, train.buckets_per_update, train.seed, train.dtype) == (8192, 4, 1, "float32")
+    assert (train.damaged_records, train.best_metric, train.deterministic) == ("stop", "bleu", False)
     assert (train.checkpoint_steps, train.valid_steps, train.log_steps, train.valid_sentences) == (1000, 1000, 100, 500)
     assert (train.attention_images, train.max_skipped, train.learning_rate_factor) == (1, 20, 1.0)
-    off = (
-        "clip_norm",
-        "device_tflops",
-        "histogram_steps",
-        "patience",
-        "max_hours",
-        "parent",
-        "data_service",
-        "profile_steps",
-    )
-    assert not any(getattr(train, name) for name in off)
+    off = "clip_norm device_tflops histogram_steps patience max_hours parent data_service profile_steps"
+    assert not any(getattr(train, name) for name in off.split())
     assert (decode.max_input, data.max_length, data.builtin_pairs, data.vocab_sample) == (1024, 256, 40_000, 2_000_000)
-    assert (data.subwords, data.normalization, data.character_coverage, data.skip_bad_lines) == (
-        "bpe",
-        "identity",
-        0.9995,
-        False,
-    )
+    assert (data.subwords, data.normalization, data.character_coverage) == ("bpe", "identity", 0.9995)
+    assert not data.skip_bad_lines
     assert (data.train_split, data.valid_split) == ("train", "validation")
 
 
@@ -89,17 +66,11 @@ def test_the_special_ids_are_four_different_ones_and_padding_is_zero():
 
 @pytest.mark.parametrize("group", GROUPS.values())
 def test_every_default_is_valid_and_explained(group):
-    group()
-    for field in dataclasses.fields(group):
-        assert field.metadata["help"].endswith("."), field.name
-
-
-@pytest.mark.parametrize("group", GROUPS.values())
-def test_options_do_not_change_once_made(group):
     options = group()
     for field in dataclasses.fields(group):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(options, field.name, getattr(options, field.name))
+        assert field.metadata["help"].endswith("."), field.name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(options, field.name, getattr(options, field.name))
 
 
 INVALID = [
@@ -155,22 +126,10 @@ INVALID = [
         for rate in (-0.1, 1.0)
     ),
     *((ModelConfig, {"norm_epsilon": epsilon}) for epsilon in (0.0, 1.0)),
-    *(
-        (TrainConfig, {name: 0})
-        for name in (
-            "train_steps",
-            "warmup_steps",
-            "batch_tokens",
-            "micro_batch_tokens",
-            "keep_checkpoints",
-            "valid_steps",
-            "log_steps",
-        )
-    ),
-    *(
-        (TrainConfig, {name: -1})
-        for name in ("checkpoint_steps", "checkpoint_minutes", "valid_sentences", "patience", "clip_norm")
-    ),
+    *((TrainConfig, {name: 0}) for name in ("train_steps", "warmup_steps", "batch_tokens", "micro_batch_tokens")),
+    *((TrainConfig, {name: 0}) for name in ("keep_checkpoints", "valid_steps", "log_steps")),
+    *((TrainConfig, {name: -1}) for name in ("checkpoint_steps", "checkpoint_minutes", "valid_sentences")),
+    *((TrainConfig, {name: -1}) for name in ("patience", "clip_norm")),
     (TrainConfig, {"learning_rate_factor": 0.0}),
     (TrainConfig, {"cooldown_steps": -1}),
     (TrainConfig, {"freeze": " , /"}),
@@ -234,11 +193,9 @@ INVALID = [
     *((SampleConfig, {"temperature": value}) for value in (0.0, -1.0, 0.009, 101.0, float("nan"))),
     (SampleConfig, {"top_k": -1}),
     *((SampleConfig, {"top_p": value}) for value in (0.0, -0.5, 1.1, float("nan"))),
-    *(
-        (FilterConfig, {name: -1.0})
-        for name in ("max_length_ratio", "length_ratio", "min_letters", "max_cross_entropy")
-    ),
-    *((FilterConfig, {name: 1.01}) for name in ("min_letters", "min_script", "min_language")),
+    *((FilterConfig, {name: -1.0}) for name in ("max_length_ratio", "length_ratio", "max_cross_entropy")),
+    *((FilterConfig, {"min_letters": value}) for value in (-1.0, 1.01)),
+    *((FilterConfig, {name: 1.01}) for name in ("min_script", "min_language")),
     *((FilterConfig, {name: "both"}) for name in ("duplicates", "near_duplicates")),
     (FilterConfig, {"max_characters": -1}),
     *((FilterConfig, {"max_length_ratio": value}) for value in (0.5, 1.0)),
@@ -267,9 +224,7 @@ def test_an_invalid_option_is_refused_with_its_name_and_value(group, options):
 def test_sub_words_of_an_imported_model_are_not_learned():
     DataConfig(subwords="sentencepiece")  # Of a data folder.
     DataConfig(subwords="sentencepiece", subwords_file="a", dataset="builtin")
-    with pytest.raises(
-        ValueError, match="imported model's sub-words. Received: subwords='sentencepiece', subwords_file=''"
-    ):
+    with pytest.raises(ValueError, match="imported .*sub-words. Received: subwords='sentencepiece', subwords_file=''"):
         DataConfig(subwords="sentencepiece", dataset="builtin")
 
 
@@ -365,9 +320,8 @@ def read(tmp_path, change) -> tuple:
 
 def test_what_a_file_lacks_has_its_default(tmp_path):
     """A run of a version that had fewer options can be read."""
-    assert read(tmp_path, lambda contents: contents["model"].pop("d_ff"))[0] == dataclasses.replace(
-        BIG, d_ff=ModelConfig().d_ff
-    )
+    expected = dataclasses.replace(BIG, d_ff=ModelConfig().d_ff)
+    assert read(tmp_path, lambda contents: contents["model"].pop("d_ff"))[0] == expected
     assert read(tmp_path, lambda contents: contents.pop("decode")) == (BIG, DecodeConfig())
 
 
@@ -456,11 +410,6 @@ def test_a_file_of_another_shape_is_refused_in_a_sentence(tmp_path, content, exp
     with pytest.raises(ValueError, match=expected) as raised:
         _ = SavedRun.open(tmp_path).model
     assert str(path) in str(raised.value) and len(str(raised.value)) < 1000
-
-
-def test_a_description_is_the_size_and_the_hash(tmp_path):
-    (tmp_path / "x").write_bytes(b"abc")
-    assert files.describe(tmp_path / "x") == {"bytes": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
 
 
 def test_options_need_neither_tensorflow_nor_keras():

@@ -9,16 +9,13 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize(
-    ("source", "given", "chosen"),
-    [
-        ("TESTPATHS", "", "not medium and not slow"),
-        ("INVOCATION_DIR", "", "not medium and not slow"),
-        ("ARGS", "", "not slow"),
-        ("TESTPATHS", "slow", "slow"),
-        ("ARGS", "medium", "medium"),
-    ],
-)
+@pytest.mark.parametrize(("source", "given", "chosen"), [
+    ("TESTPATHS", "", "not medium and not slow"),
+    ("INVOCATION_DIR", "", "not medium and not slow"),
+    ("ARGS", "", "not slow"),
+    ("TESTPATHS", "slow", "slow"),
+    ("ARGS", "medium", "medium"),
+])  # fmt: skip
 def test_a_run_of_all_files_has_the_small_tests_and_one_of_named_files_the_medium_ones_too(source, given, chosen):
     sources = pytest.Config.ArgsSource
     config = types.SimpleNamespace(

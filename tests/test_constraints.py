@@ -77,20 +77,15 @@ class Trie:
 
 def apart(phrases, tokens, ordered: bool) -> bool:
     """Whether the phrases occur in the tokens, each in a place of its own: every choice of places is tried."""
-    places = [
-        [
-            range(first, first + len(phrase))
-            for first in range(len(tokens))
-            if tokens[first : first + len(phrase)] == tuple(phrase)
-        ]
-        for phrase in phrases
-    ]
-    return any(
-        all(
-            one[-1] < other[0] or not ordered and other[-1] < one[0] for one, other in itertools.combinations(chosen, 2)
-        )
-        for chosen in itertools.product(*places)
-    )
+    places = []
+    for phrase in phrases:
+        ranges = (range(first, first + len(phrase)) for first in range(len(tokens)))
+        places.append([each for each in ranges if tokens[each.start : each.stop] == tuple(phrase)])
+
+    def fit(one: range, other: range) -> bool:
+        return one[-1] < other[0] or not ordered and other[-1] < one[0]
+
+    return any(all(itertools.starmap(fit, itertools.combinations(chosen, 2))) for chosen in itertools.product(*places))
 
 
 def padded(rows) -> tf.Tensor:
@@ -152,9 +147,8 @@ def test_the_progress_of_fairseqs_cases(case):
         progress = constraints.advance_hypotheses(given, progress, tf.constant([[token]]))
     one_more = tf.nest.map_structure(lambda x: x[:, :, None], progress)
     assert constraints.bank(given, one_more).numpy().tolist() == [[[bank]]]
-    assert constraints.met(
-        padded([phrases]), tf.constant([ordered]), tf.constant([[tokens]], tf.int32)
-    ).numpy().tolist() == [[finished]]
+    given = padded([phrases]), tf.constant([ordered]), tf.constant([[tokens]], tf.int32)
+    assert constraints.met(*given).numpy().tolist() == [[finished]]
 
 
 def draw_phrases(draw, vocabulary: int, most: int = 4) -> list[list[int]]:
@@ -243,15 +237,9 @@ def test_a_sub_word_that_goes_on_from_a_shorter_tail_has_its_bank_by_hand():
     phrases, progress, _ = selector.state
     for token in (1, 2, 1):
         progress = constraints.advance_hypotheses(phrases, progress, tf.constant([[token]]))
-    tokens, received, allowed = selector._candidates(
-        phrases, progress, tf.constant([[[5, 2, 4, EOS]]]), tf.constant([[[True]]])
-    )
-    received = {
-        int(token): int(bank)
-        for token, bank, usable in zip(tokens[0, 0], received[0, 0], allowed[0, 0], strict=True)
-        if usable
-    }
-    assert received == {5: 0, 2: 2, 4: 4, 1: 1}
+    given = tf.constant([[[5, 2, 4, EOS]]]), tf.constant([[[True]]])
+    tokens, found, allowed = (each.numpy()[0, 0] for each in selector._candidates(phrases, progress, *given))
+    assert dict(zip(tokens[allowed], found[allowed], strict=True)) == {5: 0, 2: 2, 4: 4, 1: 1}
 
 
 def test_some_phrases_are_in_order_and_others_anywhere():
@@ -298,11 +286,8 @@ def test_a_wide_beam_finds_the_best_of_all_hypotheses_with_their_phrases(alpha, 
     hooks = {"selector": banks(rows, ordered, 162, 5)}
     found = search(tables, beam_size=162, max_length=5, alpha=alpha, **hooks)
     for received, table, phrases in zip(found, tables, rows, strict=True):
-        every = {
-            tokens: p
-            for tokens, p in every_hypothesis(table, 5).items()
-            if tokens[-1] == EOS and meets(phrases, tokens[:-1], ordered)
-        }
+        ended = {tokens: p for tokens, p in every_hypothesis(table, 5).items() if tokens[-1] == EOS}
+        every = {tokens: p for tokens, p in ended.items() if meets(phrases, tokens[:-1], ordered)}
         expected = ranked(every, alpha)
         assert_same(received[: len(expected)], expected)
         # The others did not end, and have all phrases that room was left for; of three phrases there is none, and of
@@ -315,13 +300,8 @@ def test_a_wide_beam_finds_the_best_of_all_hypotheses_with_their_phrases(alpha, 
 def test_what_has_its_phrases_may_end_however_unlikely_the_end_is_by_hand(beam_size, expected):
     """P(end) = 0.001 and two words, α = 0: the best ends after the phrase. Greedy search ends where it must."""
     tables = constant_tables([0, 0.6, 0.399, 0.001])
-    options = {
-        "beam_size": beam_size,
-        "max_length": 5,
-        "alpha": 0.0,
-        "selector": banks([[[1]]], beam_size=beam_size, max_length=5),
-    }
-    [received] = search(tables, **options)
+    selector = banks([[[1]]], beam_size=beam_size, max_length=5)
+    [received] = search(tables, beam_size=beam_size, max_length=5, alpha=0.0, selector=selector)
     log_p = sum(math.log({1: 0.6, 2: 0.399, EOS: 0.001}[token]) for token in expected)
     assert received[0] == (expected, pytest.approx(log_p, abs=1e-5))
 
@@ -340,9 +320,8 @@ def test_every_phrase_that_has_room_is_written_by_a_beam_of_any_width(beam_size)
     rows, ordered = draw_rows(40, seed=beam_size)
     tables = random_tables(batch=40, seed=102, vocab_size=6, length=16)
     maxima = np.array([sum(map(len, phrases)) + 1 + row % 4 for row, phrases in enumerate(rows)])
-    found = search(
-        tables, beam_size=beam_size, max_length=maxima, alpha=0.6, selector=banks(rows, ordered, beam_size, maxima)
-    )
+    selector = banks(rows, ordered, beam_size, maxima)
+    found = search(tables, beam_size=beam_size, max_length=maxima, alpha=0.6, selector=selector)
     for received, table, phrases, own in zip(found, tables, rows, ordered, strict=True):
         assert received[0][0][-1] == EOS or not phrases
         for tokens, score in received:
@@ -356,12 +335,7 @@ def test_phrases_that_have_no_room_end_no_translation_and_are_said_to_be_missing
     rows = [[[1, 2, 4, 5]], [[1], [2], [4]], [[1, 2]], [[1, 2, 4]]]
     tables = random_tables(batch=4, seed=103, vocab_size=6)
     found = search(tables, beam_size=4, max_length=3, alpha=0.6, selector=banks(rows, max_length=3))
-    assert [[tokens[-1] == EOS for tokens, _ in received][:1] for received in found] == [
-        [False],
-        [False],
-        [True],
-        [False],
-    ]
+    assert [received[0][0][-1] == EOS for received in found] == [False, False, True, False]
     best = np.zeros([4, 1, 3], np.int32)
     for row, received in enumerate(found):
         best[row, 0] = (*received[0][0], 0, 0, 0)[:3]
@@ -372,10 +346,8 @@ def test_phrases_that_have_no_room_end_no_translation_and_are_said_to_be_missing
 
 @pytest.mark.parametrize("beam_size", [1, 2, 6, 20])
 def test_no_phrases_change_nothing(beam_size):
-    tables, options = (
-        random_tables(batch=12, seed=104, vocab_size=7),
-        {"beam_size": beam_size, "max_length": 7, "alpha": 0.6},
-    )
+    tables = random_tables(batch=12, seed=104, vocab_size=7)
+    options = {"beam_size": beam_size, "max_length": 7, "alpha": 0.6}
     expected = search(tables, **options)
     assert search(tables, selector=banks([[]] * 12, beam_size=beam_size), **options) == expected
     beside = banks([[], [[1, 2]]] + [[]] * 10, beam_size=beam_size)  # In the batch of one that has a phrase.
@@ -428,25 +400,14 @@ def test_sentences_of_different_phrases_give_what_each_gives_alone(beam_size):
 
     def run(start, max_length, tokens, ordered, forbidden):
         state = {"read": tf.zeros([tf.shape(start)[0], 0, beam_size], tf.int32)}
-        hooks = {
-            "scorers": [Avoided(forbidden, max_length, spelling)],
-            "selector": Banks(tokens, ordered, max_length, beam_size, EOS),
-        }
-        return beam_search(
-            history_step(weights),
-            state,
-            start,
-            eos_id=EOS,
-            beam_size=beam_size,
-            max_length=max_length,
-            alpha=0.6,
-            **hooks,
-        )
+        hooks = {"scorers": [Avoided(forbidden, max_length, spelling)]}
+        hooks["selector"] = Banks(tokens, ordered, max_length, beam_size, EOS)
+        options = {"eos_id": EOS, "beam_size": beam_size, "max_length": max_length, "alpha": 0.6}
+        return beam_search(history_step(weights), state, start, **options, **hooks)
 
     rows, ordered = draw_rows(batch, seed=9)
-    forbidden = tf.constant(
-        [[" ".join(draw.choice(list("bcef"), draw.integers(1, 3))) if row % 2 else ""] for row in range(batch)]
-    )
+    phrases = (" ".join(draw.choice(list("bcef"), draw.integers(1, 3))) if row % 2 else "" for row in range(batch))
+    forbidden = tf.constant([[phrase] for phrase in phrases])
     starts, maxima = tf.range(batch) % 6, tf.constant(draw.integers(1, 14, batch), tf.int32)
 
     def rows_of(chosen: slice) -> list[tf.Tensor]:

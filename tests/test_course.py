@@ -82,12 +82,8 @@ def test_outputs_are_pictures_and_text_without_errors_and_noise(notebook):
 
 def test_no_path_of_a_machine_is_in_a_notebook(notebook):
     texts = [cell.source for cell in notebook.cells] + [output.get("text", "") for output in outputs(notebook)]
-    texts += [
-        str(value)
-        for output in outputs(notebook)
-        for kind, value in output.get("data", {}).items()
-        if not kind.startswith("image/")
-    ]
+    data = (item for output in outputs(notebook) for item in output.get("data", {}).items())
+    texts += [str(value) for kind, value in data if not kind.startswith("image/")]
     assert [text for text in texts if LOCAL.search(text)] == []
 
 
@@ -106,13 +102,8 @@ def test_all_that_a_notebook_imports_exists(notebook):
 
 
 def test_the_links_of_a_notebook_lead_somewhere(notebook):
-    links = [
-        link
-        for cell in notebook.cells
-        if cell.cell_type == "markdown"
-        for link in re.findall(r"\]\(([^)\s]+)\)", cell.source)
-    ]
-    for link in links:
+    markdown = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    for link in re.findall(r"\]\(([^)\s]+)\)", markdown):
         target, _, anchor = link.partition("#")
         assert link.startswith("https://") or (COURSE / target).exists(), link
         assert link.startswith("https://") or not anchor or anchor in anchors(COURSE / target), link
@@ -138,9 +129,8 @@ def test_the_ablations_say_first_where_they_differ_from_the_paper():
     first = nbformat.read(COURSE / "4_ablations.ipynb", as_version=4).cells[0].source.splitlines()[2]
     assert first.startswith("**Its results differ from the paper's:**")
     assert "one layer is better than two, learned positions are better than sinusoids" in first
-    assert {"perplexity['1 layer'] < min(base)", "perplexity['learned positions'] < min(base)"} < set(
-        CLAIMS["4_ablations"]
-    )
+    claims = {f"perplexity['{name}'] < min(base)" for name in ("1 layer", "learned positions")}
+    assert claims < set(CLAIMS["4_ablations"])
 
 
 def test_the_notebook_that_needs_scikit_learn_installs_and_the_page_names_it():
@@ -157,8 +147,7 @@ def test_a_notebook_runs_from_top_to_bottom_and_finds_what_its_text_says(path, n
     monkeypatch.delenv("MPLBACKEND", raising=False)
     claims = f"print([claim for claim in {CLAIMS[path.stem]!r} if not eval(claim)])"
     notebook.cells.append(nbformat.v4.new_code_cell(claims))
-    nbclient.NotebookClient(
-        notebook, timeout=3600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=3600, kernel_name="python3", resources=resources).execute()
     assert notebook.cells[-1].outputs[0].text == "[]\n"
     assert not [output.text for output in outputs(notebook) if output.get("name") == "stderr"]

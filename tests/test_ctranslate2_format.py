@@ -62,9 +62,8 @@ def make_translator(config: ModelConfig, tokenizer: BytePairs, **decode) -> Tran
     end = model.embedding.logits_matrix.numpy()[EOS]
     last = model.norm or model.decoder[-1].feed_forward_norm.norm
     last.beta.assign_add(1.5 * end / (end @ end))
-    return Translator(
-        model, tokenizer, DecodeConfig(**{"beam_size": 1, "extra_length": 10, "max_input": 120, **decode})
-    )
+    decode = DecodeConfig(**{"beam_size": 1, "extra_length": 10, "max_input": 120, **decode})
+    return Translator(model, tokenizer, decode)
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -93,9 +92,8 @@ def test_scores_of_given_translations_are_equal(both, tokenizer):
     ours, theirs = both
     draw = np.random.default_rng(4)
     sources = ids_of(tokenizer, english(12))
-    targets = [
-        draw.integers(EOS + 1, VOCAB_SIZE, int(length)).tolist() for length in draw.integers(1, 20, len(sources))
-    ]
+    lengths = draw.integers(1, 20, len(sources))
+    targets = [draw.integers(EOS + 1, VOCAB_SIZE, int(length)).tolist() for length in lengths]
     scored = theirs.score_batch(pieces_of(sources, tokenizer), pieces_of(targets, tokenizer))
     for source, target, result in zip(sources, targets, scored, strict=True):
         log_p = tf.nn.log_softmax(ours.model((tf.constant([[*source, EOS]]), tf.constant([[BOS, *target]]))))[0].numpy()
@@ -178,13 +176,8 @@ def test_its_beam_search_divides_by_a_power_of_the_length_with_the_end(written, 
     """What the module's docstring says of the score."""
     theirs = ctranslate2.Translator(str(written[1]), compute_type="float32", intra_threads=1)
     sources = pieces_of(ids_of(tokenizer, english(30)), tokenizer)
-    options = {
-        "beam_size": 8,
-        "num_hypotheses": 8,
-        "length_penalty": exponent,
-        "min_decoding_length": 0,
-        "max_decoding_length": 100,
-    }
+    options = {"beam_size": 8, "num_hypotheses": 8, "length_penalty": exponent}
+    options |= {"min_decoding_length": 0, "max_decoding_length": 100}
     lengths = set()
     for source in sources:
         [result] = theirs.translate_batch([source], return_scores=True, return_end_token=True, **options)
@@ -215,15 +208,9 @@ def test_quantised_weights_are_smaller_and_score_nearly_the_same(written, tokeni
     ctranslate2_format.write(ours, tmp_path / "small", quantization)
     assert (tmp_path / "small/model.bin").stat().st_size < 0.7 * (folder / "model.bin").stat().st_size
     sources = pieces_of(ids_of(tokenizer, english(8)), tokenizer)
-    scores = [
-        np.concatenate(
-            [
-                result.log_probs
-                for result in ctranslate2.Translator(str(path), intra_threads=1).score_batch(sources, sources)
-            ]
-        )
-        for path in (folder, tmp_path / "small")
-    ]
+    translators = (ctranslate2.Translator(str(path), intra_threads=1) for path in (folder, tmp_path / "small"))
+    scored = (translator.score_batch(sources, sources) for translator in translators)
+    scores = [np.concatenate([result.log_probs for result in results]) for results in scored]
     difference = np.abs(scores[0] - scores[1]).mean()
     assert 0 < difference < 0.5  # 0.41 in 8 bits on a processor without AVX-512.
 
@@ -259,9 +246,8 @@ def test_a_folder_that_holds_something_is_refused(written):
 def test_another_attention_function_is_refused(tokenizer, tmp_path, function):
     """Of which `unscaled` has the same weights."""
     model = Transformer(dataclasses.replace(ONE_WIDTH, attention=function))
-    with pytest.raises(
-        ValueError, match=f"CTranslate2 has no other attention function. Received: attention={function}. Export a Saved"
-    ):
+    expected = f"CTranslate2 has no other attention function. Received: attention={function}. Export a Saved"
+    with pytest.raises(ValueError, match=expected):
         ctranslate2_format.write(Translator(model, tokenizer, DecodeConfig()), tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

@@ -32,14 +32,8 @@ def train_points(model_dir: pathlib.Path, steps, loss: float = 3.0) -> TensorBoa
     """The points of a run's training, as the loop writes them, without a checkpoint."""
     board = TensorBoardWriter(model_dir / "logs", config="| option |")
     for step in steps:
-        board.write(
-            step,
-            {
-                "train/loss": loss / step,
-                "train/learning_rate": 1e-4 * step,
-                "utilization/target_tokens_per_second": 100.0 * step,
-            },
-        )
+        scalars = {"train/loss": loss / step, "train/learning_rate": 1e-4 * step}
+        board.write(step, scalars | {"utilization/target_tokens_per_second": 100.0 * step})
     return board
 
 
@@ -87,11 +81,9 @@ def test_a_point_that_is_being_written_is_left_out(model_dir):
 
 def test_only_what_has_been_written_since_is_read_again(model_dir, monkeypatch):
     """Also where the last record was incomplete, and of a further file."""
-    read = []
-    parse = event_files.Event.FromString
-    monkeypatch.setattr(
-        event_files, "Event", types.SimpleNamespace(FromString=lambda record: read.append(record) or parse(record))
-    )
+    read, parse = [], event_files.Event.FromString
+    noted = types.SimpleNamespace(FromString=lambda record: read.append(record) or parse(record))
+    monkeypatch.setattr(event_files, "Event", noted)
     logs = event_files.ScalarReader(model_dir / "logs")
     [path] = (model_dir / "logs").iterdir()
     whole = path.read_bytes()
@@ -115,18 +107,18 @@ def written(path: pathlib.Path, values: dict[int, list]) -> None:
 
 def test_scalars_are_single_floats_in_either_form_and_in_the_order_of_their_steps(tmp_path):
     """TensorFlow may write a number as such or as bytes; lists of numbers and whole numbers are none of ours."""
+    shape = {"dim": [{"size": 1}]}
     several = {
-        "bytes": tensor_pb2.TensorProto(dtype=1, tensor_content=np.float32(0.5).tobytes()),
-        "number": tensor_pb2.TensorProto(dtype=1, float_val=[0.25]),
-        "list": tensor_pb2.TensorProto(dtype=1, float_val=[0.75], tensor_shape={"dim": [{"size": 1}]}),
-        "bytes of a list": tensor_pb2.TensorProto(
-            dtype=1, tensor_content=bytes(4), tensor_shape={"dim": [{"size": 1}]}
-        ),
-        "empty": tensor_pb2.TensorProto(dtype=1),
-        "bytes of two": tensor_pb2.TensorProto(dtype=1, tensor_content=bytes(8)),
-        "whole": tensor_pb2.TensorProto(dtype=3, int_val=[3], tensor_content=bytes(4)),
+        "bytes": {"tensor_content": np.float32(0.5).tobytes()},
+        "number": {"float_val": [0.25]},
+        "list": {"float_val": [0.75], "tensor_shape": shape},
+        "bytes of a list": {"tensor_content": bytes(4), "tensor_shape": shape},
+        "empty": {},
+        "bytes of two": {"tensor_content": bytes(8)},
+        "whole": {"dtype": 3, "int_val": [3], "tensor_content": bytes(4)},
     }
-    values = [summary_pb2.Summary.Value(tag=tag, tensor=tensor) for tag, tensor in several.items()]
+    tensors = {tag: tensor_pb2.TensorProto(**{"dtype": 1, **fields}) for tag, fields in several.items()}
+    values = [summary_pb2.Summary.Value(tag=tag, tensor=tensor) for tag, tensor in tensors.items()]
     written(tmp_path / "events.out.tfevents.1", {20: values, 10: values[:1]})
     found = read_scalars(tmp_path)
     assert found == {"bytes": {10: 0.5, 20: 0.5}, "number": {20: 0.25}}
@@ -195,14 +187,8 @@ def test_the_table_has_a_row_for_each_step_and_an_empty_cell_where_nothing_was_m
     rows = table(model_dir)
     assert [row["step"] for row in rows] == ["10", "20", "30"]
     assert [row["valid/bleu"] for row in rows] == ["", "12.5", ""]
-    assert list(rows[0]) == [
-        "step",
-        "train/learning_rate",
-        "train/loss",
-        "utilization/target_tokens_per_second",
-        "valid/bleu",
-        "valid/loss",
-    ]
+    tags = "train/learning_rate train/loss utilization/target_tokens_per_second valid/bleu valid/loss"
+    assert list(rows[0]) == ["step", *tags.split()]
     assert np.float32(rows[1]["valid/loss"]) == np.float32(THIRD)
 
 
@@ -237,12 +223,8 @@ def lines(figure) -> dict[str, list]:
 
 def test_the_picture_of_a_run_shows_loss_quality_rate_and_speed_with_their_units(model_dir):
     figure = curves.figure({"mine": curves.read(model_dir)})
-    assert {title: len(found) for title, found in lines(figure).items()} == {
-        "Loss": 2,
-        "BLEU": 1,
-        "Learning rate": 1,
-        "Speed": 1,
-    }
+    numbers = {title: len(found) for title, found in lines(figure).items()}
+    assert numbers == {"Loss": 2, "BLEU": 1, "Learning rate": 1, "Speed": 1}
     assert all(axes.get_xlabel() == "update" and axes.get_ylabel() for axes in figure.axes)
     assert "mine" in figure.get_suptitle() and "BLEU 12.5 at update 20" in figure.get_suptitle()
     [speed] = lines(figure)["Speed"]
@@ -299,29 +281,14 @@ def test_each_run_is_drawn_under_its_own_name(model_dir, tmp_path, drawn):
         shutil.copytree(model_dir, tmp_path / name / "mine")
         train_points(tmp_path / name / "mine", [30], loss=loss * 30)
     train_points(model_dir, [30], loss=0.5 * 30)
-    folders = [
-        tmp_path / "second" / "mine",
-        model_dir,
-        tmp_path / "first" / "mine",
-        tmp_path / "first" / ".." / "second" / "mine",
-    ]
-    curves.compare(folders, tmp_path / "all.png")
+    others = [tmp_path / name / "mine" for name in ("second", "first", "first/../second")]
+    curves.compare([others[0], model_dir, *others[1:]], tmp_path / "all.png")
     [runs] = drawn
-    assert {name: scalars["train/loss"][30] for name, scalars in runs.items()} == {
-        "second/mine": 5,
-        "runs/mine": 0.5,
-        "first/mine": 7,
-    }
+    losses = {name: scalars["train/loss"][30] for name, scalars in runs.items()}
+    assert losses == {"second/mine": 5, "runs/mine": 0.5, "first/mine": 7}
     assert (tmp_path / "all.png").read_bytes() == b"a picture"
     update(model_dir)
     assert drawn[1] == {"mine": curves.read(model_dir)}
-
-
-def test_without_bleu_the_picture_shows_perplexity():
-    figure = curves.figure({"mine": {"train/perplexity": {1: 9.0, 2: 5.0}, "valid/perplexity": {2: 6.0}}})
-    assert len(lines(figure)["Perplexity"]) == 2
-    loss = figure.axes[0]
-    assert loss.get_ylim() == (0, 1) and [text.get_text() for text in loss.texts] == ["no points yet"]
 
 
 def test_updates_are_whole_numbers_also_where_there_are_few():
@@ -332,42 +299,32 @@ def test_updates_are_whole_numbers_also_where_there_are_few():
 
 
 def test_without_bleu_and_perplexity_it_shows_the_first_other_figure_of_validation():
-    points = {
-        name: {1: 0.5, 2: 0.75}
-        for name in ("train/gradient_norm", "train/right_tags", "valid/loss", "valid/right_tags", "valid/z")
-    }
-    figure = curves.figure({"mine": points})
-    assert len(lines(figure)["Right tags"]) == 2 and list(lines(figure)) == [
-        "Loss",
-        "Right tags",
-        "Learning rate",
-        "Speed",
-    ]
+    names = "train/gradient_norm", "train/right_tags", "valid/loss", "valid/right_tags", "valid/z"
+    figure = curves.figure({"mine": {name: {1: 0.5, 2: 0.75} for name in names}})
+    assert len(lines(figure)["Right tags"]) == 2
+    assert list(lines(figure)) == ["Loss", "Right tags", "Learning rate", "Speed"]
     assert [axes.get_ylabel() for axes in figure.axes][1] == "right tags"
 
 
 def test_quality_is_bleu_or_perplexity_or_another_figure_of_validation():
     perplexity = {"train/perplexity": {1: 900.0, 2: 5.0}, "valid/perplexity": {2: 6.0}}
-    bleu, accuracy = (
-        {"valid/bleu": {2: 20.0}},
-        {"train/accuracy": {1: 0.5}, "valid/accuracy": {1: 0.25}, "valid/loss": {1: 1.0}},
-    )
+    accuracy = {"train/accuracy": {1: 0.5}, "valid/accuracy": {1: 0.25}, "valid/loss": {1: 1.0}}
     accuracy["train/perplexity"] = {1: 9.0}
-    expected = {"BLEU": ("linear", 1), "Perplexity": ("log", 2), "Accuracy": ("linear", 2)}
-    for (title, (scale, number)), scalars in zip(
-        expected.items(), (perplexity | bleu, perplexity, accuracy), strict=True
+    for scalars, expected in (
+        (perplexity | {"valid/bleu": {2: 20.0}}, ("BLEU", "linear", 1)),
+        (perplexity, ("Perplexity", "log", 2)),
+        (accuracy, ("Accuracy", "linear", 2)),
     ):
         axes = curves.figure({"a": scalars}).axes[1]
-        assert (axes.get_title(loc="left"), axes.get_yscale(), len(axes.lines)) == (title, scale, number)
+        assert (axes.get_title(loc="left"), axes.get_yscale(), len(axes.lines)) == expected
+    loss = curves.figure({"a": perplexity}).axes[0]
+    assert loss.get_ylim() == (0, 1) and [text.get_text() for text in loss.texts] == ["no points yet"]
 
 
-@pytest.mark.parametrize(
-    ("tag", "expected"),
-    [
-        ("valid/bleu", ["nats per sub-word", "BLEU of greedy translations", "target tokens per second"]),
-        ("valid/accuracy", ["nats", "accuracy", "targets per second"]),
-    ],
-)
+@pytest.mark.parametrize(("tag", "expected"), [
+    ("valid/bleu", ["nats per sub-word", "BLEU of greedy translations", "target tokens per second"]),
+    ("valid/accuracy", ["nats", "accuracy", "targets per second"]),
+])  # fmt: skip
 def test_units_are_those_of_translation_for_its_runs_alone(tag, expected):
     """Story: the curves of a classifier, whose loss is that of a text, had nats per sub-word and tokens per second."""
     loss, quality, _, speed = curves.figure({"a": {"train/loss": {1: 2.0}, "valid/loss": {1: 2.0}, tag: {1: 1.0}}}).axes
@@ -382,30 +339,22 @@ def test_several_runs_have_no_smoothed_loss_and_many_points_no_markers():
     many = run | {"valid/loss": {step: 1.0 for step in range(41)}}
     assert len(lines(curves.figure({"a": run}))["Loss"]) == 3
     found = lines(curves.figure({"a": run, "b": many, "c": {"train/loss": {1: 1.0}}}))["Loss"]
-    assert [(len(line.get_xdata()), line.get_marker()) for line in found] == [
-        (50, ""),
-        (50, ""),
-        (1, "o"),
-        (40, "o"),
-        (41, ""),
-    ]
+    markers = [(len(line.get_xdata()), line.get_marker()) for line in found]
+    assert markers == [(50, ""), (50, ""), (1, "o"), (40, "o"), (41, "")]
 
 
 def test_a_dollar_sign_in_the_name_of_a_run_begins_no_formula():
     one = curves.figure({"a$b$": {"train/loss": {1: 1.0}}})
     two = curves.figure({name: {"train/loss": {1: 1.0}} for name in ("a$b$", "$c$")})
     shown = [one._suptitle, *two.legends[0].get_texts()]
-    assert [text.get_text() for text in shown] == ["Training of a$b$", "a$b$", "$c$"] and not any(
-        text.get_parse_math() for text in shown
-    )
+    assert [text.get_text() for text in shown] == ["Training of a$b$", "a$b$", "$c$"]
+    assert not any(text.get_parse_math() for text in shown)
 
 
 def test_a_picture_is_drawn_where_values_are_not_finite_or_few():
     for points in ({1: math.nan, 2: math.inf}, {1: math.nan, 2: 1.0}, {1: 1.0}):
-        content = curves.picture(
-            {"mine": {"train/loss": points, "train/perplexity": points, "train/learning_rate": points}}
-        )
-        assert content.startswith(b"\x89PNG")
+        scalars = dict.fromkeys(("train/loss", "train/perplexity", "train/learning_rate"), points)
+        assert curves.picture({"mine": scalars}).startswith(b"\x89PNG")
 
 
 def test_each_of_many_runs_has_its_own_colour_and_line_style():
@@ -449,10 +398,8 @@ class Model:
     """As much of a `Transformer` as the pictures read."""
 
     def __init__(self, matrix: np.ndarray, source: np.ndarray | None = None):
-        self.embedding_matrix, self.source_embedding_matrix = (
-            tf.Variable(matrix),
-            None if source is None else tf.Variable(source),
-        )
+        self.embedding_matrix = tf.Variable(matrix)
+        self.source_embedding_matrix = None if source is None else tf.Variable(source)
 
 
 class Words:
@@ -525,10 +472,8 @@ def test_the_projector_gets_the_first_sub_words_with_their_own_embeddings(tmp_pa
     monkeypatch.setattr(embedding_projector, "MAX_SUBWORDS", 2)
     tmp_path /= "deep/logs"
     embedding_projector.write(tmp_path, ("a", "b", "c", "d"), matrix + 0.125)
-    assert np.loadtxt(tmp_path / "projector" / "vectors.tsv", delimiter="\t").tolist() == [
-        [0.125, 1.125, 2.125],
-        [3.125, 4.125, 5.125],
-    ]
+    found = np.loadtxt(tmp_path / "projector" / "vectors.tsv", delimiter="\t")
+    assert found.tolist() == [[0.125, 1.125, 2.125], [3.125, 4.125, 5.125]]
     assert (tmp_path / "projector" / "subwords.tsv").read_text().splitlines() == ["sub-word\tid", "a\t0", "b\t1"]
 
 

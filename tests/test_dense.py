@@ -87,12 +87,8 @@ def test_what_to_reshape_with_leaves_to_tensorflow_what_it_can_find_alone():
     for shape in [(None, 5, D), (2, None, D), (None, None, D)]:
         tf.function(lambda x: found.append(leading(x)) or x).get_concrete_function(tf.TensorSpec(shape))
     (known_length, known_batch, neither) = found
-    assert (
-        known_length == (-1, 5)
-        and known_batch[0] == 2
-        and tf.is_tensor(known_batch[1])
-        and all(map(tf.is_tensor, neither))
-    )
+    assert known_length == (-1, 5) and known_batch[0] == 2
+    assert all(map(tf.is_tensor, (known_batch[1], *neither)))
 
 
 @pytest.mark.parametrize("shape", [(D,), (4, D), (2, 3, D), (2, 3, 4, D)], ids=str)
@@ -152,11 +148,8 @@ def test_the_gradient_of_a_bias_is_the_sum_over_all_rows(x, bias, dtype):
         loss = tf.reduce_sum(tf.cast(y, tf.float32))
     to_x, to_bias = tape.gradient(loss, [x, bias])
     np.testing.assert_array_equal(to_x, np.ones(x.shape))
-    np.testing.assert_allclose(
-        tf.cast(to_bias, tf.float32),
-        np.full(bias.shape, int(np.prod(x.shape)) // max(bias.shape.num_elements(), 1)),
-        rtol=4e-3,
-    )
+    expected = np.full(bias.shape, int(np.prod(x.shape)) // max(bias.shape.num_elements(), 1))
+    np.testing.assert_allclose(tf.cast(to_bias, tf.float32), expected, rtol=4e-3)
 
 
 @pytest.mark.parametrize(

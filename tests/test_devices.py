@@ -33,10 +33,8 @@ def machine(monkeypatch):
 
     def of(gpus: int, tf_config: str | None = None):
         names = [f"/device:GPU:{index}" for index in range(gpus)]
-        listed = {
-            "GPU": [types.SimpleNamespace(name=name) for name in names],
-            "CPU": [types.SimpleNamespace(name="/device:CPU:0")],
-        }
+        listed = {"GPU": names, "CPU": ["/device:CPU:0"]}
+        listed = {kind: [types.SimpleNamespace(name=name) for name in names] for kind, names in listed.items()}
         monkeypatch.setattr(tf.config, "list_logical_devices", listed.get)
         for module, name in ((devices, "MirroredStrategy"), (tf.distribute, "MultiWorkerMirroredStrategy")):
             monkeypatch.setattr(module, name, lambda *given, name=name: (name, *given))
@@ -91,9 +89,8 @@ def test_with_several_workers_a_strategy_is_over_all_and_is_made_before_devices_
     machine, monkeypatch, tf_config, gpus
 ):
     machine(gpus=gpus, tf_config=tf_config)
-    monkeypatch.setattr(
-        tf.config, "list_logical_devices", lambda kind: pytest.fail("TensorFlow would start before its cluster.")
-    )
+    fail = lambda kind: pytest.fail("TensorFlow would start before its cluster.")  # noqa: E731
+    monkeypatch.setattr(tf.config, "list_logical_devices", fail)
     assert devices.make_strategy(3) == ("MultiWorkerMirroredStrategy",)
 
 
@@ -105,13 +102,14 @@ def worker(monkeypatch):
 
     def of(chief: bool, received: float = 0.0) -> list[float]:
         sent = []
+
+        def broadcast(strategy, value):
+            sent.append(value)
+            return value if chief else received
+
         monkeypatch.setattr(devices, "is_chief", lambda strategy: chief)
         monkeypatch.setattr(devices, "several_workers", lambda strategy: True)
-        monkeypatch.setattr(
-            devices,
-            "broadcast_from_chief",
-            lambda strategy, value: (sent.append(value), value if chief else received)[1],
-        )
+        monkeypatch.setattr(devices, "broadcast_from_chief", broadcast)
         return sent
 
     return of
@@ -146,15 +144,12 @@ def test_an_end_of_another_worker_is_reported_in_a_sentence_and_other_errors_sta
         raise tf.errors.UnavailableError(None, None, "of a data service")
 
 
-@pytest.mark.parametrize(
-    ("jobs", "task", "expected"),
-    [
-        ({"worker": 3}, ("worker", 0), (3, 0)),
-        ({"worker": 3}, ("worker", 2), (3, 2)),
-        ({"chief": 1, "worker": 3}, ("chief", 0), (4, 0)),
-        ({"chief": 1, "worker": 3}, ("worker", 2), (4, 3)),
-    ],
-)
+@pytest.mark.parametrize(("jobs", "task", "expected"), [
+    ({"worker": 3}, ("worker", 0), (3, 0)),
+    ({"worker": 3}, ("worker", 2), (3, 2)),
+    ({"chief": 1, "worker": 3}, ("chief", 0), (4, 0)),
+    ({"chief": 1, "worker": 3}, ("worker", 2), (4, 3)),
+])  # fmt: skip
 def test_processes_are_numbered_from_the_chief_on(worker, monkeypatch, jobs, task, expected):
     """The chief has a job of its own, or is the first worker."""
     worker(chief=expected[1] == 0)
@@ -191,17 +186,8 @@ def test_more_virtual_cpu_devices_after_tensorflow_was_used_are_refused():
 
 @pytest.mark.parametrize(
     ("cores", "cpu_devices", "buckets", "expected"),
-    [
-        (8, 1, 1, 8),
-        (8, 1, 2, 4),
-        (8, 1, 4, 2),
-        (8, 1, 20, 1),
-        (8, 2, 2, 4),
-        (8, 2, 4, 2),
-        (8, 4, 1, 2),
-        (2, 1, 4, 1),
-        (2, 4, 4, 1),
-    ],
+    [(8, 1, 1, 8), (8, 1, 2, 4), (8, 1, 4, 2), (8, 1, 20, 1), (8, 2, 2, 4), (8, 2, 4, 2), (8, 4, 1, 2)]
+    + [(2, 1, 4, 1), (2, 4, 4, 1)],
 )
 def test_the_threads_of_an_operation_are_the_cores_divided_by_the_micro_batches_computed_at_a_time(
     monkeypatch, cores, cpu_devices, buckets, expected
@@ -243,14 +229,7 @@ def test_a_micro_batch_that_is_not_full_counts_and_threads_are_rounded_down_to_o
         (0, 5, {}, 1, TrainConfig(buckets_per_update=2), []),
         (0, 0, {"TF_NUM_INTRAOP_THREADS": "6"}, 1, TrainConfig(buckets_per_update=2), []),
     ],
-    ids=[
-        "set",
-        "set for several devices",
-        "without options",
-        "with a GPU",
-        "set by the user",
-        "set in the environment",
-    ],
+    ids=["set", "for several devices", "without options", "with a GPU", "set by the user", "set in the environment"],
 )
 def test_a_strategy_sets_the_threads_of_an_operation_unless_the_user_has(
     machine, monkeypatch, gpus, before, environment, cpu_devices, config, expected
@@ -316,12 +295,8 @@ def test_workers_share_the_micro_batches_of_an_update(monkeypatch, workers, expe
     """Four workers compute one micro-batch each, on all cores of their machines."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": [f"host{index}:1" for index in range(workers)]}}))
-    assert (
-        devices.threads_of_an_operation(
-            1, TrainConfig(batch_tokens=1000, micro_batch_tokens=1000, buckets_per_update=4)
-        )
-        == expected
-    )
+    config = TrainConfig(batch_tokens=1000, micro_batch_tokens=1000, buckets_per_update=4)
+    assert devices.threads_of_an_operation(1, config) == expected
 
 
 def test_batches_and_the_position_of_the_data_stay_on_the_host():
@@ -337,22 +312,17 @@ def test_batches_and_the_position_of_the_data_stay_on_the_host():
     assert [value.numpy().tolist() for value in found["source"]] == [[[[5, 6]]]] * 3
 
 
-@pytest.mark.parametrize(
-    ("shared", "expected"),
-    [
-        (True, [[[50, 51], [60, 61]], [[52, 53], [62, 63]]]),
-        (False, [[[50, 51, 52, 53], [60, 61, 62, 63]]] * 2),
-    ],
-)
+@pytest.mark.parametrize(("shared", "expected"), [
+    (True, [[[50, 51], [60, 61]], [[52, 53], [62, 63]]]),
+    (False, [[[50, 51, 52, 53], [60, 61, 62, 63]]] * 2),
+])  # fmt: skip
 def test_each_process_takes_the_shares_of_its_own_replicas(shared, expected):
     """Two processes of two replicas: 0 and 1, 2 and 3. From a data service, a process reads its part of each update,
     and all is its own.
     """
     rows = [[[number] for number in range(first, first + 4)] for first in (50, 60)]
-    asked = []
-    strategy = types.SimpleNamespace(
-        num_replicas_in_sync=4, distribute_datasets_from_function=lambda of_process, options: asked.append(of_process)
-    )
+    asked, strategy = [], types.SimpleNamespace(num_replicas_in_sync=4)
+    strategy.distribute_datasets_from_function = lambda of_process, options: asked.append(of_process)
     updates = tf.data.Dataset.from_tensor_slices({"source": rows, "target": rows})
     devices.distribute(strategy, updates, micro_batch_tokens=1, shared=shared)
     for process, shares in enumerate(expected):

@@ -19,10 +19,7 @@ from t2t_keras.training import devices, diagnosis
 from t2t_keras.training.train_step import micro_batch_gradients
 
 PLACE = {"step": 4, "micro_batch": 0, "replica": 0, "scale": 1.0}
-COLUMNS = {
-    name: tf.constant(padded(side))
-    for name, side in zip(("source", "target"), zip(*PAIRS[:3], strict=True), strict=True)
-}
+COLUMNS = dict(zip(("source", "target"), map(tf.constant, map(padded, zip(*PAIRS[:3], strict=True))), strict=True))
 
 
 @pytest.fixture
@@ -49,10 +46,9 @@ def test_a_weight_that_is_not_finite_is_named(transformer, value):
     assert found == "the weight transformer/decoder_0/feed_forward/inner/kernel"
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["embedding", "encoder_0/self_attention/output", "encoder_0/feed_forward", "decoder_0/cross_attention_norm/norm"],
-)
+@pytest.mark.parametrize("path", [
+    "embedding", "encoder_0/self_attention/output", "encoder_0/feed_forward", "decoder_0/cross_attention_norm/norm",
+])  # fmt: skip
 def test_the_first_layer_with_such_an_output_is_named_not_those_it_spoils(monkeypatch, transformer, path):
     layer = layer_of(transformer, f"transformer/{path}")
     call = type(layer).call
@@ -122,26 +118,17 @@ def test_the_report_has_all_pairs_and_the_text_of_the_micro_batch(tmp_path, monk
     dataset = tf.data.Dataset.from_tensors({"source": source, "target": target})
     tokens = 32 if shapes else 2 * max(source.shape[1], target.shape[1])
     [batch] = devices.distribute(strategy, dataset, micro_batch_tokens=tokens, shapes=shapes)
-    told = diagnosis.write_report(
-        tmp_path / "not_finite" / "update-42.npz",
-        strategy,
-        model,
-        TASK,
-        TRAIN,
-        batch,
-        iterations=41,
-        scale=2.0,
-        text_of=lambda column, ids: [str(row[row > 0].tolist()) for row in ids],
-    )
-    assert str(tmp_path / "not_finite" / "update-42.npz") in told and "the loss" in told
-    with np.load(tmp_path / "not_finite" / "update-42.npz") as archive:
+    path, place = tmp_path / "not_finite" / "update-42.npz", {"iterations": 41, "scale": 2.0}
+    place["text_of"] = lambda column, ids: [str(row[row > 0].tolist()) for row in ids]
+    told = diagnosis.write_report(path, strategy, model, TASK, TRAIN, batch, **place)
+    assert str(path) in told and "the loss" in told
+    with np.load(path) as archive:
         np.testing.assert_array_equal(archive["source"], source)
         np.testing.assert_array_equal(archive["target"], target)
-    [finding] = json.loads((tmp_path / "not_finite" / "update-42.json").read_text())
+    [finding] = json.loads(path.with_suffix(".json").read_text())
     assert (finding["replica"], finding["micro_batch"], finding["step"], finding["scale"]) == (7, 1, 41, 2.0)
-    assert finding["pairs"] == [
-        [str(row[row > 0].tolist()) for row in pair] for pair in zip(source[6:], target[6:], strict=True)
-    ]
+    pairs = zip(source[6:], target[6:], strict=True)
+    assert finding["pairs"] == [[str(row[row > 0].tolist()) for row in pair] for pair in pairs]
 
 
 def test_the_report_s_summary_names_what_was_not_finite_in_the_first_micro_batch(tmp_path, monkeypatch):
@@ -151,9 +138,8 @@ def test_the_report_s_summary_names_what_was_not_finite_in_the_first_micro_batch
     ids = tf.constant([[[5, 3, 0]], [[6, 3, 0]], [[7, 8, 3]], [[0, 0, 0]]])
     place = {"iterations": 1, "scale": 1.0, "text_of": lambda column, ids: [str(row.tolist()) for row in ids]}
     (tmp_path / "x.npz").symlink_to(tmp_path / "elsewhere")
-    told = diagnosis.write_report(
-        tmp_path / "x.npz", strategy, None, TASK, TRAIN, {"source": ids, "target": ids}, **place
-    )
+    columns = {"source": ids, "target": ids}
+    told = diagnosis.write_report(tmp_path / "x.npz", strategy, None, TASK, TRAIN, columns, **place)
     assert told.startswith("First value that is not finite: the first.")
     assert not (tmp_path / "x.npz").is_symlink() and not (tmp_path / "elsewhere").exists()
     findings = json.loads((tmp_path / "x.json").read_text())
@@ -170,9 +156,8 @@ def test_the_report_has_micro_batches_that_cannot_be_repeated_and_may_have_none(
 
     def report(repeat) -> tuple[str, str]:
         monkeypatch.setattr(diagnosis, "first_not_finite", repeat)
-        told = diagnosis.write_report(
-            tmp_path / "x.npz", strategy_of(1), None, task, TRAIN, {"source": ids, "case": ids}, **place
-        )
+        columns = {"source": ids, "case": ids}
+        told = diagnosis.write_report(tmp_path / "x.npz", strategy_of(1), None, task, TRAIN, columns, **place)
         return told, (tmp_path / "x.json").read_text(encoding="utf-8")
 
     def out_of_memory(*_, micro_batch, **place):
@@ -182,11 +167,9 @@ def test_the_report_has_micro_batches_that_cannot_be_repeated_and_may_have_none(
 
     told, written = report(out_of_memory)
     [finding] = json.loads(written)
-    assert (
-        finding["micro_batch"] == 1
-        and finding["first"].startswith("unknown: out of memory")
-        and finding["first"] in told
-    )
+    assert finding["micro_batch"] == 1
+    assert finding["first"].startswith("unknown: out of memory")
+    assert finding["first"] in told
     assert finding["pairs"] == [["für source"]] and "für" in written
     told, written = report(lambda *_, **place: "")
     assert told.startswith("First value that is not finite: none") and json.loads(written) == []

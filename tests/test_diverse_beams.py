@@ -37,15 +37,13 @@ def in_groups(
                 values = log_probs(table, tokens)
                 for token, value in enumerate(change(tokens, values) if change else values):
                     if value > -np.inf:
+                        penalty = diversity * (written.count(token) if token != EOS else 0)
                         candidates[*tokens, token] = log_p + value
-                        chosen_by[*tokens, token] = (
-                            log_p + value - diversity * (written.count(token) if token != EOS else 0)
-                        )
+                        chosen_by[*tokens, token] = log_p + value - penalty
             best = sorted(candidates, key=chosen_by.get, reverse=True)[: 2 * size if size > 1 else 1]
             ended[group] |= {tokens: candidates[tokens] for tokens in best if tokens[-1] == EOS}
-            running[group] = {
-                tokens: candidates[tokens] for tokens in [tokens for tokens in best if tokens[-1] != EOS][:size]
-            }
+            unfinished = [tokens for tokens in best if tokens[-1] != EOS][:size]
+            running[group] = {tokens: candidates[tokens] for tokens in unfinished}
             written += [tokens[-1] for tokens in running[group]]
     found = [pair for group in range(groups) for pair in ranked(ended[group] | running[group], alpha)[:size]]
     return sorted(found, key=lambda pair: (pair[0][-1] != EOS, -pair[1]))
@@ -56,9 +54,8 @@ def in_groups(
 def test_groups_equal_the_rule_of_the_paper(beam_size, groups, alpha):
     tables = random_tables(batch=30, seed=beam_size + groups, vocab_size=7)
     selector = DiverseBeams(groups, 0.7, EOS)
-    for received, table in zip(
-        search(tables, beam_size=beam_size, max_length=7, alpha=alpha, selector=selector), tables, strict=True
-    ):
+    found = search(tables, beam_size=beam_size, max_length=7, alpha=alpha, selector=selector)
+    for received, table in zip(found, tables, strict=True):
         assert_same(received, in_groups(table, beam_size, groups, 0.7, 7, alpha))
 
 
@@ -74,18 +71,16 @@ def test_places_that_a_group_lacks_go_to_its_own_unfinished_hypotheses():
 @pytest.mark.parametrize("vocab_size", [4, 5])
 def test_a_vocabulary_of_fewer_tokens_than_candidates_is_searched_by_the_same_rule(vocab_size):
     tables = random_tables(batch=20, seed=3, vocab_size=vocab_size)
-    for received, table in zip(
-        search(tables, beam_size=8, max_length=4, alpha=0.6, selector=DiverseBeams(4, 0.7, EOS)), tables, strict=True
-    ):
+    found = search(tables, beam_size=8, max_length=4, alpha=0.6, selector=DiverseBeams(4, 0.7, EOS))
+    for received, table in zip(found, tables, strict=True):
         assert_same(received, in_groups(table, 8, 4, 0.7, 4, 0.6))
 
 
 def test_one_group_is_beam_search_and_groups_that_avoid_nothing_are_one_search_several_times():
     tables = random_tables(batch=20, seed=9, vocab_size=6)
     options = {"max_length": 7, "alpha": 0.6}
-    assert search(tables, beam_size=4, selector=DiverseBeams(1, 5.0, EOS), **options) == search(
-        tables, beam_size=4, **options
-    )
+    one_group = search(tables, beam_size=4, selector=DiverseBeams(1, 5.0, EOS), **options)
+    assert one_group == search(tables, beam_size=4, **options)
     twice = search(tables, beam_size=6, selector=DiverseBeams(2, 0.0, EOS), **options)
     for both, one in zip(twice, search(tables, beam_size=3, **options), strict=True):
         assert_same(both, sorted(one * 2, key=lambda pair: (pair[0][-1] != EOS, -pair[1])))
@@ -96,16 +91,10 @@ def test_the_first_group_is_a_search_of_its_own():
     tables, displaced = random_tables(batch=30, seed=10, vocab_size=6), 0
     found = search(tables, beam_size=4, max_length=7, alpha=0.6, selector=DiverseBeams(2, 2.0, EOS))
     for received, table in zip(found, tables, strict=True):
-        own = search_that_never_stops_early(table, 2, 7, 0.6)
-        assert {tokens for tokens, _ in own} <= {tokens for tokens, _ in received}
+        own, of_four = (dict(search_that_never_stops_early(table, beams, 7, 0.6)) for beams in (2, 4))
+        assert own.keys() <= dict(received).keys()
         # Without groups of their own, four that the first group ends would leave the second none.
-        displaced += (
-            len(
-                {tokens for tokens, _ in search_that_never_stops_early(table, 4, 7, 0.6)}
-                & {tokens for tokens, _ in received}
-            )
-            < 4
-        )
+        displaced += len(of_four.keys() & dict(received).keys()) < 4
     assert displaced > 10
 
 
@@ -145,11 +134,9 @@ def test_scorers_change_what_groups_select():
     def change(tokens, values):
         return Forgetful.by_hand(tokens, np.where(np.arange(7) == 4, -np.inf, values))
 
-    for received, table in zip(
-        search(tables, beam_size=4, max_length=6, alpha=0.6, scorers=scorers, selector=DiverseBeams(2, 0.7, EOS)),
-        tables,
-        strict=True,
-    ):
+    options = {"scorers": scorers, "selector": DiverseBeams(2, 0.7, EOS)}
+    found = search(tables, beam_size=4, max_length=6, alpha=0.6, **options)
+    for received, table in zip(found, tables, strict=True):
         assert_same(received, in_groups(table, 4, 2, 0.7, 6, 0.6, change))
 
 
@@ -160,14 +147,9 @@ def test_a_sentence_alone_has_what_it_has_in_a_batch_in_a_graph():
     def run(start, max_length):
         number = tf.shape(start)[0]
         state = {"read": tf.zeros([number, 0, beam_size], tf.int32)}
-        options = {
-            "eos_id": EOS,
-            "beam_size": beam_size,
-            "max_length": max_length,
-            "alpha": 0.6,
-            "scorers": [NoRepeatedPair(number, 6)],
-        }
-        return beam_search(history_step(weights), state, start, selector=DiverseBeams(3, 0.7, EOS), **options)
+        options = {"eos_id": EOS, "beam_size": beam_size, "max_length": max_length, "alpha": 0.6}
+        hooks = {"scorers": [NoRepeatedPair(number, 6)], "selector": DiverseBeams(3, 0.7, EOS)}
+        return beam_search(history_step(weights), state, start, **options, **hooks)
 
     rows = [tf.range(batch) % 6, tf.constant(rng.integers(1, 12, batch), tf.int32)]
     assert_alone_as_together(run, batch, lambda chosen: [row[chosen] for row in rows])
@@ -179,9 +161,8 @@ def test_groups_of_unequal_sizes_are_refused(beam_size, groups):
         def groups(self, beam_size):
             return groups
 
-    with pytest.raises(
-        ValueError, match=f"Groups must have equal numbers of beams.*Received: {groups} groups of {beam_size} beams"
-    ):
+    expected = f"Groups must have equal numbers of beams.*Received: {groups} groups of {beam_size} beams"
+    with pytest.raises(ValueError, match=expected):
         search(random_tables(batch=1, seed=1), beam_size=beam_size, max_length=2, alpha=0.0, selector=Groups())
 
 

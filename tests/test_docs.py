@@ -15,22 +15,12 @@ import zipfile
 import pytest
 import transformers_models as models
 from mutants import copy_repository
+from test_config import GROUPS as OPTIONS
 from test_paper import TABLE_2
 
 import t2t_keras
 from t2t_keras.cli import flags as cli_flags
-from t2t_keras.config import (
-    BertConfig,
-    ClassifierConfig,
-    DataConfig,
-    DecodeConfig,
-    FilterConfig,
-    ModelConfig,
-    RnnConfig,
-    SampleConfig,
-    TrainConfig,
-    paper,
-)
+from t2t_keras.config import SampleConfig, paper
 from t2t_keras.runs import registry, run_options
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -49,6 +39,11 @@ def anchors(page: pathlib.Path) -> set[str]:
     """The names that GitHub gives to the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def cells_of(page: str) -> list[list[str]]:
+    lines = text_of(ROOT / "docs" / page).splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
 def test_the_readme_has_at_most_150_lines():
@@ -93,17 +88,11 @@ def test_every_file_that_a_page_names_exists(page):
 
 
 def test_every_flag_that_a_page_names_is_one():
-    groups = (
-        ModelConfig, RnnConfig, BertConfig, ClassifierConfig, TrainConfig, DecodeConfig, SampleConfig, FilterConfig,
-        DataConfig,
-    )  # fmt: skip
-    known = {field.name for group in groups for field in dataclasses.fields(group)}
-    for program in [
-        *(ROOT / "tools").glob("*.py"),
-        *(ROOT / "benchmarks").glob("*.py"),
-        *(ROOT / "t2t_keras/cli").glob("*.py"),
-    ]:
-        known |= set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', text_of(program)))
+    known = {field.name for group in OPTIONS.values() for field in dataclasses.fields(group)}
+    known |= {field.name for field in dataclasses.fields(SampleConfig)}
+    for folder in ("tools", "benchmarks", "t2t_keras/cli"):
+        for program in (ROOT / folder).glob("*.py"):
+            known |= set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', text_of(program)))
     for program in ("tests/mutation.py", "benchmarks/joeynmt_minutes.py"):
         known |= set(re.findall(r'add_argument\("--(\w+)"', text_of(ROOT / program)))
     known |= {"help", "helpfull", "flagfile", "logdir", run_options.ARCHITECTURE, *cli_flags._DIVISORS}
@@ -154,18 +143,11 @@ def test_the_page_on_architecture_has_the_layers_of_the_contract_and_every_packa
 
 
 def test_the_parameters_in_the_page_on_table_3_are_those_of_the_rows():
-    cells = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in text_of(ROOT / "docs/table3.md").splitlines()
-    ]
-    found = {row[0]: row[2:5] for row in cells if len(row) == 6 and row[0] in paper.TABLE_3}
-    assert found == {
-        name: [
-            f"{paper.model(name).num_weights:,}",
-            f"{paper.model(name, vocab_size=41_100).num_weights:,}",
-            f"{row.parameters or ''}",
-        ]
-        for name, row in paper.TABLE_3.items()
-    }
+    found = {row[0]: row[2:5] for row in cells_of("table3.md") if len(row) == 6 and row[0] in paper.TABLE_3}
+    assert found.keys() == paper.TABLE_3.keys()
+    for name, row in paper.TABLE_3.items():
+        numbers = (f"{paper.model(name, **size).num_weights:,}" for size in ({}, {"vocab_size": 41_100}))
+        assert found[name] == [*numbers, f"{row.parameters or ''}"]
 
 
 def test_the_training_time_of_multi30k_is_that_of_the_measured_speeds_on_every_page():
@@ -174,16 +156,11 @@ def test_the_training_time_of_multi30k_is_that_of_the_measured_speeds_on_every_p
     tokens, updates = (
         int(re.search(rf"^--{name}=(\d+)$", flags, re.MULTILINE)[1]) for name in ("batch_tokens", "train_steps")
     )
-    speeds = [
-        int(each.replace(",", "")) for each in re.findall(r"^\| t2t_keras \| ([\d,]+) \|", results, re.MULTILINE)[:2]
-    ]
-    seconds = [tokens / speed for speed in speeds]  # Of an update in bfloat16 and in float32.
+    speeds = re.findall(r"^\| t2t_keras \| ([\d,]+) \|", results, re.MULTILINE)[:2]
+    seconds = [tokens / int(speed.replace(",", "")) for speed in speeds]  # Of an update in bfloat16 and in float32.
     bfloat16, float32 = (f"{updates * each / 3600:.1f}" for each in seconds)
-    said = " ".join(results.split())
-    assert (
-        f"of {tokens:,} tokens a side, takes {seconds[0]:.2f} s in bfloat16 and {seconds[1]:.2f} s in float32, and all"
-        in said
-    )
+    said, each = " ".join(results.split()), f"{seconds[0]:.2f} s in bfloat16 and {seconds[1]:.2f} s in float32"
+    assert f"of {tokens:,} tokens a side, takes {each}, and all" in said
     assert f"all {updates:,} updates take {bfloat16} and {float32} hours" in said and f"[now {bfloat16} h]" in said
     assert f"the updates take about {bfloat16} hours" in flags
 
@@ -199,25 +176,14 @@ def test_the_page_on_table_3_counts_its_rows():
 def test_the_page_on_cost_has_the_figures_of_table_2():
     def cost(flops: float | None) -> str:
         mantissa, exponent = f"{flops or 0:.1e}".split("e+")
-        return (
-            f"{mantissa} · 10{exponent.lstrip('0').translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
-            if flops
-            else ""
-        )
+        digits = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+        return f"{mantissa} · 10{exponent.lstrip('0').translate(digits)}" if flops else ""
 
-    cells = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in text_of(ROOT / "docs/cost.md").splitlines()
-    ]
-    found = [row for row in cells if len(row) == 5 and row[0] in {system.name for system in TABLE_2}]
-    assert found == [
-        [
-            system.name,
-            *(f"{bleu or ''}" for bleu in (system.en_de, system.en_fr)),
-            cost(system.en_de_flops),
-            cost(system.en_fr_flops),
-        ]
-        for system in TABLE_2
-    ]
+    names = {system.name for system in TABLE_2}
+    found = [row for row in cells_of("cost.md") if len(row) == 5 and row[0] in names]
+    for row, system in zip(found, TABLE_2, strict=True):
+        bleus = [f"{bleu or ''}" for bleu in (system.en_de, system.en_fr)]
+        assert row == [system.name, *bleus, cost(system.en_de_flops), cost(system.en_fr_flops)]
 
 
 def test_every_public_name_is_explained():
@@ -278,9 +244,7 @@ def test_the_examples_that_train_and_export_run_too(user, page):
 
 @pytest.mark.medium
 def test_a_model_of_version_0_1_still_loads_and_has_the_score_that_it_had_then():
-    translator = t2t_keras.load(RUN_1)
-    assert isinstance(translator.translate("one"), str)
-    assert translator.score("one", "eins") == pytest.approx(-11.72476, abs=1e-3)
+    assert t2t_keras.load(RUN_1).score("one", "eins") == pytest.approx(-11.72476, abs=1e-3)
 
 
 @pytest.mark.slow
@@ -294,26 +258,13 @@ def test_a_model_of_version_0_1_still_exports(tmp_path):
 def test_the_wheel_holds_all_of_the_package_programs_and_configs(tmp_path):
     """Built from a copy, so that no build folder is left here, and without the network."""
     copy = copy_repository(tmp_path / "copy")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(tmp_path),
-        str(copy),
-    ]
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(copy)]
+    command = [sys.executable, "-m", "pip", "wheel", *options]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     (wheel,) = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    expected = {
-        path.relative_to(ROOT).as_posix()
-        for pattern in ("*.py", "*.html")
-        for path in (ROOT / "t2t_keras").rglob(pattern)
-    }
+    files = [path for pattern in ("*.py", "*.html") for path in (ROOT / "t2t_keras").rglob(pattern)]
+    expected = {path.relative_to(ROOT).as_posix() for path in files}
     expected |= {f"t2t_keras_tools/{path.name}" for path in (ROOT / "tools").glob("*.py")}
     expected |= {f"t2t_keras_configs/{path.name}" for path in (ROOT / "configs").glob("*.flags")}
     assert expected <= names

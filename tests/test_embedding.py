@@ -61,10 +61,7 @@ def test_a_bfloat16_layer_embeds_and_gives_logits_in_bfloat16_with_a_float32_mat
     layer = SharedEmbedding(V, D, dtype="mixed_bfloat16")
     embedded = layer(np.array([[3, 4]]))
     logits = layer.logits(embedded)
-    assert [keras.backend.standardize_dtype(x.dtype) for x in (embedded, logits, layer.matrix)] == [
-        "bfloat16",
-        "bfloat16",
-        "float32",
-    ]
+    dtypes = [keras.backend.standardize_dtype(x.dtype) for x in (embedded, logits, layer.matrix)]
+    assert dtypes == ["bfloat16", "bfloat16", "float32"]
     exact = np.array(ops.cast(embedded, "float32")) @ layer.matrix.numpy().T
     np.testing.assert_allclose(ops.cast(logits, "float32"), exact, atol=0.05)

@@ -89,20 +89,13 @@ def test_the_folder_keeps_which_rows_have_started(tmp_path):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_held_rows_keep_every_bit_and_the_others_train_as_without(replicas):
+def test_held_rows_keep_every_bit_and_the_others_train_as_without():
     """The model of one matrix, of which rows 5 and 9 are held for two of three updates, with Adam and clipping."""
     held = np.isin(np.arange(toy.VOCAB_SIZE), (5, 9))
     train = dataclasses.replace(toy.TRAIN, freeze_embeddings=2, embeddings="v")
     updates = toy.random_updates([4, 3, 5])
-
-    given = {
-        "replicas": replicas,
-        "micro_batch_tokens": 10**6,
-        "train": train,
-        "make_optimizer": toy.adam,
-        "make_model": toy_model,
-    }
+    given = {"replicas": 2, "micro_batch_tokens": 10**6, "make_optimizer": toy.adam, "make_model": toy_model}
+    given["train"] = train
     start, path = toy.weights_of(toy_model_with_weights()), "embedding/matrix"
     plain, plain_metrics = toy.on_devices(updates[:1], **given)
     with pytest.MonkeyPatch.context() as patch:
@@ -156,14 +149,8 @@ def test_rows_are_held_for_so_many_updates_also_in_a_run_that_was_stopped_betwee
     """Without the file of vectors, which a resumed run needs no more. Saved after each update; rows train from the
     fourth on.
     """
-    given = GIVEN | {
-        "embeddings": str(file),
-        "freeze_embeddings": 3,
-        "checkpoint_steps": 1,
-        "train_steps": 5,
-        "valid_steps": 5,
-    }
-    given |= {"keep_checkpoints": 9, "deterministic": True, "subwords": "word", "vocab_size": 320}
+    given = GIVEN | {"embeddings": str(file), "freeze_embeddings": 3, "subwords": "word", "vocab_size": 320}
+    given |= {"checkpoint_steps": 1, "train_steps": 5, "valid_steps": 5, "keep_checkpoints": 9, "deterministic": True}
     said = trained(tmp_path / "whole", **given)
     found = len((tmp_path / "whole" / saved_run.EMBEDDINGS).read_text().split())
     assert re.search(
@@ -188,15 +175,6 @@ def test_rows_are_held_for_so_many_updates_also_in_a_run_that_was_stopped_betwee
     pieces = vocabulary.load((tmp_path / "whole/subwords.model").read_bytes()).pieces
     row = arrays(checkpoint.path_of(tmp_path / "whole", 1))[MATRIX][pieces.index("▁two")]
     np.testing.assert_allclose(row / np.linalg.norm(row), expected / np.linalg.norm(expected), rtol=1e-5)
-
-
-@pytest.mark.medium
-def test_without_freezing_they_train_at_once(file, tmp_path):
-    trained(
-        tmp_path / "run", **GIVEN | {"embeddings": str(file), "checkpoint_steps": 1, "train_steps": 2, "valid_steps": 2}
-    )
-    first, second = (rows_of(tmp_path / "run", step)[0] for step in (1, 2))
-    assert (first != second).any(axis=1).all()
 
 
 @pytest.mark.medium
@@ -226,9 +204,7 @@ def test_what_can_be_found_out_before_tensorflow_is(file, tmp_path):
     embeddings.check(rnn)
     with pytest.raises(ValueError, match="Expected word vectors of 16 numbers, .* Received: 8 in"):
         embeddings.check(options(ModelConfig(340, d_model=16), embeddings=str(file)))
-    with pytest.raises(
-        ValueError, match="Expected one vocabulary of both sides with `embeddings`. Received: source_vocab_size=330."
-    ):
+    with pytest.raises(ValueError, match="one vocabulary .* with `embeddings`. Received: source_vocab_size=330."):
         embeddings.check(options(ModelConfig(340, d_model=8, source_vocab_size=330), embeddings=str(file)))
     with pytest.raises(FileNotFoundError, match="No such file of word vectors"):
         embeddings.check(options(embeddings=str(tmp_path / "nowhere")))

@@ -16,9 +16,8 @@ SCORES = (scores.bleu, scores.chrf, scores.rouge, lambda h, r: scores.compound_s
 
 
 def test_bleu_is_what_sacrebleu_says():
-    assert scores.bleu(HYPOTHESES, REFERENCES)["bleu"] == pytest.approx(
-        sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
-    )
+    expected = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
+    assert scores.bleu(HYPOTHESES, REFERENCES)["bleu"] == pytest.approx(expected)
 
 
 def test_bleu_is_of_a_corpus_and_not_a_mean_of_sentences():
@@ -31,25 +30,16 @@ def test_bleu_is_of_a_corpus_and_not_a_mean_of_sentences():
 def test_the_same_text_scores_100_and_different_text_0():
     assert scores.bleu(REFERENCES, REFERENCES)["bleu"] == pytest.approx(100)
     assert scores.chrf(REFERENCES, REFERENCES)["chrf"] == pytest.approx(100)
-    assert scores.rouge(REFERENCES, REFERENCES) == pytest.approx(
-        {
-            f"{name}_{measure}": value
-            for name, value in (("rouge1", 100), ("rouge2", 75), ("rougeL", 100))
-            for measure in ("recall", "f1")
-        }
-    )  # "Yes": no pair.
+    expected = {"rouge1": 100, "rouge2": 75, "rougeL": 100}  # "Yes": no pair.
+    expected = {f"{name}_{kind}": value for name, value in expected.items() for kind in ("recall", "f1")}
+    assert scores.rouge(REFERENCES, REFERENCES) == pytest.approx(expected)
     assert scores.bleu(["q w e r t"], ["a s d f g"])["bleu"] == 0
 
 
 @pytest.mark.parametrize(
     ("options", "part"),
-    [
-        ({}, "case:mixed"),
-        ({"lowercase": True}, "case:lc"),
-        ({}, "tok:13a"),
-        ({"tokenize": "none"}, "tok:none"),
-        ({"tokenize": "char"}, "tok:char"),
-    ],
+    [({}, "case:mixed"), ({"lowercase": True}, "case:lc"), ({}, "tok:13a")]
+    + [({"tokenize": name}, f"tok:{name}") for name in ("none", "char")],
 )
 def test_the_signature_says_how_bleu_was_counted(options, part):
     score = scores.bleu(HYPOTHESES, REFERENCES, **options)
@@ -65,11 +55,6 @@ def test_case_and_tokenisation_change_the_score():
         for tokenize in ("13a", "none", "char")
     ]
     assert len({round(score, 6) for score in found}) == 6
-
-
-def test_an_unknown_tokenisation_is_a_value_error_that_names_those_there_are():
-    with pytest.raises(ValueError, match="13a"):
-        scores.bleu(HYPOTHESES, REFERENCES, tokenize="mosses")
 
 
 def test_chrf_is_what_sacrebleu_says():
@@ -150,10 +135,7 @@ def test_compounds_are_split_at_hyphens_before_they_are_counted():
 
 
 def test_compound_splitting_changes_nothing_where_there_is_no_compound():
-    hypotheses, references = (
-        ["der Hund - er bellt -", "nein , danke vielmals"],
-        ["der Hund - er schlief -", "nein , danke vielmals"],
-    )
+    hypotheses, references = ([f"der Hund - er {verb} -", "nein , danke vielmals"] for verb in ("bellt", "schlief"))
     split = scores.compound_split_bleu(hypotheses, references, language="de")["compound_split_bleu"]
     assert split == pytest.approx(scores.bleu(hypotheses, references, tokenize="none")["bleu"])
 
@@ -211,9 +193,8 @@ def test_recall_of_several_references_is_the_best_recall_even_where_another_has_
 
 def test_compound_split_bleu_splits_each_reference():
     """Whole tokens of either reference: ##AT##-##AT## counts on both sides."""
-    assert scores.compound_split_bleu(["w x a-b c"], ["k l m n"], ["w x a-b c"], language="de")[
-        "compound_split_bleu"
-    ] == pytest.approx(100)
+    found = scores.compound_split_bleu(["w x a-b c"], ["k l m n"], ["w x a-b c"], language="de")
+    assert found["compound_split_bleu"] == pytest.approx(100)
 
 
 def test_of_several_references_a_blank_one_is_no_match():
@@ -254,16 +235,13 @@ def test_every_reference_has_as_many_lines():
         scores.bleu(["a", "b"], ["a", "b"], ["a", "b", "c"])
 
 
-@pytest.mark.parametrize(
-    ("wanted", "named"),
-    [
-        ({"tokenize": "ja-mecab"}, r"tokenize=ja-mecab .* pip install sacrebleu\[ja\]$"),
-        ({"tokenize": "ko-mecab"}, r"tokenize=ko-mecab .* pip install sacrebleu\[ko\]$"),
-        ({"tokenize": "mosses"}, "one of .*13a.* Received: mosses"),
-        ({"compound_split": "german"}, "code of Moses: .*de, .* Received: german"),
-        ({"rouge": True}, r"pip install 't2t_keras\[rouge\]'"),
-    ],
-)
+@pytest.mark.parametrize(("wanted", "named"), [
+    ({"tokenize": "ja-mecab"}, r"tokenize=ja-mecab .* pip install sacrebleu\[ja\]$"),
+    ({"tokenize": "ko-mecab"}, r"tokenize=ko-mecab .* pip install sacrebleu\[ko\]$"),
+    ({"tokenize": "mosses"}, "one of .*13a.* Received: mosses"),
+    ({"compound_split": "german"}, "code of Moses: .*de, .* Received: german"),
+    ({"rouge": True}, r"pip install 't2t_keras\[rouge\]'"),
+])  # fmt: skip
 def test_what_cannot_be_counted_here_is_reported_before_there_is_anything_to_count(monkeypatch, wanted, named):
     """In one line. Story: Moses takes an unknown language for English, and says nothing."""
     for language in ("ja", "ko"):

@@ -3,7 +3,6 @@
 import ast
 import inspect
 import re
-import textwrap
 
 import keras
 import numpy as np
@@ -54,9 +53,4 @@ def test_an_example_runs_and_says_the_truth(name):
 def test_a_wrong_comment_is_found():
     assert run("x = 1  # a comment\nx + 1  # 2\n") == 1
     with pytest.raises(AssertionError, match="x . 1 is 2"):
-        run(
-            textwrap.dedent("""
-            x = 1
-            x + 1  # 3
-        """)
-        )
+        run("x = 1\nx + 1  # 3\n")

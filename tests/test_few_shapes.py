@@ -112,10 +112,8 @@ def test_every_micro_batch_has_one_of_the_shapes_of_its_window_and_none_loses_a_
     folder, read, replicas, micro_batch_tokens
 ):
     batches, sizes = read(epochs=1), {"replicas": replicas, "micro_batch_tokens": micro_batch_tokens}
-    dataset = tf.data.Dataset.from_generator(
-        lambda: iter(batches),
-        output_signature=batching.batches(folder, batch_tokens=100, seed=1, shapes=SHAPES).element_spec,
-    )
+    spec = batching.batches(folder, batch_tokens=100, seed=1, shapes=SHAPES).element_spec
+    dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=spec)
     found, tokens, of_bucket = set(), 0, batching.micro_batches_per_bucket(-(-100 // micro_batch_tokens), 2, replicas)
     for update in batching.grouped(dataset, 2):
         split = batching.columns_of(batching.split(update, buckets=2, **sizes, shapes=SHAPES))
@@ -126,9 +124,8 @@ def test_every_micro_batch_has_one_of_the_shapes_of_its_window_and_none_loses_a_
                 source, target = batching.trimmed(micro_batch).values()
                 found.add((source.shape[0], source.shape[1], target.shape[1]))
                 tokens += int(tf.math.count_nonzero(source) + tf.math.count_nonzero(target))
-    possible = set().union(
-        *(batching.shapes_in_window(folder, window, 1, "stop", SHAPES, of_bucket) for window in range(3))
-    )
+    windows = (batching.shapes_in_window(folder, window, 1, "stop", SHAPES, of_bucket) for window in range(3))
+    possible = set().union(*windows)
     empty = {shape for shape in found if shape[1:] == (16, 16)}  # A bucket may lack in the last update.
     assert found - empty <= possible and possible <= found | empty
     assert tokens == sum(np.count_nonzero(batch[side]) for batch in batches for side in shards.SIDES)
@@ -153,9 +150,8 @@ def test_lengths_like_those_of_wmt14_have_few_shapes_and_little_more_padding():
     """An oracle of batches: sort, cut, and count positions."""
     draw = np.random.default_rng(1)
     both = draw.normal(np.log(27), 0.55, 100_000)
-    lengths = [
-        tf.constant(np.clip(np.exp(both + draw.normal(0, 0.18, len(both))), 3, 256).astype(np.int32)) for _ in range(2)
-    ]
+    sides = (np.exp(both + draw.normal(0, 0.18, len(both))) for _ in range(2))
+    lengths = [tf.constant(np.clip(side, 3, 256).astype(np.int32)) for side in sides]
 
     def cost(key_of, sides_of) -> tuple[int, set]:
         rows = batching._sorted_rows(lengths, (1, 1), key_of)

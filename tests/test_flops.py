@@ -35,31 +35,20 @@ def products(function) -> int:
             before, _, after = operation.get_attr("equation").decode().partition("->")
             letters = before.partition(",")[0].removeprefix("...")  # Other axes are in the result too.
             sizes = dict(zip(reversed(letters), reversed(operation.inputs[0].shape), strict=False))
-            total += (
-                2
-                * operation.outputs[0].shape.num_elements()
-                * math.prod(sizes[letter] for letter in set(sizes) - set(after))
-            )
+            summed = math.prod(sizes[letter] for letter in set(sizes) - set(after))
+            total += 2 * operation.outputs[0].shape.num_elements() * summed
     return total
 
 
-RESTRICTED = dataclasses.replace(UNLIKE, attention_window=4)
-
-
-OPTIONS = dataclasses.replace(
-    UNLIKE, attention_bias=True, activation="gelu", source_vocab_size=31, tie_logits=False, logits_bias=True
-)
-PRE_NORM = dataclasses.replace(UNLIKE, norm="pre", sinusoids="tensor2tensor")
-
-
-UNSCALED, ADDITIVE = (dataclasses.replace(UNLIKE, attention=function) for function in ("unscaled", "additive"))
+BIASES = {"attention_bias": True, "logits_bias": True}
+ADDITIVE = dataclasses.replace(UNLIKE, attention="additive")
 SIZES = {
-    "unscaled": UNSCALED,
+    "unscaled": dataclasses.replace(UNLIKE, attention="unscaled"),
     "small": SMALL,
     "layers differ": UNLIKE,
-    "attention window": RESTRICTED,
-    "options": OPTIONS,
-    "pre-norm": PRE_NORM,
+    "attention window": dataclasses.replace(UNLIKE, attention_window=4),
+    "options": dataclasses.replace(UNLIKE, **BIASES, activation="gelu", source_vocab_size=31, tie_logits=False),
+    "pre-norm": dataclasses.replace(UNLIKE, norm="pre", sinusoids="tensor2tensor"),
 }
 
 
@@ -145,9 +134,8 @@ def test_the_summary_has_the_operations_and_the_paper_s_estimate():
 def test_operations_are_counted_over_all_updates_and_per_second():
     counted = state(flops=0.0)
     for _ in range(2):
-        counted.count_update(
-            {**dict.fromkeys((*toy.TASK.sums, *SUMS), 1.0), "flops": 1e12, "finite": True}, (0, 1), 0, 1.5
-        )
+        sums = dict.fromkeys((*toy.TASK.sums, *SUMS), 1.0)
+        counted.count_update({**sums, "flops": 1e12, "finite": True}, (0, 1), 0, 1.5)
     found = counted.pop_summary({"learning_rate": 1.0, "gradient_norm": 1.0}, toy.TASK)
     assert counted.flops == found["train/flops"] == 6e12
     assert found["utilization/tflops"] == pytest.approx(2.0)

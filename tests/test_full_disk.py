@@ -100,9 +100,7 @@ def test_event_files_that_cannot_be_shortened_stay_as_they_were(tmp_path, monkey
     before = path.read_bytes()
     with monkeypatch.context() as patch:
         toy.fill_disk(patch, f"{path.name}.*.tmp")
-        with pytest.raises(
-            OSError, match=f"^Could not write to {tmp_path / 'logs'} .No space left on device.. Free space there"
-        ):
+        with pytest.raises(OSError, match=f"^Could not write to {tmp_path / 'logs'} .No space left on device.. Free"):
             TensorBoardWriter(tmp_path / "logs").start(2, 2)
     assert path.read_bytes() == before and list((tmp_path / "logs").iterdir()) == [path]
     TensorBoardWriter(tmp_path / "logs").start(2, 2)
@@ -114,8 +112,6 @@ def test_the_manifest_of_a_checkpoint_that_does_not_fit_leaves_no_checkpoint(tmp
     path = checkpoint.path_of(tmp_path, 2)
     with monkeypatch.context() as patch:
         toy.fill_disk(patch, f"{path.stem}.json.*")
-        with pytest.raises(
-            OSError, match=rf"^Could not write {path} \(No space left on device\)\. Earlier checkpoints are unchanged"
-        ):
+        with pytest.raises(OSError, match=rf"^Could not write {path} \(No space left on device\)\. Earlier"):
             checkpoint.write(path, model, None, {})
     assert checkpoint.kept(tmp_path) == []

@@ -30,18 +30,15 @@ def machine(monkeypatch):
         names = [f"GPU {index}" for index in range(len(capabilities))]
         asked = []
         monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: names if kind == "GPU" else [])
-        details = {
-            name: {"compute_capability": found} if found else {}
-            for name, found in zip(names, capabilities, strict=True)
-        }
-        monkeypatch.setattr(tf.config.experimental, "get_device_details", details.get)
-        monkeypatch.setattr(tf.config, "set_visible_devices", lambda *given: asked.append(("visible", *given)))
-        monkeypatch.setattr(
-            tf.config.experimental, "set_memory_growth", lambda *given: asked.append(("growth", *given))
-        )
-        monkeypatch.setattr(
-            tf.config.experimental, "enable_tensor_float_32_execution", lambda enabled: asked.append(("tf32", enabled))
-        )
+        details = [{"compute_capability": found} if found else {} for found in capabilities]
+        experimental = tf.config.experimental
+        monkeypatch.setattr(experimental, "get_device_details", dict(zip(names, details, strict=True)).get)
+        for place, name, noted in (
+            (tf.config, "set_visible_devices", "visible"),
+            (experimental, "set_memory_growth", "growth"),
+            (experimental, "enable_tensor_float_32_execution", "tf32"),
+        ):
+            monkeypatch.setattr(place, name, lambda *given, noted=noted: asked.append((noted, *given)))
         return asked
 
     return of

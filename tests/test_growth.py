@@ -41,9 +41,8 @@ def test_no_multiple_is_negative():
 
 def test_a_table_has_the_measured_and_the_expected_speed():
     results = {str(x): {"seconds": 3 + 0.5 * x} for x in (4, 1, 2)}
-    assert rows(EXPERIMENT, results) == [
-        pytest.approx([x, 10 * x / (3 + 0.5 * x), 10 * x / (3 + 0.5 * x)]) for x in (1, 2, 4)
-    ]
+    speeds = {x: 10 * x / (3 + 0.5 * x) for x in (1, 2, 4)}
+    assert rows(EXPERIMENT, results) == [pytest.approx([x, speed, speed]) for x, speed in speeds.items()]
     assert table(EXPERIMENT, results).splitlines() == [
         "| sentences | Speed: sentences per second | expected: constant + ∝ x |",
         "| ---: | ---: | ---: |",
@@ -66,9 +65,10 @@ def test_each_quantity_of_an_experiment_has_its_plot_with_measurements_and_theor
         assert axes.get_title(loc="left") == panel.title and axes.get_xlabel() == experiment.x_label
         expected, points = axes.lines
         assert expected.get_label() == panel.theory and points.get_label() == "measured"
-        unit = [
-            experiment.amount(x) / (1 + x) if panel.per_second else (1 + x) / panel.scale for x in experiment.values
-        ]
+        if panel.per_second:
+            unit = [experiment.amount(x) / (1 + x) for x in experiment.values]
+        else:
+            unit = [(1 + x) / panel.scale for x in experiment.values]
         assert points.get_ydata() == pytest.approx(unit)
 
 
@@ -119,10 +119,8 @@ def test_a_measurement_has_the_quantities_of_the_plots(experiment, measure):
 
 def test_the_recurrent_translator_and_the_transformer_are_those_of_multi30k():
     """Beside the flags of data and of training, the flagfiles have these sizes."""
-    for name, model in (
-        ("multi30k_en_de_rnn", recurrent.RECURRENT_MODEL),
-        ("multi30k_en_de", recurrent.TRANSFORMER_MODEL),
-    ):
+    models = {"multi30k_en_de_rnn": recurrent.RECURRENT_MODEL, "multi30k_en_de": recurrent.TRANSFORMER_MODEL}
+    for name, model in models.items():
         lines = (ROOT / f"configs/{name}.flags").read_text(encoding="utf-8").splitlines()
         given = dict(line.removeprefix("--").split("=") for line in lines if line.startswith("--"))
         fields = {key: value.lower() for key, value in given.items() if hasattr(model, key)}

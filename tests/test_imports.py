@@ -136,7 +136,11 @@ def renamed(folder, old: str, new: str) -> None:
 
 @pytest.mark.parametrize(
     "imported",
-    [pytest.param(shape, marks=[pytest.mark.medium] * (shape[0] == "m2m"), id=": ".join(shape)) for shape in SHAPES],
+    [
+        pytest.param(shape, marks=[pytest.mark.medium] * (shape[0] == "m2m"), id=": ".join(shape))
+        for shape in SHAPES
+        if shape[1] not in ("other sizes", "shards", "not scaled, swish, float16")  # Others alone in their logits.
+    ],
     indirect=True,
 )
 def test_greedy_translations_are_those_of_the_model(imported):
@@ -197,9 +201,9 @@ def test_an_export_translates_alike_in_a_process_without_this_package(folders, t
         command, capture_output=True, text=True, cwd=tmp_path, env=programs.without_this_package(), check=True
     )
     assert result.stdout.splitlines() == expected
-    loaded = t2t_keras.load(tmp_path / "export")
-    assert loaded.translate(lines) + loaded.translate(lines, **other) == expected
     if family == "m2m":
+        loaded = t2t_keras.load(tmp_path / "export")
+        assert loaded.translate(lines) + loaded.translate(lines, **other) == expected
         with pytest.raises(ValueError, match="Did you mean fra_Latn"):
             loaded.translate("a dog", target_language="fra")
 
@@ -315,11 +319,7 @@ broken_tensors(
 broken_tensors(
     "not tied", "lm_head.weight to be equal", lambda arrays: arrays.update({"lm_head.weight": arrays[SHARED] + 1})
 )
-broken_tensors(
-    "positions that are no sinusoids",
-    "sinusoids",
-    lambda arrays: arrays.update({POSITIONS: np.ones((64, 16), np.float32)}),
-)
+broken_tensors("positions", "sinusoids", lambda arrays: arrays.update({POSITIONS: np.ones((64, 16), np.float32)}))
 broken_header("header too long", {}, 2**60)
 broken_header("header that is cut", {"a": {"shape": [2], "data_offsets": [0, 8]}}, 20)
 broken_header("tensors on each other", dict.fromkeys("ab", {"shape": [2], "data_offsets": [0, 8]}))
@@ -350,30 +350,15 @@ of_m2m(
     "Expected <unk>, <s>, </s> as the first pieces.*Received: </s>, <unk>, ",
     lambda folder: (folder / models.ONE_MODEL).write_bytes(models.spm(models.SOURCE_WORDS)),
 )
-of_m2m(
-    "sub-words that are cut",
-    "first pieces|Not a SentencePiece model",
-    lambda folder: (folder / models.ONE_MODEL).write_bytes(b"\n"),
-)
+of_m2m("cut", "first pieces|Not a SentencePiece model", lambda folder: (folder / models.ONE_MODEL).write_bytes(b"\n"))
 of_m2m(
     "no languages", "codes of languages.*Received none", lambda folder: renamed(folder, "special_tokens_map.json", "x")
 )
 options_of_m2m("config.json", "languages without an id", "different ids below 160", vocab_size=160)
-of_m2m(
-    "languages on pieces", "an id twice", lambda folder: (folder / "added_tokens.json").write_text('{"eng_Latn": 9}')
-)
-of_m2m(
-    "ids that are text",
-    "ids of added tokens",
-    lambda folder: (folder / "added_tokens.json").write_text('{"eng_Latn": "9"}'),
-)
+for content, message in (('{"eng_Latn": 9}', "an id twice"), ('{"eng_Latn": "9"}', "ids of added tokens")):
+    of_m2m(content, message, lambda folder, content=content: (folder / "added_tokens.json").write_text(content))
 options_of_m2m("tokenizer_config.json", "added tokens are a list", "ids of added tokens", added_tokens_decoder=[1])
-options_of_m2m(
-    "tokenizer_config.json",
-    "the source's language behind",
-    "legacy_behaviour=False.*Received: True",
-    legacy_behaviour=True,
-)
+options_of_m2m("tokenizer_config.json", "old order", "legacy_behaviour=False.*Received: True", legacy_behaviour=True)
 options_of_m2m("config.json", "untied", "tie_word_embeddings=True.*False", tie_word_embeddings=False)
 options_of_m2m("config.json", "other padding", "ids of padding and end", pad_token_id=4)
 broken_tensors("no last norm", f"Expected the weight {LAST}. It is missing", lambda arrays: arrays.pop(LAST), "m2m")
@@ -492,15 +477,11 @@ def test_a_compressed_file_of_pytorch_is_not_read(tmp_path, monkeypatch, compres
         huggingface_folder._pickled(path)
 
 
-@pytest.mark.parametrize(
-    ("signature", "place", "new"),
-    [
-        (b"PK\x01\x02", 0, b"\0"),
-        (b"PK\x01\x02", 6, b"\x63"),
-        (b"PK\x05\x06", 0, struct.pack("<4sLQL", b"PK\x06\x07", 0, 0, 2) + b"P"),
-    ],
-    ids=["no directory", "zip version 9.9", "two disks"],
-)
+@pytest.mark.parametrize(("signature", "place", "new"), [
+    (b"PK\x01\x02", 0, b"\0"),
+    (b"PK\x01\x02", 6, b"\x63"),
+    (b"PK\x05\x06", 0, struct.pack("<4sLQL", b"PK\x06\x07", 0, 0, 2) + b"P"),
+], ids=["no directory", "zip version 9.9", "two disks"])  # fmt: skip
 def test_a_damaged_file_of_pytorch_is_named(tmp_path, signature, place, new):
     """Story: it ended in a traceback."""
     path = tmp_path / "pytorch_model.bin"
@@ -629,13 +610,6 @@ def contents(model_dir: pathlib.Path) -> dict[str, bytes]:
     return {str(path.relative_to(model_dir)): path.read_bytes() for path in paths}
 
 
-def test_all_files_of_a_model_of_the_hub_are_of_one_revision(tmp_path, hub):
-    environment, requests = hub
-    result = tool("--from=some/opus", f"--model_dir={tmp_path}/run", env=environment)
-    assert result.returncode == 0, result.stderr
-    assert {path.split("/")[4] for path in requests if "config.json" not in path} == {"c" * 40}
-
-
 def test_a_model_of_the_hub_is_downloaded_once_and_is_the_same(run, tmp_path, hub):
     environment, requests = hub
     result = tool("--from=some/opus", f"--model_dir={tmp_path}/run", env=environment)
@@ -665,18 +639,15 @@ def test_a_model_of_the_hub_may_have_its_weights_in_several_files(tmp_path):
     assert {path.split("/")[4] for path in requests if "config.json" not in path} == {"c" * 40}
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("some/other", {}, "There is no folder some/other, and no model of this name on the hub"),
-        ("some/opus", {"HF_HUB_OFFLINE": "1"}, "the hub cannot be reached"),
-        ("some--x/..opus", {}, "Expected a folder, or a name"),
-        ("some/opus--x", {}, "cannot be downloaded from the hub: "),
-        pytest.param(
-            "some/opus", {"HF_ENDPOINT": "http://127.0.0.1:9"}, "the hub cannot be reached", marks=pytest.mark.slow
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "message"), [
+    ("some/other", {}, "There is no folder some/other, and no model of this name on the hub"),
+    ("some/opus", {"HF_HUB_OFFLINE": "1"}, "the hub cannot be reached"),
+    ("some--x/..opus", {}, "Expected a folder, or a name"),
+    ("some/opus--x", {}, "cannot be downloaded from the hub: "),
+    pytest.param(
+        "some/opus", {"HF_ENDPOINT": "http://127.0.0.1:9"}, "the hub cannot be reached", marks=pytest.mark.slow
+    ),
+])  # fmt: skip
 def test_the_hub_answers_in_one_sentence(tmp_path, hub, name, options, message):
     environment, _ = hub
     result = tool(f"--from={name}", f"--model_dir={tmp_path}/run", env=environment | options)
@@ -740,15 +711,11 @@ def test_no_more_files_of_the_hub_are_asked_for_than_can_be_read(cache, monkeypa
         cache.add(name, json.dumps({"weight_map": {"x": "1.safetensors", "y": "2.safetensors"}}))
     folder = huggingface_folder.find("some/opus", ("a.json", "b.json", "c.json"))
     assert cache.seen == [("a.json", None), *((name, "abc") for name in ("b.json", "c.json", *asked))]
-    assert (
-        folder.of_hub
-        and folder.find("a.json").read_text() == folder.content("a.json").decode()
-        and folder.find("c.json") is None
-    )
-    assert (
-        cache.verbosity == {huggingface_hub.utils.logging.ERROR}
-        and huggingface_hub.utils.logging.get_verbosity() == before
-    )
+    assert folder.of_hub
+    assert folder.find("a.json").read_text() == folder.content("a.json").decode()
+    assert folder.find("c.json") is None
+    assert cache.verbosity == {huggingface_hub.utils.logging.ERROR}
+    assert huggingface_hub.utils.logging.get_verbosity() == before
 
 
 def test_links_of_the_cache_lead_to_files_of_the_same_model(cache):
@@ -774,9 +741,7 @@ def test_a_hub_that_goes_away_is_no_file_that_is_missing(cache, monkeypatch, off
     if offline:
         assert huggingface_folder.find("some/opus", ("a.json", "b.json")).find("b.json") is None
     else:
-        with pytest.raises(
-            ValueError, match="the hub cannot be reached for the model of this name. Its cache lacks files of it."
-        ):
+        with pytest.raises(ValueError, match="the hub cannot be reached for the model of this name. Its cache lacks"):
             huggingface_folder.find("some/opus", ("a.json", "b.json"))
     with pytest.raises(ValueError, match="the hub cannot be reached"):
         huggingface_folder.find("some/opus", ("b.json", "a.json"))
@@ -810,7 +775,6 @@ assert "tensorflow" not in sys.modules and "keras" not in sys.modules
     ("kind", "options", "dtype"),
     [
         ("marian", {"vocab_size": 58_101, "decoder_vocab_size": 58_101}, np.float32),  # Of the size of OPUS-MT's.
-        ("marian", {"vocab_size": 58_101, "decoder_vocab_size": 58_101}, np.float16),
         ("native", {"vocab_size": 58_101, "decoder_vocab_size": 58_101}, np.float32),  # Of Marian's own files.
         # As large a part of the model as in NLLB-200 of 600 million weights.
         ("nllb", {"vocab_size": 64_000}, np.float16),

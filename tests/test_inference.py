@@ -80,11 +80,10 @@ def test_the_gradient_is_the_one_that_is_written_out():
     assert [float(to) for to in tape.gradient(y, [x, factor])] == [10, -1]
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [lambda of, arguments, upstream: of(upstream), lambda of, arguments, upstream: of(*arguments, upstream=upstream)],
-    ids=["tensorflow and jax", "torch"],
-)
+@pytest.mark.parametrize("asked", [
+    lambda of, arguments, upstream: of(upstream),
+    lambda of, arguments, upstream: of(*arguments, upstream=upstream),
+], ids=["tensorflow and jax", "torch"])  # fmt: skip
 def test_every_backend_gets_the_gradients_in_its_own_way(monkeypatch, asked):
     def of_backend(function):
         return lambda *arguments: asked(function(*arguments)[1], arguments, 2.0)

@@ -55,10 +55,8 @@ PLACES = {
 
 @pytest.mark.parametrize("place", PLACES)
 def test_each_sub_layer_of_a_model_drops_in_training_alone(place):
-    model, plain = (
-        Transformer(dataclasses.replace(SMALL, attention_dropout=0.5, activation_dropout=0.5)),
-        Transformer(SMALL),
-    )
+    rates = {"attention_dropout": 0.5, "activation_dropout": 0.5}
+    model, plain = Transformer(dataclasses.replace(SMALL, **rates)), Transformer(SMALL)
     toy.set_weights(model), toy.set_weights(plain)
     [update] = random_updates([6], seed=4)
     inputs = update["source"], update["target"]
@@ -100,7 +98,5 @@ def test_configurations_keep_the_rates():
 
 
 def test_restricted_self_attention_refuses_it():
-    with pytest.raises(
-        ValueError, match="Restricted self-attention has no dropout of the weights. Received: dropout=0.3"
-    ):
+    with pytest.raises(ValueError, match="self-attention has no dropout of the weights. Received: dropout=0.3"):
         RestrictedSelfAttention(2, 4, 5, 3, dropout=RATE)

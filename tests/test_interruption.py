@@ -176,11 +176,10 @@ def assert_stopped(process: subprocess.Popen, model_dir: pathlib.Path, reason: s
     assert checkpoint.step_of(checkpoint.kept(model_dir)[-1]) == int(step.replace(",", "")) > 0
 
 
-@pytest.mark.parametrize(
-    ("name", "then_a_limit"),
-    [("SIGTERM", False), pytest.param("SIGINT", True, marks=pytest.mark.slow)],
-    ids=["SIGTERM", "Ctrl-C and a limit"],
-)
+@pytest.mark.parametrize(("name", "then_a_limit"), [
+    ("SIGTERM", False),
+    pytest.param("SIGINT", True, marks=pytest.mark.slow),
+], ids=["SIGTERM", "Ctrl-C and a limit"])  # fmt: skip
 def test_a_run_that_is_stopped_by_a_signal_or_a_time_limit_saves_and_exits_with_75(tmp_path, name, then_a_limit):
     process = start_training(tmp_path)
     try:

@@ -112,11 +112,11 @@ def test_its_weights_are_those_of_the_layer_of_keras_so_that_checkpoints_fit():
     layer, expected = (each(name="norm") for each in (LayerNorm, keras.layers.LayerNormalization))
     for each in (layer, expected):
         each.build((None, None, D))
-    described = [
-        [(weight.path, weight.shape, weight.dtype, weight.trainable) for weight in each.weights]
-        for each in (layer, expected)
-    ]
-    assert described[0] == described[1]
+
+    def described(layer) -> list[tuple]:
+        return [(weight.path, weight.shape, weight.dtype, weight.trainable) for weight in layer.weights]
+
+    assert described(layer) == described(expected)
     for received, wanted in zip(layer.get_weights(), expected.get_weights(), strict=True):
         np.testing.assert_array_equal(received, wanted)
 

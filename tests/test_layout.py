@@ -5,6 +5,7 @@
 
 import dataclasses
 import io
+import itertools
 import json
 import pathlib
 import sys
@@ -40,13 +41,8 @@ def described(artist, inches) -> tuple[list, list] | None:
             artist.get_transform().transform(artist.get_position())
         )
     if isinstance(artist, Line2D):
-        look = [
-            color(artist.get_color()),
-            artist.get_linestyle(),
-            artist.get_linewidth(),
-            artist.get_marker(),
-            artist.get_markersize(),
-        ]
+        look = [color(artist.get_color()), artist.get_linestyle(), artist.get_linewidth()]
+        look += [artist.get_marker(), artist.get_markersize()]
         return [*looks, *look], inches(artist.get_transform().transform(artist.get_xydata().reshape(-1, 2)))
     if isinstance(artist, Rectangle):
         corners = artist.get_transform().transform([[0, 0], [1, 1]])
@@ -55,11 +51,8 @@ def described(artist, inches) -> tuple[list, list] | None:
         )
     if isinstance(artist, LineCollection):
         segments = [artist.get_transform().transform(segment) for segment in artist.get_segments()]
-        look = [
-            [color(each) for each in artist.get_colors()],
-            artist.get_linewidths().tolist(),
-            str(artist.get_linestyles()),
-        ]
+        colors = [color(each) for each in artist.get_colors()]
+        look = [colors, artist.get_linewidths().tolist(), str(artist.get_linestyles())]
         return [*looks, *look], inches(np.concatenate([np.zeros([0, 2]), *segments]))
     if isinstance(artist, AxesImage):
         low, high = artist.norm.vmin, artist.norm.vmax
@@ -114,26 +107,18 @@ def of_table_1():
 
 
 def of_attention_functions():
-    runs = {
-        function: {
-            str(d_k): {
-                when: {
-                    "variance": scale * d_k**place,
-                    "entropy": scale / d_k,
-                    "gradient": scale / (d_k + place),
-                    "perplexity": 9 + place,
-                }
-                for when, scale in (("before", 1.0), ("after", 2.0))
-            }
-            for d_k in (4, 8, 16)
-        }
-        for place, function in enumerate(config.ATTENTION_FUNCTIONS)
-    }
-    seconds = {
-        function: {str(n): [1e-6 * n * (place + 1)] for n in (64, 128, 256)} for place, function in enumerate(runs)
-    }
-    memory = {function: {str(n): 1000 * n * (place + 2) for n in (64, 128, 256)} for place, function in enumerate(runs)}
-    return attention_functions.picture({"seconds": seconds, "memory": memory, "runs": runs})
+    found = {"seconds": {}, "memory": {}, "runs": {}}
+    for place, function in enumerate(config.ATTENTION_FUNCTIONS):
+
+        def figures(d_k: int, scale: float, place=place) -> dict[str, float]:
+            shares = {"entropy": scale / d_k, "gradient": scale / (d_k + place)}
+            return {"variance": scale * d_k**place, **shares, "perplexity": 9 + place}
+
+        runs = {d_k: {"before": figures(d_k, 1.0), "after": figures(d_k, 2.0)} for d_k in (4, 8, 16)}
+        found["runs"][function] = {str(d_k): of_run for d_k, of_run in runs.items()}
+        found["seconds"][function] = {str(n): [1e-6 * n * (place + 1)] for n in (64, 128, 256)}
+        found["memory"][function] = {str(n): 1000 * n * (place + 2) for n in (64, 128, 256)}
+    return attention_functions.picture(found)
 
 
 def result(row: str, seed: int, scores: dict) -> grid_report.Result:
@@ -148,14 +133,10 @@ def of_table_3():
 
 
 def of_a_grid():
-    results = [
-        result(f"a_longer_name_{row}" if row else grid_report.BASE, seed, scores)
-        for row in range(5)
-        for seed in (1, 2, 3)
-        for scores in [
-            {name: {"bleu": 40 + row / 2 - seed / 4} for name in ("valid", "test_2016_flickr", "test_2017_flickr")}
-        ]
-    ]
+    results, sets = [], ("valid", "test_2016_flickr", "test_2017_flickr")
+    for row, seed in itertools.product(range(5), (1, 2, 3)):
+        scores = {name: {"bleu": 40 + row / 2 - seed / 4} for name in sets}
+        results.append(result(f"a_longer_name_{row}" if row else grid_report.BASE, seed, scores))
     return grid_report.picture(grid_report.grouped(results))
 
 

@@ -64,16 +64,12 @@ def test_copying_is_learned_exactly(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"replicas": 2},
-        {"micro_batch_tokens": 200},
-        {"replicas": 2, "micro_batch_tokens": 200, "buckets_per_update": 4},
-        {"dtype": "bfloat16"},
-    ],
-    ids=["two devices", "micro-batches", "two devices with micro-batches", "bfloat16"],
-)
+@pytest.mark.parametrize("options", [
+    {"replicas": 2},
+    {"micro_batch_tokens": 200},
+    {"replicas": 2, "micro_batch_tokens": 200, "buckets_per_update": 4},
+    {"dtype": "bfloat16"},
+], ids=["two devices", "micro-batches", "two devices with micro-batches", "bfloat16"])  # fmt: skip
 def test_copying_is_learned_exactly_however_an_update_is_computed(tmp_path, options):
     assert exact_match(tmp_path, "copy", **options) == 1
 

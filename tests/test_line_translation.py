@@ -97,16 +97,12 @@ def test_options_that_fit_together_are_accepted(runs):
         LineTranslation(of_run(runs[0], diverse_groups=2), jsonl=True)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"n_best": 2}, "`n_best=2` has no effect on `sample`."),
-        ({"jsonl": True, "terms": "x"}, "`jsonl` and `terms` has no effect on `sample`."),
-        ({"mbr": "bleu"}, "`mbr` must be chrf, or empty. Received: 'bleu'."),
-        ({"alignment": True}, "`alignment` cannot be combined with `sample`."),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"n_best": 2}, "`n_best=2` has no effect on `sample`."),
+    ({"jsonl": True, "terms": "x"}, "`jsonl` and `terms` has no effect on `sample`."),
+    ({"mbr": "bleu"}, "`mbr` must be chrf, or empty. Received: 'bleu'."),
+    ({"alignment": True}, "`alignment` cannot be combined with `sample`."),
+], ids=str)  # fmt: skip
 def test_options_that_a_pipeline_would_ignore_are_refused(runs, options, message):
     """`translate.py` refuses them itself. Story: `beam.Translate` left out `n_best`, and failed at every line with
     phrases.
@@ -152,17 +148,13 @@ def test_a_run_that_reranks_is_loaded_as_the_first_one_is(runs, monkeypatch, ask
     loaded = []
     monkeypatch.setattr(TrainedModel, "load", lambda model: loaded.append(model))
     monkeypatch.setattr("t2t_keras.decoding.reranking.reranked", lambda *arguments, **options: None)
-    line_translation.LineTranslator(
-        LineTranslation(of_run(runs[0], **asked), rerank_with=str(runs[1])),
-        None,
-        types.SimpleNamespace(n_best=None, config=types.SimpleNamespace(alpha=0.5)),
-    )
+    translator = types.SimpleNamespace(n_best=None, config=types.SimpleNamespace(alpha=0.5))
+    given = LineTranslation(of_run(runs[0], **asked), rerank_with=str(runs[1]))
+    line_translation.LineTranslator(given, None, translator)
     [model] = loaded
     expected = {"checkpoint": "average", "int8": False, "dtype": "float32"} | asked
-    assert ([run.folder for run in model.runs], {name: getattr(model, name) for name in expected}) == (
-        [runs[1]],
-        expected,
-    )
+    assert [run.folder for run in model.runs] == [runs[1]]
+    assert {name: getattr(model, name) for name in expected} == expected
 
 
 def test_what_translations_do_not_depend_on_is_not_in_their_description(runs, monkeypatch, tmp_path):
@@ -193,22 +185,16 @@ def test_the_languages_of_a_run_that_reranks_are_turned_around_where_its_directi
 
 
 def test_an_export_knows_its_tags_and_the_languages_that_a_run_is_to_score(export, runs, monkeypatch):
-    described = {
-        "tags": ["<de>"],
-        "languages": ["eng_Latn", "deu_Latn"],
-        "source_language": "eng_Latn",
-        "target_language": "deu_Latn",
-    }
+    described = {"source_language": "eng_Latn", "target_language": "deu_Latn"}
+    described |= {"tags": ["<de>"], "languages": ["eng_Latn", "deu_Latn"]}
     (export.folder / export_folder.EXTRA / export_folder.DESCRIPTION).write_text(json.dumps(described))
     monkeypatch.setattr(SavedRun, "subwords", lambda run: (piece_file.HEAD,))
     monkeypatch.setattr(piece_file, "unpack", lambda content: types.SimpleNamespace(language=""))
     monkeypatch.setattr(piece_file, "with_languages", lambda contents, *languages: contents)
     monkeypatch.setattr(TrainedModel, "needed_tags", [])
     asked = LineTranslation(export.model, rerank_with=str(runs[1]), rerank_direction="backward")
-    assert (asked.model.tags, asked.languages_of_other) == (
-        ["<de>"],
-        {"source_language": "deu_Latn", "target_language": "eng_Latn"},
-    )
+    assert asked.model.tags == ["<de>"]
+    assert asked.languages_of_other == {"source_language": "deu_Latn", "target_language": "eng_Latn"}
 
 
 @pytest.mark.parametrize(("sample", "alpha", "weighted"), [(None, 0.5, True), (SampleConfig(draws=2), 0.0, False)])
@@ -217,11 +203,8 @@ def test_samples_have_no_length_penalty_and_count_alike(runs, monkeypatch, sampl
     seen = []
 
     def found(text, *numbers):
-        return {
-            "text": tf.constant([["a", "b"]]),
-            "score": tf.constant([[-1.0, -2.0]]),
-            "truncated": tf.constant([False]),
-        }
+        texts, scores = tf.constant([["a", "b"]]), tf.constant([[-1.0, -2.0]])
+        return {"text": texts, "score": scores, "truncated": tf.constant([False])}
 
     config, limits = types.SimpleNamespace(alpha=0.5), types.SimpleNamespace(batch_size=64)
     translator = types.SimpleNamespace(config=config, limits=limits, n_best=found)
@@ -392,16 +375,12 @@ def test_lines_are_written_with_their_alignments_and_other_keys(runs, monkeypatc
         def translate_with_options(self, text, alignment, **options):
             assert alignment.numpy().all()
             self.seen.append(text.numpy().tolist())
-            rows, sources = (
-                len(text),
-                [[*(f"▁{word}" for word in line.decode().split()), "</s>"] for line in self.seen[-1]],
-            )
+            rows = len(text)
+            sources = [[*(f"▁{word}" for word in line.decode().split()), "</s>"] for line in self.seen[-1]]
             weights = np.tile(np.arange(1.0, 5.0), (rows, 4, 4, 1)) * (np.array(text) != b"")[:, None, None, None]
-            pieces = tf.constant(
-                [[["▁a", "</s>", "", ""], ["▁b", "▁c", "</s>", ""], ["▁a", "</s>", "", ""], [""] * 4]] * rows
-            )
+            pieces = [["▁a", "</s>", "", ""], ["▁b", "▁c", "</s>", ""], ["▁a", "</s>", "", ""], [""] * 4]
             return {
-                "text": tf.constant([["a", "b c", "a", ""]] * rows), "pieces": pieces,
+                "text": tf.constant([["a", "b c", "a", ""]] * rows), "pieces": tf.constant([pieces] * rows),
                 "alignment": tf.constant(weights),
                 "source_pieces": tf.constant([[*source, *[""] * (4 - len(source))] for source in sources]),
                 "score": tf.constant([[-1.0, -2.0, -3.0, 0.0]] * rows), "error": tf.constant([b""] * rows),
@@ -426,22 +405,16 @@ def test_lines_are_written_with_their_alignments_and_other_keys(runs, monkeypatc
         "Line 3: no alignment: the source has more than 256 sub-words, or its sub-words do not spell the words of the "
         "text."
     ]
-    lines = [
-        {"text": "x y z", "id": 5, "list": [1, 2, 3], "truncated": True},
-        {"score": "old", "text": "x", "long": "x" * 1000},
-    ]
+    lines = [{"text": "x y z", "id": 5, "list": [1, 2, 3], "truncated": True}]
+    lines.append({"score": "old", "text": "x", "long": "x" * 1000})
     text, warnings = written(dataclasses.replace(asked, jsonl=True), map(json.dumps, lines))
-    assert Model.seen[-1] == [b"x", b"x y z"]
-    assert len(warnings) == 1 and [json.loads(line) for line in text.splitlines()] == [
-        lines[0]
-        | {"text": ["a", "b c"], "score": [-1.0, -2.0], "constraints_met": [True] * 2, "alignment": ["2-0", "2-0 2-1"]}
-        if n_best
-        else lines[0] | {"text": "a", "score": -1.0, "constraints_met": True, "alignment": "2-0"},
-        lines[1]
-        | {"text": ["a", "b c"], "score": [-1.0, -2.0], "constraints_met": [True] * 2, "alignment": ["0-0", "0-0 0-1"]}
-        if n_best
-        else lines[1] | {"text": "a", "score": -1.0, "constraints_met": True, "alignment": "0-0"},
-    ]
+    assert Model.seen[-1] == [b"x", b"x y z"] and len(warnings) == 1
+    found = {"text": ["a", "b c"], "score": [-1.0, -2.0], "constraints_met": [True] * 2}
+    alignments = ["2-0", "2-0 2-1"], ["0-0", "0-0 0-1"]
+    expected = [line | found | {"alignment": own} for line, own in zip(lines, alignments, strict=True)]
+    if not n_best:
+        expected = [{**own, **{name: own[name][0] for name in (*found, "alignment")}} for own in expected]
+    assert [json.loads(line) for line in text.splitlines()] == expected
 
 
 def test_text_to_keep_that_is_too_long_for_an_export_is_left_out_and_named(export):

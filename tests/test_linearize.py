@@ -115,16 +115,13 @@ def test_each_mark_of_punctuation_has_the_tag_that_evalb_leaves_out():
     assert set(marks) == DELETED - {TOP, TRACE}
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("", "(TOP)"),
-        (".", "(TOP (S (. .)))"),
-        ("a", "(TOP (S (XX a)))"),
-        ("a b", "(TOP (S (XX a) (XX b)))"),
-        ("a , b c !", "(TOP (S (XX a) (VP (, ,) (VP (XX b) (XX c))) (. !)))"),
-    ],
-)
+@pytest.mark.parametrize(("words", "expected"), [
+    ("", "(TOP)"),
+    (".", "(TOP (S (. .)))"),
+    ("a", "(TOP (S (XX a)))"),
+    ("a b", "(TOP (S (XX a) (XX b)))"),
+    ("a , b c !", "(TOP (S (XX a) (VP (, ,) (VP (XX b) (XX c))) (. !)))"),
+])  # fmt: skip
 def test_the_right_branching_tree(words, expected):
     assert str(right_branching(words.split())) == expected
 

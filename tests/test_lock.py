@@ -23,17 +23,18 @@ with files.exclusive(pathlib.Path(sys.argv[1]), "runs/x"):
 """
 
 
-def test_another_process_is_refused_until_the_first_is_killed(tmp_path):
+def hold(lock: pathlib.Path) -> subprocess.Popen:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path / "lock")], stdout=subprocess.PIPE, env=environment
-    )
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, lock], stdout=subprocess.PIPE, env=environment)
+    assert holder.stdout.readline() == b"held\n"
+    return holder
+
+
+def test_another_process_is_refused_until_the_first_is_killed(tmp_path):
+    holder = hold(tmp_path / "lock")
     try:
-        assert holder.stdout.readline() == b"held\n"
-        with (
-            pytest.raises(BlockingIOError, match=f"runs/x is in use by process {holder.pid} on "),
-            files.exclusive(tmp_path / "lock", "runs/x"),
-        ):
+        expected = f"runs/x is in use by process {holder.pid} on "
+        with pytest.raises(BlockingIOError, match=expected), files.exclusive(tmp_path / "lock", "runs/x"):
             pass
     finally:
         holder.send_signal(signal.SIGKILL)
@@ -43,16 +44,13 @@ def test_another_process_is_refused_until_the_first_is_killed(tmp_path):
 
 
 def test_a_process_that_waits_says_for_whom_and_gets_the_lock_after_it(tmp_path):
-    environment, ended = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, []
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path / "lock")], stdout=subprocess.PIPE, env=environment
-    ) as holder:
+    ended = []
+    with hold(tmp_path / "lock") as holder:
 
         def end() -> None:
             ended.append(True)
             holder.kill()
 
-        assert holder.stdout.readline() == b"held\n"
         with (
             logged(lambda message: threading.Timer(0.5, end).start()) as said,
             files.exclusive(tmp_path / "lock", "data/x", wait=True),
@@ -77,10 +75,8 @@ def test_a_lock_that_is_a_link_does_not_change_what_it_points_to(tmp_path, conte
         mine.write_text(content)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "lock").symlink_to(mine)
-    with (
-        pytest.raises(FileExistsError, match="run/lock is not a lock"),
-        files.exclusive(tmp_path / "run" / "lock", "x"),
-    ):
+    link = tmp_path / "run" / "lock"
+    with pytest.raises(FileExistsError, match="run/lock is not a lock"), files.exclusive(link, "x"):
         pass
     assert mine.read_text() == content if content is not None else not mine.exists()
 
@@ -103,10 +99,7 @@ def test_a_pipe_or_a_folder_called_lock_is_refused(tmp_path):
 def test_a_file_in_place_of_a_folder_is_reported_in_a_sentence(tmp_path):
     (tmp_path / "run").write_text("")
     for path in (tmp_path / "run" / "lock", tmp_path / "run" / "deeper" / "lock"):
-        with (
-            pytest.raises(OSError, match=r"^.*run.* cannot be written to") as raised,
-            files.exclusive(path, "x"),
-        ):
+        with pytest.raises(OSError, match="^.*run.* cannot be written to") as raised, files.exclusive(path, "x"):
             pass
         assert raised.value.errno is None
 
@@ -114,8 +107,6 @@ def test_a_file_in_place_of_a_folder_is_reported_in_a_sentence(tmp_path):
 def test_a_folder_that_cannot_be_written_to_is_reported_in_a_sentence():
     """/proc takes no file, from root either."""
     for folder in (pathlib.Path("/proc"), pathlib.Path("/proc/run")):
-        with (
-            pytest.raises(OSError, match=rf"^{folder} cannot be written to \("),
-            files.exclusive(folder / "lock", "x"),
-        ):
+        expected = rf"^{folder} cannot be written to \("
+        with pytest.raises(OSError, match=expected), files.exclusive(folder / "lock", "x"):
             pass

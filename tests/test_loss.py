@@ -92,9 +92,8 @@ def test_a_batch_of_padding_alone_has_no_loss_and_no_gradient(logits):
 def test_the_gradient_is_p_minus_q(logits, label_smoothing):
     p = np.exp(log_softmax(logits))
     q = (1 - label_smoothing) * np.eye(V)[TARGET] + label_smoothing / V
-    np.testing.assert_allclose(
-        gradient(logits, TARGET, label_smoothing), (p - q) * (TARGET != PAD)[..., None], atol=1e-6
-    )
+    expected = (p - q) * (TARGET != PAD)[..., None]
+    np.testing.assert_allclose(gradient(logits, TARGET, label_smoothing), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
@@ -115,9 +114,8 @@ def test_the_gradient_is_scaled_by_what_comes_from_above_at_each_position(logits
     with tf.GradientTape() as tape:
         tape.watch(tensor)
         loss = ops.sum(weights * smoothed(tensor, TARGET, 0.1))
-    np.testing.assert_allclose(
-        tape.gradient(loss, tensor), weights[..., None] * gradient(logits, TARGET, 0.1), atol=1e-6
-    )
+    expected = weights[..., None] * gradient(logits, TARGET, 0.1)
+    np.testing.assert_allclose(tape.gradient(loss, tensor), expected, atol=1e-6)
 
 
 def test_logits_of_ten_thousand_give_a_finite_loss_and_gradient():
@@ -134,22 +132,17 @@ def test_adding_a_constant_to_all_logits_changes_nothing(logits):
 
 
 def test_the_loss_of_fit_takes_weights_of_tokens_and_is_zero_without_any(logits):
-    loss, losses, weights = (
-        LabelSmoothedCrossEntropy(0.2),
-        np.array(smoothed(logits, TARGET, 0.2)),
-        np.arange(8).reshape(TARGET.shape),
-    )
-    assert float(loss(TARGET, logits, weights)) == pytest.approx(
-        (losses * weights).sum() / weights[TARGET != PAD].sum(), rel=1e-5
-    )
+    loss, losses = LabelSmoothedCrossEntropy(0.2), np.array(smoothed(logits, TARGET, 0.2))
+    weights = np.arange(8).reshape(TARGET.shape)
+    expected = (losses * weights).sum() / weights[TARGET != PAD].sum()
+    assert float(loss(TARGET, logits, weights)) == pytest.approx(expected, rel=1e-5)
     assert float(loss(np.zeros_like(TARGET), logits)) == float(loss(TARGET, logits, np.zeros(2))) == 0
 
 
 def test_the_loss_of_fit_refuses_another_reduction_and_survives_serialization():
     """Story: `reduction="sum"` had no effect."""
-    with pytest.raises(
-        ValueError, match="^The loss is the mean over tokens: leave `reduction` out. Received: reduction=sum.$"
-    ):
+    expected = "^The loss is the mean over tokens: leave `reduction` out. Received: reduction=sum.$"
+    with pytest.raises(ValueError, match=expected):
         LabelSmoothedCrossEntropy(0.1, reduction="sum")
     loss = LabelSmoothedCrossEntropy.from_config(LabelSmoothedCrossEntropy(0.3).get_config())
     assert loss.label_smoothing == 0.3
