@@ -195,10 +195,8 @@ def test_a_new_run_starts_from_an_import_with_its_languages_or_others(run, tmp_p
         moved = np.abs(after.numpy() - before.numpy())
         assert 0 < moved.max() < 0.2, before.path
     folder = tmp_path / "run/data/valid"
-    pairs, tags = (
-        read_pairs(folder, shards.read_info(folder)),
-        [child.tokenizer.pieces.index(f">>{code}<<") for code in (source, target)],
-    )
+    pairs = read_pairs(folder, shards.read_info(folder))
+    tags = [child.tokenizer.pieces.index(f">>{code}<<") for code in (source, target)]
     assert len(pairs) == 81 and all([ids[0] for ids in pair] == tags for pair in pairs)
 
 

@@ -107,10 +107,8 @@ def test_the_model_is_the_same_after_in_and_out(in_and_out):
         if path.name != "vocab.json" or old == new:
             assert list(parsed(path).items()) == list(parsed(out / path.name).items())
     for path in folder.glob("*config.json"):
-        expected, found = (
-            parsed(path) | {"max_length": 64} if path.name == "generation_config.json" else parsed(path),
-            parsed(out / path.name),
-        )
+        expected = parsed(path) | {"max_length": 64} if path.name == "generation_config.json" else parsed(path)
+        found = parsed(out / path.name)
         assert {name: found.get(name) for name in expected} == expected
 
 
@@ -203,10 +201,8 @@ def test_an_export_that_is_imported_has_the_ids_and_weights_of_the_run(exported,
     again = vocabulary.load_sides(*SavedRun.open(tmp_path / "run").subwords())
     lines = tf.constant([line for line in models.nasty_lines(300) if not line.startswith(">>")])
     for before, after in ((translator.tokenizer, again), (translator.source_tokenizer, again.source)):
-        assert (
-            before.pieces[EOS:] == after.pieces[EOS:]
-            and before.tokenize(lines).to_list() == after.tokenize(lines).to_list()
-        )
+        assert before.pieces[EOS:] == after.pieces[EOS:]
+        assert before.tokenize(lines).to_list() == after.tokenize(lines).to_list()
 
 
 @pytest.fixture(scope="module")
@@ -305,11 +301,8 @@ def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
     card = (tmp_path / "mine" / "README.md").read_text()
     head = card.split("---\n")[1]
     assert head.startswith('language:\n- "en"\n- "de"\nlibrary_name: transformers\npipeline_tag: translation\n')
-    assert (
-        "that translates en to de:" in card
-        and "Trained with t2t_keras for 3 updates." in card
-        and "base_model" not in card
-    )
+    assert "that translates en to de:" in card and "Trained with t2t_keras for 3 updates." in card
+    assert "base_model" not in card
     assert "license" not in head and "whoever publishes the model chooses it" in card
     assert "- training: some.en,more.en and some.de,more.de\n- validation: other.en and other.de\n" in card
     assert "/private" not in card and str(tmp_path) not in card
@@ -348,12 +341,8 @@ def test_the_card_of_an_import_names_what_was_imported(tmp_path, source, base):
     t2t_keras.export_marian(tmp_path / "run", tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     name = base[13:-2] or "opus"
-    assert (
-        f"Imported from {name} into" in card
-        and f"--from={name} --model_dir=runs/model\n" in card
-        and ("base_model" in card) == bool(base)
-        and base in card
-    )
+    assert f"Imported from {name} into" in card and f"--from={name} --model_dir=runs/model\n" in card
+    assert ("base_model" in card) == bool(base) and base in card
     assert "best BLEU" not in card  # It has not been trained.
 
 
@@ -370,12 +359,8 @@ def test_the_card_of_a_fine_tuned_import_names_its_base_model_and_its_own_comman
     t2t_keras.export_marian(child, tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     assert 'base_model: "Some/opus-mt"\n' in card and "Imported from" not in card
-    assert (
-        "--parent=run" in card
-        and "--label_smoothing=0.2" in card
-        and "--d_model" not in card
-        and "--dropout=0.1" in card
-    )
+    assert "--parent=run" in card and "--label_smoothing=0.2" in card and "--d_model" not in card
+    assert "--dropout=0.1" in card
     assert "best BLEU" not in card, "12.345 is the best loss"
     assert "--warmup_steps" not in card, "a default that nobody has given"
 
@@ -424,10 +409,8 @@ def test_a_card_names_a_data_set_or_says_that_it_knows_none(run):
         for data in (DataConfig(dataset="builtin", train_split="first", valid_split="second"), DataConfig())
     ]
     assert "## Data\n\n- training: builtin, first\n- validation: builtin, second\n" in cards[0]
-    assert (
-        "## Data\n\nThe run does not name its data.\n" in cards[1]
-        and "that translates one language to another:" in cards[1]
-    )
+    assert "## Data\n\nThe run does not name its data.\n" in cards[1]
+    assert "that translates one language to another:" in cards[1]
 
 
 def test_a_hostile_name_is_no_markup(tmp_path):
@@ -436,12 +419,8 @@ def test_a_hostile_name_is_no_markup(tmp_path):
     run = marian_run.make(tmp_path / "run", groups={"data": data})
     t2t_keras.export_marian(run, tmp_path / "<script>")
     card = (tmp_path / "<script>" / "README.md").read_text()
-    assert (
-        "<script>" not in "".join(card.split("```")[::2])
-        and card.count("```") == 4
-        and "\nlicense: mit" not in card
-        and "language:" not in card
-    )
+    assert "<script>" not in "".join(card.split("```")[::2]) and card.count("```") == 4 and "\nlicense: mit" not in card
+    assert "language:" not in card
 
 
 def test_the_card_names_the_tags_of_sentences(tmp_path):

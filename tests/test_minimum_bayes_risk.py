@@ -20,10 +20,8 @@ SENTENCES = [
 
 def variants(number: int) -> list[str]:
     """Sentences of which each has some words of its own."""
-    draw, words = (
-        random.Random(number),
-        "the small black dog and two old friends walk home along a narrow road at night".split(),
-    )
+    draw = random.Random(number)
+    words = "the small black dog and two old friends walk home along a narrow road at night".split()
     return [
         " ".join("".join(draw.sample(word, len(word))) if draw.random() < 0.3 else word for word in words)
         for _ in range(number)

@@ -151,9 +151,8 @@ def test_schedule_and_optimizer_survive_serialisation():
     assert float(again.learning_rate) == rate(schedule, 1)
     cooled = Cooldown(schedule, 100, 30)
     restored = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(cooled))
-    assert restored.get_config() == cooled.get_config() and rate(restored, 91) == rate(cooled, 91) == pytest.approx(
-        rate(schedule, 91) / 3
-    )
+    assert restored.get_config() == cooled.get_config()
+    assert rate(restored, 91) == rate(cooled, 91) == pytest.approx(rate(schedule, 91) / 3)
 
 
 @pytest.mark.parametrize("sizes", [{"d_model": 0}, {"d_model": -4}, {"d_model": 512, "warmup_steps": 0}])

@@ -229,10 +229,8 @@ def attention_functions(lab, config) -> list[str]:
 
 def activations(lab, config) -> list[str]:
     """The names of the functions that agree with the inner map of a feed-forward network."""
-    inner, x = (
-        model_of(config).encoder.stack[0].feed_forward.inner,
-        np.linspace(-2, 2, 24, dtype="float32").reshape(3, 8),
-    )
+    inner = model_of(config).encoder.stack[0].feed_forward.inner
+    x = np.linspace(-2, 2, 24, dtype="float32").reshape(3, 8)
     before = x @ inner.kernel.numpy()
     functions = {"relu": keras.activations.relu, "gelu": keras.activations.gelu, "swish": keras.activations.silu}
     return [name for name, function in functions.items() if np.allclose(inner(x), function(before), atol=1e-6)]
@@ -348,10 +346,8 @@ def looped(
         patch.setattr(loop, "make_train_step", toy.pretended_train_step(made, finite))
         patch.setattr(data_service, "batches", read_by_service)
         try:
-            run, ended = (
-                Run(folder or lab.folder, model_dir, figures=figures, started=-1e9, **dataclasses.asdict(config)),
-                "at its end",
-            )
+            run = Run(folder or lab.folder, model_dir, figures=figures, started=-1e9, **dataclasses.asdict(config))
+            ended = "at its end"
         except (ValueError, interruption.StoppedError) as error:
             run, ended = None, str(error)
     return types.SimpleNamespace(
@@ -622,10 +618,8 @@ def distance(lab, config) -> float:
     """How far the weights move in an update at a rate of 1."""
     model = toy.Toy()
     toy.set_weights(model)
-    before, (after, _) = (
-        toy.weights_of(model),
-        toy.on_devices(toy.random_updates([3]), replicas=1, micro_batch_tokens=10**6, train=config),
-    )
+    before = toy.weights_of(model)
+    (after, _) = toy.on_devices(toy.random_updates([3]), replicas=1, micro_batch_tokens=10**6, train=config)
     return sum(((after[name] - before[name]) ** 2).sum() for name in before) ** 0.5
 
 

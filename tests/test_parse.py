@@ -181,11 +181,8 @@ def test_scores_are_printed_to_two_decimals(tmp_path):
     result = scored(tmp_path, f"{GOLD}\n", f"{PARSED}\n")
     assert (result.returncode, result.stderr) == (0, b"")
     rows = {line[:20].strip(): line[20:].split() for line in result.stdout.decode().splitlines()}
-    assert (
-        rows["recall"] == ["75.00", "75.00"]
-        and rows["precision"] == ["100.00", "100.00"]
-        and rows["F1"] == ["85.71", "85.71"]
-    )
+    assert rows["recall"] == ["75.00", "75.00"] and rows["precision"] == ["100.00", "100.00"]
+    assert rows["F1"] == ["85.71", "85.71"]
     assert rows["sentences"] == ["1", "1"] and rows["tagging accuracy"] == ["100.00", "100.00"]
 
 
@@ -248,9 +245,8 @@ def test_sentences_that_are_not_scored_are_counted_and_named(tmp_path):
     scores = json.loads(result.stdout)["all"]
     assert (scores["sentences"], scores["errors"], scores["skipped"], round(scores["recall"])) == (4, 2, 1, 75)
     said = result.stderr.decode().splitlines()
-    assert said[0].startswith(f"Not scored: {tmp_path}/parsed, line 2: ") and said[1].startswith(
-        "3 of 4 sentences are not scored"
-    )
+    assert said[0].startswith(f"Not scored: {tmp_path}/parsed, line 2: ")
+    assert said[1].startswith("3 of 4 sentences are not scored")
     assert ": 2 with other words" in said[1] and "; 1 without words" in said[1]
 
 

@@ -125,10 +125,8 @@ def test_placeholders_that_stand_for_nothing_are_left_out():
 
 
 def test_what_both_sides_share_is_in_the_order_of_the_first_by_hand():
-    first, second = (
-        [["c", "a", "b", ""], ["a", "", "", ""], ["", "", "", ""]],
-        [["b", "c", ""], ["b", "", ""], ["", "", ""]],
-    )
+    first = [["c", "a", "b", ""], ["a", "", "", ""], ["", "", "", ""]]
+    second = [["b", "c", ""], ["b", "", ""], ["", "", ""]]
     expected = [["c", "b"], [], []]
     found = common(tf.constant(first), tf.constant(second)).numpy()
     assert found.shape == (3, NUMBER) and [[each.decode() for each in row if each] for row in found] == expected
@@ -252,9 +250,8 @@ def test_phrases_and_a_forced_start_have_the_placeholders_of_their_source(copier
     kept = copier.tokenizer.kept(text)
     tokens, *_ = constraints.read(copier.tokenizer, tf.constant(["<b>\t￭{0}", "{0}"]), kept)
     names = [[copier.tokenizer.pieces[index] for index in row if index] for row in tokens[0].numpy()]
-    assert names == [["▁", "｟2｠"], ["｟1｠"]] and not set(NAMES) & {
-        copier.tokenizer.pieces[index] for index in tokens[1].numpy().ravel()
-    }
+    assert names == [["▁", "｟2｠"], ["｟1｠"]]
+    assert not set(NAMES) & {copier.tokenizer.pieces[index] for index in tokens[1].numpy().ravel()}
     service = Signatures(copier)
     found = service.translate_with_options(
         text, tf.zeros(rows), tf.zeros(rows, tf.int32), tf.ones(rows, tf.int32), prefix=tf.constant(["<b>", "{1} {1}"]),
@@ -262,12 +259,8 @@ def test_phrases_and_a_forced_start_have_the_placeholders_of_their_source(copier
         ordered=tf.fill(rows, False),
     )  # fmt: skip
     texts = [row[0].decode() for row in found["text"].numpy()]
-    assert (
-        texts[0].startswith("<b>")
-        and "{0}" in texts[0]
-        and texts[1].startswith("{1} {1}")
-        and found["constraints_met"].numpy().all()
-    )
+    assert texts[0].startswith("<b>") and "{0}" in texts[0] and texts[1].startswith("{1} {1}")
+    assert found["constraints_met"].numpy().all()
 
 
 def test_text_to_keep_of_any_length_fits_a_constraint_of_its_own_sentence(copier):
@@ -348,10 +341,8 @@ def test_prepared_data_have_placeholders_and_say_in_how_many_pairs(data, tmp_pat
 
 def test_sub_words_that_are_learned_for_the_source_alone_do_not_fit_a_file_with_placeholders(data, tmp_path):
     (tmp_path / "target.model").write_bytes(learned())
-    given, task = (
-        dataclasses.replace(data, keep_patterns="", subwords_file=str(tmp_path / "target.model")),
-        registry.task("translation"),
-    )
+    given = dataclasses.replace(data, keep_patterns="", subwords_file=str(tmp_path / "target.model"))
+    task = registry.task("translation")
     with pytest.raises(
         ValueError, match="^Expected source and target sub-words with the same placeholders .* Give `subwords_file` and"
     ):

@@ -502,11 +502,9 @@ def test_a_forward_pass_has_the_counted_products():
     """But for two small ones: of the vector of the second sentence, and of the head that says whether it follows."""
     config = BertConfig(20, encoder_layers=1, d_model=8, d_ff=12, num_heads=2)
     model, rows, size, masked = registry.architecture("bert").model_class()(config), 2, 20, 3
-    tokens, words, ones = (
-        tf.ones([rows, size], tf.int32),
-        tf.ones([rows, masked], tf.int32),
-        tf.ones([rows, 1], tf.int32),
-    )
+    tokens = tf.ones([rows, size], tf.int32)
+    words = tf.ones([rows, masked], tf.int32)
+    ones = tf.ones([rows, 1], tf.int32)
     counted = products(tf.function(lambda: model.losses(tokens, words, words, ones, 0.1)["objective"], autograph=False))
     assert config.mask_rate == masked / size
     assert counted - 2 * rows * size * 8 - 2 * rows * 8 * 2 == pytest.approx(model.flops(rows, size))
@@ -613,11 +611,9 @@ def test_the_objective_is_the_sum_of_both_losses_weighted_by_masked_words():
     """
     model = Bert(BertConfig(12, encoder_layers=1, d_model=8, d_ff=12, num_heads=2, dropout=0.0))
     tokens = np.array([[BOS, UNK, 6, EOS, UNK, EOS], [BOS, 5, EOS, UNK, EOS, 0], [0] * 6])
-    masked, target, following = (
-        np.array([[2, 5], [4, 0], [0, 0]]),
-        np.array([[7, 8], [9, 0], [0, 0]]),
-        np.array([[2], [1], [0]]),
-    )
+    masked = np.array([[2, 5], [4, 0], [0, 0]])
+    target = np.array([[7, 8], [9, 0], [0, 0]])
+    following = np.array([[2], [1], [0]])
     hidden = model(tokens)
     words = tf.nn.log_softmax(model.word_logits(hidden, masked)).numpy()
     answers = tf.nn.log_softmax(model.following_logits(hidden)).numpy()

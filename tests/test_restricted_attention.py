@@ -382,10 +382,8 @@ WINDOW_64 = ModelConfig(attention_window=64)
 
 def test_the_largest_micro_batch_is_the_one_that_needs_most_memory_with_the_window():
     """With full attention, a sentence of 8,192 needs more than two of 5,000; with a window it needs less."""
-    info, train = (
-        {"source_longest": 8192, "target_longest": 16, "columns": shards.SIDES},
-        TrainConfig(batch_tokens=10_000, buckets_per_update=1, micro_batch_tokens=10_000),
-    )
+    info = {"source_longest": 8192, "target_longest": 16, "columns": shards.SIDES}
+    train = TrainConfig(batch_tokens=10_000, buckets_per_update=1, micro_batch_tokens=10_000)
     assert device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, ModelConfig()))[8192] == (
         1,
         8192,
@@ -450,10 +448,8 @@ def test_with_int8_it_translates_as_with_the_products_and_in_both_dtypes(lines, 
     plain = with_window(3, dtype)
     quantized = Translator(plain.model, plain.tokenizer, DECODE, frozen=True, int8=Int8(plain.model))
     # `Int8` has set the weights of the model to the products.
-    expected, received = (
-        found(Translator(plain.model, plain.tokenizer, DECODE, frozen=True)(lines)),
-        found(quantized(lines)),
-    )
+    expected = found(Translator(plain.model, plain.tokenizer, DECODE, frozen=True)(lines))
+    received = found(quantized(lines))
     assert expected[0] == received[0]
     np.testing.assert_allclose(expected[1], received[1], atol=1e-4 if dtype == "float32" else 0.1)
 

@@ -482,10 +482,8 @@ def test_a_sampler_has_the_options_of_its_configuration_and_a_seed_for_each_line
         return {"text": 1, "score": 2, "truncated": 3, "error": tf.constant(["", wrong])}
 
     seen, wrong, config = {}, "", SampleConfig(draws=3, seed=2, temperature=0.5, top_k=7, top_p=0.25)
-    draws, lines = (
-        sampler(types.SimpleNamespace(sample=sample), config),
-        (tf.constant(["a", "b"]), tf.constant([4, 9], tf.int64)),
-    )
+    draws = sampler(types.SimpleNamespace(sample=sample), config)
+    lines = (tf.constant(["a", "b"]), tf.constant([4, 9], tf.int64))
     assert draws(*lines) == {"text": 1, "score": 2, "truncated": 3}
     assert seen == {
         "text": [b"a", b"b"], "seed": [2 * 2**32 + 4, 2 * 2**32 + 9], "draws": [3, 3], "temperature": [0.5, 0.5],

@@ -174,10 +174,8 @@ def test_what_is_wrong_with_a_request_is_reported(servers):
 def test_what_is_wrong_with_a_sentence_is_reported_in_its_row_and_the_one_beside_it_is_translated(servers):
     inputs = {"text": ["two hundred", "three"], **OPTIONS, "alpha": [-2.0, 0.6]}
     predict = client.connect(client.Model(servers["grpc"], "translate"))
-    found, alone = (
-        predict("translate_with_options", inputs),
-        predict("translate_with_options", {k: v[1:] for k, v in inputs.items()}),
-    )
+    found = predict("translate_with_options", inputs)
+    alone = predict("translate_with_options", {k: v[1:] for k, v in inputs.items()})
     assert found["error"][0].startswith("alpha: expected") and found["text"][0] == ["", ""]
     assert found["error"][1] == "" and found["text"][1] == alone["text"][0]
     with pytest.raises(client.ServerError, match="refused 2 of 2 lines, such as 'two hundred': alpha: expected"):
@@ -267,11 +265,8 @@ def batching_parameters():
 
 def test_batches_are_neither_padded_nor_split_and_hold_a_request_of_the_client():
     found = text_format.Parse((SERVING / "batching_parameters.txt").read_text(), batching_parameters())
-    assert (
-        not found.pad_variable_length_inputs
-        and not found.allowed_batch_sizes
-        and not found.enable_large_batch_splitting.value
-    )
+    assert not found.pad_variable_length_inputs and not found.allowed_batch_sizes
+    assert not found.enable_large_batch_splitting.value
     [sent] = [
         line for line in (ROOT / "tools/client.py").read_text(encoding="utf-8").splitlines() if '"batch_size", ' in line
     ]

@@ -235,10 +235,8 @@ def test_a_changed_byte_is_noticed_or_does_not_matter_wherever_it_is(tmp_path, c
     pairs = make_pairs(30, SMALL)
     info = shards.write(tmp_path, pairs, count=30, vocab_size=SMALL, seed=1)
     path = tmp_path / info["shards"][0]
-    whole, [(offset, length)] = (
-        path.read_bytes(),
-        zip(column(tmp_path, "offset"), column(tmp_path, "length"), strict=True),
-    )
+    whole = path.read_bytes()
+    [(offset, length)] = zip(column(tmp_path, "offset"), column(tmp_path, "length"), strict=True)
     assert (offset, offset + length) == (12, len(whole) - 4)
     for position in {*range(12), *np.linspace(12, len(whole) - 5, 40, dtype=int), *range(len(whole) - 4, len(whole))}:
         path.write_bytes(whole)

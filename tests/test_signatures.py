@@ -210,11 +210,8 @@ def test_a_translation_is_no_longer_than_its_row_allows(service, most):
     )
     lengths = (found["pieces"] != b"").sum(axis=-1)
     free = len(ids_of(service, found["source_pieces"][0])) + DECODE.extra_length
-    assert (
-        lengths[0].max() == most
-        and most < lengths[1].max() <= free
-        and lengths[2].max() <= DECODE.max_input + DECODE.extra_length
-    )
+    assert lengths[0].max() == most and most < lengths[1].max() <= free
+    assert lengths[2].max() <= DECODE.max_input + DECODE.extra_length
 
 
 def test_a_source_that_is_too_long_is_cut_and_that_is_reported(service):
@@ -260,12 +257,8 @@ def test_an_option_that_cannot_be_is_named_in_its_row_and_harms_no_other(service
     found = translated(service, [beside[0], {"text": two, "alignment": True, **options}, beside[1]])
     assert_refused(found["error"], named)
     refused = row_of(found, 1)
-    assert (
-        set(refused["text"]) == {b""}
-        and not refused["score"].any()
-        and refused["source_pieces"] == []
-        and refused["alignment"].size == 0
-    )
+    assert set(refused["text"]) == {b""} and not refused["score"].any() and refused["source_pieces"] == []
+    assert refused["alignment"].size == 0
     expected = translated(service, beside)
     assert_same(row_of(found, 0), row_of(expected, 0))
     assert_same(row_of(found, 2), row_of(expected, 1))
@@ -299,11 +292,8 @@ def test_pieces_are_those_of_the_texts_and_look_at_all_of_the_source(service):
     texts = 0
     for row, line in enumerate(lines):
         if row % 2:
-            assert (
-                not found["alignment"][row].any()
-                and not any(found["pieces"][row].ravel())
-                and not any(found["source_pieces"][row])
-            )
+            assert not found["alignment"][row].any() and not any(found["pieces"][row].ravel())
+            assert not any(found["source_pieces"][row])
             continue
         assert spelled(found["source_pieces"][row]) == line and b"</s>" in found["source_pieces"][row]
         for place in range(3):
@@ -510,17 +500,14 @@ def fuzz(service, requests: int, seed: int) -> collections.Counter:
         place = int(draw.integers(len(rows) + 1))
         rows.insert(place, {**DEFAULTS, "text": known})
         rows = [] if draw.random() < 0.01 else rows
-        texts, signature = (
-            strings([row["text"] for row in rows]),
-            draw.choice(["translate", "options", "score"], p=[0.25, 0.55, 0.2]),
-        )
+        texts = strings([row["text"] for row in rows])
+        signature = draw.choice(["translate", "options", "score"], p=[0.25, 0.55, 0.2])
         met.update([signature, f"rows: {len(rows)}"])
         if signature == "score":
             targets = strings([target if number == place else row["prefix"] for number, row in enumerate(rows)])
             found = numpy(service.score(texts, targets))
-            assert (
-                np.isfinite(found["log_prob"]).all() and (found["log_prob"] < 0).all() and (found["length"] >= 1).all()
-            )
+            assert np.isfinite(found["log_prob"]).all() and (found["log_prob"] < 0).all()
+            assert (found["length"] >= 1).all()
             there = np.arange(found["token_log_probs"].shape[1]) < found["length"][:, None]
             assert (there == (found["token_log_probs"] < 0)).all()
             np.testing.assert_allclose(found["token_log_probs"].sum(axis=1), found["log_prob"], rtol=1e-5)
@@ -785,10 +772,8 @@ def test_a_joined_phrase_follows_text_without_a_space_and_others_do_not(service)
     ]
     found = translated(service, [{"text": line, "constraints": "Euro\t￭</b>", "ordered": True, "alignment": True}])
     ids, wanted = ids_of(service, found["pieces"][0, 0]), expected[1]
-    assert (
-        any(ids[place : place + len(wanted)] == wanted for place in range(len(ids)))
-        and "</b>" in found["text"][0, 0].decode()
-    )
+    assert any(ids[place : place + len(wanted)] == wanted for place in range(len(ids)))
+    assert "</b>" in found["text"][0, 0].decode()
     assert found["constraints_met"][0, 0]
     assert [service.fits(phrase, line) for phrase in ("{" * 31, "￭" + "{" * 32, "￭" + "{" * 33, "{" * 33)] == [
         True,
@@ -838,11 +823,8 @@ def test_a_word_goes_on_after_one_that_is_avoided(service):
     inside, joined = tokenizer.word_parts
     whole = tokenizer.tokenize(strings(["zweihundertsiebzig"]))[0].numpy()[:-1].tolist()
     part = spelled([tokenizer.pieces[index].encode() for index in whole[:2]])
-    assert (
-        tokenizer.tokenize(strings([part]))[0].numpy()[:-1].tolist() == whole[:2]
-        and inside[whole[2]]
-        and joined[whole[1]]
-    )
+    assert tokenizer.tokenize(strings([part]))[0].numpy()[:-1].tolist() == whole[:2] and inside[whole[2]]
+    assert joined[whole[1]]
     found = translated(service, [{"text": line, "avoid": part, "prefix": "zweihundertsiebzig"}])
     assert found["text"][0, 0].decode().startswith("zweihundertsiebzig")
     # Story: a prefix with what is to be avoided had an empty translation, and no error.

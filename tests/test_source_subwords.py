@@ -295,10 +295,8 @@ def own_ids(translator: Translator, lines: list[str]) -> tf.RaggedTensor:
 
 
 def log_p(translator: Translator, source: str, target: str) -> list[float]:
-    ids, tokens = (
-        own_ids(translator, [source]).to_tensor(),
-        translator.tokenizer.tokenize(tf.constant([target]))[0].numpy(),
-    )
+    ids = own_ids(translator, [source]).to_tensor()
+    tokens = translator.tokenizer.tokenize(tf.constant([target]))[0].numpy()
     logits = translator.model((ids, tf.constant([[BOS, *tokens[:-1]]])))[0]
     return [float(row[token]) for row, token in zip(tf.nn.log_softmax(logits), tokens, strict=True)]
 

@@ -100,9 +100,8 @@ def test_a_tag_is_one_sub_word_and_no_text_of_the_source_is(names, tmp_path):
     assert min(places) > BOS
     for line, tag in (("<2de> one", places[0]), ("<2fr> one", places[1])):
         [ids], [rest] = subwords.sentences([line.encode()]), subwords.sentences([b"one"])
-        assert ids.tolist() == [tag, *rest] and subwords.detokenize(subwords.tokenize([line])).numpy() == [
-            line.encode()
-        ]
+        assert ids.tolist() == [tag, *rest]
+        assert subwords.detokenize(subwords.tokenize([line])).numpy() == [line.encode()]
     sources, targets = prepare.read_text(tmp_path / "data", "valid")
     assert (sources[0][:7], sources[-1][:7]) == ("<2de> c", "<2fr> d") and targets[0][:2] == "c "
 

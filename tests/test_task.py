@@ -271,9 +271,8 @@ def test_what_a_task_measures_is_a_mean_and_has_a_curve(name, training, validati
         "next_right": 2.0,
         "texts": 8.0,
     }
-    assert task.measure(sums, True) == pytest.approx(training) and task.measure(sums, False) == pytest.approx(
-        validation
-    )
+    assert task.measure(sums, True) == pytest.approx(training)
+    assert task.measure(sums, False) == pytest.approx(validation)
     assert {each.name for each in task.metrics if each.train} == training.keys()
     assert {each.name for each in task.metrics if each.valid} - {"bleu"} == validation.keys()
     assert set(task.best_metrics) <= {each.name for each in task.metrics if each.valid}

@@ -265,15 +265,10 @@ def test_json_lines_and_terms_are_answered_line_by_line(trained, translated, tmp
     answers = [json.loads(line) for line in result.stdout.decode().splitlines()]
     first, one, third, blank, long, _, kept, _ = answers
     assert all(list(answer) == ["text", "score", "constraints_met", "doubtful"] for answer in answers)
-    assert (
-        "deux" in first["text"]
-        and "sept" in first["text"]
-        and "chien" not in first["text"]
-        and first["constraints_met"] is True
-    )
-    assert (
-        third["text"].index("x y") < third["text"].rindex("a") and "deux" in third["text"] and "sept" in third["text"]
-    )
+    assert "deux" in first["text"] and "sept" in first["text"] and "chien" not in first["text"]
+    assert first["constraints_met"] is True
+    assert third["text"].index("x y") < third["text"].rindex("a") and "deux" in third["text"]
+    assert "sept" in third["text"]
     assert blank == {"text": "", "score": 0.0, "constraints_met": False, "doubtful": False}
     assert one["constraints_met"] and one["score"] < 0
     assert long["constraints_met"] is False  # 32 sub-words have no room in 24 more than the source has.
@@ -289,11 +284,8 @@ def test_json_lines_and_terms_are_answered_line_by_line(trained, translated, tmp
     many = tool("translate", *flags, "--n_best=2", stdin=b"two hundred and seven\none\n\n")
     rows = [line.split("\t") for line in many.stdout.decode().splitlines()]
     assert [row[0] for row in rows] == ["1", "1", "2", "2", "3"]
-    assert (
-        rows[0][1:] == [f"{first['score']:.4f}", first["text"]]
-        and rows[2][2] == one["text"]
-        and rows[4][1:] == ["0.0000", ""]
-    )
+    assert rows[0][1:] == [f"{first['score']:.4f}", first["text"]] and rows[2][2] == one["text"]
+    assert rows[4][1:] == ["0.0000", ""]
 
 
 @pytest.mark.parametrize(("flags", "input", "said"), [
@@ -541,9 +533,8 @@ def test_a_line_that_is_cut_is_reported_by_its_number(shouting):
     result = shouting(input=b"one\nseventy\ntwo\nhundred\n")
     assert result.stdout == b"ONE\nSEVENTY\nTWO\nHUNDRED\n"
     said = result.stderr.decode().splitlines()
-    assert [line.partition(":")[0] for line in said] == ["Line 2", "Line 4"] and all(
-        "--max_input" in line for line in said
-    )
+    assert [line.partition(":")[0] for line in said] == ["Line 2", "Line 4"]
+    assert all("--max_input" in line for line in said)
 
 
 def test_an_output_file_is_replaced_when_all_lines_are_translated(shouting, tmp_path):
@@ -693,10 +684,8 @@ def test_scores_have_a_confidence_interval_by_default(tmp_path):
     none = json.loads(
         run_stand_in(STAND_IN.format(""), "evaluate", *flags, "--json", "--bootstrap_samples=0", check=True).stdout
     )
-    assert (
-        none == {name: none[name] for name in found if not name.endswith(("_mean", "_margin"))}
-        and "bs:" not in none["signature"]
-    )
+    assert none == {name: none[name] for name in found if not name.endswith(("_mean", "_margin"))}
+    assert "bs:" not in none["signature"]
     assert none["bleu"] == found["bleu"]
 
 
@@ -749,9 +738,8 @@ def test_translations_are_written_before_they_are_scored_and_scores_need_no_memo
     assert (tmp_path / "out").read_text() == "a by the search\nb by the search\n"
     if has_scores:
         found = json.loads(result.stdout)
-        assert {"bleu", "chrf", "compound_split_bleu"} <= found.keys() and not [
-            name for name in found if "mean" in name
-        ]
+        assert {"bleu", "chrf", "compound_split_bleu"} <= found.keys()
+        assert not [name for name in found if "mean" in name]
 
 
 def score_files(tmp_path, hypothesis: str, *flags: str, **options) -> subprocess.CompletedProcess:

@@ -118,12 +118,8 @@ def test_what_has_no_vectors_is_refused(tmp_path, content):
         if content == b"3 6\n"
         else "Expected word vectors in the text or binary format of Word2Vec"
     )
-    assert (
-        message.startswith(expected)
-        and "vectors.txt" in message
-        and "\x1b" not in message
-        and len(message) < 300 + len(str(tmp_path))
-    )
+    assert message.startswith(expected) and "vectors.txt" in message and "\x1b" not in message
+    assert len(message) < 300 + len(str(tmp_path))
 
 
 def test_a_header_of_a_number_that_is_no_number_of_words_is_none(tmp_path):
