@@ -180,12 +180,8 @@ def text_of_pairs(folder: pathlib.Path, tag: str = "") -> dict[str, str]:
 @pytest.mark.parametrize("languages", [{}, {"source_language": "fra_Latn", "target_language": "zho_Hans"}])
 def test_a_new_run_starts_from_an_import_with_its_languages_or_others(run, tmp_path, languages):
     sizes = {
-        "batch_tokens": 200,
-        "buckets_per_update": 1,
-        "train_steps": 2,
-        "warmup_steps": 1,
-        "learning_rate_factor": 0.1,
-    }
+        "batch_tokens": 200, "buckets_per_update": 1, "train_steps": 2, "warmup_steps": 1, "learning_rate_factor": 0.1,
+    }  # fmt: skip
     others = {"valid_sentences": 0, "attention_images": 0, "best_metric": "loss"}
     t2t_keras.train(tmp_path / "run", parent=run, **text_of_pairs(tmp_path), **languages, **sizes, **others)
     source, target = tuple(languages.values()) or ("eng_Latn", "deu_Latn")

@@ -12,14 +12,10 @@ from t2t_keras.system import machine
 @pytest.mark.parametrize(
     ("limit", "expected"),
     [
-        (None, 6),
-        ("max 100000", 6),
-        ("400000 100000", 4),
-        ("250000 100000", 2),
-        ("50000 100000", 1),
+        (None, 6), ("max 100000", 6), ("400000 100000", 4), ("250000 100000", 2), ("50000 100000", 1),
         ("3200000 100000", 6),
     ],
-)
+)  # fmt: skip
 def test_cores_are_those_of_the_affinity_and_of_the_time_that_a_container_has(monkeypatch, tmp_path, limit, expected):
     monkeypatch.setattr(machine, "_ROOT", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", {0: set(range(6))}.get)  # 0 is this process.

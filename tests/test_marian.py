@@ -183,26 +183,18 @@ def test_what_config_json_does_not_say_is_as_in_transformers(opus, tmp_path):
     folder = shutil.copytree(opus, tmp_path / "model")
     names = ("share_encoder_decoder_embeddings", "tie_word_embeddings", "scale_embedding", "static_position_embeddings")
     models.rewrite(
-        folder,
-        "config.json",
-        **dict.fromkeys(names, ...),
-        eos_token_id=[0],
-        encoder_attention_heads=1,
+        folder, "config.json", **dict.fromkeys(names, ...), eos_token_id=[0], encoder_attention_heads=1,
         decoder_attention_heads=1,
-    )
+    )  # fmt: skip
     config = marian_config.read(huggingface_folder.Folder(folder))
     assert (config.shared, config.tied, config.scaled, config.eos) == (True, True, False, 0)
     assert (config.model.num_heads, config.model.d_k) == (1, 16)
 
 
 NETWORK = {
-    "is_encoder_decoder": True,
-    "is_decoder": False,
-    "normalize_before": False,
-    "add_final_layer_norm": False,
-    "normalize_embedding": False,
-    "static_position_embeddings": True,
-}
+    "is_encoder_decoder": True, "is_decoder": False, "normalize_before": False, "add_final_layer_norm": False,
+    "normalize_embedding": False, "static_position_embeddings": True,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NETWORK)
@@ -300,11 +292,8 @@ def test_bfloat16_is_read_in_a_process_without_tensorflow(opus, tmp_path):
     arrays = {name: array.astype(tf.bfloat16.as_numpy_dtype) for name, array in arrays.items()}
     safetensors.numpy.save_file(arrays, folder / "model.safetensors")
     command = [
-        sys.executable,
-        ROOT / "tools" / "import_marian.py",
-        f"--from={folder}",
-        f"--model_dir={tmp_path / 'run'}",
-    ]
+        sys.executable, ROOT / "tools" / "import_marian.py", f"--from={folder}", f"--model_dir={tmp_path / 'run'}",
+    ]  # fmt: skip
     programs.run(command, check=True, modules=programs.WITHOUT_TENSORFLOW)
     safetensors.numpy.save_file(
         {name: array.astype(np.float32) for name, array in arrays.items()}, folder / "model.safetensors"
@@ -372,12 +361,8 @@ def test_a_new_run_starts_from_an_import(run, tmp_path):
             path.write_text("".join(f"{first} {second}\n" for first in words[:9] for second in words[:9]))
             text[f"{split}_{side}"] = str(path)
     sizes = {
-        "batch_tokens": 200,
-        "buckets_per_update": 1,
-        "train_steps": 2,
-        "warmup_steps": 1,
-        "learning_rate_factor": 0.1,
-    }
+        "batch_tokens": 200, "buckets_per_update": 1, "train_steps": 2, "warmup_steps": 1, "learning_rate_factor": 0.1,
+    }  # fmt: skip
     t2t_keras.train(
         tmp_path / "run", parent=run, **text, **sizes, valid_sentences=0, attention_images=0, best_metric="loss"
     )
@@ -403,14 +388,10 @@ def test_special_tokens_of_a_vocabulary_may_be_listed_again(tmp_path, separate, 
 @pytest.mark.parametrize(
     ("source", "target", "given"),
     [
-        ("en", "de", True),
-        ("zh_Hans", "en-GB", True),
-        ("en", "en", False),
-        ("en", 3, False),
-        (None, "de", False),
+        ("en", "de", True), ("zh_Hans", "en-GB", True), ("en", "en", False), ("en", 3, False), (None, "de", False),
         ("en: x", "de", False),
     ],
-)
+)  # fmt: skip
 def test_languages_are_two_codes_or_none(tmp_path, source, target, given):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"source_lang": source, "target_lang": target}))
     found = marian_vocabulary.languages_of(huggingface_folder.Folder(tmp_path))

@@ -287,12 +287,9 @@ def test_the_files_are_as_transformers_wants_them(run, tmp_path, monkeypatch):
 
 def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
     scores = {
-        "bleu": 31.25,
-        "signature": "nrefs:1|tok:13a",
-        "chrf": 50.0,
-        "chrf_signature": "nrefs:1|nc:6",
+        "bleu": 31.25, "signature": "nrefs:1|tok:13a", "chrf": 50.0, "chrf_signature": "nrefs:1|nc:6",
         "checkpoint": "average",
-    }
+    }  # fmt: skip
     (tmp_path / "test_2016.json").write_text(json.dumps(scores))
     (tmp_path / "test_2017.json").write_text(
         json.dumps(scores | {"bleu": 20.5, "checkpoint": "best", "dtype": "bfloat16", "int8": True})
@@ -592,12 +589,8 @@ def test_the_program_needs_no_tensorflow(run, tmp_path):
         "try: export.main()\nfinally: assert not {'tensorflow', 'keras'} & set(sys.modules)"
     )
     options = [
-        "--format=huggingface",
-        f"--model_dir={run}",
-        f"--export_dir={tmp_path}/out",
-        "--beam_size=2",
-        "--checkpoint=1",
-    ]
+        "--format=huggingface", f"--model_dir={run}", f"--export_dir={tmp_path}/out", "--beam_size=2", "--checkpoint=1",
+    ]  # fmt: skip
     result = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | {"vocab.json"}

@@ -170,14 +170,9 @@ def test_the_program_prints_a_table_or_json(folder):
 
 def test_the_table_has_each_figure_in_its_row():
     found = {
-        "masked_words": 0.5,
-        "unigram": 0.1,
-        "bigram": 0.25,
-        "words": 1200,
-        "next_sentences": 0.9,
-        "chance": 0.55,
+        "masked_words": 0.5, "unigram": 0.1, "bigram": 0.25, "words": 1200, "next_sentences": 0.9, "chance": 0.55,
         "texts": 80,
-    }
+    }  # fmt: skip
     assert [
         [cell.strip() for cell in row.strip("|").split("|")] for row in masked_words.table(found).splitlines()[2:]
     ] == [

@@ -68,16 +68,8 @@ def test_the_rate_falls_to_zero_over_the_last_updates_by_hand():
     """
     schedule = Cooldown(TransformerSchedule(1, 1), train_steps=10, cooldown_steps=4)
     expected = {
-        1: 1.0,
-        4: 0.5,
-        6: 6**-0.5,
-        7: 7**-0.5,
-        8: 0.75 * 8**-0.5,
-        9: 0.5 / 3,
-        10: 0.25 * 10**-0.5,
-        11: 0.0,
-        12: 0.0,
-    }
+        1: 1.0, 4: 0.5, 6: 6**-0.5, 7: 7**-0.5, 8: 0.75 * 8**-0.5, 9: 0.5 / 3, 10: 0.25 * 10**-0.5, 11: 0.0, 12: 0.0,
+    }  # fmt: skip
     assert {step: rate(schedule, step) for step in expected} == pytest.approx(expected)
 
 
@@ -124,11 +116,8 @@ def test_adam_has_the_papers_constants():
     optimizer = adam(TransformerSchedule(512))
     assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.98, 1e-9)
     assert (optimizer.weight_decay, optimizer.clipnorm, optimizer.global_clipnorm, optimizer.amsgrad) == (
-        None,
-        None,
-        None,
-        False,
-    )
+        None, None, None, False,
+    )  # fmt: skip
 
 
 def test_an_optimizer_counts_its_own_updates_from_the_papers_step_one():

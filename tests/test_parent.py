@@ -32,15 +32,9 @@ GIVEN = {
 }  # fmt: skip
 UNTRAINED = types.SimpleNamespace(train=TrainState)  # A trainer whose runs do not train.
 CHILD = {
-    "dataset": "builtin",
-    "builtin_pairs": 500,
-    "seed": 9,
-    "train_steps": 2,
-    "valid_steps": 2,
-    "valid_sentences": 0,
-    "best_metric": "loss",
-    "batch_tokens": 400,
-}
+    "dataset": "builtin", "builtin_pairs": 500, "seed": 9, "train_steps": 2, "valid_steps": 2, "valid_sentences": 0,
+    "best_metric": "loss", "batch_tokens": 400,
+}  # fmt: skip
 
 
 def trained(model_dir: pathlib.Path, **given) -> str:

@@ -313,12 +313,9 @@ def test_sentences_of_any_length_keep_their_order_and_their_words():
     lines = ["one two three", "", "(", "four five", " six "] * 3
     parses = list(parse_lines(OfTwo(), lines, batch_size=2, read_ahead=4))
     expected = [
-        "(TOP (NN one) (NN two) (NN three))",
-        "(TOP)",
-        "(TOP (NN -LRB-))",
-        "(TOP (NN four) (NN five))",
+        "(TOP (NN one) (NN two) (NN three))", "(TOP)", "(TOP (NN -LRB-))", "(TOP (NN four) (NN five))",
         "(TOP (NN six))",
-    ] * 3
+    ] * 3  # fmt: skip
     assert [str(parse.tree) for parse in parses] == expected
     assert [parse.truncated for parse in parses] == [True, False, False, True, False] * 3
     assert [parse.hypothesis for parse in parses] == [1] * 15 and not any(parse.repaired for parse in parses)
@@ -357,12 +354,9 @@ def test_a_trained_model_parses_what_it_has_learned(tmp_path):
 
     for name in ("trees", "gold"):
         run(
-            *program,
-            "--linearize",
-            f"--trees={tmp_path}/{name}",
-            f"--source={tmp_path}/{name}.words",
+            *program, "--linearize", f"--trees={tmp_path}/{name}", f"--source={tmp_path}/{name}.words",
             f"--target={tmp_path}/{name}.brackets",
-        )
+        )  # fmt: skip
     run(
         sys.executable, str(ROOT / "tools/train.py"), f"--train_source={tmp_path}/trees.words",
         f"--train_target={tmp_path}/trees.brackets", f"--valid_source={tmp_path}/gold.words",

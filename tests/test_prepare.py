@@ -589,15 +589,11 @@ def test_a_folder_of_a_version_without_word_pieces_and_tasks_is_of_byte_pair_enc
 @pytest.mark.parametrize(
     "changed",
     [
-        {"max_length": 100},
-        {"subwords": "wordpiece"},
-        {"normalization": "nfkc"},
-        {"character_coverage": 1.0},
-        {"vocab_sample": 1000},
-        {"skip_bad_lines": True},
+        {"max_length": 100}, {"subwords": "wordpiece"}, {"normalization": "nfkc"}, {"character_coverage": 1.0},
+        {"vocab_sample": 1000}, {"skip_bad_lines": True},
     ],
     ids=lambda changed: next(iter(changed)),
-)
+)  # fmt: skip
 def test_a_folder_prepared_with_another_option_is_refused_by_its_name(data, folder, changed):
     run(data, folder)
     before = contents(folder)

@@ -65,11 +65,8 @@ def test_a_record_has_as_many_sentences_of_a_document_as_fit():
     """
     one, two = (1 + zlib.crc32(text) % 65535 for text in (b"abc\nde\nfgh\nij", b"rst\nuvwxy\nz"))
     assert records("abc\nde\nfgh\nij\n\nrst\nuvwxy\nz\n", 11) == [
-        ("abcdefgh", [3, 2, 3], one),
-        ("fghij", [3, 2], one),
-        ("rstuvwxy", [3, 4, 1], two),
-        ("yz", [1, 1], two),
-    ]
+        ("abcdefgh", [3, 2, 3], one), ("fghij", [3, 2], one), ("rstuvwxy", [3, 4, 1], two), ("yz", [1, 1], two),
+    ]  # fmt: skip
 
 
 def test_each_record_of_a_document_has_the_same_room():

@@ -36,13 +36,9 @@ def test_a_fork_ends_and_says_what_a_process_of_its_own_does(tmp_path, name, for
         command[1:3] = [str(tmp_path / "program.py")]
     environment = {"NAME": "a name", "PATH": os.environ["PATH"], "PYTHONPATH": "mine"}
     options = {
-        "input": "given",
-        "capture_output": True,
-        "text": True,
-        "cwd": tmp_path,
-        "env": environment,
+        "input": "given", "capture_output": True, "text": True, "cwd": tmp_path, "env": environment,
         "start_new_session": True,
-    }
+    }  # fmt: skip
     expected = subprocess.run(command, **options)
     found = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, **options)
     assert (found.returncode, found.stdout) == (expected.returncode, expected.stdout)

@@ -152,13 +152,9 @@ def test_a_data_service_changes_them_likewise(folder, small, monkeypatch):
         folder, service="grpc://a:1", job="j", batch_tokens=BUDGET, seed=5, damaged_records="skip", renewal=RENEWAL
     )
     expected = {
-        "batch_tokens": BUDGET,
-        "seed": 5,
-        "damaged_records": "skip",
-        "renewal": RENEWAL,
-        "start": batching.START,
+        "batch_tokens": BUDGET, "seed": 5, "damaged_records": "skip", "renewal": RENEWAL, "start": batching.START,
         "epochs": 1,
-    }
+    }  # fmt: skip
     assert asked == [expected]
 
 

@@ -106,12 +106,8 @@ def test_a_sentence_alone_has_what_it_has_in_a_batch_in_a_graph(size):
     def run(start, max_length):
         state = {"read": tf.zeros([tf.shape(start)[0], 0, 3], tf.int32)}
         options = {
-            "eos_id": EOS,
-            "beam_size": 3,
-            "max_length": max_length,
-            "alpha": 0.6,
-            "scorers": [NoRepeatedNgrams(size)],
-        }
+            "eos_id": EOS, "beam_size": 3, "max_length": max_length, "alpha": 0.6, "scorers": [NoRepeatedNgrams(size)],
+        }  # fmt: skip
         return beam_search(history_step(weights), state, start, **options)
 
     rows = [tf.range(batch) % 6, tf.constant(rng.integers(1, 12, batch), tf.int32)]

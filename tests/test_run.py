@@ -592,12 +592,8 @@ def test_no_corpus_at_all_is_reported_with_what_to_give(tmp_path):
 def test_bfloat16_on_two_devices_from_prepared_data_leaves_float32_weights_and_a_model_that_loads(run, tmp_path):
     """Hardware and arithmetic are no part of a model: what is kept of it is the same."""
     options = {
-        "train_steps": 2,
-        "dtype": "bfloat16",
-        "micro_batch_tokens": 100,
-        "valid_sentences": 0,
-        "best_metric": "loss",
-    }
+        "train_steps": 2, "dtype": "bfloat16", "micro_batch_tokens": 100, "valid_sentences": 0, "best_metric": "loss",
+    }  # fmt: skip
     state, said = train(
         tmp_path, train=dataclasses.replace(TRAIN, **options), data=DataConfig(), data_dir=run[0] / "data", number=2
     )

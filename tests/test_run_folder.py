@@ -52,15 +52,11 @@ def rewrite(model_dir: pathlib.Path, change) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "config.json",
-        "subwords.model",
-        "subwords.source.model",
-        "embeddings.txt",
-        "checkpoints/model.h5",
+        "config.json", "subwords.model", "subwords.source.model", "embeddings.txt", "checkpoints/model.h5",
         "logs/events.out.tfevents.1",
     ]
     + ["curves.png", "curves.csv"],
-)
+)  # fmt: skip
 def test_a_folder_with_somebody_s_own_files_is_refused(tmp_path, name):
     """Story: a config.json and a subwords.model of another program were replaced."""
     (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -164,20 +164,10 @@ def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path, monk
     """Story: --warmup_steps=20, forgotten at the second start, became 4000, and the rate 0.00030 instead of 0.0051."""
     # By other options.
     excluded = {
-        "cooldown_share": 0.0,
-        "deterministic": False,
-        "embeddings": "",
-        "encoder_from": "",
-        "freeze_embeddings": 0,
-        "learning_rate": 0.0,
-        "parent_optimizer": False,
-        "sinusoids": "paper",
-        "first_position": 0,
-        "r_drop": 0.0,
-        "bpe_dropout": 0.0,
-        "augment": "",
-        "attention_window": 0,
-    }
+        "cooldown_share": 0.0, "deterministic": False, "embeddings": "", "encoder_from": "", "freeze_embeddings": 0,
+        "learning_rate": 0.0, "parent_optimizer": False, "sinusoids": "paper", "first_position": 0, "r_drop": 0.0,
+        "bpe_dropout": 0.0, "augment": "", "attention_window": 0,
+    }  # fmt: skip
     groups = {}
     for name, group in run_options.groups_of().items():
         values = {field.name: other(field) for field in dataclasses.fields(group)}
@@ -316,14 +306,9 @@ def test_all_options_that_may_not_change_are_named_at_once_with_both_values(tmp_
     """Story: a run of ten model options took ten tries."""
     write(tmp_path)
     given = {
-        "vocab_size": 350,
-        "d_ff": 16,
-        "seed": 2,
-        "batch_tokens": 500,
-        "train_source": "b.en",
-        "max_length": 50,
+        "vocab_size": 350, "d_ff": 16, "seed": 2, "batch_tokens": 500, "train_source": "b.en", "max_length": 50,
         "train_steps": 11,
-    }
+    }  # fmt: skip
     with pytest.raises(ValueError) as raised:
         changes(tmp_path, given)
     assert str(raised.value) == (
@@ -440,12 +425,9 @@ def prepared(folder: pathlib.Path, **recorded) -> pathlib.Path:
     """A data folder that was prepared with these options."""
     folder.mkdir(parents=True)
     options = {
-        "task": "translation",
-        "vocab_size": 2000,
-        "max_length": 100,
-        "subwords": "wordpiece",
+        "task": "translation", "vocab_size": 2000, "max_length": 100, "subwords": "wordpiece",
         "normalization": "identity",
-    }
+    }  # fmt: skip
     (folder / "corpus.json").write_text(json.dumps({"options": options | recorded}))
     return folder
 

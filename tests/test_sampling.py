@@ -63,12 +63,8 @@ def splitmix64(seed: int, number: int) -> list[int]:
 
 def test_random_bits_are_those_of_splitmix64():
     published = [
-        6457827717110365317,
-        3203168211198807973,
-        9817491932198370423,
-        4593380528125082431,
-        16408922859458223821,
-    ]
+        6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821,
+    ]  # fmt: skip
     assert splitmix64(1234567, 5) == published
     for seed in (0, 1234567, 2**64 - 1):
         received = random_bits(tf.constant(seed, tf.uint64), tf.constant(np.arange(50), tf.uint64))
@@ -127,18 +123,8 @@ def test_no_token_of_probability_zero_is_drawn_at_either_end(uniform):
 
 
 LIMITS = [
-    (0, 1.0),
-    (1, 1.0),
-    (3, 1.0),
-    (7, 1.0),
-    (100, 1.0),
-    (0, 0.5),
-    (0, 0.9),
-    (0, 1e-6),
-    (4, 0.5),
-    (2, 0.99),
-    (5, 1.0),
-]
+    (0, 1.0), (1, 1.0), (3, 1.0), (7, 1.0), (100, 1.0), (0, 0.5), (0, 0.9), (0, 1e-6), (4, 0.5), (2, 0.99), (5, 1.0),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("spread", "vocab_size"), [(0.3, 40), (2.0, 40), (1.0, 600)])

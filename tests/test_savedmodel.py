@@ -215,12 +215,9 @@ def test_warm_up_requests_have_texts_of_every_size_and_ask_for_alignments(tmp_pa
             [length] = {len(text.split()) for text in texts}
             sizes.setdefault((request.model_spec.signature_name, name), []).append((len(texts), length))
     asked = [
-        ("serving_default", "text"),
-        ("translate_with_options", "text"),
-        ("sample", "text"),
-        ("score", "source"),
+        ("serving_default", "text"), ("translate_with_options", "text"), ("sample", "text"), ("score", "source"),
         ("score", "target"),
-    ]
+    ]  # fmt: skip
     assert sizes == {one: list(savedmodel.WARM_UP_SIZES) for one in asked}
 
 

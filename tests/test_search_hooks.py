@@ -253,11 +253,8 @@ def test_sentences_that_finish_early_do_not_disturb_the_states_of_others(beam_si
     def run(start, max_length, forbidden, prefix, seed):
         batch = tf.shape(start)[0]
         scorers = [
-            Forbidden(forbidden),
-            Prefix(prefix),
-            Forgetful(batch, beam_size, 6),
-            NoRepeatedPair(batch, beam_size),
-        ]
+            Forbidden(forbidden), Prefix(prefix), Forgetful(batch, beam_size, 6), NoRepeatedPair(batch, beam_size),
+        ]  # fmt: skip
         state = {"read": tf.zeros([batch, 0, beam_size], tf.int32)}
         options = {"eos_id": EOS, "beam_size": beam_size, "max_length": max_length, "alpha": 0.6, "scorers": scorers}
         best = beam_search(history_step(weights), state, start, **options)

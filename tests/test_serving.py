@@ -246,12 +246,9 @@ def batching_parameters():
     )
     message = file.message_type.add(name="BatchingParameters")
     names = [
-        "max_batch_size",
-        "batch_timeout_micros",
-        "max_enqueued_batches",
-        "num_batch_threads",
+        "max_batch_size", "batch_timeout_micros", "max_enqueued_batches", "num_batch_threads",
         "enable_large_batch_splitting",
-    ]
+    ]  # fmt: skip
     for number, name in enumerate(names, 1):
         kind = "BoolValue" if name.startswith("enable") else "Int64Value"
         message.field.add(name=name, number=number, type=11, label=1, type_name=f".google.protobuf.{kind}")

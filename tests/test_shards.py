@@ -74,13 +74,8 @@ def test_records_and_shards_of_documents_hold_fewer_pairs_and_those_of_sentences
 
 def test_the_number_of_shards_of_ordinary_text_is_that_of_its_pairs():
     assert [len(shards.names(count, count * 250)) for count in (0, 1, 2**16, 2**16 + 1, 4_500_000, 10**9)] == [
-        1,
-        1,
-        1,
-        2,
-        69,
-        512,
-    ]
+        1, 1, 1, 2, 69, 512,
+    ]  # fmt: skip
     assert len(shards.names(10_000, 10_000 * 80_000)) == 12  # Documents: 800 MB of text.
 
 

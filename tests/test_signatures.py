@@ -776,11 +776,8 @@ def test_a_joined_phrase_follows_text_without_a_space_and_others_do_not(service)
     assert "</b>" in found["text"][0, 0].decode()
     assert found["constraints_met"][0, 0]
     assert [service.fits(phrase, line) for phrase in ("{" * 31, "￭" + "{" * 32, "￭" + "{" * 33, "{" * 33)] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+        True, True, False, False,
+    ]  # fmt: skip
 
 
 def test_a_blank_sentence_has_no_phrases_and_says_so(service):

@@ -321,14 +321,9 @@ def test_the_best_of_many_samples_are_read_with_the_source_s_sub_words_too(trans
     """At a low temperature all draws are the greedy translation."""
     rows = tf.ones(len(LINES), tf.int32)
     found = service.sample(
-        tf.constant(LINES),
-        tf.zeros(len(LINES), tf.int64),
-        rows,
-        tf.fill(len(LINES), 0.01),
-        0 * rows,
-        tf.ones(len(LINES)),
-        0 * rows,
-    )
+        tf.constant(LINES), tf.zeros(len(LINES), tf.int64), rows, tf.fill(len(LINES), 0.01), 0 * rows,
+        tf.ones(len(LINES)), 0 * rows,
+    )  # fmt: skip
     greedy = Translator(translator.model, translator.tokenizer, dataclasses.replace(DECODE, beam_size=1))
     np.testing.assert_array_equal(found["text"][:, 0], greedy(tf.constant(LINES))["text"])
 

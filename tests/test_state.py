@@ -51,12 +51,8 @@ def test_updates_are_counted_with_what_they_had():
     for position in ((1, 0), (1, 1)):
         state.count_update(update(target_tokens=0.0, flops=0.0, finite=False), position, 1, 1.0)
     assert (state.step, state.position, state.target_tokens, state.flops, state.damaged_records) == (
-        8,
-        (1, 1),
-        30,
-        21.0,
-        4,
-    )
+        8, (1, 1), 30, 21.0, 4,
+    )  # fmt: skip
     assert (state.skipped, state.skipped_in_a_row) == (2, 2)
     state.count_update(update(), (1, 2), 0, 1.0)
     assert (state.skipped, state.skipped_in_a_row) == (2, 0)
@@ -79,13 +75,10 @@ def test_the_best_validation_is_the_first_of_the_highest_score():
         state.step = step
         found.append(
             (
-                state.count_validation(score),
-                state.validated_step,
-                state.best,
-                state.best_step,
+                state.count_validation(score), state.validated_step, state.best, state.best_step,
                 state.validations_since_best,
             )
-        )
+        )  # fmt: skip
     assert found == [
         (True, 10, -2.0, 10, 0),
         (True, 20, -1.0, 20, 0),
@@ -132,12 +125,9 @@ def test_a_point_has_means_over_the_updates_since_the_last():
     state = TrainState()
     for tokens in (60.0, 20.0):
         counted = {
-            "target_tokens": tokens,
-            "loss": 3 * tokens,
-            "real_tokens": 2 * tokens,
-            "positions": 4 * tokens,
+            "target_tokens": tokens, "loss": 3 * tokens, "real_tokens": 2 * tokens, "positions": 4 * tokens,
             "flops": 1e12,
-        }
+        }  # fmt: skip
         state.count_update(update(**counted), (0, 1), 3, 2.0)
     found = state.pop_summary({"learning_rate": 0.25, "gradient_norm": 0.75}, TASK)
     names = ("train/loss", "utilization/padding_share", "utilization/real_token_share", "utilization/tflops")

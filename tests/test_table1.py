@@ -32,15 +32,11 @@ def test_the_fitted_exponent_of_a_power_is_its_exponent():
 @pytest.mark.parametrize(
     ("name", "sequential", "path", "dilated"),
     [
-        ("attention", 2, 1, None),
-        ("restricted", 2, 25, None),
-        ("recurrent", 12, 101, None),
-        ("convolutional", 1, 50, 4),
-        ("separable", 2, 50, 4),
-        ("attention_projected", 4, 1, None),
+        ("attention", 2, 1, None), ("restricted", 2, 25, None), ("recurrent", 12, 101, None),
+        ("convolutional", 1, 50, 4), ("separable", 2, 50, 4), ("attention_projected", 4, 1, None),
         ("restricted_projected", 4, 25, None),
     ],
-)
+)  # fmt: skip
 def test_sequential_operations_and_path_lengths_are_those_of_the_layers(name, sequential, path, dilated):
     """By hand, for r = 8 and k = 5 and 101 positions: 4 and 2 positions a layer; with dilations, 2 + 10 + 50 + 250."""
     settings = table1.Settings(d=16, heads=2, window=8, kernel=5)
@@ -54,15 +50,10 @@ def test_sequential_operations_and_path_lengths_are_those_of_the_layers(name, se
 @pytest.mark.parametrize(
     ("name", "weights"),
     [
-        ("attention", 0),
-        ("restricted", 0),
-        ("recurrent", 4 * (2 * 16**2 + 16)),
-        ("convolutional", 3 * 16**2 + 16),
-        ("separable", 3 * 16 + 16**2 + 16),
-        ("attention_projected", 4 * 16**2),
-        ("restricted_projected", 4 * 16**2),
+        ("attention", 0), ("restricted", 0), ("recurrent", 4 * (2 * 16**2 + 16)), ("convolutional", 3 * 16**2 + 16),
+        ("separable", 3 * 16 + 16**2 + 16), ("attention_projected", 4 * 16**2), ("restricted_projected", 4 * 16**2),
     ],
-)
+)  # fmt: skip
 def test_a_layer_maps_n_vectors_to_as_many_of_its_width(name, weights):
     """And has the weights of the paper: a step returns their gradients and those of the inputs. Its graph serves all
     lengths.
@@ -299,13 +290,8 @@ def test_the_table_has_the_medians_the_exponents_and_the_counts():
     ]
     assert head[:5] == ["layer", "complexity", "time, n = 128 (ms)", "n = 512 (ms)", "exponent of n"]
     assert head[5:] == [
-        "memory, n = 512 (MiB)",
-        "exponent of n",
-        "sequential",
-        "counted, n = 32",
-        "longest path",
-        "counted, n = 1,024",
-    ]
+        "memory, n = 512 (MiB)", "exponent of n", "sequential", "counted, n = 32", "longest path", "counted, n = 1,024",
+    ]  # fmt: skip
     assert line == ["---", "---", *["---:"] * 5, "---", "---:", "---", "---:"]
     assert rows[0] == ["Self-attention", "O(n² · d)", "3.3", "52", "2.00", "512", "1.00", "O(1)", "1", "O(1)", "1,000"]
     assert rows[4][2:] == ["0.13", "0.51", "1.00", "4,096", "2.00", "O(1)", "5", "O(log_k n)", "11 dilated, 2,000 not"]

@@ -189,23 +189,16 @@ def test_more_updates_train_on_and_options_without_effect_on_the_result_change_n
 @pytest.mark.parametrize(
     "changed",
     [
-        {"warmup_steps": 7},
-        {"label_smoothing": 0.3},
-        {"train_steps": 5},
-        {"dtype": "bfloat16"},
-        {"seed": 7},
+        {"warmup_steps": 7}, {"label_smoothing": 0.3}, {"train_steps": 5}, {"dtype": "bfloat16"}, {"seed": 7},
         {"batch_tokens": 9},
     ]
     + [
-        {"buckets_per_update": 3},
-        {"clip_norm": 2.0},
-        {"learning_rate_factor": 0.5},
-        {"patience": 4},
+        {"buckets_per_update": 3}, {"clip_norm": 2.0}, {"learning_rate_factor": 0.5}, {"patience": 4},
         {"bpe_dropout": 0.1},
     ]
     + [{"freeze": "embedding"}, {"parent": "x"}],
     ids=str,
-)
+)  # fmt: skip
 def test_a_finished_row_of_other_options_is_refused(tmp_path, trained, changed):
     """Story: such a row was scored again under the new options, with the weights of the old ones."""
     list(table3.train(options_of("base"), tmp_path, strategy=None))

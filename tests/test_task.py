@@ -263,14 +263,9 @@ def test_what_a_task_measures_is_a_mean_and_has_a_curve(name, training, validati
     """BLEU, which is a curve of validation too, is measured apart."""
     task = registry.task(name)
     sums = {
-        "target_tokens": 4.0,
-        "loss": 6.0,
-        "smoothed_loss": 8.0,
-        "right": 2.0,
-        "next_loss": 3.0,
-        "next_right": 2.0,
+        "target_tokens": 4.0, "loss": 6.0, "smoothed_loss": 8.0, "right": 2.0, "next_loss": 3.0, "next_right": 2.0,
         "texts": 8.0,
-    }
+    }  # fmt: skip
     assert task.measure(sums, True) == pytest.approx(training)
     assert task.measure(sums, False) == pytest.approx(validation)
     assert {each.name for each in task.metrics if each.train} == training.keys()

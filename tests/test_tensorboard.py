@@ -285,19 +285,13 @@ def kinds(folder) -> dict:
 def test_numbers_texts_images_and_arrays_are_shown_each_in_its_way(tmp_path):
     images = np.zeros([5, 4, 4, 3], np.uint8)
     metrics = {
-        "train/learning_rate": 1.0,
-        "config": "text",
-        "attention": images,
-        "weights/a": np.ones([3, 2], np.float32),
-    }
+        "train/learning_rate": 1.0, "config": "text", "attention": images, "weights/a": np.ones([3, 2], np.float32),
+    }  # fmt: skip
     TensorBoardWriter(tmp_path).write(1, metrics)
     found = kinds(tmp_path)
     assert {tag: plugin for tag, (plugin, _) in found.items()} == {
-        "train/learning_rate": "scalars",
-        "config": "text",
-        "attention": "images",
-        "weights/a": "histograms",
-    }
+        "train/learning_rate": "scalars", "config": "text", "attention": "images", "weights/a": "histograms",
+    }  # fmt: skip
     assert found["train/learning_rate"][1] == scalars.DESCRIPTIONS["train/learning_rate"]
     events = (event for path in tmp_path.iterdir() for event in tf.compat.v1.train.summary_iterator(str(path)))
     [shown] = [value for event in events for value in event.summary.value if value.tag == "attention"]

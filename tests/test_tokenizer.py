@@ -208,20 +208,9 @@ def test_every_byte_that_is_not_utf8_becomes_a_replacement_character(subwords):
     codecs.register_error("byte by byte", lambda error: ("\ufffd", error.start + 1))
     draw = random.Random(6)
     parts = [
-        UNDERSCORE.encode(),
-        ESCAPE.encode(),
-        b"\xe2\x96",
-        b"\x81",
-        b"\xee\x83",
-        b"\xb0",
-        b"0",
-        b"1",
-        b"a",
-        b" b",
-        b"\x00",
-        b"\xff",
-        b"\xc3",
-    ]
+        UNDERSCORE.encode(), ESCAPE.encode(), b"\xe2\x96", b"\x81", b"\xee\x83", b"\xb0", b"0", b"1", b"a", b" b",
+        b"\x00", b"\xff", b"\xc3",
+    ]  # fmt: skip
     parts += [b"\xa4", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\xf0\x9f\x98\x80", b"\xf0\x9f"]
     lines = [b"".join(draw.choices(parts, k=draw.randint(1, 8))) for _ in range(1500)]
     lines += [draw.randbytes(draw.randint(1, 8)) for _ in range(1500)]

@@ -367,11 +367,8 @@ def test_the_translation_of_least_risk_is_chosen(of_three):
 def test_translations_are_reranked_by_another_run(of_three, tmp_path):
     """And then chosen by the risk under the new scores, if both are asked for."""
     flags = [
-        f"--rerank_with={tmp_path}/second",
-        "--rerank_weight=0.5",
-        "--rerank_direction=backward",
-        "--dtype=bfloat16",
-    ]
+        f"--rerank_with={tmp_path}/second", "--rerank_weight=0.5", "--rerank_direction=backward", "--dtype=bfloat16",
+    ]  # fmt: skip
     first, *lines = of_three(*flags).stdout.decode().splitlines()
     expected = (
         {"folder": "second", "dtype": "bfloat16"},
@@ -585,15 +582,8 @@ def test_evaluating_prints_one_json_object_and_writes_the_translations(trained, 
     assert result.returncode == 0, result.stderr.decode()
     scores = json.loads(result.stdout)
     assert {
-        "bleu",
-        "chrf",
-        "perplexity",
-        "signature",
-        "exact_match",
-        "rougeL_f1",
-        "rougeL_recall",
-        "compound_split_bleu",
-    } <= set(scores)
+        "bleu", "chrf", "perplexity", "signature", "exact_match", "rougeL_f1", "rougeL_recall", "compound_split_bleu",
+    } <= set(scores)  # fmt: skip
     assert (scores["sentences"], scores["beam_size"], scores["alpha"], scores["checkpoint"]) == (40, 2, 1.0, "latest")
     assert 0 <= scores["bleu"] <= 100 and 0 <= scores["chrf"] <= 100 and 1 < scores["perplexity"] < 1000
     assert scores["exact_match"] == 1 / 40  # Where both sides are blank.
@@ -652,16 +642,9 @@ def test_scores_have_a_confidence_interval_by_default(tmp_path):
     flags = [f"--hypothesis={tmp_path}/hypothesis", f"--reference={tmp_path}/reference", "--compound_split=de"]
     code = "import sys; from sacrebleu.sacrebleu import main; main()"
     command = [
-        sys.executable,
-        "-c",
-        code,
-        str(tmp_path / "reference"),
-        "-i",
-        str(tmp_path / "hypothesis"),
-        "-m",
-        "bleu",
+        sys.executable, "-c", code, str(tmp_path / "reference"), "-i", str(tmp_path / "hypothesis"), "-m", "bleu",
         "chrf",
-    ]
+    ]  # fmt: skip
     said = programs.run(
         [*command, "--confidence", "-w", "4", "-f", "text"],
         modules=programs.WITHOUT_TENSORFLOW,
@@ -884,13 +867,9 @@ def test_evaluating_finds_out_what_cannot_be_before_it_loads_a_model(tmp_path, f
 def to_compare(tmp_path):
     """Runs `compare` on files of two systems, without TensorFlow."""
     texts = {
-        "source": "a\nb b\n",
-        "reference": "one\ntwo three\n",
-        "first": "one\nfour\n",
-        "second": "on\ntwo three\n",
-        "short": "x\n",
-        "empty": "",
-    }
+        "source": "a\nb b\n", "reference": "one\ntwo three\n", "first": "one\nfour\n", "second": "on\ntwo three\n",
+        "short": "x\n", "empty": "",
+    }  # fmt: skip
     for name, content in texts.items():
         (tmp_path / name).write_text(content)
     (tmp_path / "folder").mkdir()
@@ -906,15 +885,9 @@ FEW = ["--bootstrap_samples=20", "--randomization_trials=30"]
 def test_systems_are_compared_as_by_the_library(to_compare, tmp_path):
     """As text, as JSON, as a page and as a picture; flags may follow the names of the files."""
     flags = [
-        "--reference=reference",
-        "first",
-        "second",
-        "--reference=first",
-        "--source=source",
-        "--seed=3",
-        "--examples=0",
+        "--reference=reference", "first", "second", "--reference=first", "--source=source", "--seed=3", "--examples=0",
         *FEW,
-    ]
+    ]  # fmt: skip
     flags += ["--lowercase", "--tokenize=char"]
     result = to_compare(*flags, "--json", "--html=page.html", "--picture=lengths.svg")
     assert (result.returncode, result.stderr) == (0, b"Wrote page.html.\nWrote lengths.svg.\n")
@@ -928,15 +901,8 @@ def test_systems_are_compared_as_by_the_library(to_compare, tmp_path):
     )
     assert to_compare(*flags).stdout.decode() == f"{comparison_report.report(expected)}\n"
     assert {path.name for path in tmp_path.iterdir()} - {"page.html", "lengths.svg"} == {
-        "source",
-        "reference",
-        "first",
-        "second",
-        "short",
-        "empty",
-        "folder",
-        "run",
-    }
+        "source", "reference", "first", "second", "short", "empty", "folder", "run",
+    }  # fmt: skip
 
 
 def test_a_system_may_have_more_files_than_fit_into_one_name(to_compare):
@@ -1037,14 +1003,9 @@ def translate_lines(model, lines, *, batch_size, **options):
 translator.translate_lines = translate_lines
 """  # noqa: E501
     flags = [
-        "--source=text",
-        "--reference=text",
-        "narrow",
-        "file",
-        "--json",
-        "--bootstrap_samples=0",
+        "--source=text", "--reference=text", "narrow", "file", "--json", "--bootstrap_samples=0",
         "--randomization_trials=0",
-    ]
+    ]  # fmt: skip
     result = run_stand_in(STAND_IN.format(code), "compare", *flags, "wide", cwd=tmp_path)
     assert result.returncode == 0, result.stderr.decode()
     *loaded, warning = result.stderr.decode().splitlines()
@@ -1435,14 +1396,9 @@ loaded.load = lambda run: told("load", **described(run)) or model
 """
 OF_MODEL = ["--model_dir={0}", "--checkpoint=best", "--dtype=bfloat16", "--int8", "--beam_size=3", "--alpha=0.5"]
 LOADED = {
-    "model_dir": ["{0}"],
-    "checkpoint": "best",
-    "dtype": "bfloat16",
-    "int8": True,
-    **ALONE,
-    "beam_size": 3,
+    "model_dir": ["{0}"], "checkpoint": "best", "dtype": "bfloat16", "int8": True, **ALONE, "beam_size": 3,
     "alpha": 0.5,
-}
+}  # fmt: skip
 OF_ENSEMBLE = [*OF_MODEL, "--model_dir={0},{0}/.", "--ensemble_weights=1,2.5", "--ensemble_mean=logs"]
 ENSEMBLE = LOADED | {"model_dir": ["{0}", "{0}"], "ensemble_weights": [1.0, 2.5], "ensemble_mean": "logs"}
 BEAM = {"runner": "FlinkRunner", "options": "--a --b", "exchange": "gs://x"}

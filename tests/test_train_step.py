@@ -303,12 +303,9 @@ def test_an_overflow_on_any_device_skips_the_update_on_all(row, make_optimizer):
     )
     train = dataclasses.replace(TRAIN, dtype="float16")
     options = {
-        "replicas": 2,
-        "micro_batch_tokens": 30,
-        "make_optimizer": make_optimizer,
-        "make_model": Overflowing,
+        "replicas": 2, "micro_batch_tokens": 30, "make_optimizer": make_optimizer, "make_model": Overflowing,
         "train": train,
-    }
+    }  # fmt: skip
     weights, metrics = on_devices([before, with_word(bad, row), after], loss_scale=1024.0, **options)
     expected, expected_metrics = on_devices([before, after], loss_scale=1024.0, **options)
     assert [found["finite"] for found in metrics] == [1, 0, 1]

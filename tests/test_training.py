@@ -521,15 +521,9 @@ def test_a_checkpoint_comes_after_so_many_minutes_since_the_last_one(folder, tmp
         6: lambda run: clock.wait(2),
     }
     Run(
-        folder,
-        tmp_path,
-        checkpoint_steps=0,
-        checkpoint_minutes=1.0,
-        valid_steps=100,
-        log_steps=1,
-        keep_checkpoints=9,
+        folder, tmp_path, checkpoint_steps=0, checkpoint_minutes=1.0, valid_steps=100, log_steps=1, keep_checkpoints=9,
         at_step=waits,
-    )
+    )  # fmt: skip
     assert steps_on_disk(tmp_path) == [3, 6, 8]
 
 
@@ -765,15 +759,9 @@ def test_a_time_limit_saves_and_stops(folder, tmp_path, monkeypatch):
 
     with pytest.raises(StoppedError, match="update 5: reached the time limit max_hours=5"):
         Run(
-            folder,
-            tmp_path,
-            train_steps=100,
-            max_hours=5,
-            log_steps=4,
-            valid_steps=100,
-            at_step={4: late},
+            folder, tmp_path, train_steps=100, max_hours=5, log_steps=4, valid_steps=100, at_step={4: late},
             started=time.monotonic(),
-        )
+        )  # fmt: skip
     assert steps_on_disk(tmp_path)[-1] == 5
 
 
@@ -901,15 +889,9 @@ def test_updates_that_are_not_finite_lose_none_before_them(folder, finished, tmp
 
     def start(**options):
         run = Run(
-            folder,
-            tmp_path,
-            make_model=NotFinite,
-            max_skipped=3,
-            log_steps=1,
-            checkpoint_steps=100,
-            valid_steps=4,
+            folder, tmp_path, make_model=NotFinite, max_skipped=3, log_steps=1, checkpoint_steps=100, valid_steps=4,
             **options,
-        )
+        )  # fmt: skip
         return run.state
 
     with logged() as said, pytest.raises(loop.NotFiniteError, match="3 updates in a row, up to 7,"):
@@ -953,15 +935,9 @@ def test_skipped_updates_are_counted_and_reported(folder, tmp_path):
 
     # The loss of a validation is written too; no update runs meanwhile.
     run = Run(
-        folder,
-        tmp_path,
-        make_model=NotFinite,
-        max_skipped=6,
-        log_steps=1,
-        train_steps=8,
-        at_step={4: switch_off},
+        folder, tmp_path, make_model=NotFinite, max_skipped=6, log_steps=1, train_steps=8, at_step={4: switch_off},
         valid_steps=4,
-    )
+    )  # fmt: skip
     assert (run.state.skipped, run.state.skipped_in_a_row, run.state.step) == (4, 0, 8)
     assert run.curve("train/skipped_updates") == {1: 1, 2: 2, 3: 3, 4: 4, 5: 4, 6: 4, 7: 4, 8: 4}
     assert list(run.curve("train/loss")) == [5, 6, 7, 8]  # There is no mean over nothing.

@@ -61,17 +61,8 @@ def test_a_treebank_file_is_read_and_cleaned():
     (tree,) = read(TREEBANK)
     assert str(clean(tree)) == CLEAN
     assert [leaf.word for leaf in preterminals(clean(tree))] == [
-        "The",
-        "kettle",
-        "was",
-        "mended",
-        "by",
-        "Ada",
-        "-LRB-",
-        "up",
-        "-RRB-",
-        ".",
-    ]
+        "The", "kettle", "was", "mended", "by", "Ada", "-LRB-", "up", "-RRB-", ".",
+    ]  # fmt: skip
 
 
 def test_cleaning_leaves_the_tree_that_it_is_given_unchanged():
@@ -118,16 +109,10 @@ def test_a_constituent_of_the_same_label_stays():
 @pytest.mark.parametrize(
     ("label", "expected"),
     [
-        ("NP-SBJ-1", "NP"),
-        ("NP=2", "NP"),
-        ("S-TPC=3-1", "S"),
-        ("NP", "NP"),
-        ("-LRB-", "-LRB-"),
-        ("=", "="),
-        ("-NONE-", "-NONE-"),
-        ("PRT|ADVP", "PRT|ADVP"),
+        ("NP-SBJ-1", "NP"), ("NP=2", "NP"), ("S-TPC=3-1", "S"), ("NP", "NP"), ("-LRB-", "-LRB-"), ("=", "="),
+        ("-NONE-", "-NONE-"), ("PRT|ADVP", "PRT|ADVP"),
     ],
-)
+)  # fmt: skip
 def test_function_tags_and_indices_are_removed_from_a_label(label, expected):
     assert without_function(label) == expected
 
@@ -199,12 +184,8 @@ def test_each_line_of_a_parser_s_output_gives_a_tree():
     """A blank line is a sentence without a tree; a line may have several constituents, and a broken line is none."""
     found, errors = read_file(["(TOP (S (X a)))", "", "(A (X a)) (B (X b))", "(S (X a)", "(S (X c))"], "out", 5)
     assert [tree and str(tree) for tree in found] == [
-        "(TOP (TOP (S (X a))))",
-        "(TOP)",
-        "(TOP (A (X a)) (B (X b)))",
-        None,
-        "(TOP (S (X c)))",
-    ]
+        "(TOP (TOP (S (X a))))", "(TOP)", "(TOP (A (X a)) (B (X b)))", None, "(TOP (S (X c)))",
+    ]  # fmt: skip
     assert [str(error).partition(":")[0] for error in errors] == ["out, line 4"]
 
 

@@ -81,21 +81,9 @@ def test_a_line_is_cut_into_the_longest_pieces_from_left_to_right(pieces, lines)
 def test_a_piece_that_begins_a_word_has_a_mark_and_others_have_none():
     """The example of Wu et al. (2016), section 4.1."""
     own = [
-        "▁",
-        "▁J",
-        "et",
-        "▁makers",
-        "▁fe",
-        "ud",
-        "▁over",
-        "▁seat",
-        "▁width",
-        "▁with",
-        "▁big",
-        "▁orders",
-        "▁at",
+        "▁", "▁J", "et", "▁makers", "▁fe", "ud", "▁over", "▁seat", "▁width", "▁with", "▁big", "▁orders", "▁at",
         "▁stake",
-    ]
+    ]  # fmt: skip
     subwords = WordPieces(HEAD + "".join(f"{piece}\n" for piece in own).encode())
     [ids] = subwords.tokenize(tf.constant(["Jet makers feud over seat width with big orders at stake"])).to_list()
     assert [subwords.pieces[index] for index in ids] == [*own[1:], "</s>"]

@@ -99,18 +99,11 @@ def wrong(tmp_path, content: bytes, width: int = WIDTH) -> str:
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"\n",
-        b"\x89PNG\r\n\x1a\n" + bytes(500),
-        b"\x80\x04\x95pickle" * 50,
-        b"just some text\nand more\n",
-        b"word\n",
-        b"0 0\n",
-        b"\x1b[31m red\n" + b"x" * 999,
-        b"3 6\n",
+        b"", b"\n", b"\x89PNG\r\n\x1a\n" + bytes(500), b"\x80\x04\x95pickle" * 50, b"just some text\nand more\n",
+        b"word\n", b"0 0\n", b"\x1b[31m red\n" + b"x" * 999, b"3 6\n",
     ],
     ids=["empty", "a line end", "a picture", "a pickle", "text", "a word", "no words", "colours", "a header alone"],
-)
+)  # fmt: skip
 def test_what_has_no_vectors_is_refused(tmp_path, content):
     message = wrong(tmp_path, content)
     expected = (
