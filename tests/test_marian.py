@@ -385,13 +385,10 @@ def test_special_tokens_of_a_vocabulary_may_be_listed_again(tmp_path, separate, 
     t2t_keras.import_marian(folder, tmp_path / "run")
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "given"),
-    [
-        ("en", "de", True), ("zh_Hans", "en-GB", True), ("en", "en", False), ("en", 3, False), (None, "de", False),
-        ("en: x", "de", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("source", "target", "given"), [
+    ("en", "de", True), ("zh_Hans", "en-GB", True), ("en", "en", False), ("en", 3, False), (None, "de", False),
+    ("en: x", "de", False),
+])  # fmt: skip
 def test_languages_are_two_codes_or_none(tmp_path, source, target, given):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"source_lang": source, "target_lang": target}))
     found = marian_vocabulary.languages_of(huggingface_folder.Folder(tmp_path))

@@ -54,13 +54,10 @@ def in_and_out(request, tmp_path_factory):
     return request.param, folder, top / "run", top / "out", top / "again"
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        {"tied": False, "options": {"decoder_start_token_id": 3}},
-        {"separate": True, "shared": True, "options": {"decoder_vocab_size": 58}},  # Two lists with one matrix.
-    ],
-)
+@pytest.mark.parametrize("shape", [
+    {"tied": False, "options": {"decoder_start_token_id": 3}},
+    {"separate": True, "shared": True, "options": {"decoder_vocab_size": 58}},  # Two lists with one matrix.
+])  # fmt: skip
 def test_two_matrices_of_shared_weights_are_the_same_after_out_and_in(tmp_path, shape):
     """Story: the row of the start token of the source's matrix was another one."""
     folder = models.make(tmp_path / "model", **shape)
@@ -598,22 +595,19 @@ def test_the_program_needs_no_tensorflow(run, tmp_path):
     assert parsed(tmp_path / "out" / "generation_config.json")["num_beams"] == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--dtype=bfloat16"], "--dtype and --int8 do not apply to --format=huggingface. Received: --dtype=bfloat16"),
-        (["--int8"], "--int8=True"),
-        (["--quantization=int8"], "--quantization has no effect without --format=ctranslate2 or --format=argos."),
-        (
-            ["--format=savedmodel", "--scores=x"],
-            "--scores has no effect without --format=huggingface. Received: --scores=['x'].",
-        ),
-        (["--model_dir={run},{run}"], "--format=huggingface takes one run. Received: 2."),
-        (["--scores=/no/such.json"], "/no/such.json"),
-        (["--checkpoint=7"], "No checkpoint for --checkpoint=7"),
-        (["--diverse_groups=2", "--beam_size=3"], "divide"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    (["--dtype=bfloat16"], "--dtype and --int8 do not apply to --format=huggingface. Received: --dtype=bfloat16"),
+    (["--int8"], "--int8=True"),
+    (["--quantization=int8"], "--quantization has no effect without --format=ctranslate2 or --format=argos."),
+    (
+        ["--format=savedmodel", "--scores=x"],
+        "--scores has no effect without --format=huggingface. Received: --scores=['x'].",
+    ),
+    (["--model_dir={run},{run}"], "--format=huggingface takes one run. Received: 2."),
+    (["--scores=/no/such.json"], "/no/such.json"),
+    (["--checkpoint=7"], "No checkpoint for --checkpoint=7"),
+    (["--diverse_groups=2", "--beam_size=3"], "divide"),
+])  # fmt: skip
 def test_what_the_program_cannot_do_is_reported_in_one_sentence(run, tmp_path, options, message):
     result = tool(f"--model_dir={run}", f"--export_dir={tmp_path}/out", *(option.format(run=run) for option in options))
     *_, last = result.stderr.splitlines()

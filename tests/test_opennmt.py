@@ -228,15 +228,12 @@ def test_a_folder_that_does_not_fit_gives_one_sentence_and_no_run(folder, tmp_pa
     assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_heads": 3}, "`num_heads` that divide d_model=16. Received: num_heads=3"),
-        ({"activation": "tanh"}, "activation"),
-        ({"source_subwords": "data.yml"}, "data.yml does not fit"),
-        ({"checkpoint": "ckpt-6"}, "ckpt-6.index.*missing"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"num_heads": 3}, "`num_heads` that divide d_model=16. Received: num_heads=3"),
+    ({"activation": "tanh"}, "activation"),
+    ({"source_subwords": "data.yml"}, "data.yml does not fit"),
+    ({"checkpoint": "ckpt-6"}, "ckpt-6.index.*missing"),
+])  # fmt: skip
 def test_options_that_do_not_fit_give_one_sentence(folder, tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(folder)
     with pytest.raises((ValueError, FileNotFoundError), match=message):

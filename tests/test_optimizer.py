@@ -16,16 +16,13 @@ def rate(schedule, step: int) -> float:
     return float(schedule(step - 1))
 
 
-@pytest.mark.parametrize(
-    ("step", "expected"),
-    [
-        (1, 1.74693e-07),  # 1 / (√512 · 4000^1.5)
-        (2000, 3.49386e-04),  # half of the highest
-        (4000, 6.98771e-04),  # 1 / √(512 · 4000), the highest
-        (16000, 3.49386e-04),  # four times the step, half the rate
-        (100_000, 1.39754e-04),  # 1 / √(512 · 100000)
-    ],
-)
+@pytest.mark.parametrize(("step", "expected"), [
+    (1, 1.74693e-07),  # 1 / (√512 · 4000^1.5)
+    (2000, 3.49386e-04),  # half of the highest
+    (4000, 6.98771e-04),  # 1 / √(512 · 4000), the highest
+    (16000, 3.49386e-04),  # four times the step, half the rate
+    (100_000, 1.39754e-04),  # 1 / √(512 · 100000)
+])  # fmt: skip
 def test_the_rate_at_the_papers_steps_is_what_equation_3_gives_by_hand(step, expected):
     assert rate(TransformerSchedule(512, 4000), step) == pytest.approx(expected, rel=1e-5)
 

@@ -91,13 +91,10 @@ def test_a_smaller_table_has_its_widths_divided_by_one_number_and_its_depths_by_
     assert paper.table_3("A32", divide_widths=1000)["d_k"] == 1
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("A2",), ("",), ("base", 0.5), ("base", 1, 0), ("base", float("nan")), ("base", float("inf")),
-        ("base", 1, float("inf")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("arguments", [
+    ("A2",), ("",), ("base", 0.5), ("base", 1, 0), ("base", float("nan")), ("base", float("inf")),
+    ("base", 1, float("inf")),
+])  # fmt: skip
 def test_an_unknown_row_or_divisor_is_refused(arguments):
     with pytest.raises(ValueError, match="Expected .* Received: "):
         paper.table_3(*arguments)

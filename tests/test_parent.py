@@ -419,13 +419,10 @@ def test_parts_that_the_model_does_not_have_are_refused_before_data_are_prepared
     assert not (tmp_path / "child").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("sinusoids", "tensor2tensor"), ("first_position", 2), ("attention", "additive"), ("activation", "gelu"),
-        ("norm", "pre"), ("norm_epsilon", 1e-5), ("d_model", 16), ("d_v", 8),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "value"), [
+    ("sinusoids", "tensor2tensor"), ("first_position", 2), ("attention", "additive"), ("activation", "gelu"),
+    ("norm", "pre"), ("norm_epsilon", 1e-5), ("d_model", 16), ("d_v", 8),
+])  # fmt: skip
 def test_a_model_of_another_form_is_refused_before_data_are_prepared(folder, tmp_path, name, value):
     with pytest.raises(
         ValueError, match=f"Expected {name}=.*, of the model in .* Received: {name}={value}. Leave out what differs."

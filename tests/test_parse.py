@@ -99,14 +99,11 @@ def test_a_broken_treebank_file_is_named_with_its_line_and_nothing_is_written(tm
     assert not (tmp_path / "words").exists() and not (tmp_path / "brackets").exists()
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "message"),
-    [
-        ("words", "./words", "--source and --target must be two files. Received: ./words twice."),
-        ("1.mrg", "brackets", "--source and --target must not replace a file of --trees. Received: 1.mrg."),
-        ("words", "link.mrg", "--source and --target must not replace a file of --trees. Received: 1.mrg."),
-    ],
-)
+@pytest.mark.parametrize(("source", "target", "message"), [
+    ("words", "./words", "--source and --target must be two files. Received: ./words twice."),
+    ("1.mrg", "brackets", "--source and --target must not replace a file of --trees. Received: 1.mrg."),
+    ("words", "link.mrg", "--source and --target must not replace a file of --trees. Received: 1.mrg."),
+])  # fmt: skip
 def test_a_file_is_not_written_over_a_treebank_or_twice(tmp_path, source, target, message):
     """Story: the treebank was replaced by its words."""
     (tmp_path / "1.mrg").write_text(TREES)
@@ -204,16 +201,13 @@ def test_a_treebank_file_scores_100_against_itself_and_its_cleaned_trees(tmp_pat
         assert (scores["f1"], scores["sentences"], scores["errors"], scores["skipped"]) == (100, 3, 0, 1)
 
 
-@pytest.mark.parametrize(
-    ("gold", "parsed", "expected"),
-    [
-        ("{0}\n{0}\n", "{1}\n\n", (2, 1)),
-        ("{0}\n\n{0}\n", "{1}\n\n{1}\n", (2, 0)),
-        ("\n{0}\n\n{0}\n\n", "{1}\n{1}\n", (2, 0)),
-        ("{0}\n\n{0}\n", "{1}\n\n", (2, 1)),
-        ("{0}\n{0}\n", "\n{1}\n\n{1}\n", (2, 0)),
-    ],
-)
+@pytest.mark.parametrize(("gold", "parsed", "expected"), [
+    ("{0}\n{0}\n", "{1}\n\n", (2, 1)),
+    ("{0}\n\n{0}\n", "{1}\n\n{1}\n", (2, 0)),
+    ("\n{0}\n\n{0}\n\n", "{1}\n{1}\n", (2, 0)),
+    ("{0}\n\n{0}\n", "{1}\n\n", (2, 1)),
+    ("{0}\n{0}\n", "\n{1}\n\n{1}\n", (2, 0)),
+])  # fmt: skip
 def test_a_blank_line_is_a_missing_tree_where_the_lines_correspond(tmp_path, gold, parsed, expected):
     """Elsewhere, and where it is blank in both files, it separates trees."""
     scores = json.loads(scored(tmp_path, gold.format(GOLD, PARSED), parsed.format(GOLD, PARSED), "--json").stdout)[
@@ -250,14 +244,11 @@ def test_sentences_that_are_not_scored_are_counted_and_named(tmp_path):
     assert ": 2 with other words" in said[1] and "; 1 without words" in said[1]
 
 
-@pytest.mark.parametrize(
-    ("gold", "parsed", "message"),
-    [
-        (f"{GOLD}\n", f"{PARSED}\n{PARSED}\n", "2 in"),
-        (f"{GOLD}\n(TOP (S\n{GOLD}\n", f"{PARSED}\n" * 3, "gold, line 2: Expected"),
-        ("", f"{PARSED}\n", "gold is empty"),
-    ],
-)
+@pytest.mark.parametrize(("gold", "parsed", "message"), [
+    (f"{GOLD}\n", f"{PARSED}\n{PARSED}\n", "2 in"),
+    (f"{GOLD}\n(TOP (S\n{GOLD}\n", f"{PARSED}\n" * 3, "gold, line 2: Expected"),
+    ("", f"{PARSED}\n", "gold is empty"),
+])  # fmt: skip
 def test_files_that_cannot_be_compared_are_an_error(tmp_path, gold, parsed, message):
     assert message in complaint(scored(tmp_path, gold, parsed))
 

@@ -32,19 +32,16 @@ def test_phrases_are_joined_by_tabs():
     assert joined([], "avoid") == "" and joined(["a b", "c"], "avoid") == joined(("a b", "c"), "avoid") == "a b\tc"
 
 
-@pytest.mark.parametrize(
-    ("phrases", "message"),
-    [
-        ("a b", "avoid: expected a list of phrases. Received: 'a b'."),
-        (["a", 3], r"avoid: expected a list of phrases. Received: \['a', 3\]."),
-        (None, "avoid: expected a list of phrases. Received: None."),
-        (["a", " "], "avoid: expected phrases of one or more words, .* Received: ' '."),
-        (["a\tb"], r"avoid: expected phrases of one or more words, .* Received: 'a\\tb'."),
-        (["a\nb"], r"avoid: expected phrases of one or more words, .* Received: 'a\\nb'."),
-        (["￭"], "avoid: expected phrases of one or more words, .* Received: '￭'."),
-        (["a"] * (MAX_PHRASES + 1), "avoid: expected at most 32 phrases for a sentence. Received: 33."),
-    ],
-)
+@pytest.mark.parametrize(("phrases", "message"), [
+    ("a b", "avoid: expected a list of phrases. Received: 'a b'."),
+    (["a", 3], r"avoid: expected a list of phrases. Received: \['a', 3\]."),
+    (None, "avoid: expected a list of phrases. Received: None."),
+    (["a", " "], "avoid: expected phrases of one or more words, .* Received: ' '."),
+    (["a\tb"], r"avoid: expected phrases of one or more words, .* Received: 'a\\tb'."),
+    (["a\nb"], r"avoid: expected phrases of one or more words, .* Received: 'a\\nb'."),
+    (["￭"], "avoid: expected phrases of one or more words, .* Received: '￭'."),
+    (["a"] * (MAX_PHRASES + 1), "avoid: expected at most 32 phrases for a sentence. Received: 33."),
+])  # fmt: skip
 def test_what_is_no_phrase_is_refused(phrases, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         joined(phrases, "avoid")
@@ -120,28 +117,25 @@ TERMS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a house, a boat", ["Haus", "Boot"]),
-        ("the boat house", ["Boot", "Haus"]),
-        ("the house boat", ["Hausboot"]),
-        ("a House houses farmhouse house2 boat_", ["Boot"]),
-        ("House, House", ["Haus"]),  # A small letter is a capital one at the beginning.
-        ("House boat", ["Hausboot"]),
-        ("Bank holiday", ["Feiertag"]),  # The longest, also with another first letter.
-        (" House  \tboat", ["Hausboot"]),  # The model reads single spaces.
-        ("house (house) house", ["Haus"] * 3),
-        ("C++, C+++ C", ["C++", "C++"]),
-        ("e.g. this", ["z. B."]),
-        ("café cafés", ["Café"]),
-        ("小猫在", ["cat"]),
-        ("bank", []),
-        ("The bank", []),
-        ("Bank", ["Ufer"]),
-        ("", []),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("a house, a boat", ["Haus", "Boot"]),
+    ("the boat house", ["Boot", "Haus"]),
+    ("the house boat", ["Hausboot"]),
+    ("a House houses farmhouse house2 boat_", ["Boot"]),
+    ("House, House", ["Haus"]),  # A small letter is a capital one at the beginning.
+    ("House boat", ["Hausboot"]),
+    ("Bank holiday", ["Feiertag"]),  # The longest, also with another first letter.
+    (" House  \tboat", ["Hausboot"]),  # The model reads single spaces.
+    ("house (house) house", ["Haus"] * 3),
+    ("C++, C+++ C", ["C++", "C++"]),
+    ("e.g. this", ["z. B."]),
+    ("café cafés", ["Café"]),
+    ("小猫在", ["cat"]),
+    ("bank", []),
+    ("The bank", []),
+    ("Bank", ["Ufer"]),
+    ("", []),
+])  # fmt: skip
 def test_terms_are_found_as_whole_words_the_longest_first(text, expected):
     assert [term.translation for term in Terms(TERMS).of(text)] == expected
     assert Terms({}).of(text) == []
@@ -277,20 +271,17 @@ FORBIDDEN = Terms(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "avoid", "expected"),
-    [
-        ("a man", [], ["homme", "Homme", "Mann", "gars", "Gars"]),
-        ("a man, a man", ["gars", "x"], ["gars", "x", "homme", "Homme", "Mann", "Gars"]),
-        ("a woman", [], []),
-        ("an old man", [], ["homme âgé", "Homme âgé"]),  # The longest term counts.
-        ("a man, sir", [], ["Homme", "Mann", "gars", "Gars"]),  # "homme" is a part of what must appear.
-        ("a man, man", ["monsieur"], ["monsieur"]),  # What the sentence says itself counts.
-        ("sea", [], ["océan", "Océan", "étendue d'eau", "Étendue d'eau"]),
-        ("lake", [], ["étang", "Étang"]),
-        ("a man, water", [], ["homme", "Homme", "Mann", "gars", "Gars"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "avoid", "expected"), [
+    ("a man", [], ["homme", "Homme", "Mann", "gars", "Gars"]),
+    ("a man, a man", ["gars", "x"], ["gars", "x", "homme", "Homme", "Mann", "Gars"]),
+    ("a woman", [], []),
+    ("an old man", [], ["homme âgé", "Homme âgé"]),  # The longest term counts.
+    ("a man, sir", [], ["Homme", "Mann", "gars", "Gars"]),  # "homme" is a part of what must appear.
+    ("a man, man", ["monsieur"], ["monsieur"]),  # What the sentence says itself counts.
+    ("sea", [], ["océan", "Océan", "étendue d'eau", "Étendue d'eau"]),
+    ("lake", [], ["étang", "Étang"]),
+    ("a man, water", [], ["homme", "Homme", "Mann", "gars", "Gars"]),
+])  # fmt: skip
 def test_forbidden_forms_are_avoided_where_their_term_is(text, avoid, expected):
     """As they are and with a capital letter, unless the sentence wants them, or there are too many."""
     warnings = []
@@ -321,14 +312,11 @@ def test_a_term_whose_translation_the_sentence_requires_itself_keeps_its_forbidd
     assert inline == requests[0]  # A model that reads terms in the source need not read this one.
 
 
-@pytest.mark.parametrize(
-    ("text", "phrase", "expected"),
-    [
-        ("un homme.", "homme", True), ("un homme-grenouille", "homme", True), ("un hommes", "homme", False),
-        ("surhomme homme", "homme", True), ("un Homme", "homme", False), ("l'homme âgé", "homme âgé", True),
-        ("C++!", "C++", True), ("小猫在", "猫", True), ("", "a", False), ("a", "", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "phrase", "expected"), [
+    ("un homme.", "homme", True), ("un homme-grenouille", "homme", True), ("un hommes", "homme", False),
+    ("surhomme homme", "homme", True), ("un Homme", "homme", False), ("l'homme âgé", "homme âgé", True),
+    ("C++!", "C++", True), ("小猫在", "猫", True), ("", "a", False), ("a", "", False),
+])  # fmt: skip
 def test_a_phrase_is_in_a_text_as_whole_words(text, phrase, expected):
     assert holds(text, phrase) == expected
 
@@ -393,13 +381,10 @@ def test_spaces_of_unicode_in_a_term_and_its_translation_are_kept():
     assert terms.of("a 10\xa0km b") == [Term("10\xa0km", "10\u202fkm")] and terms.of("a 10 km b") == []
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("<news> a <b>", " a <b>"), (">>deu_Latn<< a dog", " a dog"), (">>deu_Latn<<a dog", "a dog"),
-        ("<news>a", "<news>a"), ("a <news> b", "a <news> b"), ("a >>de<<", "a >>de<<"), ("<2de> a", " a"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "expected"), [
+    ("<news> a <b>", " a <b>"), (">>deu_Latn<< a dog", " a dog"), (">>deu_Latn<<a dog", "a dog"),
+    ("<news>a", "<news>a"), ("a <news> b", "a <news> b"), ("a >>de<<", "a >>de<<"), ("<2de> a", " a"),
+])  # fmt: skip
 def test_a_tag_at_the_beginning_is_no_text(text, expected):
     assert untagged(text, ["<news>", "", "<2de>"]) == expected
 
@@ -426,16 +411,13 @@ def test_a_line_that_is_no_term_is_reported_with_its_number(line, message):
         Terms.read(["boat\tBoot", line], "terms.tsv")
 
 
-@pytest.mark.parametrize(
-    ("tags", "lines", "expected"),
-    [
-        (["<a>", "<b>"], ["<b> x", "", " ", "<c> y", "z"], [7]),
-        (["<a>"], ["<a> x", "<a>x"], [5]),
-        (["<a>", ""], ["x"], []),  # Some text of the training had none.
-        ([""], ["x"], []),
-        ([], ["x"], []),
-    ],
-)
+@pytest.mark.parametrize(("tags", "lines", "expected"), [
+    (["<a>", "<b>"], ["<b> x", "", " ", "<c> y", "z"], [7]),
+    (["<a>"], ["<a> x", "<a>x"], [5]),
+    (["<a>", ""], ["x"], []),  # Some text of the training had none.
+    ([""], ["x"], []),
+    ([], ["x"], []),
+])  # fmt: skip
 def test_the_first_line_without_a_tag_is_warned_of_if_the_model_knows_no_others(tags, lines, expected):
     """Story: a model of several target languages mixed them, and nothing said that the text had no tags."""
     warnings: list[str] = []

@@ -520,18 +520,15 @@ def test_a_prepared_folder_is_used_where_no_corpus_is_named(data, folder):
     assert run(DataConfig(), folder) == [f"Using the data in {folder}."]
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"max_length": 50}, "`max_length` was 100, and is now 50"),
-        ({"max_length": 100, "normalization": "nfkc"}, "options: `normalization` was identity, and is now nfkc"),
-        ({"builtin_pairs": 7}, "`builtin_pairs` was not given, and is now 7"),
-        (
-            {"valid_source": "train.source", "valid_target": "train.target"},
-            r"`valid_source` was \['valid.source .*'\], and is now \['train",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("given", "told"), [
+    ({"max_length": 50}, "`max_length` was 100, and is now 50"),
+    ({"max_length": 100, "normalization": "nfkc"}, "options: `normalization` was identity, and is now nfkc"),
+    ({"builtin_pairs": 7}, "`builtin_pairs` was not given, and is now 7"),
+    (
+        {"valid_source": "train.source", "valid_target": "train.target"},
+        r"`valid_source` was \['valid.source .*'\], and is now \['train",
+    ),
+])  # fmt: skip
 def test_data_options_are_compared_where_no_corpus_is_named(data, folder, tmp_path, monkeypatch, given, told):
     monkeypatch.chdir(tmp_path)
     run(dataclasses.replace(data, max_length=100), folder)
@@ -586,14 +583,10 @@ def test_a_folder_of_a_version_without_word_pieces_and_tasks_is_of_byte_pair_enc
         run(dataclasses.replace(data, subwords="wordpiece"), folder)
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"max_length": 100}, {"subwords": "wordpiece"}, {"normalization": "nfkc"}, {"character_coverage": 1.0},
-        {"vocab_sample": 1000}, {"skip_bad_lines": True},
-    ],
-    ids=lambda changed: next(iter(changed)),
-)  # fmt: skip
+@pytest.mark.parametrize("changed", [
+    {"max_length": 100}, {"subwords": "wordpiece"}, {"normalization": "nfkc"}, {"character_coverage": 1.0},
+    {"vocab_sample": 1000}, {"skip_bad_lines": True},
+], ids=lambda changed: next(iter(changed)))  # fmt: skip
 def test_a_folder_prepared_with_another_option_is_refused_by_its_name(data, folder, changed):
     run(data, folder)
     before = contents(folder)
@@ -622,21 +615,18 @@ def test_every_option_that_differs_is_named_with_both_values(data, folder):
     assert "train_source" not in str(refused.value) and "vocab_sample" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        b"",
-        b"[]",
-        b"{}",
-        b'{"options": 3}',
-        b'{"options": ["a"]}',
-        b'{"options": "abc"}',
-        b"\xff",
-        b"[" * 10**5,
-        b'{"options": {"train_source": 5}}',
-        b'{"options": {"valid_target": "a.de 3 ab"}}',
-    ],
-)
+@pytest.mark.parametrize("broken", [
+    b"",
+    b"[]",
+    b"{}",
+    b'{"options": 3}',
+    b'{"options": ["a"]}',
+    b'{"options": "abc"}',
+    b"\xff",
+    b"[" * 10**5,
+    b'{"options": {"train_source": 5}}',
+    b'{"options": {"valid_target": "a.de 3 ab"}}',
+])  # fmt: skip
 def test_a_folder_whose_corpus_json_is_damaged_is_reported(data, folder, broken):
     run(data, folder)
     (folder / prepare.CORPUS).write_bytes(broken)

@@ -413,14 +413,11 @@ def test_text_without_documents_is_refused(tmp_path, split):
         prepare.Preparation(data, 300, 1, tmp_path / "data", TASK).run()
 
 
-@pytest.mark.parametrize(
-    ("text", "received"),
-    [
-        ("a b\nc d\ne f\n\n", "one such document"),
-        ("a b\nc d\n\na b\nc d\n\n", "one such document"),
-        ("a b\n\nc d\n\ne f\n", "no document has two sentences"),
-    ],
-)
+@pytest.mark.parametrize(("text", "received"), [
+    ("a b\nc d\ne f\n\n", "one such document"),
+    ("a b\nc d\n\na b\nc d\n\n", "one such document"),
+    ("a b\n\nc d\n\ne f\n", "no document has two sentences"),
+])  # fmt: skip
 @pytest.mark.parametrize("split", ["train", "valid"])
 def test_text_without_two_documents_is_refused(tmp_path, split, text, received):
     """Story: of one document, and a blank line at its end, every second sentence followed."""

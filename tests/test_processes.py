@@ -156,17 +156,14 @@ def test_that_processes_cannot_start_is_no_error_of_a_file(monkeypatch):
     assert raised.value.errno is None
 
 
-@pytest.mark.parametrize(
-    ("wanted", "size", "free", "number"),
-    [
-        (3, 10, 0, 3),
-        (0, 2**40, 2**40, 8),
-        (0, 2**24 * 3, 2**40, 3),
-        (0, 10, 2**40, 1),
-        (0, 2**40, 2**31, 2),
-        (0, 2**40, float("inf"), 8),
-    ],
-)
+@pytest.mark.parametrize(("wanted", "size", "free", "number"), [
+    (3, 10, 0, 3),
+    (0, 2**40, 2**40, 8),
+    (0, 2**24 * 3, 2**40, 3),
+    (0, 10, 2**40, 1),
+    (0, 2**40, 2**31, 2),
+    (0, 2**40, float("inf"), 8),
+])  # fmt: skip
 def test_as_many_processes_as_pay(monkeypatch, wanted, size, free, number):
     monkeypatch.setattr(machine, "cores", lambda: 8)
     monkeypatch.setattr(machine, "free_memory", lambda: free)

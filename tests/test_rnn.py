@@ -163,14 +163,11 @@ def test_a_changed_target_word_changes_no_earlier_logit_and_all_later_ones(plain
     assert (difference[:, :position] < 1e-6).all() and (difference[:, position:] > 1e-6).all()
 
 
-@pytest.mark.parametrize(
-    ("option", "names"),
-    [
-        ("embedding_dropout", {"source_dropout", "target_dropout"}),
-        ("context_dropout", {"context_dropout"}),
-        ("output_dropout", {"output_dropout"}),
-    ],
-)
+@pytest.mark.parametrize(("option", "names"), [
+    ("embedding_dropout", {"source_dropout", "target_dropout"}),
+    ("context_dropout", {"context_dropout"}),
+    ("output_dropout", {"output_dropout"}),
+])  # fmt: skip
 def test_a_dropout_acts_where_it_says_and_in_training_alone(option, names):
     none = dict.fromkeys(("embedding_dropout", "context_dropout", "output_dropout"), 0.0)
     model = Rnn(dataclasses.replace(SMALL, **none | {option: 0.5}))

@@ -75,16 +75,13 @@ def test_a_folder_with_other_files_can_become_a_run_s(tmp_path):
     assert SavedRun.find(tmp_path) and (tmp_path / "notes.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"version": 2}, "another version"), ({"version": "1"}, "not the config.json of a run"),
-        ({"surprise": 1}, "another version"), ({"data_dir": 7}, "'data_dir'"),
-        ({"train": {"width": 3}}, "Unknown: .'width'"), ({"train": {"seed": "1"}}, "seed='1'"),
-        ({"model": {"encoder_layers": 10**7}}, "encoder_layers=10000000"),
-        ({"model": {"d_model": 2**40}}, "d_model=1099511627776"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "expected"), [
+    ({"version": 2}, "another version"), ({"version": "1"}, "not the config.json of a run"),
+    ({"surprise": 1}, "another version"), ({"data_dir": 7}, "'data_dir'"),
+    ({"train": {"width": 3}}, "Unknown: .'width'"), ({"train": {"seed": "1"}}, "seed='1'"),
+    ({"model": {"encoder_layers": 10**7}}, "encoder_layers=10000000"),
+    ({"model": {"d_model": 2**40}}, "d_model=1099511627776"),
+])  # fmt: skip
 def test_a_config_that_this_version_did_not_write_is_refused_in_a_sentence(tmp_path, change, expected):
     write(tmp_path)
     rewrite(tmp_path, lambda contents: contents.update(change))
@@ -207,19 +204,15 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(
-    ("program", "flags"),
-    [
-        ("translate", ["--model_dir={run}", "--input={text}", "--n_best=1"]),
-        ("evaluate", ["--model_dir={run}", "--source={text}", "--reference={text}"]),
-        ("attention", ["--model_dir={run}", "--input={text}", "--output={out}"]),
-        ("export", ["--model_dir={run}", "--export_dir={out}"]),
-        ("export", ["--model_dir={run}", "--export_dir={out}", "--format=ctranslate2"]),
-        ("compare", ["--reference={text}", "--source={text}", "--randomization_trials=0", "{text}", "{run}"]),
-        ("train", ["--model_dir={run}", "--train_steps=2001"]),
-    ],
-    ids=["translate", "evaluate", "attention", "export", "export to CTranslate2", "compare", "resume"],
-)
+@pytest.mark.parametrize(("program", "flags"), [
+    ("translate", ["--model_dir={run}", "--input={text}", "--n_best=1"]),
+    ("evaluate", ["--model_dir={run}", "--source={text}", "--reference={text}"]),
+    ("attention", ["--model_dir={run}", "--input={text}", "--output={out}"]),
+    ("export", ["--model_dir={run}", "--export_dir={out}"]),
+    ("export", ["--model_dir={run}", "--export_dir={out}", "--format=ctranslate2"]),
+    ("compare", ["--reference={text}", "--source={text}", "--randomization_trials=0", "{text}", "{run}"]),
+    ("train", ["--model_dir={run}", "--train_steps=2001"]),
+], ids=["translate", "evaluate", "attention", "export", "export to CTranslate2", "compare", "resume"])  # fmt: skip
 def test_a_program_reads_the_options_of_a_run_once(tmp_path, program, flags):
     """Story: an export opened them 26 times, and what it read first and last could be of two runs."""
     run, text = shutil.copytree(RUN_1, tmp_path / "run"), tmp_path / "text"

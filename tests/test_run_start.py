@@ -93,24 +93,20 @@ def test_an_option_that_has_no_effect_is_refused_where_it_is_given(tmp_path, giv
     assert (again.train, again.decode) == (chosen.train, chosen.decode)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"dataset": "builtin", "builtin_pairs": 5, "source_language": "en", "target_language": "de"},
-        {"dataset": "ted/x", "source_language": "en", "target_language": "de", "train_split": "a", "valid_split": "b"},
-        FILES | {"skip_bad_lines": True, "vocab_sample": 500},
-        FILES | {"subwords_file": "x", "source_vocab_size": 400, "vocab_sample": 500},
-        FILES | {"subwords_file": "x", "source_language": "en", "target_language": "de"},
-        FILES | {"train_source": "a.en,b.tmx.gz", "source_language": "en", "target_language": "de"},
-        {"train_source": "A.TMX", "valid_source": "b.tsv", "source_language": "en", "target_language": "de"},
-        {"diverse_groups": 2, "diversity": 2.0},
-        {"train_steps": 40, "profile_steps": "40,60"},
-        {"embeddings": "x", "freeze_embeddings": 5},
-        {"builtin_pairs": 40_000, "train_split": "train", "parent_checkpoint": "average", "learning_rate_factor": 1.0},
-        BERT | {"beam_size": 4, "valid_sentences": 0, "attention_images": 0, "alpha": 0.0},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("given", [
+    {"dataset": "builtin", "builtin_pairs": 5, "source_language": "en", "target_language": "de"},
+    {"dataset": "ted/x", "source_language": "en", "target_language": "de", "train_split": "a", "valid_split": "b"},
+    FILES | {"skip_bad_lines": True, "vocab_sample": 500},
+    FILES | {"subwords_file": "x", "source_vocab_size": 400, "vocab_sample": 500},
+    FILES | {"subwords_file": "x", "source_language": "en", "target_language": "de"},
+    FILES | {"train_source": "a.en,b.tmx.gz", "source_language": "en", "target_language": "de"},
+    {"train_source": "A.TMX", "valid_source": "b.tsv", "source_language": "en", "target_language": "de"},
+    {"diverse_groups": 2, "diversity": 2.0},
+    {"train_steps": 40, "profile_steps": "40,60"},
+    {"embeddings": "x", "freeze_embeddings": 5},
+    {"builtin_pairs": 40_000, "train_split": "train", "parent_checkpoint": "average", "learning_rate_factor": 1.0},
+    BERT | {"beam_size": 4, "valid_sentences": 0, "attention_images": 0, "alpha": 0.0},
+], ids=str)  # fmt: skip
 def test_an_option_with_an_effect_or_its_default_or_that_asks_for_nothing_is_accepted(tmp_path, given):
     chosen = Start.open(tmp_path, given).options
     values = {name: value for group in chosen.groups.values() for name, value in vars(group).items()}
@@ -120,18 +116,14 @@ def test_an_option_with_an_effect_or_its_default_or_that_asks_for_nothing_is_acc
     } == {name: value for name, value in given.items() if name not in ("architecture", "train_split", "builtin_pairs")}
 
 
-@pytest.mark.parametrize(
-    ("given", "refused"),
-    [
-        ({"vocab_size": 100}, "vocab_size=100"),
-        ({"vocab_size": 260}, "vocab_size=260"),
-        ({"vocab_size": 300, "source_vocab_size": 260}, "source_vocab_size=260"),
-        ({"vocab_size": 261}, ""),
-        ({"vocab_size": 100, "subwords_file": "x"}, ""),
-        ({"vocab_size": 300, "source_vocab_size": 260, "source_subwords_file": "x"}, ""),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("given", "refused"), [
+    ({"vocab_size": 100}, "vocab_size=100"),
+    ({"vocab_size": 260}, "vocab_size=260"),
+    ({"vocab_size": 300, "source_vocab_size": 260}, "source_vocab_size=260"),
+    ({"vocab_size": 261}, ""),
+    ({"vocab_size": 100, "subwords_file": "x"}, ""),
+    ({"vocab_size": 300, "source_vocab_size": 260, "source_subwords_file": "x"}, ""),
+], ids=str)  # fmt: skip
 def test_a_vocabulary_without_room_for_characters_is_refused_before_the_text_is_read(tmp_path, given, refused):
     """Story: --vocab_size=100 failed after an hour of reading."""
     if not refused:
@@ -192,22 +184,19 @@ def test_a_new_run_has_the_options_given_and_the_defaults(tmp_path):
     assert Start.open(tmp_path / "new", {"d_ff": 8, "seed": 2, "alpha": 1.0, "dataset": "builtin"}).options == expected
 
 
-@pytest.mark.parametrize(
-    ("given", "sources", "expected"),
-    [
-        ({"epochs": 3.0}, {}, (100_000, 3.0)),
-        ({"train_steps": 9}, {}, (9, 0.0)),
-        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "flagfile small", "train_steps": "command line"}, (9, 0.0)),
-        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "command line", "train_steps": "flagfile x"}, (100_000, 3.0)),
-        ({"epochs": 0.0, "train_steps": 9}, {"epochs": "command line", "train_steps": "command line"}, (9, 0.0)),
-        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "command line", "train_steps": "command line"}, None),
-        ({"epochs": 3.0, "train_steps": 9}, {}, None),
-        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "flagfile small", "train_steps": "row a"}, (9, 0.0)),
-        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "row a", "train_steps": "flagfile x"}, (100_000, 3.0)),
-        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "row a", "train_steps": "command line"}, (9, 0.0)),
-        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "flagfile x", "train_steps": "flagfile y"}, None),
-    ],
-)
+@pytest.mark.parametrize(("given", "sources", "expected"), [
+    ({"epochs": 3.0}, {}, (100_000, 3.0)),
+    ({"train_steps": 9}, {}, (9, 0.0)),
+    ({"epochs": 3.0, "train_steps": 9}, {"epochs": "flagfile small", "train_steps": "command line"}, (9, 0.0)),
+    ({"epochs": 3.0, "train_steps": 9}, {"epochs": "command line", "train_steps": "flagfile x"}, (100_000, 3.0)),
+    ({"epochs": 0.0, "train_steps": 9}, {"epochs": "command line", "train_steps": "command line"}, (9, 0.0)),
+    ({"epochs": 3.0, "train_steps": 9}, {"epochs": "command line", "train_steps": "command line"}, None),
+    ({"epochs": 3.0, "train_steps": 9}, {}, None),
+    ({"epochs": 3.0, "train_steps": 9}, {"epochs": "flagfile small", "train_steps": "row a"}, (9, 0.0)),
+    ({"epochs": 3.0, "train_steps": 9}, {"epochs": "row a", "train_steps": "flagfile x"}, (100_000, 3.0)),
+    ({"epochs": 3.0, "train_steps": 9}, {"epochs": "row a", "train_steps": "command line"}, (9, 0.0)),
+    ({"epochs": 3.0, "train_steps": 9}, {"epochs": "flagfile x", "train_steps": "flagfile y"}, None),
+])  # fmt: skip
 def test_the_length_is_of_updates_or_epochs_and_the_command_line_overrides_a_flagfile(
     tmp_path, given, sources, expected
 ):
@@ -318,15 +307,12 @@ def test_all_options_that_may_not_change_are_named_at_once_with_both_values(tmp_
     )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(field.name for field in dataclasses.fields(ModelConfig)), "seed", "batch_tokens", "buckets_per_update",
-        "best_metric", "max_length", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines",
-        "keep_patterns", "source_tag", "builtin_pairs",
-        "train_split",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [
+    *(field.name for field in dataclasses.fields(ModelConfig)), "seed", "batch_tokens", "buckets_per_update",
+    "best_metric", "max_length", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines",
+    "keep_patterns", "source_tag", "builtin_pairs",
+    "train_split",
+])  # fmt: skip
 def test_what_decides_weights_or_the_order_of_the_data_may_not_change(tmp_path, name):
     write(tmp_path)
     [field] = [
@@ -336,13 +322,10 @@ def test_what_decides_weights_or_the_order_of_the_data_may_not_change(tmp_path, 
         changes(tmp_path, {name: other(field)})
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("parent", "/other"), ("parent_checkpoint", "latest"), ("parent_subwords", False), ("parent_optimizer", True),
-        ("freeze", "encoder"), ("bpe_dropout", 0.1), ("augment", "upper:0.1"), ("ema_decay", 0.9),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "value"), [
+    ("parent", "/other"), ("parent_checkpoint", "latest"), ("parent_subwords", False), ("parent_optimizer", True),
+    ("freeze", "encoder"), ("bpe_dropout", 0.1), ("augment", "upper:0.1"), ("ema_decay", 0.9),
+])  # fmt: skip
 def test_what_a_run_started_from_and_how_it_trains_may_not_change(tmp_path, monkeypatch, name, value):
     monkeypatch.setattr(checkpoint, "identity", lambda parent, which: {})
     write(tmp_path, dataclasses.replace(OPTIONS, train=TrainConfig(parent="/parent", parent_checkpoint="3")))
@@ -582,16 +565,12 @@ def start(model_dir: pathlib.Path) -> None:
     Start.open(model_dir, {"dataset": "builtin"}).check()
 
 
-@pytest.mark.parametrize(
-    ("check", "name"),
-    [
-        (start, "model_dir"),
-        (data_folder.check, "data_dir"),
-        (export_folder.check, "export_dir"),
-        (lambda path: files.check_new(path, "export_dir"), "export_dir"),
-    ],
-    ids=["model_dir", "data_dir", "export_dir", "new"],
-)
+@pytest.mark.parametrize(("check", "name"), [
+    (start, "model_dir"),
+    (data_folder.check, "data_dir"),
+    (export_folder.check, "export_dir"),
+    (lambda path: files.check_new(path, "export_dir"), "export_dir"),
+], ids=["model_dir", "data_dir", "export_dir", "new"])  # fmt: skip
 def test_what_cannot_be_a_folder_is_reported(tmp_path, monkeypatch, check, name):
     """A file, a pipe, a link to nothing, or a path through one of them."""
     (tmp_path / "file").write_text("mine")

@@ -107,19 +107,16 @@ def test_such_sub_words_cannot_be_learned():
         vocabulary.learn("sentencepiece", [b"a"], 300)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "other bytes"),
-        (b'["a"]\n', "other bytes"),
-        (b'["a"]\nno model', "other bytes"),
-        (b'{"a": 1}\nMODEL', "is not a list of sub-words"),
-        (b"[1]\nMODEL", "is not a list of sub-words"),
-        (b'["a", "a"]\nMODEL', "one of them twice"),
-        (b'["a", "\\ud800"]\nMODEL', "is not a list of sub-words"),
-        (b"[" * 100_000 + b"\nMODEL", "other bytes"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    (b"", "other bytes"),
+    (b'["a"]\n', "other bytes"),
+    (b'["a"]\nno model', "other bytes"),
+    (b'{"a": 1}\nMODEL', "is not a list of sub-words"),
+    (b"[1]\nMODEL", "is not a list of sub-words"),
+    (b'["a", "a"]\nMODEL', "one of them twice"),
+    (b'["a", "\\ud800"]\nMODEL', "is not a list of sub-words"),
+    (b"[" * 100_000 + b"\nMODEL", "other bytes"),
+])  # fmt: skip
 def test_other_files_are_refused(content, message):
     model = models.spm(models.SOURCE_WORDS)
     with pytest.raises(ValueError, match=message):
@@ -190,14 +187,11 @@ def test_a_language_that_is_not_among_the_sub_words_is_refused():
             refused()
 
 
-@pytest.mark.parametrize(
-    ("number", "content", "reason"),
-    [
-        (1, sentencepiece_model._field(1, b"a" * 400_000), "piece is too long"),
-        (3, sentencepiece_model._field(2, struct.pack("<I", 2**32 - 16) + bytes(64)), "Trie data size exceeds"),
-        (3, sentencepiece_model._field(2, struct.pack("<I", 1024) + bytes(range(1, 256)) * 5 + b"a\0"), "is invalid"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("number", "content", "reason"), [
+    (1, sentencepiece_model._field(1, b"a" * 400_000), "piece is too long"),
+    (3, sentencepiece_model._field(2, struct.pack("<I", 2**32 - 16) + bytes(64)), "Trie data size exceeds"),
+    (3, sentencepiece_model._field(2, struct.pack("<I", 1024) + bytes(range(1, 256)) * 5 + b"a\0"), "is invalid"),
+])  # fmt: skip
 def test_a_crafted_model_is_refused_before_tensorflow_reads_it(number, content, reason):
     """A piece of 400,000 characters, and maps of characters that point outside; of both kinds of sub-words."""
     model = models.spm(models.SOURCE_WORDS) + sentencepiece_model._field(number, content)

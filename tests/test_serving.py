@@ -112,14 +112,11 @@ def post(servers, body: dict, path: str = "translate:predict") -> requests.Respo
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(
-    ("signature", "inputs"),
-    [
-        ("serving_default", {"text": LINES}),
-        ("translate_with_options", {"text": ["two hundred", "three"], **OPTIONS}),
-        ("score", {"source": ["one", "two"], "target": ["eins", ""]}),
-    ],
-)
+@pytest.mark.parametrize(("signature", "inputs"), [
+    ("serving_default", {"text": LINES}),
+    ("translate_with_options", {"text": ["two hundred", "three"], **OPTIONS}),
+    ("score", {"source": ["one", "two"], "target": ["eins", ""]}),
+])  # fmt: skip
 def test_grpc_rest_and_the_saved_model_itself_give_the_same(servers, saved_model, signature, inputs):
     """Scores to a relative 1e-5: another build of TensorFlow may sum in another order."""
     by_grpc, by_rest = (

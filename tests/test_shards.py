@@ -323,21 +323,18 @@ def test_a_damaged_index_is_reported_by_its_name(tmp_path):
         shards.read_records(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("shards", value) for value in ([], ["/etc/passwd"], ["../train/00000-of-00001.tfrecord"], [3], 3, None)),
-        ("shards", "00000-of-00001.tfrecord"),
-        *(
-            ("columns", value)
-            for value in ({}, ["source"], {"source": True, "../x": True}, {"source": True, "position": True}, None)
-        ),
-        *(
-            (name, value) for name in ("pairs", "vocab_size", "source_longest")
-            for value in (-1, 2**62, 2**70, 1.5, "9", True, None)
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "value"), [
+    *(("shards", value) for value in ([], ["/etc/passwd"], ["../train/00000-of-00001.tfrecord"], [3], 3, None)),
+    ("shards", "00000-of-00001.tfrecord"),
+    *(
+        ("columns", value)
+        for value in ({}, ["source"], {"source": True, "../x": True}, {"source": True, "position": True}, None)
+    ),
+    *(
+        (name, value) for name in ("pairs", "vocab_size", "source_longest")
+        for value in (-1, 2**62, 2**70, 1.5, "9", True, None)
+    ),
+])  # fmt: skip
 def test_an_info_that_was_not_written_by_this_program_is_reported_by_its_name(tmp_path, name, value):
     """Story: the names of shards were opened whatever they were, wherever they led."""
     info = shards.write(tmp_path, make_pairs(30, SMALL), count=30, vocab_size=SMALL, seed=1)

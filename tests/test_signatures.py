@@ -239,18 +239,15 @@ def test_a_source_that_is_too_long_is_cut_and_that_is_reported(service):
     assert scores["length"][2] == DECODE.max_input + DECODE.extra_length
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        *(({"alpha": alpha}, "alpha") for alpha in (float("nan"), float("inf"), float("-inf"), -0.5, -1.5, 10.5, 1e30)),
-        *(({"n_best": number}, "n_best") for number in (0, -1, DECODE.beam_size + 1, 2**31 - 1, -(2**31))),
-        *(({"max_length": number}, "max_length") for number in (-1, -(2**31))),
-        *(({"prefix": "zwei Euro und ein Mai", "max_length": most}, "prefix") for most in (1, 3)),
-        ({"prefix": "x" * 1000}, "prefix"),
-        ({"prefix": "x" * 1000, "max_length": 2**31 - 1}, "prefix"),
-        ({"alpha": float("nan"), "n_best": 0, "max_length": -7, "prefix": "x"}, "alpha n_best max_length"),
-    ],
-)
+@pytest.mark.parametrize(("options", "named"), [
+    *(({"alpha": alpha}, "alpha") for alpha in (float("nan"), float("inf"), float("-inf"), -0.5, -1.5, 10.5, 1e30)),
+    *(({"n_best": number}, "n_best") for number in (0, -1, DECODE.beam_size + 1, 2**31 - 1, -(2**31))),
+    *(({"max_length": number}, "max_length") for number in (-1, -(2**31))),
+    *(({"prefix": "zwei Euro und ein Mai", "max_length": most}, "prefix") for most in (1, 3)),
+    ({"prefix": "x" * 1000}, "prefix"),
+    ({"prefix": "x" * 1000, "max_length": 2**31 - 1}, "prefix"),
+    ({"alpha": float("nan"), "n_best": 0, "max_length": -7, "prefix": "x"}, "alpha n_best max_length"),
+])  # fmt: skip
 def test_an_option_that_cannot_be_is_named_in_its_row_and_harms_no_other(service, options, named):
     one, two, three = stand_in.sentences(3)
     beside = [{"text": one, "n_best": 3, "alignment": True}, {"text": three, "prefix": "zwei", "alpha": 2.0}]
@@ -609,17 +606,14 @@ def test_the_score_of_a_sample_is_the_log_softmax_of_the_model(service):
     assert len(set(found["text"][0])) > 5
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        *(({"temperature": value}, "temperature") for value in (0.0, -1.0, 0.001, 1e30, float("nan"), float("inf"))),
-        *(({"top_k": value}, "top_k") for value in (-1, -(2**31))),
-        *(({"top_p": value}, "top_p") for value in (0.0, -0.1, 1.01, float("nan"))),
-        *(({"draws": value}, "draws") for value in (0, -1, 1001, 2**31 - 1)),
-        ({"max_length": -1}, "max_length"),
-        ({"temperature": float("nan"), "top_p": 2.0, "draws": 0}, "draws temperature top_p"),
-    ],
-)
+@pytest.mark.parametrize(("options", "named"), [
+    *(({"temperature": value}, "temperature") for value in (0.0, -1.0, 0.001, 1e30, float("nan"), float("inf"))),
+    *(({"top_k": value}, "top_k") for value in (-1, -(2**31))),
+    *(({"top_p": value}, "top_p") for value in (0.0, -0.1, 1.01, float("nan"))),
+    *(({"draws": value}, "draws") for value in (0, -1, 1001, 2**31 - 1)),
+    ({"max_length": -1}, "max_length"),
+    ({"temperature": float("nan"), "top_p": 2.0, "draws": 0}, "draws temperature top_p"),
+])  # fmt: skip
 def test_an_option_of_a_sample_that_cannot_be_is_named_in_its_row_and_harms_no_other(service, options, named):
     one, two, three = stand_in.sentences(3)
     beside = [{"text": one, "draws": 3, "seed": 4}, {"text": three, "top_k": 4}]
@@ -831,14 +825,11 @@ def test_a_word_goes_on_after_one_that_is_avoided(service):
 
 
 @pytest.mark.parametrize("name", ["constraints", "avoid"], ids=str)
-@pytest.mark.parametrize(
-    ("phrases", "expected"),
-    [
-        ("\t".join(["x"] * 33), "{}: expected at most 32 phrases. Received: 33. "),
-        ("x" + 40 * " x", "{}: expected phrases of at most 32 sub-words. Received: 33. "),
-        ("\t".join(["x"] * 32), ""),
-    ],
-)
+@pytest.mark.parametrize(("phrases", "expected"), [
+    ("\t".join(["x"] * 33), "{}: expected at most 32 phrases. Received: 33. "),
+    ("x" + 40 * " x", "{}: expected phrases of at most 32 sub-words. Received: 33. "),
+    ("\t".join(["x"] * 32), ""),
+])  # fmt: skip
 def test_too_many_or_too_long_phrases_are_refused_in_their_row(service, name, phrases, expected):
     line = stand_in.sentences(1)[0]
     found = translated(service, [{"text": line, name: phrases}, {"text": line}])

@@ -94,14 +94,11 @@ def test_given_files_are_those_of_their_sides(data, tmp_path, sizes, messages):
         prepared(given, folder, **sizes)
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"source_vocab_size": 0}, "`source_vocab_size` was 320, and is now not given"),
-        ({"source_vocab_size": 321}, "`source_vocab_size` was 320, and is now 321"),
-        ({"vocab_size": 311}, "`vocab_size` was 310, and is now 311"),
-    ],
-)
+@pytest.mark.parametrize(("options", "told"), [
+    ({"source_vocab_size": 0}, "`source_vocab_size` was 320, and is now not given"),
+    ({"source_vocab_size": 321}, "`source_vocab_size` was 320, and is now 321"),
+    ({"vocab_size": 311}, "`vocab_size` was 310, and is now 311"),
+])  # fmt: skip
 def test_a_folder_prepared_with_other_sizes_is_refused(data, tmp_path, options, told):
     folder = prepared(data, tmp_path / "data")
     with pytest.raises(ValueError, match=told):

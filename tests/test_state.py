@@ -87,17 +87,14 @@ def test_the_best_validation_is_the_first_of_the_highest_score():
     ]
 
 
-@pytest.mark.parametrize(
-    ("state", "dtype", "scale"),
-    [
-        (TrainState(), "float16", (1024.0, 0.0)),
-        (TrainState(), "bfloat16", (1.0, 0.0)),
-        (TrainState(step=1), "float16", (1024.0, 0.0)),
-        (TrainState(step=1, dtype="float16", loss_scale=LossScale(8.0, 3.0)), "float16", (8.0, 3.0)),
-        (TrainState(step=1, dtype="float16", loss_scale=LossScale(8.0, 3.0)), "float32", (1.0, 0.0)),
-        (TrainState(dtype="float16", loss_scale=LossScale(8.0, 3.0)), "float16", (1024.0, 0.0)),
-    ],
-)
+@pytest.mark.parametrize(("state", "dtype", "scale"), [
+    (TrainState(), "float16", (1024.0, 0.0)),
+    (TrainState(), "bfloat16", (1.0, 0.0)),
+    (TrainState(step=1), "float16", (1024.0, 0.0)),
+    (TrainState(step=1, dtype="float16", loss_scale=LossScale(8.0, 3.0)), "float16", (8.0, 3.0)),
+    (TrainState(step=1, dtype="float16", loss_scale=LossScale(8.0, 3.0)), "float32", (1.0, 0.0)),
+    (TrainState(dtype="float16", loss_scale=LossScale(8.0, 3.0)), "float16", (1024.0, 0.0)),
+])  # fmt: skip
 def test_the_loss_scale_starts_anew_with_a_run_and_with_another_dtype(state, dtype, scale):
     state.set_dtype(dtype)
     assert (state.dtype, tuple(state.loss_scale)) == (dtype, scale)
@@ -151,15 +148,12 @@ def test_a_point_has_the_speed_since_the_last_point_and_the_loss_scale():
     assert [found[f"train/{name}"] for name in ("loss_scale", "learning_rate", "gradient_norm")] == [512, 0.25, 0.75]
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        {"speed": 1}, {"step": -1}, {"step": 1.5}, {"step": "1"}, {"step": True}, {"step": 2**70}, {"position": [1]},
-        {"position": 3}, {"position": [1, 2, 3]}, {"measured": {"loss": 1.0, "z": "x"}}, {"step": 2**63},
-        {"position": [1, "2"]}, {"dtype": 32}, {"best": "high"}, {"interim": 1}, {"measured": [1]},
-        {"measured": {"loss": []}}, {"loss_scale": [1.0]},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("state", [
+    {"speed": 1}, {"step": -1}, {"step": 1.5}, {"step": "1"}, {"step": True}, {"step": 2**70}, {"position": [1]},
+    {"position": 3}, {"position": [1, 2, 3]}, {"measured": {"loss": 1.0, "z": "x"}}, {"step": 2**63},
+    {"position": [1, "2"]}, {"dtype": 32}, {"best": "high"}, {"interim": 1}, {"measured": [1]},
+    {"measured": {"loss": []}}, {"loss_scale": [1.0]},
+])  # fmt: skip
 def test_a_state_of_other_fields_or_types_is_refused_in_a_sentence(state):
     """Story: it was a TypeError with a traceback."""
     with pytest.raises(ValueError, match=f"checkpoint's state .* Received: {next(iter(state))}="):

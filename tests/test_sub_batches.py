@@ -49,40 +49,34 @@ def test_every_row_is_in_one_sub_batch_and_each_holds_as_many_rows_as_fit(seed):
             assert more > max_rows or more * lengths[following[0]] > max_tokens
 
 
-@pytest.mark.parametrize(
-    ("cores", "rows", "expected"),
-    [
-        (1, 40, [32, 8]),  # Not divided.
-        (2, 64, [32, 32]),
-        (2, 65, [17, 17, 17, 14]),  # As many for each core.
-        (2, 32, [16, 16]),
-        (2, 9, [5, 4]),
-        (2, 7, [7]),  # Not fewer than four rows.
-        (2, 1, [1]),
-        (2, 0, []),
-        (8, 64, [8] * 8),
-        (8, 12, [4, 4, 4]),
-    ],
-)
+@pytest.mark.parametrize(("cores", "rows", "expected"), [
+    (1, 40, [32, 8]),  # Not divided.
+    (2, 64, [32, 32]),
+    (2, 65, [17, 17, 17, 14]),  # As many for each core.
+    (2, 32, [16, 16]),
+    (2, 9, [5, 4]),
+    (2, 7, [7]),  # Not fewer than four rows.
+    (2, 1, [1]),
+    (2, 0, []),
+    (8, 64, [8] * 8),
+    (8, 12, [4, 4, 4]),
+])  # fmt: skip
 def test_a_batch_is_divided_among_the_cores(cores, rows, expected):
     batches = sub_batches_of([7] * rows, max_rows=32, max_tokens=4096, cores=cores)
     assert [len(batch) for batch in batches if batch] == expected
 
 
-@pytest.mark.parametrize(
-    ("gpus", "cores", "gib", "rows", "own_cores", "expected"),
-    [
-        (0, 2, 23, 0, 0, (32, 4096, 2)),
-        (0, 1, 2, 0, 0, (32, 4096, 1)),
-        (0, 64, 256, 0, 0, (32, 4096, 64)),
-        (0, 16, 8, 0, 0, (32, 1024, 16)),  # Sub-batches on more cores need no more memory than there is.
-        (0, 16, 64, 128, 0, (128, 8192, 16)),
-        (0, 16, 64, 0, 3, (32, 4096, 3)),
-        (0, 2, 23, 4096, 0, (4096, 22528, 2)),  # As a folder from elsewhere might ask for.
-        (1, 16, 64, 0, 0, (256, 32768, 1)),
-        (1, 16, 64, 500, 2, (500, 64000, 2)),
-    ],
-)
+@pytest.mark.parametrize(("gpus", "cores", "gib", "rows", "own_cores", "expected"), [
+    (0, 2, 23, 0, 0, (32, 4096, 2)),
+    (0, 1, 2, 0, 0, (32, 4096, 1)),
+    (0, 64, 256, 0, 0, (32, 4096, 64)),
+    (0, 16, 8, 0, 0, (32, 1024, 16)),  # Sub-batches on more cores need no more memory than there is.
+    (0, 16, 64, 128, 0, (128, 8192, 16)),
+    (0, 16, 64, 0, 3, (32, 4096, 3)),
+    (0, 2, 23, 4096, 0, (4096, 22528, 2)),  # As a folder from elsewhere might ask for.
+    (1, 16, 64, 0, 0, (256, 32768, 1)),
+    (1, 16, 64, 500, 2, (500, 64000, 2)),
+])  # fmt: skip
 def test_limits_follow_from_cores_memory_and_device_unless_they_are_given(
     monkeypatch, gpus, cores, gib, rows, own_cores, expected
 ):

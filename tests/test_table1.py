@@ -29,14 +29,11 @@ def test_the_fitted_exponent_of_a_power_is_its_exponent():
     assert math.isnan(table1.fitted_exponent(points, 4096)), "of one length"
 
 
-@pytest.mark.parametrize(
-    ("name", "sequential", "path", "dilated"),
-    [
-        ("attention", 2, 1, None), ("restricted", 2, 25, None), ("recurrent", 12, 101, None),
-        ("convolutional", 1, 50, 4), ("separable", 2, 50, 4), ("attention_projected", 4, 1, None),
-        ("restricted_projected", 4, 25, None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "sequential", "path", "dilated"), [
+    ("attention", 2, 1, None), ("restricted", 2, 25, None), ("recurrent", 12, 101, None),
+    ("convolutional", 1, 50, 4), ("separable", 2, 50, 4), ("attention_projected", 4, 1, None),
+    ("restricted_projected", 4, 25, None),
+])  # fmt: skip
 def test_sequential_operations_and_path_lengths_are_those_of_the_layers(name, sequential, path, dilated):
     """By hand, for r = 8 and k = 5 and 101 positions: 4 and 2 positions a layer; with dilations, 2 + 10 + 50 + 250."""
     settings = table1.Settings(d=16, heads=2, window=8, kernel=5)
@@ -47,13 +44,10 @@ def test_sequential_operations_and_path_lengths_are_those_of_the_layers(name, se
         assert table1.path_length(name, dataclasses.replace(settings, kernel=3), 12) == 11
 
 
-@pytest.mark.parametrize(
-    ("name", "weights"),
-    [
-        ("attention", 0), ("restricted", 0), ("recurrent", 4 * (2 * 16**2 + 16)), ("convolutional", 3 * 16**2 + 16),
-        ("separable", 3 * 16 + 16**2 + 16), ("attention_projected", 4 * 16**2), ("restricted_projected", 4 * 16**2),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "weights"), [
+    ("attention", 0), ("restricted", 0), ("recurrent", 4 * (2 * 16**2 + 16)), ("convolutional", 3 * 16**2 + 16),
+    ("separable", 3 * 16 + 16**2 + 16), ("attention_projected", 4 * 16**2), ("restricted_projected", 4 * 16**2),
+])  # fmt: skip
 def test_a_layer_maps_n_vectors_to_as_many_of_its_width(name, weights):
     """And has the weights of the paper: a step returns their gradients and those of the inputs. Its graph serves all
     lengths.
@@ -243,14 +237,11 @@ def test_measurements_of_another_machine_are_not_continued(tmp_path):
         table1.read_results(table1.Settings(), tmp_path / "table1.json")
 
 
-@pytest.mark.parametrize(
-    ("flag", "message"),
-    [
-        ("--lengths=", "Expected --lengths to be positive numbers. Received: none."),
-        ("--lengths=8,-5", "Received: 8,-5."), ("--output=x.pdf", "Expected a picture as png or svg. Received: x.pdf."),
-        ("--window=1", "--window=1"), ("--output=no_folder/x.png", "no_folder/x.png cannot be written")
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("flag", "message"), [
+    ("--lengths=", "Expected --lengths to be positive numbers. Received: none."),
+    ("--lengths=8,-5", "Received: 8,-5."), ("--output=x.pdf", "Expected a picture as png or svg. Received: x.pdf."),
+    ("--window=1", "--window=1"), ("--output=no_folder/x.png", "no_folder/x.png cannot be written")
+])  # fmt: skip
 def test_the_program_refuses_what_it_cannot_do_before_it_measures(flag, message):
     result = subprocess.run([sys.executable, str(ROOT / "tools/table1.py"), flag], capture_output=True, text=True)
     assert result.returncode == 1 and message in result.stderr and "Traceback" not in result.stderr

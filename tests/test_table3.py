@@ -319,19 +319,16 @@ def table3_py(*flags: str) -> subprocess.CompletedProcess:
     return programs.tool("table3", *flags, modules=programs.WITHOUT_TENSORFLOW)
 
 
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [
-        (["--rows=base,A2"], "A16"),
-        (["--rows="], "--rows"),
-        (["--num_heads=4", "--dataset=builtin"], "--num_heads"),
-        (["--label_smoothing=0", "--dataset=builtin"], "--label_smoothing"),
-        (["--beam_size=2", "--dataset=builtin"], "--beam_size"),
-        (["--divide_widths=0.5"], "--divide_widths"),
-        (["--divide_layers=3", "--rows=base,C2,C4", "--dataset=builtin"], "C2 and C4 the same model"),
-        (["--rows=base"], "--train_source"),
-    ],
-)
+@pytest.mark.parametrize(("flags", "named"), [
+    (["--rows=base,A2"], "A16"),
+    (["--rows="], "--rows"),
+    (["--num_heads=4", "--dataset=builtin"], "--num_heads"),
+    (["--label_smoothing=0", "--dataset=builtin"], "--label_smoothing"),
+    (["--beam_size=2", "--dataset=builtin"], "--beam_size"),
+    (["--divide_widths=0.5"], "--divide_widths"),
+    (["--divide_layers=3", "--rows=base,C2,C4", "--dataset=builtin"], "C2 and C4 the same model"),
+    (["--rows=base"], "--train_source"),
+])  # fmt: skip
 def test_wrong_rows_and_options_that_rows_set_are_refused_in_a_line(tmp_path, flags, named):
     result = table3_py(f"--output_dir={tmp_path}/table", *flags)
     assert result.returncode == 1 and named in result.stderr and "Traceback" not in result.stderr

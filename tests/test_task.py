@@ -179,13 +179,10 @@ def test_a_column_has_integers_in_each_row(tmp_path, ids, received):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(
-    ("change", "received"),
-    [
-        (lambda records: records[1:], "1 records of 2 lines"),
-        (lambda records: [each[:1] for each in records], "a record of 1 columns"),
-    ],
-)
+@pytest.mark.parametrize(("change", "received"), [
+    (lambda records: records[1:], "1 records of 2 lines"),
+    (lambda records: [each[:1] for each in records], "a record of 1 columns"),
+])  # fmt: skip
 def test_a_task_makes_a_whole_record_of_each_line(folder, monkeypatch, change, received):
     records, tokenizer = Tagging.records, vocabulary.load((folder / "data/subwords.model").read_bytes())
     monkeypatch.setattr(Tagging, "records", lambda *args: change(list(records(*args))))

@@ -1050,27 +1050,24 @@ def test_an_export_translates_as_the_program_does(trained, tmp_path):
     assert "are fixed. Received: --alpha=1.0." in refused
 
 
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [
-        (["--format=ctranslate2", "--int8"], "--quantization"),
-        (["--format=ctranslate2", "--dtype=bfloat16"], "--quantization"),
-        (["--quantization=int8"], "--format=ctranslate2"),
-        (["--format=argos", "--int8"], "--quantization"),
-        (["--format=argos", "--from_code=en", "--to_code=de"], "Expected --from_name to be the name of a language"),
-        (["--to_name=German"], "--format=argos"),
-        (
-            ["--format=argos", "--beam_size=8", "--from_name=A", "--to_name=B"],
-            "--beam_size has no effect with --format=argos",
-        ),
-        (["--format=ctranslate2", "--search_rows=8"], "--search_rows has no effect with --format=ctranslate2"),
-        (["--format=huggingface", "--search_cores=1"], "--search_cores has no effect with --format=huggingface"),
-        (["--format=huggingface", "--dtype=bfloat16"], "--dtype and --int8 do not apply"),
-        (["--scores=x"], "--format=huggingface"),
-        (["--export_dir=gs://bucket/x"], "local folder"),
-        (["--export_dir="], "Expected a folder as --export_dir. Received none."),
-    ],
-)
+@pytest.mark.parametrize(("flags", "named"), [
+    (["--format=ctranslate2", "--int8"], "--quantization"),
+    (["--format=ctranslate2", "--dtype=bfloat16"], "--quantization"),
+    (["--quantization=int8"], "--format=ctranslate2"),
+    (["--format=argos", "--int8"], "--quantization"),
+    (["--format=argos", "--from_code=en", "--to_code=de"], "Expected --from_name to be the name of a language"),
+    (["--to_name=German"], "--format=argos"),
+    (
+        ["--format=argos", "--beam_size=8", "--from_name=A", "--to_name=B"],
+        "--beam_size has no effect with --format=argos",
+    ),
+    (["--format=ctranslate2", "--search_rows=8"], "--search_rows has no effect with --format=ctranslate2"),
+    (["--format=huggingface", "--search_cores=1"], "--search_cores has no effect with --format=huggingface"),
+    (["--format=huggingface", "--dtype=bfloat16"], "--dtype and --int8 do not apply"),
+    (["--scores=x"], "--format=huggingface"),
+    (["--export_dir=gs://bucket/x"], "local folder"),
+    (["--export_dir="], "Expected a folder as --export_dir. Received none."),
+])  # fmt: skip
 def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags, named):
     assert named in complaint(tool("export", f"--model_dir={trained[0]}", f"--export_dir={tmp_path}/new", *flags))
     assert not (tmp_path / "new").exists()
@@ -1193,15 +1190,12 @@ def test_files_of_unequal_length_are_reported_in_a_line(trained, text):
     assert "40" in complaint(tool("evaluate", *flags))
 
 
-@pytest.mark.parametrize(
-    ("flag", "named"),
-    [
-        ("--model_dir={}", "config.json"),
-        ("--alpha=-5", "--alpha=-5: -5.0 is not a number in the range [0, 10]"),
-        ("--beam_size=0", "beam_size=0"),
-        ("--checkpoint=newest", "average|best"),
-    ],
-)
+@pytest.mark.parametrize(("flag", "named"), [
+    ("--model_dir={}", "config.json"),
+    ("--alpha=-5", "--alpha=-5: -5.0 is not a number in the range [0, 10]"),
+    ("--beam_size=0", "beam_size=0"),
+    ("--checkpoint=newest", "average|best"),
+])  # fmt: skip
 @pytest.mark.parametrize("name", ["translate", "export"])
 def test_a_wrong_option_is_reported_in_one_line_and_at_once(tmp_path, name, flag, named):
     """TensorFlow takes seconds to import, and then speaks first."""
@@ -1247,19 +1241,16 @@ def test_what_cannot_be_translated_is_reported_before_the_model_is_loaded(tmp_pa
     assert named in complaint(run_stand_in(STAND_IN.format(""), "translate", f"--model_dir={tmp_path}", *flags))
 
 
-@pytest.mark.parametrize(
-    ("name", "flag"),
-    [
-        ("translate", "--n_best=-1"), ("translate", "--batch_size=-1"), ("translate", "--rerank_weight=-0.5"),
-        ("train", "--cpu_devices=0"), ("evaluate", "--bootstrap_samples=-1"), ("evaluate", "--batch_size=-1"),
-        ("filter", "--processes=-1"), ("serve", "--port=-1"), ("parse", "--phrases=-1"), ("parse", "--batch_size=-1"),
-        ("prepare", "--processes=-1"), ("serve", "--n_best=0"), ("grid", "--cpu_devices=0"),
-        ("table3", "--cpu_devices=0"), ("table3", "--divide_widths=0.5"), ("data_service", "--port=0"),
-        ("pretrain", "--draws=0"), ("client", "--n_best=0"), ("client", "--timeout=0"), ("client", "--attempts=0"),
-        ("table1", "--rounds=0"), ("table1", "--kernel=2"), ("compare", "--seed=0"),
-        ("compare", "--bootstrap_samples=-1"), ("compare", "--randomization_trials=-1"), ("compare", "--examples=-1"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "flag"), [
+    ("translate", "--n_best=-1"), ("translate", "--batch_size=-1"), ("translate", "--rerank_weight=-0.5"),
+    ("train", "--cpu_devices=0"), ("evaluate", "--bootstrap_samples=-1"), ("evaluate", "--batch_size=-1"),
+    ("filter", "--processes=-1"), ("serve", "--port=-1"), ("parse", "--phrases=-1"), ("parse", "--batch_size=-1"),
+    ("prepare", "--processes=-1"), ("serve", "--n_best=0"), ("grid", "--cpu_devices=0"),
+    ("table3", "--cpu_devices=0"), ("table3", "--divide_widths=0.5"), ("data_service", "--port=0"),
+    ("pretrain", "--draws=0"), ("client", "--n_best=0"), ("client", "--timeout=0"), ("client", "--attempts=0"),
+    ("table1", "--rounds=0"), ("table1", "--kernel=2"), ("compare", "--seed=0"),
+    ("compare", "--bootstrap_samples=-1"), ("compare", "--randomization_trials=-1"), ("compare", "--examples=-1"),
+])  # fmt: skip
 def test_a_number_below_the_least_is_refused_by_the_name_of_its_flag(name, flag):
     """Story: --n_best=-1 printed all but the last, and --cpu_devices=0 was TensorFlow's error with a traceback."""
     result = tool(name, flag)

@@ -573,16 +573,12 @@ def test_a_budget_below_the_longest_sentence_is_refused_before_any_update(folder
         Run(folder, tmp_path, batch_tokens=5)
 
 
-@pytest.mark.parametrize(
-    ("service", "buckets", "expected"),
-    [
-        ("", 4, ((25_000, 4), 6)),
-        ("grpc://somewhere:5050", 4, ((25_000 // 3, 1), 2)),
-        ("grpc://somewhere:5050", 7, ((25_000 // 3, 2), 2)),
-        ("grpc://somewhere:5050", 2, ((25_000 // 3, 1), 2)),
-    ],
-    ids=["shared", "of its own", "of its own, two buckets", "of its own, less than a bucket"],
-)
+@pytest.mark.parametrize(("service", "buckets", "expected"), [
+    ("", 4, ((25_000, 4), 6)),
+    ("grpc://somewhere:5050", 4, ((25_000 // 3, 1), 2)),
+    ("grpc://somewhere:5050", 7, ((25_000 // 3, 2), 2)),
+    ("grpc://somewhere:5050", 2, ((25_000 // 3, 1), 2)),
+], ids=["shared", "of its own", "of its own, two buckets", "of its own, less than a bucket"])  # fmt: skip
 def test_a_process_runs_the_largest_micro_batches_of_what_it_reads(monkeypatch, service, buckets, expected):
     """Three processes of two devices: without a service they share every update; with one, each has smaller ones of its
     own.
@@ -854,13 +850,10 @@ class NotFinite(Toy):
         return super().call(inputs, training=training) / (1 - self.switch)
 
 
-@pytest.mark.parametrize(
-    ("options", "advice"),
-    [
-        ({}, "`learning_rate_factor`, or gradient clipping with `clip_norm`"),
-        ({"learning_rate": 0.1, "clip_norm": 1.0}, "`learning_rate`"),
-    ],
-)
+@pytest.mark.parametrize(("options", "advice"), [
+    ({}, "`learning_rate_factor`, or gradient clipping with `clip_norm`"),
+    ({"learning_rate": 0.1, "clip_norm": 1.0}, "`learning_rate`"),
+])  # fmt: skip
 def test_after_so_many_updates_in_a_row_that_are_not_finite_the_run_stops_and_says_where(
     folder, tmp_path, options, advice
 ):
@@ -981,15 +974,11 @@ def test_an_update_starts_before_the_figures_of_the_one_before_are_read(folder, 
     assert ahead == {1: True, 2: True, 3: False, 4: False, 5: True, 6: False, 7: True, 8: False}
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"checkpoint_minutes": 1e-9}, dict.fromkeys(range(1, 9), False)),
-        ({"histogram_steps": 4}, {4: False, 8: False}),
-        ({"max_skipped": 1}, dict.fromkeys(range(1, 9), False)),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("options", "expected"), [
+    ({"checkpoint_minutes": 1e-9}, dict.fromkeys(range(1, 9), False)),
+    ({"histogram_steps": 4}, {4: False, 8: False}),
+    ({"max_skipped": 1}, dict.fromkeys(range(1, 9), False)),
+], ids=str)  # fmt: skip
 def test_no_update_starts_early_before_what_needs_the_weights_of_the_last_one(
     folder, tmp_path, monkeypatch, ahead, options, expected
 ):

@@ -221,13 +221,10 @@ def test_scores_are_teacher_forced_log_probabilities_over_the_length_penalty(mod
     assert ended > 6
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "\u2028", "a\u0085b", "\x00", "😀 \U0001f468\u200d\U0001f469", "▁ <unk> </s> <0x41>", "\t", "\r", "e\u0301",
-        "x" * 500,
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("line", [
+    "\u2028", "a\u0085b", "\x00", "😀 \U0001f468\u200d\U0001f469", "▁ <unk> </s> <0x41>", "\t", "\r", "e\u0301",
+    "x" * 500,
+])  # fmt: skip
 def test_strange_characters_are_translated_like_others(translator, line):
     [(text, score)] = results(translator(tf.constant([line])))
     assert isinstance(text, str) and np.isfinite(score)

@@ -106,13 +106,10 @@ def test_a_constituent_of_the_same_label_stays():
     assert str(clean(tree)) == "(TOP (S (NP (NP (NN x)))))"
 
 
-@pytest.mark.parametrize(
-    ("label", "expected"),
-    [
-        ("NP-SBJ-1", "NP"), ("NP=2", "NP"), ("S-TPC=3-1", "S"), ("NP", "NP"), ("-LRB-", "-LRB-"), ("=", "="),
-        ("-NONE-", "-NONE-"), ("PRT|ADVP", "PRT|ADVP"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("label", "expected"), [
+    ("NP-SBJ-1", "NP"), ("NP=2", "NP"), ("S-TPC=3-1", "S"), ("NP", "NP"), ("-LRB-", "-LRB-"), ("=", "="),
+    ("-NONE-", "-NONE-"), ("PRT|ADVP", "PRT|ADVP"),
+])  # fmt: skip
 def test_function_tags_and_indices_are_removed_from_a_label(label, expected):
     assert without_function(label) == expected
 
@@ -129,21 +126,18 @@ def test_no_tree_is_read_from_blank_lines():
     assert read("\n \t\r\n") == []
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "message"),
-    [
-        ("(S (X a))\n(S\n(X a)\n", 2, "begins here and lacks 1 ')'"),
-        ("(S (X a)))", 1, "')' without '('"),
-        ("(S (X a))\nword", 2, "'word' outside of brackets"),
-        ("(S\n(X a b))", 2, "'b'"),
-        ("(S\n(X (Y a) b))", 2, "'b'"),
-        ("(S\n(X a (Y b)))", 2, "'(' after 'X a'"),
-        ("(S\n\n(((X a))))", 3, "a label after '('. Received: '('"),
-        ("(S () (X a))", 1, "a label after '('. Received: ')'"),
-        ("(S (" + "x" * 1000 + " a b))", 1, "'b'"),
-        ("x" * 1000, 1, "xxx"),
-    ],
-)
+@pytest.mark.parametrize(("text", "line", "message"), [
+    ("(S (X a))\n(S\n(X a)\n", 2, "begins here and lacks 1 ')'"),
+    ("(S (X a)))", 1, "')' without '('"),
+    ("(S (X a))\nword", 2, "'word' outside of brackets"),
+    ("(S\n(X a b))", 2, "'b'"),
+    ("(S\n(X (Y a) b))", 2, "'b'"),
+    ("(S\n(X a (Y b)))", 2, "'(' after 'X a'"),
+    ("(S\n\n(((X a))))", 3, "a label after '('. Received: '('"),
+    ("(S () (X a))", 1, "a label after '('. Received: ')'"),
+    ("(S (" + "x" * 1000 + " a b))", 1, "'b'"),
+    ("x" * 1000, 1, "xxx"),
+])  # fmt: skip
 def test_an_error_names_the_file_and_the_line(text, line, message):
     with pytest.raises(ValueError) as raised:
         read(text)

@@ -85,27 +85,24 @@ WEIGHTS = np.array([
 ])  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "source_pieces", "pieces", "first", "expected"),
-    [
-        # Word 0 of the source is the first two sub-words: .4 of the first row against .2 and .2, and so on.
-        ("ab c d", "x yz", ["▁a", "b", "▁c", "▁d", "</s>"], ["▁x", "▁y", "z", "</s>"], 0, "0-0 0-1"),
-        ("a bc d", "x yz", ["▁a", "▁b", "c", "▁d", "</s>"], ["▁x", "▁y", "z", "</s>"], 0, "1-0 1-1"),
-        ("a b c d", "xy z", ["▁a", "▁b", "▁c", "▁d", "</s>"], ["▁x", "y", "▁z", "</s>"], 0, "1-0 2-1"),
-        # A search that was stopped writes no end token. A ▁ alone belongs to the word after it.
-        ("a b c", "x y", ["▁a", "▁", "b", "▁c", "</s>"], ["▁x", "▁y"], 0, "1-0 1-1"),
-        # The first sub-word of each side is that of its language: the links are those of row 2.
-        ("a b c", "x", [">>eng<<", "▁a", "▁b", "▁c", "</s>"], [">>deu<<", "▁x", "</s>"], 1, "0-0"),
-        # A byte can be a space.
-        ("a b", "x", ["▁a", "<0x20>", "b", "</s>"], ["▁x", "</s>"], 0, "1-0"),
-        # Other words than those of the text: normalization, placeholders with spaces, a cut source.
-        ("a\xa0b", "x", ["▁a", "▁b", "</s>"], ["▁x", "</s>"], 0, ""),
-        ("a b", "x y", ["▁a", "▁b", "</s>"], ["｟1｠", "</s>"], 0, ""),
-        ("a b c", "x", ["▁a", "▁b", "</s>"], ["▁x", "</s>"], 0, ""),
-        ("", "", ["</s>"], ["</s>"], 0, ""),
-        ("a", "", [], [], 0, ""),
-    ],
-)
+@pytest.mark.parametrize(("source", "target", "source_pieces", "pieces", "first", "expected"), [
+    # Word 0 of the source is the first two sub-words: .4 of the first row against .2 and .2, and so on.
+    ("ab c d", "x yz", ["▁a", "b", "▁c", "▁d", "</s>"], ["▁x", "▁y", "z", "</s>"], 0, "0-0 0-1"),
+    ("a bc d", "x yz", ["▁a", "▁b", "c", "▁d", "</s>"], ["▁x", "▁y", "z", "</s>"], 0, "1-0 1-1"),
+    ("a b c d", "xy z", ["▁a", "▁b", "▁c", "▁d", "</s>"], ["▁x", "y", "▁z", "</s>"], 0, "1-0 2-1"),
+    # A search that was stopped writes no end token. A ▁ alone belongs to the word after it.
+    ("a b c", "x y", ["▁a", "▁", "b", "▁c", "</s>"], ["▁x", "▁y"], 0, "1-0 1-1"),
+    # The first sub-word of each side is that of its language: the links are those of row 2.
+    ("a b c", "x", [">>eng<<", "▁a", "▁b", "▁c", "</s>"], [">>deu<<", "▁x", "</s>"], 1, "0-0"),
+    # A byte can be a space.
+    ("a b", "x", ["▁a", "<0x20>", "b", "</s>"], ["▁x", "</s>"], 0, "1-0"),
+    # Other words than those of the text: normalization, placeholders with spaces, a cut source.
+    ("a\xa0b", "x", ["▁a", "▁b", "</s>"], ["▁x", "</s>"], 0, ""),
+    ("a b", "x y", ["▁a", "▁b", "</s>"], ["｟1｠", "</s>"], 0, ""),
+    ("a b c", "x", ["▁a", "▁b", "</s>"], ["▁x", "</s>"], 0, ""),
+    ("", "", ["</s>"], ["</s>"], 0, ""),
+    ("a", "", [], [], 0, ""),
+])  # fmt: skip
 def test_pharaoh_s_links_of_a_table(source, target, source_pieces, pieces, first, expected):
     assert pharaoh(source, target, source_pieces, pieces, WEIGHTS, first) == expected
 

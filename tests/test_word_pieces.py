@@ -181,14 +181,11 @@ def test_a_piece_may_have_16_characters_of_four_bytes():
     assert subwords.tokenize(tf.constant([longest])).to_list() == [[FIRST, FIRST + 1, EOS]]
 
 
-@pytest.mark.parametrize(
-    ("rest", "found"),
-    [
-        (b"a\nb", "no line end"), (b"a\na\n", "'a'"), (b"\n", "''"), (b"x" * 65 + b"\n", "'xxx"),
-        ("a▁\n".encode(), "'a▁'"), (b"a b\n", "'a b'"), (b"<s>\n", "'<s>'"), (b"\x11a\n", r"'\\x11a'"),
-        (b"\xff\n", "UTF-8"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("rest", "found"), [
+    (b"a\nb", "no line end"), (b"a\na\n", "'a'"), (b"\n", "''"), (b"x" * 65 + b"\n", "'xxx"),
+    ("a▁\n".encode(), "'a▁'"), (b"a b\n", "'a b'"), (b"<s>\n", "'<s>'"), (b"\x11a\n", r"'\\x11a'"),
+    (b"\xff\n", "UTF-8"),
+])  # fmt: skip
 def test_a_damaged_file_is_refused(rest, found):
     with pytest.raises(ValueError, match=f"(?s)[Ww]ord pieces.*{found}"):
         vocabulary.load(HEAD + rest)

@@ -85,23 +85,20 @@ def test_a_word_has_the_sum_of_its_sub_words():
     assert spelling.by_word(ends, [-1.0, -2.0, -4.0, -8.0], "café. x") == (("café.", "x"), (-7.0, -8.0))
 
 
-@pytest.mark.parametrize(
-    ("pieces", "words", "expected"),
-    [
-        (["▁a", "b", "▁c"], 2, [0, 0, 1]),
-        (["▁a", "b", "▁c"], 3, None),  # Of a text that was cut: three sub-words are not three words.
-        (["b", "▁c"], 2, [0, 1]),
-        (["a", "b", "c"], 3, [0, 1, 2]),
-        (["a", "b", "c"], 1, [0, 0, 0]),
-        (["a", "b", "c"], 2, None),
-        (["a▁", "b", "c▁"], 2, [0, 1, 1]),
-        ([], 0, None),
-        (["▁a", "<unk>", "▁b"], 2, [0, 0, 1]),
-        # A word that is spelled in bytes, with the ▁ before it.
-        (["▁a", "<0xE2>", "<0x96>", "<0x81>", "<0xC3>", "<0xBC>", "▁b"], 3, [0, 1, 1, 1, 1, 1, 2]),
-        (["▁a", "<0xE2>", "<0x96>", "<0x81>", "b", "▁b"], 2, [0, 0, 0, 0, 0, 1]),  # A ▁ of the text.
-    ],
-)
+@pytest.mark.parametrize(("pieces", "words", "expected"), [
+    (["▁a", "b", "▁c"], 2, [0, 0, 1]),
+    (["▁a", "b", "▁c"], 3, None),  # Of a text that was cut: three sub-words are not three words.
+    (["b", "▁c"], 2, [0, 1]),
+    (["a", "b", "c"], 3, [0, 1, 2]),
+    (["a", "b", "c"], 1, [0, 0, 0]),
+    (["a", "b", "c"], 2, None),
+    (["a▁", "b", "c▁"], 2, [0, 1, 1]),
+    ([], 0, None),
+    (["▁a", "<unk>", "▁b"], 2, [0, 0, 1]),
+    # A word that is spelled in bytes, with the ▁ before it.
+    (["▁a", "<0xE2>", "<0x96>", "<0x81>", "<0xC3>", "<0xBC>", "▁b"], 3, [0, 1, 1, 1, 1, 1, 2]),
+    (["▁a", "<0xE2>", "<0x96>", "<0x81>", "b", "▁b"], 2, [0, 0, 0, 0, 0, 1]),  # A ▁ of the text.
+])  # fmt: skip
 def test_the_words_of_sub_words_are_as_many_as_those_of_the_text(pieces, words, expected):
     numbers = spelling.word_numbers(pieces, " ".join("w" * words))
     assert expected is None if numbers is None else numbers.tolist() == expected
