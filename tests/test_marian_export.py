@@ -469,11 +469,8 @@ REFUSED = {
     "epsilon": ({"norm_epsilon": 1e-3}, "norm_epsilon of at most 1e-05.*0.001"),
     "words": ({"subwords": "word"}, "byte-pair encoding"),
     "word pieces": ({"subwords": "wordpiece"}, "byte-pair encoding"),
-    "other sub-words": (
-        {"subwords": "bpe", "vocab_size": 331},
-        "the model's 331 sub-words. Received: 330",
-    ),
-}
+    "other sub-words": ({"subwords": "bpe", "vocab_size": 331}, "the model's 331 sub-words. Received: 330"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -599,10 +596,8 @@ def test_the_program_needs_no_tensorflow(run, tmp_path):
     (["--dtype=bfloat16"], "--dtype and --int8 do not apply to --format=huggingface. Received: --dtype=bfloat16"),
     (["--int8"], "--int8=True"),
     (["--quantization=int8"], "--quantization has no effect without --format=ctranslate2 or --format=argos."),
-    (
-        ["--format=savedmodel", "--scores=x"],
-        "--scores has no effect without --format=huggingface. Received: --scores=['x'].",
-    ),
+    (["--format=savedmodel", "--scores=x"],
+     "--scores has no effect without --format=huggingface. Received: --scores=['x']."),
     (["--model_dir={run},{run}"], "--format=huggingface takes one run. Received: 2."),
     (["--scores=/no/such.json"], "/no/such.json"),
     (["--checkpoint=7"], "No checkpoint for --checkpoint=7"),

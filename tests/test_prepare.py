@@ -524,10 +524,8 @@ def test_a_prepared_folder_is_used_where_no_corpus_is_named(data, folder):
     ({"max_length": 50}, "`max_length` was 100, and is now 50"),
     ({"max_length": 100, "normalization": "nfkc"}, "options: `normalization` was identity, and is now nfkc"),
     ({"builtin_pairs": 7}, "`builtin_pairs` was not given, and is now 7"),
-    (
-        {"valid_source": "train.source", "valid_target": "train.target"},
-        r"`valid_source` was \['valid.source .*'\], and is now \['train",
-    ),
+    ({"valid_source": "train.source", "valid_target": "train.target"},
+     r"`valid_source` was \['valid.source .*'\], and is now \['train"),
 ])  # fmt: skip
 def test_data_options_are_compared_where_no_corpus_is_named(data, folder, tmp_path, monkeypatch, given, told):
     monkeypatch.chdir(tmp_path)

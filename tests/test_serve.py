@@ -162,10 +162,8 @@ def body(q="one two", **fields) -> dict:
     # Subtitle Edit: JSON, with lines.
     ({"json": body("- Hi.\n- Go now!", format="text")}, {"translatedText": "- .iH\n- oG !won"}),
     # Mastodon: a list, HTML.
-    (
-        {"json": body(["<p>Hello <b>big</b> world</p>", "a &lt; b"], format="html")},
-        {"translatedText": ["<p>olleH <b>gib</b> dlrow</p>", "a &lt; b"]},
-    ),
+    ({"json": body(["<p>Hello <b>big</b> world</p>", "a &lt; b"], format="html")},
+     {"translatedText": ["<p>olleH <b>gib</b> dlrow</p>", "a &lt; b"]}),
     # A form, by curl and scripts.
     ({"data": body("one two", format="text")}, {"translatedText": "eno owt"}),
     ({"data": body("one", alternatives="2")}, {"translatedText": "eno", "alternatives": ["eno!", "eno!!"]}),
@@ -176,10 +174,8 @@ def body(q="one two", **fields) -> dict:
     ({"json": body([])}, {"translatedText": []}),
     ({"json": body(["", "\u200b \n", "x"])}, {"translatedText": ["", "\u200b \n", "x"]}),
     ({"json": body(" Oh no.  Cd.\r\n\r\n e ")}, {"translatedText": " hO .on  .dC\r\n\r\n e "}),
-    (
-        {"json": body("one", source="auto")},
-        {"translatedText": "eno", "detectedLanguage": {"language": "en", "confidence": 0.0}},
-    ),
+    ({"json": body("one", source="auto")},
+     {"translatedText": "eno", "detectedLanguage": {"language": "en", "confidence": 0.0}}),
     ({"json": body("5\xa0km  a")}, {"translatedText": "mk\xa05 a"}),
     ({"json": body("one. Two", constraints=["x y"])}, {"translatedText": ".eno owT x y"}),
     ({"json": body(["one", "two"], constraints=[["x"], []])}, {"translatedText": ["eno x", "owt"]}),
@@ -187,19 +183,13 @@ def body(q="one two", **fields) -> dict:
     ({"json": body("a dog", glossary=[["dog", "Hund"]])}, {"translatedText": "a god Hund"}),
     ({"json": body("a dog", prefix="ein")}, {"translatedText": "ein god"}),
     # OmegaT and Okapi: Apertium's API.
-    (
-        {"method": "GET", "query_string": {"langpair": "en|de", "q": "one two", "markUnknown": "no"}},
-        {"responseData": {"translatedText": "eno owt"}, "responseDetails": None, "responseStatus": 200},
-    ),
-    (
-        {"method": "GET", "query_string": "langpair=en|de&q=one&q=two"},
-        {"responseData": {"translatedText": ["eno", "owt"]}, "responseDetails": None, "responseStatus": 200},
-    ),
+    ({"method": "GET", "query_string": {"langpair": "en|de", "q": "one two", "markUnknown": "no"}},
+     {"responseData": {"translatedText": "eno owt"}, "responseDetails": None, "responseStatus": 200}),
+    ({"method": "GET", "query_string": "langpair=en|de&q=one&q=two"},
+     {"responseData": {"translatedText": ["eno", "owt"]}, "responseDetails": None, "responseStatus": 200}),
     ({"json": body("one", langpair=None, api_key=None)}, {"translatedText": "eno"}),
-    (
-        {"data": {"langpair": "en|de", "q": "<i>one</i>", "format": "html"}},
-        {"responseData": {"translatedText": "<i>eno</i>"}, "responseDetails": None, "responseStatus": 200},
-    ),
+    ({"data": {"langpair": "en|de", "q": "<i>one</i>", "format": "html"}},
+     {"responseData": {"translatedText": "<i>eno</i>"}, "responseDetails": None, "responseStatus": 200}),
 ])  # fmt: skip
 def test_requests_of_front_ends_are_answered_with_what_the_model_gives(app, request_, expected):
     assert ask(app, **request_) == (200, expected)
@@ -457,10 +447,8 @@ def test_an_unexpected_failure_of_the_model_is_answered_as_json(messages):
 
 @pytest.mark.parametrize(("text", "expected"), [
     ("Hello there. How are you? Fine!", ["Hello there.", "How are you?", "Fine!"]),
-    (
-        "Mr. Smith met the U.S. Army. It was 5 p.m. in 2010. Then",
-        ["Mr. Smith met the U.S. Army.", "It was 5 p.m. in 2010.", "Then"],
-    ),
+    ("Mr. Smith met the U.S. Army. It was 5 p.m. in 2010. Then",
+     ["Mr. Smith met the U.S. Army.", "It was 5 p.m. in 2010.", "Then"]),
     ("a\n\n b. \r\nC", ["a", "b.", "C"]),
     ("你好。再见！", ["你好。", "再见！"]),
     ("Version 1.2 is out. see x.", ["Version 1.2 is out. see x."]),

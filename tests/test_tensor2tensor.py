@@ -525,17 +525,11 @@ THEIRS = {
         8,
     ),
     "post-norm": ("transformer_base_v1", {"hidden_size": 32, "filter_size": 64, "num_hidden_layers": 2}, 0),
-    "unshared": (
-        "transformer_tiny",
-        {"shared_embedding_and_softmax_weights": False, "use_target_space_embedding": False},
-        0,
-    ),
-    "shared embedding": (
-        "transformer_tiny",
-        {"shared_embedding_and_softmax_weights": False, "shared_embedding": True, "symbol_modality_num_shards": 1},
-        0,
-    ),
-}
+    "unshared": ("transformer_tiny",
+        {"shared_embedding_and_softmax_weights": False, "use_target_space_embedding": False}, 0),
+    "shared embedding": ("transformer_tiny",
+        {"shared_embedding_and_softmax_weights": False, "shared_embedding": True, "symbol_modality_num_shards": 1}, 0),
+}  # fmt: skip
 
 
 @pytest.mark.skipif(not PYTHON, reason="TENSOR2TENSOR_PYTHON names no Python with tensor2tensor")

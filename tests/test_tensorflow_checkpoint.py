@@ -103,10 +103,8 @@ BROKEN = {
     "an absolute path": (lambda folder: state(folder, 'model_checkpoint_path: "/etc/ckpt-1"'), NAMES),
     "the folder itself": (lambda folder: state(folder, 'model_checkpoint_path: ".."'), NAMES),
     "no path": (lambda folder: state(folder, "model: 1"), NAMES),
-    "a missing checkpoint": (
-        lambda folder: state(folder, 'model_checkpoint_path: "ckpt-30"'),
-        "ckpt-30.index.*missing",
-    ),
+    "a missing checkpoint": (lambda folder: state(folder, 'model_checkpoint_path: "ckpt-30"'),
+        "ckpt-30.index.*missing"),
     "a missing shard": (lambda folder: (folder / DATA).unlink(), f"{DATA}.*missing"),
     "one shard of two": (lambda folder: (folder / DATA).rename(folder / DATA.replace("1", "2")), "of-00002.*missing"),
     "a cut shard": (lambda folder: cut(folder, DATA), "damaged|hold its arrays"),
@@ -115,16 +113,14 @@ BROKEN = {
     "a linked shard": (lambda folder: linked(folder, DATA), "is a link"),
     # Story: the shards that the largest number counts were checked, and TensorFlow read the link.
     "a linked shard beside others": (lambda folder: [linked(folder, DATA), decoys(folder)], "is a link"),
-    "a linked shard of 100,000": (
-        lambda folder: (folder / "ckpt-20.data-00000-of-100000").symlink_to(folder / DATA),
-        "is a link",
-    ),
+    "a linked shard of 100,000": (lambda folder: (folder / "ckpt-20.data-00000-of-100000").symlink_to(folder / DATA),
+        "is a link"),
     "shards of two numbers": (decoys, r"of one checkpoint, such as \*-of-00001, .*-of-00001, .*-of-00002.* Remove"),
     "a linked index": (lambda folder: linked(folder, "ckpt-20.index"), "is a link"),
     "a linked file of the newest": (lambda folder: linked(folder, "checkpoint"), "is a link"),
     "several": (lambda folder: (folder / "checkpoint").unlink(), "one checkpoint.*ckpt-10.index, ckpt-20.index"),
     "nothing": (lambda folder: [(folder / file).unlink() for file in os.listdir(folder)], "no|none"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", BROKEN)

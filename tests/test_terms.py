@@ -39,13 +39,8 @@ ONE_MAN = "▁a ▁man"
     # Elsewhere is another man.
     (ONE_MAN, [MAN], "▁homme ▁et ▁homme", {0: {1: 0.9}}, []),
     # Both are of the term, which is there twice.
-    (
-        "▁man ▁man",
-        [MAN._replace(after=1), MAN],
-        "▁un ▁homme ▁et ▁homme",
-        {1: {0: 0.9}, 3: {1: 0.9}},
-        ["homme", "Homme"],
-    ),
+    ("▁man ▁man", [MAN._replace(after=1), MAN], "▁un ▁homme ▁et ▁homme", {1: {0: 0.9}, 3: {1: 0.9}},
+     ["homme", "Homme"]),
     # At the beginning of a sentence, the word has a capital letter.
     (ONE_MAN, [MAN], "▁Homme ▁seul", {0: {1: 0.9}}, ["homme", "Homme"]),
     (ONE_MAN, [MAN], ">>fra_Latn<< ▁Homme ▁seul", {1: {1: 0.9}}, ["homme", "Homme"]),
@@ -55,13 +50,8 @@ ONE_MAN = "▁a ▁man"
     (ONE_MAN, [MAN], "▁Monsieur", {0: {1: 0.9}}, []),
     ("▁old ▁man", [Term("old man", "homme âgé")], "▁homme", {0: {1: 0.9}}, []),
     # Words beside each other and over a hyphen are one phrase; those apart are two.
-    (
-        "▁shirt",
-        [Term("shirt", "chemise")],
-        "▁un ▁T - shirt ▁est ▁haut",
-        {1: {0: 0.9}, 3: {0: 0.8}, 5: {0: 0.5}},
-        ["T-shirt", "haut", "Haut"],
-    ),
+    ("▁shirt", [Term("shirt", "chemise")], "▁un ▁T - shirt ▁est ▁haut", {1: {0: 0.9}, 3: {0: 0.8}, 5: {0: 0.5}},
+     ["T-shirt", "haut", "Haut"]),
     # No mark at the ends, a term of several words, and one inside of another.
     ("▁to ▁sit ▁down", [Term("sit down", "siéger")], "▁( s'asseoir )", {0: {1: 1}, 1: {2: 0.9}, 2: {1: 1}},
      ["s'asseoir", "S'asseoir"]),

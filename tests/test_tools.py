@@ -1057,10 +1057,8 @@ def test_an_export_translates_as_the_program_does(trained, tmp_path):
     (["--format=argos", "--int8"], "--quantization"),
     (["--format=argos", "--from_code=en", "--to_code=de"], "Expected --from_name to be the name of a language"),
     (["--to_name=German"], "--format=argos"),
-    (
-        ["--format=argos", "--beam_size=8", "--from_name=A", "--to_name=B"],
-        "--beam_size has no effect with --format=argos",
-    ),
+    (["--format=argos", "--beam_size=8", "--from_name=A", "--to_name=B"],
+     "--beam_size has no effect with --format=argos"),
     (["--format=ctranslate2", "--search_rows=8"], "--search_rows has no effect with --format=ctranslate2"),
     (["--format=huggingface", "--search_cores=1"], "--search_cores has no effect with --format=huggingface"),
     (["--format=huggingface", "--dtype=bfloat16"], "--dtype and --int8 do not apply"),
@@ -1399,8 +1397,7 @@ CALLS = {
     "translate": (
         "translator.translate_lines = lambda translate, lines, **options: told('lines', list(lines), **options) or []",
         [*OF_ENSEMBLE, "--batch_size=7"],
-        [["load", ENSEMBLE], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096, "first": None}]],
-    ),
+        [["load", ENSEMBLE], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096, "first": None}]]),
     "translate ": (
         "import t2t_keras.beam.runner_error\n"
         "module('beam', translate_files=lambda asked, *given, **options: told(fields(asked), *given, "
@@ -1553,9 +1550,7 @@ CALLS = {
     },
     "classify": (
         "module('serving.classifier', export=lambda folder, run, *given: told('export', folder, run.folder, *given))",
-        ["--model_dir={0}", "--export_dir={0}/out", "--checkpoint=best"],
-        [["export", "{0}/out", "{0}", "best", {}]],
-    ),
+        ["--model_dir={0}", "--export_dir={0}/out", "--checkpoint=best"], [["export", "{0}/out", "{0}", "best", {}]]),
     "classify  ": (
         "model = SimpleNamespace(predict=lambda lines, batch_size: told(list(lines)) or [])\n"
         "module('serving.classifier', load=lambda run, *given: told('load', run.folder, *given) or (model, {}))",
