@@ -1,6 +1,4 @@
-"""Imported Marian models: options of the model and of the search, vocabularies, and what a run does. The rest is in
-`test_imports.py`.
-"""
+"""Imported Marian models: their options, vocabularies, and what a run does. The rest is in `test_imports.py`."""
 
 import json
 import pathlib
@@ -248,9 +246,7 @@ def test_forbidden_words_are_never_written(opus, tmp_path):
 
 
 def test_no_state_of_the_decoder_makes_a_forbidden_word_likely(opus, tmp_path):
-    """Its logit is the largest for γ ∘ n + β with n along γ ∘ e and of length √d_model, as a layer normalization has
-    it.
-    """
+    """Its logit is the largest for γ ∘ n + β with n along γ ∘ e and of length √d_model, as a normalization has it."""
     folder, arrays = shutil.copytree(opus, tmp_path / "model"), safetensors.numpy.load_file(opus / "model.safetensors")
     arrays["model.shared.weight"] *= 50
     safetensors.numpy.save_file(arrays, folder / "model.safetensors")
@@ -314,9 +310,7 @@ def test_the_start_token_of_sentencepiece_may_be_in_the_list(opus, tmp_path):
 
 
 def test_weights_that_files_hold_twice_are_one(opus, run, tmp_path):
-    """As in files of transformers 4, which also hold the position encodings. A bias of the logits that is missing is
-    0.
-    """
+    """As in files of transformers 4, which also hold the position encodings. A missing bias of the logits is 0."""
     folder = shutil.copytree(opus, tmp_path / "model")
     arrays = safetensors.numpy.load_file(opus / "model.safetensors")
     for name in ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"):

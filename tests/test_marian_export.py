@@ -1,6 +1,4 @@
-"""Exports for transformers: what comes in goes out the same, logits of a NumPy Marian, ids of SentencePiece, and what
-is refused.
-"""
+"""Exports for transformers: what comes in goes out the same, logits of NumPy, ids, and what is refused."""
 
 import json
 import pathlib
@@ -179,9 +177,7 @@ def test_ids_and_text_are_those_of_the_run(exported):
 
 
 def test_an_export_that_is_imported_has_the_ids_and_weights_of_the_run(exported, tmp_path):
-    """But for the row of the padding, which is the start token's, and where another ε of layer normalization is made up
-    for.
-    """
+    """But for the padding's row, which is the start token's, and where another ε of normalization is made up for."""
     translator, folder = exported
     other = translator.model.config.norm_epsilon != marian_run.SMALL.norm_epsilon
     t2t_keras.import_marian(folder, tmp_path / "run")

@@ -1,6 +1,4 @@
-"""Marian's own files: the run is that of the same weights in transformers' format, scores are those of CTranslate2, and
-folders that do not fit give one sentence.
-"""
+"""Marian's own files: the run is that of transformers' format, scores are CTranslate2's, and what is refused."""
 
 import io
 import json
@@ -49,9 +47,7 @@ def check_same(first, second) -> None:
 
 
 def oracle(native, folder):
-    """Returns CTranslate2's translator of native files. Its converter has the position encodings of transformers unless
-    the file has others.
-    """
+    """CTranslate2's translator of native files; its converter needs the position encodings in the file."""
     with np.load(native / "opus.npz") as file:
         arrays = dict(file)
     width = natives.load(native)[0]["dim-emb"]

@@ -31,9 +31,7 @@ def opened(folder: pathlib.Path) -> SavedRun:
 
 
 def test_counts_of_words_and_of_pairs():
-    """By hand: 7 comes five times; after 5 comes 6 twice and 7 once; after 7 come 5 and 7 once each, and the first
-    wins.
-    """
+    """By hand: 7 comes five times; after 5 comes 6 twice and 7 once; after 7 come 5 and 7 once each: the first wins."""
     texts = [np.array([5, 6, 7]), np.array([5, 6]), np.array([5, 7, 7, 5]), np.array([7]), np.array([7])]
     unigram, following = masked_words.counts(iter([texts[:1], texts[1:4], texts[4:]]), 9)
     assert unigram == 7

@@ -1,6 +1,4 @@
-"""Minimum Bayes risk decoding is the double loop over sacreBLEU's chrF, and by aggregation the formula of Vamvas and
-Sennrich (2024).
-"""
+"""Minimum Bayes risk decoding: a double loop over sacreBLEU's chrF; aggregation as of Vamvas and Sennrich (2024)."""
 
 import collections
 import random

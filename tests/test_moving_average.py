@@ -1,6 +1,4 @@
-"""The moving average of the weights (`--ema_decay`): it follows from the weights of all updates, in float32, and is a
-choice of weights.
-"""
+"""The moving average of the weights (`--ema_decay`): it follows from all updates, and is a choice of weights."""
 
 import json
 import pathlib
@@ -47,9 +45,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
 
 @pytest.mark.medium
 def test_it_is_the_decayed_sum_of_the_weights_after_each_update(folder):
-    """On two devices, in bfloat16, with a frozen embedding, which is its own average. After the first update they are
-    the weights.
-    """
+    """On two devices, in bfloat16, with a frozen embedding, which is its own average. The first are the weights."""
     averages, paths = None, checkpoint.kept(folder)
     assert [checkpoint.step_of(path) for path in paths] == [1, 2, 3, 4, 5]
     for path in paths:

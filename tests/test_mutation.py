@@ -1,6 +1,4 @@
-"""The tool that makes faults finds those of a toy package, in the function that each test reaches, and leaves texts
-alone.
-"""
+"""The tool that makes faults finds those of a toy package, in what each test reaches, and leaves texts alone."""
 
 import json
 import os

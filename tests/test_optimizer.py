@@ -60,9 +60,7 @@ def test_the_factor_multiplies_the_whole_rate():
 
 
 def test_the_rate_falls_to_zero_over_the_last_updates_by_hand():
-    """Width 1 and a warm-up of one update: the paper's rate at step n is 1 / √n. Four of ten updates are the
-    cooldown.
-    """
+    """Width 1 and a warm-up of one update: the paper's rate at step n is 1 / √n. Four of ten updates cool down."""
     schedule = Cooldown(TransformerSchedule(1, 1), train_steps=10, cooldown_steps=4)
     expected = {
         1: 1.0, 4: 0.5, 6: 6**-0.5, 7: 7**-0.5, 8: 0.75 * 8**-0.5, 9: 0.5 / 3, 10: 0.25 * 10**-0.5, 11: 0.0, 12: 0.0,

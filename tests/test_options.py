@@ -169,9 +169,7 @@ def word_dropouts(lab, config) -> list:
 
 
 def diverged(lab, config) -> float:
-    """What training adds to the cross entropy of each token, where the divergence of two passes is 1 in both
-    directions.
-    """
+    """What training adds to the cross entropy of each token, where the divergence of two passes is 1 both ways."""
     model = model_of(config)
     found = model._consistency() or (0, 0, 0, 0)
     return (found[2] + found[3]) / (found[0] or 1) if model.passes == 2 else 0.0
@@ -627,9 +625,7 @@ def distance(lab, config) -> float:
 
 
 def searched(lab, config, endless: bool = False) -> tuple[str, int]:
-    """The translation of `LINE` by a model that copies it, or does not; and the steps of the search beyond the source's
-    length.
-    """
+    """The translation of `LINE` by a model that copies it, or does not; and the steps beyond the source's length."""
     subwords = byte_pairs.BytePairs((lab.data_dir / prepare.SUBWORDS).read_bytes())
     model = Copier(MODEL, endless=endless)
     model.skill.assign(1.0)

@@ -10,9 +10,7 @@ from t2t_keras.training import cost
 
 
 class System(NamedTuple):
-    """A row of Table 2: BLEU on newstest2014 and training cost in floating-point operations; `None` where the table has
-    no figure.
-    """
+    """A row of Table 2: BLEU on newstest2014 and training cost in operations; `None` where the table has no figure."""
 
     name: str
     en_de: float | None

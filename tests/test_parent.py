@@ -164,9 +164,7 @@ def with_other_sub_words(monkeypatch, folder: pathlib.Path, child: pathlib.Path,
 
 
 def shared_rows(seen: types.SimpleNamespace, layer: str, pieces) -> int:
-    """Checks that the rows of the sub-words that the parent has are its rows, and the others those at the start.
-    Returns how many the parent has.
-    """
+    """Checks that rows of the parent's sub-words are its rows, the others the initial ones. Returns how many are."""
     name, shared = f"model/transformer/{layer}/matrix", 0
     for index, piece in enumerate(pieces):
         row = seen.row("model/transformer/embedding/matrix", piece)

@@ -191,9 +191,7 @@ def test_what_is_kept_or_copied_has_no_terms():
 
 
 def test_the_place_of_a_term_is_counted_among_its_words_that_the_model_reads():
-    """Story: the word for York in "New York" was replaced in place of that for the first York. A placeholder, which is
-    read, has no words.
-    """
+    """Story: "York" of "New York" was replaced in place of the first. A placeholder, which is read, has no words."""
     terms = Terms({"York": "Yorck", "New York": "NY"})
     [request] = with_phrases([Request("York or New York", avoid=["NY"])], terms, Kept(""), pytest.fail)
     assert request.terms == (Term("York", "Yorck", after=1),)
@@ -340,9 +338,7 @@ def test_no_form_of_a_term_with_more_than_a_sentence_may_avoid_is_looked_at():
 
 
 def test_forms_that_overlap_and_a_term_of_many_lines_are_read_in_time():
-    """Story: 21 KB of one glossary took 13 seconds: a large expression was made at each place of each form. All forms
-    of a term were checked again at each line.
-    """
+    """Story: 21 KB of one glossary took 13 seconds: forms of a term were checked anew at each place and each line."""
     forms, missed = ["a" * number for number in range(1, 100)], in_word.cache_info().misses
     Terms.read([f"x\t{'a' * 500}\t{'|'.join(forms)}"], "terms.tsv")
     assert in_word.cache_info().misses - missed <= 2

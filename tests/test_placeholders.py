@@ -1,6 +1,4 @@
-"""Placeholders for text to keep: against Python's regular expressions, in sub-words, records, translations and an
-export.
-"""
+"""Placeholders for text to keep: against regular expressions, in sub-words, records, translations and an export."""
 
 import dataclasses
 import random
@@ -227,9 +225,7 @@ def test_a_model_that_copies_sub_words_copies_text_to_keep_in_every_way_to_trans
 
 @pytest.mark.medium
 def test_scores_are_of_placeholders(copier):
-    """A pair has the same score whatever stands in the braces of both sides, and another where the target has other
-    braces.
-    """
+    """A pair has the same score whatever stands in the braces of both sides, but not with other ones in the target."""
     pairs = [("one {0}", "one {0}"), ("one {abcdef}", "one {abcdef}"), ("one {0}", "one {abcdef}")]
     service = Signatures(copier)
     found = service.score(*map(tf.constant, zip(*pairs, strict=True)))

@@ -43,9 +43,7 @@ def test_the_sinusoids_follow_the_formula_up_to_position_one_thousand():
 
 @pytest.mark.parametrize("k", [1, 7, 100])
 def test_the_encoding_of_pos_plus_k_is_one_linear_map_of_the_encoding_of_pos(k):
-    """ "For any fixed offset k, PE(pos+k) can be represented as a linear function of PE(pos)": a rotation of each
-    pair.
-    """
+    """PE(pos+k) "can be represented as a linear function of PE(pos)" for any k: a rotation of each pair."""
     rotation = np.zeros((D, D))
     for i in range(0, D, 2):
         angle = k / 10000 ** (i / D)

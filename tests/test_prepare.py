@@ -379,9 +379,7 @@ def test_a_text_without_a_usable_pair_is_refused(data, folder, tmp_path, split):
 
 
 def test_a_sentence_limit_that_lengths_on_disk_cannot_hold_is_refused():
-    """Lengths are uint16: with the limit, a sentence of 65,536 sub-words would stop the writing with an
-    OverflowError.
-    """
+    """Lengths are uint16: a sentence of 65,536 sub-words would stop the writing with an OverflowError."""
     with pytest.raises(ValueError, match="max_length"):
         DataConfig(max_length=2**16)
 
@@ -926,9 +924,7 @@ def test_a_prepared_folder_is_read_by_many_and_needs_no_lock(data, folder):
 
 
 def test_who_names_no_corpus_waits_for_the_one_that_prepares_and_uses_what_it_made(folder, data, tmp_path, holder):
-    """Story: README's pair of commands, prepare.py and train.py, was refused where the second did not wait for the
-    first.
-    """
+    """Story: README's prepare.py and train.py were refused where the second did not wait for the first."""
     run(data, tmp_path / "alone")
     said = run_beside(
         holder, DataConfig(), folder, lambda: shutil.copytree(tmp_path / "alone", folder, dirs_exist_ok=True)

@@ -1,6 +1,4 @@
-"""BERT's pretraining (Devlin et al. 2019, section 3.1 and appendix A): pairs and masks, counted and by hand; a run on
-small documents.
-"""
+"""BERT's pretraining (Devlin et al. 2019): pairs and masks, counted and by hand; a run on small documents."""
 
 import collections
 import dataclasses
@@ -60,9 +58,7 @@ def records(text: str, max_length: int) -> list[tuple[str, list[int], int]]:
 
 
 def test_a_record_has_as_many_sentences_of_a_document_as_fit():
-    """By hand, with room for 8 sub-words: sentences of 5 are divided into 4 and 1; a last one alone comes with the one
-    before it.
-    """
+    """By hand, for 8 sub-words: sentences of 5 become 4 and 1; a last one alone comes with the one before it."""
     one, two = (1 + zlib.crc32(text) % 65535 for text in (b"abc\nde\nfgh\nij", b"rst\nuvwxy\nz"))
     assert records("abc\nde\nfgh\nij\n\nrst\nuvwxy\nz\n", 11) == [
         ("abcdefgh", [3, 2, 3], one), ("fghij", [3, 2], one), ("rstuvwxy", [3, 4, 1], two), ("yz", [1, 1], two),
@@ -96,9 +92,7 @@ def test_lines_that_are_all_blank_are_no_documents():
 
 
 def test_documents_that_begin_alike_are_two():
-    """Story: of papers that began with "abstract" no second sentence was another's, because a document was known by its
-    first line.
-    """
+    """Story: a document was known by its first line, so papers that begin with "abstract" were one."""
     [one], [two] = (records(f"abstract\n{line}\n", 40) for line in ("ab", "cd"))
     assert one[2] != two[2] and records("abstract\nab\n\n\nabstract\ncd\n", 40) == [one, two]
 
@@ -130,9 +124,7 @@ def ragged(rows: list) -> tf.RaggedTensor:
 
 
 def some_records(number: int, seed: int = 0) -> tuple[list[list[list[int]]], list[int]]:
-    """Sentences of records, each id once: 100,000 × record + 1,000 × sentence + place + 10. A document has three
-    records.
-    """
+    """Sentences of records, each id once: 100,000 × record + 1,000 × sentence + place + 10; three records each."""
     draw = random.Random(seed)
     sentences = [
         [
@@ -185,9 +177,7 @@ def test_half_of_the_second_sentences_follow_and_the_others_are_of_another_docum
 
 
 def test_lengths_do_not_reveal_which_second_sentences_follow():
-    """Story: those that followed filled the record, and others did not. A network told 71%, and nothing of single
-    sentences.
-    """
+    """Story: those that followed filled the record, and others did not, which told a network 71%."""
     sentences, documents = some_records(6000, seed=3)
     found = {1: [], 2: []}
     for row, (first, second, answer) in enumerate(drawn(sentences, documents)):
@@ -203,9 +193,7 @@ def test_lengths_do_not_reveal_which_second_sentences_follow():
 
 
 def test_second_sentences_have_half_of_what_is_left_or_more_but_not_all_of_it():
-    """By hand, of nine sentences of one sub-word each, beside records with more left: all sentences below a drawn limit
-    are taken.
-    """
+    """By hand, of nine sentences of one sub-word, beside records with more: all below a drawn limit are taken."""
     nine, long = [[10 + place] for place in range(9)], [[30], [*range(40, 90)]]
     found = {answer: collections.defaultdict(set) for answer in (1, 2)}
     for first, second, answer in drawn([nine] * 600 + [long] * 2400, [3] * 600 + [4] * 2400)[:600]:
@@ -283,9 +271,7 @@ def test_memory_is_planned_for_the_masked_words_alone():
 
 
 def test_whole_words_are_masked_or_none_of_a_word():
-    """Ids 10 to 19 begin words and 20 to 29 go on with them; 30 is a comma, which neither goes on nor is gone on
-    with.
-    """
+    """Ids 10 to 19 begin words and 20 to 29 go on with them; 30 is a comma, which does neither."""
     goes_on = np.array([20 <= word < 30 for word in range(40)])
     inside = np.array([10 <= word < 30 for word in range(40)])
     words = [[10, 20], [11], [30], [12, 21, 22], [30], [13], [14, 23], [25], [30]]
@@ -322,9 +308,7 @@ SUBJECTS = {
 
 
 def documents(number: int, seed: int) -> str:
-    """Each document is of one subject, and says "the A is by the B": what follows is told by the subject, and words by
-    their neighbours.
-    """
+    """Each document has one subject, and says "the A is by the B": it tells what follows, and neighbours tell words."""
     draw = random.Random(seed)
     found = []
     for _ in range(number):
@@ -600,9 +584,7 @@ def test_it_survives_the_ways_of_a_keras_model(make, tmp_path):
 
 
 def test_the_objective_is_the_sum_of_both_losses_weighted_by_masked_words():
-    """By hand from the logits: of texts with 2 and 1 masked words, and of a row that is empty. Smoothing is of the
-    words alone.
-    """
+    """By hand from the logits: texts with 2 and 1 masked words, and an empty row. Smoothing is of the words alone."""
     model = Bert(BertConfig(12, encoder_layers=1, d_model=8, d_ff=12, num_heads=2, dropout=0.0))
     tokens = np.array([[BOS, UNK, 6, EOS, UNK, EOS], [BOS, 5, EOS, UNK, EOS, 0], [0] * 6])
     masked = np.array([[2, 5], [4, 0], [0, 0]])

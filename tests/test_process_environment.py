@@ -1,6 +1,4 @@
-"""Narrow models in float32 decode with Eigen's kernels, all others with oneDNN's; an operation has one thread; the
-user's choice stands.
-"""
+"""Narrow float32 models decode with Eigen's kernels, others with oneDNN's; the user's choice stands."""
 
 import os
 import pathlib

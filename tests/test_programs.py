@@ -1,6 +1,4 @@
-"""A program that is a fork of a process with its imports says and does what it does in a process that begins with
-nothing.
-"""
+"""A program that is a fork of a process with its imports does what it does in a process that begins with nothing."""
 
 import os
 import pathlib

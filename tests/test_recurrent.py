@@ -1,6 +1,4 @@
-"""Cells are Keras's, cut into the projection of all inputs and the transition of one step; layer normalisation is that
-of Ba et al.
-"""
+"""Cells are Keras's, cut into the projection of inputs and the transition; layer normalisation is Ba et al.'s."""
 
 import keras
 import numpy as np

@@ -1,6 +1,4 @@
-"""Section 4: restricted attention equals full attention under a band mask, grows linearly, and works wherever a model
-goes.
-"""
+"""Section 4: restricted attention equals full attention under a band mask, grows linearly, and works in a model."""
 
 import dataclasses
 import functools
@@ -478,9 +476,7 @@ def test_pictures_of_attention_show_the_band(translator):
 
 
 def test_the_weights_of_a_layer_are_those_that_its_output_is_made_with():
-    """Of padded sentences too: with one head, and identities for values and output, the output is the weighted mean of
-    the input.
-    """
+    """Of padding too: with one head, and identities for values and output, the output is the mean of the input."""
     layer, x, mask = RestrictedSelfAttention(1, K, D, window=5), normal(B, 80, D), padding(80)
     layer.build(x.shape)
     layer.set_weights([*layer.get_weights()[:2], np.eye(D), np.eye(D)])

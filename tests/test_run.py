@@ -1,6 +1,4 @@
-"""A whole run, small: what its folder holds, what TensorBoard shows, and what going on, loading and scoring make of
-it.
-"""
+"""A whole run, small: what its folder holds, what TensorBoard shows, and what going on, loading and scoring make."""
 
 import dataclasses
 import json
@@ -238,9 +236,7 @@ def test_a_run_keeps_what_its_data_was_prepared_with(prepared, tmp_path, monkeyp
 
 
 def test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment(prepared, tmp_path, monkeypatch):
-    """Of the first --valid_sentences in their order, by a model that translates them rightly, if it is searched
-    greedily.
-    """
+    """Of the first --valid_sentences in order, by a model that translates them rightly if it is searched greedily."""
     lines, references = (side[:10] for side in prepare.read_text(prepared, "valid"))
     references = [*lines[: TRAIN.valid_sentences], *references[TRAIN.valid_sentences :]]
     monkeypatch.setattr(prepare, "read_text", lambda folder, split, sides: (lines, references))
@@ -464,9 +460,7 @@ def test_other_workers_take_the_options_of_the_chief_s_folder(copy, monkeypatch)
 @pytest.mark.medium
 @pytest.mark.parametrize("is_new", [True, False])
 def test_other_workers_dry_run_a_new_run_with_the_options_that_the_chief_wrote(copy, monkeypatch, is_new):
-    """Story: the chief had decided the vocabulary, and the others had none. Of a run with checkpoints, the chief writes
-    no options.
-    """
+    """Story: others had no vocabulary, which the chief had decided. Of a run with checkpoints it writes no options."""
     if is_new:
         shutil.rmtree(copy / "checkpoints")
     monkeypatch.setattr(devices, "is_chief", lambda strategy: False)
@@ -662,9 +656,7 @@ def test_a_damaged_checkpoint_is_not_averaged_in_silence(run, tmp_path):
 
 @pytest.mark.medium
 def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch, tmp_path):
-    """A weight that is not a number, as a broken device may leave one, ends a run with the pairs at hand. Each side has
-    its sub-words.
-    """
+    """A weight that is not a number ends a run with the pairs at hand. Each side has its sub-words."""
     make = Transformer.__init__
 
     def spoiled(self, *args, **kwargs):

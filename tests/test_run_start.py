@@ -1,6 +1,4 @@
-"""The options that a run starts and resumes with: what is given, what a run or a data folder adds, and what is
-refused.
-"""
+"""The options that a run starts and resumes with: given ones, those of a run or a data folder, and refused ones."""
 
 import dataclasses
 import json
@@ -440,9 +438,7 @@ def test_one_message_names_options_of_the_data_and_of_training_that_may_not_chan
 
 
 def test_a_file_of_terms_is_compared_by_its_content_wherever_it_is(tmp_path, monkeypatch):
-    """Stories: with a folder in its path, the same command again was refused; and a run that did not name the file was,
-    if the working directory had another one of its name.
-    """
+    """Stories: the same command was refused for a folder in its path, or for a file of that name elsewhere."""
     (tmp_path / "lists").mkdir()
     terms = tmp_path / "lists" / "terms.tsv"
     terms.write_text("man\tMann\n")
@@ -466,9 +462,7 @@ def test_a_resumed_run_needs_no_text_for_an_option_that_it_has(tmp_path):
 
 
 def test_a_new_run_takes_what_its_data_folder_was_prepared_with(tmp_path):
-    """Story: `prepare.py --vocab_size=2000`, then `train.py --data_dir`, failed with --vocab_size=37000, which nobody
-    gave.
-    """
+    """Story: `prepare.py --vocab_size=2000`, then `train.py --data_dir`, failed with --vocab_size=37000."""
     folder = prepared(tmp_path / "data", dataset="builtin", builtin_pairs=500, seed=4)
     alone = Start.open(tmp_path / "run", {"d_ff": 8}, str(folder)).options
     assert alone.model == ModelConfig(2000, d_ff=8)

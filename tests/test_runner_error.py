@@ -1,6 +1,4 @@
-"""A runner of Apache Beam that fails is one sentence with its own reason; all that it wrote is in a file, or shown on
-demand.
-"""
+"""A runner of Apache Beam that fails is one sentence with its reason; what it wrote is in a file, or shown."""
 
 import concurrent.futures
 import pathlib

@@ -34,9 +34,7 @@ def sampled(seeds, draws: int = 1, first: int = 0, **options) -> Sampled:
 
 
 def allowed(probabilities, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> np.ndarray:
-    """The probabilities that a token is drawn with: those of the model with a temperature, of the most likely
-    tokens.
-    """
+    """The probabilities that a token is drawn with: those of the model with a temperature, of the likeliest tokens."""
     changed = probabilities ** (1 / temperature)
     changed /= changed.sum()
     kept = np.zeros(len(changed), bool)
@@ -78,9 +76,7 @@ def test_keys_of_seeds_and_draws_differ():
 
 
 def test_random_numbers_are_uniform_in_each_of_their_arguments():
-    """Of seeds, draws, positions and rounds that follow each other, in 50 intervals; and numbers beside each other are
-    unrelated.
-    """
+    """Of seeds, draws, positions and rounds in a row, in 50 intervals; and numbers side by side are unrelated."""
     seeds, draws, positions = np.meshgrid(np.arange(20), np.arange(20), np.arange(50), indexing="ij")
     bits = random_bits(
         keys(tf.constant(seeds.ravel(), tf.int64), tf.constant(draws.ravel())),
@@ -333,9 +329,7 @@ SOURCES = [[4, EOS], [6, 5, 4, 6, 4, EOS], [5, 5, EOS]]
 
 @pytest.mark.medium
 def test_draws_of_a_transformer_have_its_probabilities():
-    """χ² over all outputs of two tokens, for two sentences with other options. Padding at the end cannot be told from
-    none.
-    """
+    """χ² over all outputs of two tokens, for two sentences with other options. Final padding counts as none."""
     model, number = small(1), 4000
     options = [{}, {"temperature": 1.5, "top_p": 0.9}]
     both = {"temperature": [1.0, 1.5], "top_p": [1.0, 0.9]}

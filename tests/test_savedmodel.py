@@ -368,9 +368,7 @@ def test_an_export_in_bfloat16_says_so_and_scores_almost_as_one_in_float32(tmp_p
 
 
 def test_nothing_but_numbers_the_network_and_sub_words_is_in_the_graph(version):
-    """No Python, no files: whoever serves it needs TF.Text's SentencePiece operations, and no other than TensorFlow's
-    own.
-    """
+    """No Python, no files: whoever serves it needs TensorFlow's operations and TF.Text's SentencePiece alone."""
     saved = saved_model_pb2.SavedModel.FromString((version / "saved_model.pb").read_bytes())
     graph = saved.meta_graphs[0].graph_def
     used = {node.op for node in graph.node} | {

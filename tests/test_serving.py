@@ -235,9 +235,7 @@ def test_the_server_serves_the_name_that_the_client_asks_for():
 
 
 def batching_parameters():
-    """The message `BatchingParameters` of TensorFlow Serving's session_bundle_config.proto, which its Python package
-    leaves out.
-    """
+    """`BatchingParameters` of session_bundle_config.proto, which TensorFlow Serving's Python package leaves out."""
     file = descriptor_pb2.FileDescriptorProto(
         name="batching.proto", package="t", syntax="proto3", dependency=["google/protobuf/wrappers.proto"]
     )

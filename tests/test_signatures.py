@@ -173,9 +173,7 @@ def test_the_models_own_alpha_is_asked_for_by_minus_one(service):
 
 @pytest.mark.medium
 def test_a_score_is_log_p_over_the_length_penalty_also_of_what_a_prefix_forces(service):
-    """log P of the pieces by one call of the model; and by `score`, where the text is cut into the same pieces
-    again.
-    """
+    """log P of the pieces by one call of the model; and by `score`, where the text is cut into the same pieces."""
     rows = [
         {"text": line, "prefix": prefix, "alpha": [0.0, 0.6, 2.0][(first + second) % 3], "n_best": 3, "alignment": True}
         for first, line in enumerate(stand_in.sentences(6))
@@ -413,9 +411,7 @@ def test_batches_of_1_7_and_64_give_the_same(service):
 
 
 def strange_text(draw) -> bytes:
-    """Of the strange ones, of words, of any bytes, of any characters; or several of these after another; rarely very
-    long.
-    """
+    """Strange ones, words, any bytes or characters; or several of these after another; rarely very long."""
     chance = draw.random()
     if chance < 0.003:
         unit = strange_text(draw) or b" "
@@ -485,9 +481,7 @@ def check_translations(service, rows: list[dict]) -> dict:
 
 
 def fuzz(service, requests: int, seed: int) -> collections.Counter:
-    """So many requests of up to 9 rows, of which one is always the same and asks for the defaults; returns what was
-    met, and how often.
-    """
+    """So many requests of up to 9 rows, of which one is always the same; returns what was met, and how often."""
     draw, met = np.random.default_rng(seed), collections.Counter()
     known, target = stand_in.sentences(2)
     expected = numpy(service.translate(strings([known])))
@@ -705,9 +699,7 @@ def test_sentences_with_constraints_are_searched_with_more_beams_and_others_with
 
 
 def test_phrases_are_in_the_text_or_it_is_said_that_they_could_not_be(service):
-    """Of rows beside each other: several phrases, one of several words, twice the same, in order, too long for the row,
-    none.
-    """
+    """Of rows side by side: several phrases, one of several words, one twice, in order, too long for the row, none."""
     line, other = stand_in.sentences(2)
     rows = [
         {"constraints": "Euro"},
@@ -807,9 +799,7 @@ def test_a_word_that_is_to_be_avoided_is_not_in_the_text(service):
 
 
 def test_a_word_goes_on_after_one_that_is_avoided(service):
-    """Forced to begin with the first sub-words of a long word, which are to be avoided as a word, it still writes the
-    rest.
-    """
+    """Forced to begin with the first sub-words of a long word, which as a word are to be avoided, it goes on."""
     line, tokenizer = stand_in.sentences(1)[0], service.translator.tokenizer
     inside, joined = tokenizer.word_parts
     whole = tokenizer.tokenize(strings(["zweihundertsiebzig"]))[0].numpy()[:-1].tolist()
@@ -873,9 +863,7 @@ def test_alignments_are_computed_within_the_budget_of_both_sides(service, monkey
 
 
 def test_searches_of_sub_batches_do_not_wait_for_each_other(service):
-    """Story: words to avoid were looked for by an operation with a state, and all requests took 1.6 times as long on
-    two cores.
-    """
+    """Story: words to avoid were looked for by an operation with a state, and requests took 1.6 times as long."""
     graph = service.translate_with_options.get_concrete_function().graph.as_graph_def()
     loops = [node.op for function in graph.library.function for node in function.node_def if node.op.endswith("While")]
     loops += [node.op for node in graph.node if node.op.endswith("While")]

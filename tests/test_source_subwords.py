@@ -1,6 +1,4 @@
-"""Sub-words of the source alone: from text to records, in a run's folder, and for all that reads or writes text with a
-model.
-"""
+"""Sub-words of the source alone: in records, in a run's folder, and for all that reads or writes text."""
 
 import dataclasses
 import hashlib

@@ -1,6 +1,4 @@
-"""Section 3.1: LayerNorm(x + Sublayer(x)), layers made of it; and one exam that every public layer of the package
-passes.
-"""
+"""Section 3.1: LayerNorm(x + Sublayer(x)), layers made of it; and an exam that every public layer passes."""
 
 import keras
 import numpy as np
@@ -150,9 +148,7 @@ def test_a_decoder_layer_with_a_cache_gives_a_position_at_a_time_what_it_gives_a
 
 
 def test_padding_that_keras_masks_changes_no_word_through_a_whole_stack():
-    """Embedding(mask_zero=True), an encoder layer, another one, and a decoder layer over them, as a functional
-    model.
-    """
+    """Embedding(mask_zero=True), two encoder layers, and a decoder layer over them, as a functional model."""
     source, target = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
     embedding = keras.layers.Embedding(20, D, mask_zero=True)
     memory = EncoderLayer(**SIZES)(EncoderLayer(**SIZES)(embedding(source)))

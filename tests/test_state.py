@@ -59,9 +59,7 @@ def test_updates_are_counted_with_what_they_had():
 
 
 def test_of_validations_with_bleu_0_the_last_is_the_best():
-    """Story: `patience` stopped runs that learned, before their BLEU was above 0, and their first checkpoint was the
-    best.
-    """
+    """Story: `patience` stopped runs before their BLEU was above 0, and their first checkpoint was the best."""
     state = TrainState()
     for state.step, score, is_best in ((10, 0.0, True), (20, 0.0, True), (30, 0.1, True), (40, 0.0, False)):
         assert state.count_validation(score) == is_best

@@ -25,9 +25,7 @@ def sub_batches_of(lengths, max_rows: int, max_tokens: int, cores: int = 1) -> l
 
 
 def test_an_example_by_hand():
-    """Shortest first: rows 1 and 3 of length 2, 4 of 3, 0 of 5, 2 of 9, in sub-batches of 3 rows and 10 tokens at
-    most.
-    """
+    """Shortest first: rows 1 and 3 of length 2, 4 of 3, 0 of 5, 2 of 9; at most 3 rows and 10 tokens at a time."""
     assert sub_batches_of([5, 2, 9, 2, 3], max_rows=3, max_tokens=10) == [[1, 3, 4], [0], [2]]
     assert sub_batches_of([5, 2, 9, 2, 3], max_rows=2, max_tokens=10) == [[1, 3], [4, 0], [2]]
     assert sub_batches_of([5, 2, 9, 2, 3], max_rows=9, max_tokens=8) == [[1, 3], [4], [0], [2]]

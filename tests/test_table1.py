@@ -1,6 +1,4 @@
-"""Table 1 by hand: exponents of known powers, operations and paths of small layers; and that measurements are
-continued.
-"""
+"""Table 1 by hand: exponents of powers, operations and paths of small layers; and measurements are continued."""
 
 import dataclasses
 import json
@@ -49,9 +47,7 @@ def test_sequential_operations_and_path_lengths_are_those_of_the_layers(name, se
     ("separable", 3 * 16 + 16**2 + 16), ("attention_projected", 4 * 16**2), ("restricted_projected", 4 * 16**2),
 ])  # fmt: skip
 def test_a_layer_maps_n_vectors_to_as_many_of_its_width(name, weights):
-    """And has the weights of the paper: a step returns their gradients and those of the inputs. Its graph serves all
-    lengths.
-    """
+    """With the paper's weights: a step returns their gradients and the inputs'. Its graph serves all lengths."""
     traced, layer = [], table1.LAYERS[name]
 
     def make(settings, length, **options):
@@ -159,9 +155,7 @@ def test_what_was_counted_is_kept_though_memory_cannot_be_measured(monkeypatch, 
 
 @pytest.fixture
 def measured(monkeypatch) -> list:
-    """The shapes of the gradients of each call whose time was measured. The nth call takes n milliseconds, and memory
-    n² kB.
-    """
+    """The shapes of the gradients of each timed call. The nth call takes n milliseconds, and memory n² kB."""
     calls = []
 
     def seconds_of(call):

@@ -1,6 +1,4 @@
-"""Rows of Table 3 are trained, scored as section 6.2 does, and compared with the paper; what is done is not done
-again.
-"""
+"""Rows of Table 3 are trained, scored as section 6.2 does, and compared with the paper; none is done twice."""
 
 import contextlib
 import csv

@@ -184,9 +184,7 @@ def test_a_run_whose_folder_was_moved_stays_one_row_of_the_hparams_tab(tmp_path)
 
 @pytest.mark.parametrize("origin", ["parent", "encoder_from", "embeddings"])
 def test_a_copy_of_a_run_is_another_trial_and_trials_have_the_names_of_tensorboard_s_runs(tmp_path, origin):
-    """Story: the trial was an absolute path, cut off, of the folder where the run was once, and a copy merged with its
-    original.
-    """
+    """Story: the trial was the absolute path, cut off, of the run's first folder, and a copy merged with it."""
     options = dataclasses.replace(OPTIONS, train=TrainConfig(**{origin: str(tmp_path / "parent")}))
     for name in ("a/logs", "b/logs"):
         board_of(tmp_path / name, options).start(0, 0)

@@ -142,9 +142,7 @@ def test_a_folder_with_the_name_of_the_checkpoint_is_not_read(folder):
 
 @pytest.mark.parametrize("chosen", ["a[1]*", "*", "a?old", r"a\1old"])
 def test_a_name_that_is_a_pattern_opens_no_other_file(folder, tmp_path, chosen):
-    """Story: "a[1]*" fits no index, so TensorFlow read the file that it fits as a checkpoint of the first version, and
-    this was a link.
-    """
+    """Story: "a[1]*" fits no index, so TensorFlow read what it fits as a first version's file, which was a link."""
     tf.raw_ops.Save(filename=str(tmp_path / "secret"), tensor_names=["key"], data=[tf.ones([1])])
     (folder / "a1old").symlink_to(tmp_path / "secret")
     for ending in (".index", ".data-00000-of-00001"):

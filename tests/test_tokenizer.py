@@ -59,9 +59,7 @@ def kind(request) -> str:
 
 @pytest.fixture(scope="session")
 def subwords(kind):
-    """Learned from words, and from the two escaped characters so often that they are parts of sub-words, if they can
-    be.
-    """
+    """Learned from words, and from the two escaped characters so often that they would be parts of sub-words."""
     strange = [f"the{UNDERSCORE}fox {ESCAPE}0{UNDERSCORE} {ESCAPE}{ESCAPE}1 dog".encode()] * 100
     return vocabulary.load(learn(text(400, seed=1) + strange, kind=kind))
 
@@ -288,9 +286,7 @@ def learned_from_a_sample(seed: int, kind: str) -> str:
 
 @pytest.mark.medium
 def test_a_sample_of_the_text_gives_the_same_model_in_every_process(kind):
-    """SentencePiece 0.2.3 draws its sample from a generator of the process that `set_random_generator_seed` does not
-    reach.
-    """
+    """SentencePiece 0.2.3 draws from a generator that `set_random_generator_seed` does not reach."""
     program = f"import test_tokenizer; print(test_tokenizer.learned_from_a_sample(1, '{kind}'))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path])}
     there = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)

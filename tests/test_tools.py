@@ -140,9 +140,7 @@ def complaint(result: subprocess.CompletedProcess) -> str:
 
 
 def with_checkpoint(folder: pathlib.Path) -> pathlib.Path:
-    """The folder of a run, with files that pass for its sub-words and a checkpoint, for programs that do not load
-    it.
-    """
+    """A run's folder, with files that pass for its sub-words and a checkpoint, for programs that do not load it."""
     (folder / "subwords.model").touch()
     path = checkpoint.path_of(folder, 1)
     path.parent.mkdir()
@@ -154,9 +152,7 @@ def with_checkpoint(folder: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory) -> pathlib.Path:
-    """English numbers and another language, which says the words backwards: aligned files, in two parts for
-    training.
-    """
+    """English numbers and a language that says the words backwards: aligned files, in two parts for training."""
     folder = tmp_path_factory.mktemp("text")
     sentences = [english for english, _ in builtin_corpus.splits(300, seed=1)["train"]]
     random.Random(0).shuffle(sentences)
@@ -220,9 +216,7 @@ def test_a_program_says_what_it_does_and_nothing_of_tensorflows(translated):
 
 
 def test_n_best_lines_are_numbered_scored_and_best_first(trained, translated, tmp_path):
-    """And the best is what is written without --n_best; from one file to another it is the same as from stream to
-    stream.
-    """
+    """And the best is what is written without --n_best, from one file to another as from stream to stream."""
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_bytes(b"\n".join(LINES_THAT_TRY_IT) + b"\n")
     result = tool("translate", f"--model_dir={trained[0]}", "--n_best=2", f"--input={source}", f"--output={target}")
@@ -243,9 +237,7 @@ def test_n_best_lines_are_numbered_scored_and_best_first(trained, translated, tm
 
 @pytest.mark.medium
 def test_json_lines_and_terms_are_answered_line_by_line(trained, translated, tmp_path):
-    """Its beam of 2 holds what must appear and what must not, the terms of a file where the source has them, and text
-    to keep.
-    """
+    """Its beam of 2 holds what must appear, what must not, the terms of a file, and text to keep."""
     terms = tmp_path / "terms.tsv"
     terms.write_text("two\tdeux\nseven\tsept\nhund\tchien\n")
     lines = [
@@ -304,9 +296,7 @@ def test_what_is_wrong_with_phrases_is_reported_without_tensorflow(tmp_path, fla
 
 @pytest.fixture
 def shouting(tmp_path):
-    """Runs `translate` with what shouts in place of a model, which takes 6 letters of a line and stops at the line
-    "stop".
-    """
+    """Runs `translate` with what shouts in place of a model, takes 6 letters of a line and stops at "stop"."""
     (tmp_path / "config.json").write_text(CONFIG)
     (tmp_path / "subwords.model").touch()
 
@@ -344,9 +334,7 @@ translator.translate_lines = lambda translate, lines, **sizes: map(translate, li
 
 @pytest.fixture
 def of_three(tmp_path):
-    """Runs `translate` with three translations of each line, of which the last two agree; reranking turns the list
-    around.
-    """
+    """Runs `translate` with three translations of a line, the last two alike; reranking turns the list around."""
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(CONFIG)

@@ -47,9 +47,7 @@ UPDATES = random_updates([7, 4, 9])
     ids=["one device", "micro-batches", "two devices", "both"],
 )
 def test_an_update_is_that_of_one_tape_over_the_whole_batch(replicas, micro_batch_tokens, make_optimizer):
-    """With SGD(1), which shows a gradient that is summed or divided once too often, and with Adam, which shows its
-    state.
-    """
+    """With SGD(1), which shows a gradient summed or divided once too often, and Adam, which shows its state."""
     expected, expected_metrics = by_one_tape(UPDATES, make_optimizer=make_optimizer)
     weights, metrics = on_devices(
         UPDATES, replicas=replicas, micro_batch_tokens=micro_batch_tokens, make_optimizer=make_optimizer
@@ -349,9 +347,7 @@ def test_an_update_is_skipped_where_the_loss_or_the_gradient_alone_is_not_finite
 
 
 def test_a_float16_transformer_has_the_gradient_of_float32_by_its_loss_scale():
-    """Gradients near 10^-7, the smallest that float16 can tell from 0, vanish without a scale and overflow under too
-    large a one.
-    """
+    """Gradients near 10^-7, the least in float16, vanish without a scale and overflow under too large a one."""
     [update] = random_updates([4], seed=4)
     rate, tokens = 2.0**20, (update["target"] != 0).sum()
     strategy = strategy_of(1)
@@ -458,9 +454,7 @@ def test_twenty_steps_on_many_devices_go_where_one_tape_goes(replicas, make_opti
 
 @pytest.mark.medium
 def test_two_strategies_in_one_process_train_models_of_other_sizes():
-    """Story: their collective operations had the same keys, and the second model failed: "Shape mismatch in the
-    collective instance".
-    """
+    """Story: their collective operations had the same keys, and the second model failed: "Shape mismatch …"."""
     for make_model in (Toy, lambda: Transformer(SMALL), Toy):
         _, metrics = on_devices(UPDATES[:1], replicas=2, micro_batch_tokens=10**6, make_model=make_model)
         assert metrics[0]["finite"]
@@ -502,9 +496,7 @@ def test_the_powers_of_adams_betas_are_computed_once_for_all_weights(replicas):
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_bounds_of_slices_and_seeds_of_dropout_are_computed_on_the_host(replicas):
-    """Story: a GPU computed them, and each micro-batch waited for it three times, and for its four draws. The second
-    virtual device stands in for a GPU.
-    """
+    """Story: each micro-batch waited for a GPU that computed them. The second virtual device stands in for it."""
     graph = graph_of(replicas, dropout=0.3)
     operations = [
         operation

@@ -60,9 +60,7 @@ make_batches, make_train_step = loop._make_batches, loop.make_train_step
 
 @functools.cache
 def made(replicas: int, dropout: float) -> tuple:
-    """A toy, its optimizer, and the first values of the optimizer's variables. Runs take turns with it, so its graphs
-    are made once.
-    """
+    """A toy, its optimizer, and the first values of its variables. Runs take turns, so its graphs are made once."""
     with strategy_of(replicas).scope():
         model, optimizer = Toy(dropout), adam()
         optimizer.build(model.trainable_variables)
@@ -185,9 +183,7 @@ def pretended(monkeypatch) -> list[toy.Pretended]:
 
 
 class Clock:
-    """In place of the module `time`: it stands still unless it is told to go on, or goes on by so many seconds with
-    each look at it.
-    """
+    """In place of the module `time`: it stands still unless told to go on, or goes on with each look at it."""
 
     def __init__(self, tick: float = 0.0):
         self.now, self.tick = 1000.0, tick
@@ -341,9 +337,7 @@ def test_a_kill_before_the_checkpoint_of_an_end_is_removed_leaves_it_out_all_the
 
 @pytest.mark.parametrize("how", ["killed", "told to end earlier", "killed at once"])
 def test_a_run_that_stopped_and_went_on_equals_one_that_did_not_to_the_last_bit(folder, finished, tmp_path, how):
-    """Killed between checkpoints, with dropout; other weights are in place before. Weights, optimizer, data, best
-    validation.
-    """
+    """Killed between checkpoints, with dropout: weights, optimizer, data and best validation are the same."""
     model_dir, whole = finished
     if how == "told to end earlier":
         Run(folder, tmp_path, figures=FIGURES, train_steps=4)
@@ -362,9 +356,7 @@ def test_a_run_that_stopped_and_went_on_equals_one_that_did_not_to_the_last_bit(
 
 
 def test_a_run_can_go_on_with_other_devices(folder, tmp_path):
-    """What a checkpoint says of the data does not depend on how many devices read it; dropout does, so there is none
-    here.
-    """
+    """What a checkpoint says of the data does not depend on how many devices read it; dropout would."""
     Run(folder, tmp_path / "one", dropout=0.0)
     Run(folder, tmp_path / "two", dropout=0.0, train_steps=3)
     one, two = (
@@ -547,9 +539,7 @@ def test_seconds_and_the_estimated_cost_are_of_all_devices_and_all_starts(folder
 def test_updates_that_overlap_are_timed_once_and_a_validation_between_them_is_not(
     folder, tmp_path, monkeypatch, pretended
 ):
-    """The clock is looked at when an update starts and when it is finished. The second starts before the first is
-    finished.
-    """
+    """The clock is looked at when an update starts and when it is finished. The second starts before that."""
     clock, seconds, count_update = Clock(tick=1.0), [], TrainState.count_update
     monkeypatch.setattr(loop, "time", clock)
     monkeypatch.setattr(
@@ -580,9 +570,7 @@ def test_a_budget_below_the_longest_sentence_is_refused_before_any_update(folder
     ("grpc://somewhere:5050", 2, ((25_000 // 3, 1), 2)),
 ], ids=["shared", "of its own", "of its own, two buckets", "of its own, less than a bucket"])  # fmt: skip
 def test_a_process_runs_the_largest_micro_batches_of_what_it_reads(monkeypatch, service, buckets, expected):
-    """Three processes of two devices: without a service they share every update; with one, each has smaller ones of its
-    own.
-    """
+    """Three processes of two devices: without a service they share each update; with one, each has its own."""
     monkeypatch.setattr(devices, "process_count", lambda strategy: 3)
     given = TrainConfig(data_service=service, buckets_per_update=buckets)
     config, replicas, _ = loop._per_process(types.SimpleNamespace(num_replicas_in_sync=6), given)
@@ -867,9 +855,7 @@ def test_after_so_many_updates_in_a_row_that_are_not_finite_the_run_stops_and_sa
 
 @pytest.mark.parametrize("spoiled", ["", "weights", "optimizer"], ids=["finite", "weights", "optimizer"])
 def test_updates_that_are_not_finite_lose_none_before_them(folder, finished, tmp_path, monkeypatch, spoiled):
-    """The state before them is saved, if its weights and its optimizer's averages are finite, and is that of a run
-    without them. The first update is skipped too.
-    """
+    """The state before them is saved, if it is finite, and is that of a run without them. The first is skipped too."""
     # How many are skipped before the switch is off does not depend on time.
     monkeypatch.setattr(loop, "RUN_AHEAD_SECONDS", -1.0)
     finite = not spoiled
@@ -954,9 +940,7 @@ def started(monkeypatch) -> dict[int, threading.Event]:
 
 @pytest.fixture
 def ahead(monkeypatch, started) -> dict[int, bool]:
-    """Whether the next update had started when each was counted. Before a run, it has the seconds to wait for that,
-    where it is expected not to.
-    """
+    """Whether the next update had started when each was counted; before a run, the seconds to wait for that."""
     count_update, ahead = TrainState.count_update, {}
 
     def count(state, *args):
@@ -989,9 +973,7 @@ def test_no_update_starts_early_before_what_needs_the_weights_of_the_last_one(
 
 
 def test_slow_updates_do_not_run_ahead(folder, tmp_path, monkeypatch, ahead):
-    """After a signal, two of them could take longer than a machine is given to stop. The first one is not known to be
-    slow.
-    """
+    """After a signal, two of them could take longer than there is time. The first is not known to be slow."""
     ahead |= dict.fromkeys((2, 3, 4), 0.05)
     monkeypatch.setattr(loop, "RUN_AHEAD_SECONDS", 0.0)
     Run(folder, tmp_path, checkpoint_steps=100, valid_steps=100, train_steps=4)
@@ -1007,9 +989,7 @@ def test_several_workers_do_not_run_ahead(folder, tmp_path, ahead, worker):
 
 @pytest.mark.parametrize("step", [4, 5, 7])
 def test_an_error_loses_no_update_that_was_made(folder, finished, tmp_path, monkeypatch, step):
-    """Of the data that an update reads, also while the one before runs, or of a validation. What follows equals an
-    uninterrupted run.
-    """
+    """Of the data that an update reads, also ahead, or of a validation. What follows is an uninterrupted run."""
     figures, reading = dict(FIGURES), itertools.count(1)
 
     def damaged():

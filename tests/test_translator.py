@@ -1,6 +1,4 @@
-"""The object that is scored is the object that is served: whatever the batch, the same line gives the same
-translation.
-"""
+"""The object that is scored is the object that is served: the same translation whatever the batch."""
 
 import itertools
 
@@ -36,9 +34,7 @@ def tokenizer() -> BytePairs:
 
 @pytest.fixture(scope="module")
 def model() -> Transformer:
-    """Weights three times as large as at the start of training, so that translations differ, and that lean to the end
-    token.
-    """
+    """Weights three times as large as usual, so that translations differ, and that lean to the end token."""
     model = Transformer(
         ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10)
     )
@@ -59,9 +55,7 @@ def translator(model, tokenizer) -> Translator:
 
 @pytest.mark.medium
 def test_functions_become_graphs_without_autograph(model, tokenizer, monkeypatch):
-    """Story: no function has Python control flow on tensors, but AutoGraph converted them all: 3 of the 4 s to
-    translate a first line.
-    """
+    """Story: AutoGraph converted functions without control flow: 3 of the 4 s to translate a first line."""
     encode, statuses = tokenizer._encode, []
 
     def recorded(text):
@@ -79,9 +73,7 @@ def test_functions_become_graphs_without_autograph(model, tokenizer, monkeypatch
 
 
 class Numbers:
-    """Stands in for sub-words: a text is its ids, special ones too, so that what the search wrote can be read from the
-    text.
-    """
+    """Stands in for sub-words: a text is its ids, special ones too, so that the text shows what was written."""
 
     def kept(self, text):
         return None
@@ -393,9 +385,7 @@ def test_perplexity_is_of_all_pairs_however_many_are_read_at_once(translator, mo
 
 
 def test_the_search_has_few_lengths_of_sources(model, monkeypatch):
-    """Story: for files of a thousand lines, oneDNN compiled so many kernels in bfloat16 that the search took a fifth
-    more time.
-    """
+    """Story: for a thousand lines oneDNN compiled so many kernels that the search took a fifth more time."""
     encode, lengths = Transformer.encode, []
 
     def recorded(self, source, *arguments):

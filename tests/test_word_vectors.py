@@ -1,6 +1,4 @@
-"""Word vectors of gensim's own Word2Vec are read in each format, bounded in memory; what is no such file is refused
-early.
-"""
+"""Word vectors of gensim's Word2Vec are read in each format, bounded in memory; other files are refused early."""
 
 import logging
 import os

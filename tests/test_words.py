@@ -1,6 +1,4 @@
-"""A vocabulary of whole words: the most frequent have an id, and no text is lost. Further tests of all kinds are in
-`test_tokenizer.py`.
-"""
+"""A vocabulary of whole words: the most frequent have ids, no text is lost. See `test_tokenizer.py` too."""
 
 import pytest
 import stand_in
