@@ -1386,107 +1386,65 @@ CALLS = {
         "translator.translate_lines = lambda translate, lines, **options: told('lines', list(lines), **options) or []",
         [*OF_ENSEMBLE, "--batch_size=7"],
         [["load", ENSEMBLE], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096, "first": None}]]),
-    "translate ": (
-        "import t2t_keras.beam.runner_error\n"
-        "module('beam', translate_files=lambda asked, *given, **options: told(fields(asked), *given, "
-        "**options))",
-        [
-            *OF_MODEL, "--batch_size=7", "--n_best=2", "--terms={0}/terms.tsv", "--keep_patterns=tags", "--jsonl",
-            "--alignment", "--word_scores",
-        ] + ["--beam_runner=FlinkRunner", "--beam_options=--a --b", "--input=gs://in/*", "--output=gs://out"],
-        [
-            [
-                {"model": LOADED, "n_best": 2, "sample": None, "mbr": "", "rerank_with": "", "rerank_weight": 1.0}
-                | {
-                    "rerank_direction": "forward", "jsonl": True, "terms": "{0}/terms.tsv", "keep_patterns": "tags",
-                    "alignment": True, "word_scores": True, "batch_size": 7
-                },
-                *("gs://in/*", "gs://out", {"runner": "FlinkRunner", "options": "--a --b"}),
-            ]
-        ],
-    ),
+    "translate ": ("import t2t_keras.beam.runner_error\n"
+                   "module('beam', translate_files=lambda asked, *given, **options: told(fields(asked), *given, "
+                   "**options))",
+                   [*OF_MODEL, "--batch_size=7", "--n_best=2", "--terms={0}/terms.tsv", "--keep_patterns=tags",
+                    "--jsonl", "--alignment", "--word_scores", "--beam_runner=FlinkRunner", "--beam_options=--a --b",
+                    "--input=gs://in/*", "--output=gs://out"],
+                   [[{"model": LOADED, "n_best": 2, "sample": None, "mbr": "", "rerank_with": "", "rerank_weight": 1.0,
+                      "rerank_direction": "forward", "jsonl": True, "terms": "{0}/terms.tsv", "keep_patterns": "tags",
+                      "alignment": True, "word_scores": True, "batch_size": 7},
+                     *("gs://in/*", "gs://out", {"runner": "FlinkRunner", "options": "--a --b"})]]),
     "translate  ": (
         "import t2t_keras.beam.runner_error\n"
         "module('beam', translate_files=lambda asked, *given, **options: told(fields(asked), *given, "
         "**options))",
-        [
-            "--model_dir={0}", "--sample", "--draws=3", "--seed=4", "--mbr=chrf", "--beam_runner=DirectRunner",
-            "--input=a", "--output=b"
-        ],
-        [
-            [
-                {"model": {"model_dir": ["{0}"], "checkpoint": "average", "dtype": "float32", "int8": False, **ALONE}, "n_best": 0} | {"sample": {"draws": 3, "seed": 4, "temperature": 1.0, "top_k": 0, "top_p": 1.0}, "mbr": "chrf", "rerank_with": ""} | {"rerank_weight": 1.0, "rerank_direction": "forward", "jsonl": False, "terms": "", "keep_patterns": "", "alignment": False, "word_scores": False, "batch_size": 0},  # noqa: E501
-                *("a", "b", {"runner": "DirectRunner", "options": ""}),
-            ]
-        ],
-    ),
+        ["--model_dir={0}", "--sample", "--draws=3", "--seed=4", "--mbr=chrf", "--beam_runner=DirectRunner",
+         "--input=a", "--output=b"],
+        [[{"model": {"model_dir": ["{0}"], "checkpoint": "average", "dtype": "float32", "int8": False, **ALONE},
+           "n_best": 0, "sample": {"draws": 3, "seed": 4, "temperature": 1.0, "top_k": 0, "top_p": 1.0}, "mbr": "chrf",
+           "rerank_with": "", "rerank_weight": 1.0, "rerank_direction": "forward", "jsonl": False, "terms": "",
+           "keep_patterns": "", "alignment": False, "word_scores": False, "batch_size": 0},
+          *("a", "b", {"runner": "DirectRunner", "options": ""})]]),
     "parse": (
         "module('parsing.parser', parse_lines=lambda model, lines, **options: told('lines', list(lines), **options) or "
         "[])",
-        [*OF_MODEL, "--batch_size=7"],
-        [["load", LOADED], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096}]],
-    ),
-    "export": (
-        "module('serving.savedmodel', export_run=lambda folder, run: told('export', folder, **described(run)))\n"
-        "module('serving.ctranslate2_format')",
-        [*OF_ENSEMBLE, "--export_dir={0}/out"],
-        [["export", "{0}/out", ENSEMBLE]],
-    ),
+        [*OF_MODEL, "--batch_size=7"], [["load", LOADED], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096}]]),
+    "export": ("module('serving.savedmodel', export_run=lambda folder, run: told('export', folder, **described(run)))\n"
+               "module('serving.ctranslate2_format')",
+               [*OF_ENSEMBLE, "--export_dir={0}/out"], [["export", "{0}/out", ENSEMBLE]]),
     "export ": (
         "module('serving.savedmodel')\n"
         "module('serving.ctranslate2_format', write=lambda found, *others: told('write', found is model, *others))",
-        [
-            "--model_dir={0}", "--checkpoint=2", "--format=ctranslate2", "--quantization=int8_float32",
-            "--export_dir={0}/out"
-        ],
-        [
-            ["load", {"model_dir": ["{0}"], "checkpoint": "2", "dtype": "float32", "int8": False, **ALONE}],
-            ["write", True, "{0}/out", "int8_float32", {}],
-        ],
-    ),
+        ["--model_dir={0}", "--checkpoint=2", "--format=ctranslate2", "--quantization=int8_float32",
+         "--export_dir={0}/out"],
+        [["load", {"model_dir": ["{0}"], "checkpoint": "2", "dtype": "float32", "int8": False, **ALONE}],
+         ["write", True, "{0}/out", "int8_float32", {}]]),
     "export   ": (
         "module('serving.argos_format', metadata=lambda run, *given: told('metadata', run.folder, *given) or "
         "dict(from_name='A', from_code='a', to_name='B', to_code='b'), write=lambda found, *others: "
         "told('write', found is model, *others))",
-        [
-            "--model_dir={0}", "--format=argos", "--quantization=int8", "--from_name=A", "--from_code=aa",
-            "--to_name=B", "--to_code=bb", "--export_dir={0}/out"
-        ],
-        [
-            ["metadata", "{0}", "A", "B", "aa", "bb", {}],
-            ["load", {"model_dir": ["{0}"], "checkpoint": "average", "dtype": "float32", "int8": False, **ALONE}],
-            [
-                "write", True, "{0}/out", {"from_name": "A", "from_code": "a", "to_name": "B", "to_code": "b"},
-                "int8", {}
-            ],
-        ],
-    ),
-    "export  ": (
-        "module('interop.marian_export', export_run=lambda run, folder, checkpoint, search, scores: "
-        "told(run.folder, folder, checkpoint, search.alpha, scores))",
-        [
-            "--model_dir={0}", "--checkpoint=2", "--format=huggingface", "--scores=a.json,b.json", "--alpha=0.5",
-            "--export_dir={0}/out"
-        ],
-        [["{0}", "{0}/out", "2", 0.5, ["a.json", "b.json"], {}]],
-    ),
+        ["--model_dir={0}", "--format=argos", "--quantization=int8", "--from_name=A", "--from_code=aa", "--to_name=B",
+         "--to_code=bb", "--export_dir={0}/out"],
+        [["metadata", "{0}", "A", "B", "aa", "bb", {}],
+         ["load", {"model_dir": ["{0}"], "checkpoint": "average", "dtype": "float32", "int8": False, **ALONE}],
+         ["write", True, "{0}/out", {"from_name": "A", "from_code": "a", "to_name": "B", "to_code": "b"}, "int8", {}]]),
+    "export  ": ("module('interop.marian_export', export_run=lambda run, folder, checkpoint, search, scores: "
+                 "told(run.folder, folder, checkpoint, search.alpha, scores))",
+                 ["--model_dir={0}", "--checkpoint=2", "--format=huggingface", "--scores=a.json,b.json", "--alpha=0.5",
+                  "--export_dir={0}/out"],
+                 [["{0}", "{0}/out", "2", 0.5, ["a.json", "b.json"], {}]]),
     "client": (
         "from t2t_keras.serving import client\n"
         "client.connect = lambda model: told('connect', *dataclasses.astuple(model)) or 'predict'\n"
         "client.retrying = lambda *given: told('retrying', *given) or 'again'\n"
         "client.translate_lines = lambda predict, lines, search, **sizes: told(predict, *dataclasses.astuple(search), "
         "**sizes) or []",
-        [
-            "--server=http://h:1", "--model_name=m", "--model_version=3", "--timeout=2.5", "--attempts=6",
-            "--batch_size=7", "--parallel=5"
-        ]
-        + ["--n_best=2", "--alpha=0.25", "--max_length=8", "--prefix=p"],
-        [
-            ["connect", "http://h:1", "m", 3, 2.5, {}],
-            ["retrying", "predict", 6, {}],
-            ["again", 2, 0.25, 8, "p", {"word_scores": False, "batch_size": 7, "parallel": 5}],
-        ],
-    ),
+        ["--server=http://h:1", "--model_name=m", "--model_version=3", "--timeout=2.5", "--attempts=6",
+         "--batch_size=7", "--parallel=5", "--n_best=2", "--alpha=0.25", "--max_length=8", "--prefix=p"],
+        [["connect", "http://h:1", "m", 3, 2.5, {}], ["retrying", "predict", 6, {}],
+         ["again", 2, 0.25, 8, "p", {"word_scores": False, "batch_size": 7, "parallel": 5}]]),
     "client ": (
         "from t2t_keras.serving import client\n"
         "client.connect = lambda model: None\n"
@@ -1494,37 +1452,22 @@ CALLS = {
         "search, word_scores) or "
         "{'text': ['é'], 'score': [-1.5], 'constraints_met': [True], 'truncated': False} for line in lines)",
         ["--jsonl", "--word_scores", "--terms={0}/terms.tsv", "--keep_patterns=/z./"],
-        [
-            [
-                {"text": "one zz", "constraints": ["x", "zz"], "avoid": [], "ordered": False}
-                | {"terms": [["one", "eins", [], 0, False]], "free": [], "annotated": "", "others": {}},
-                None,
-                True,
-                {},
-            ]
-        ],
-    ),
+        [[{"text": "one zz", "constraints": ["x", "zz"], "avoid": [], "ordered": False,
+           "terms": [["one", "eins", [], 0, False]], "free": [], "annotated": "", "others": {}},
+          None, True, {}]]),
     "train": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps], is_chief=lambda "
         "_: True)\n"
         "module('training.run', train=lambda start, quiet, **options: told(start.folder, "
         "start.options.data_dir, start.options.model.d_ff, **options))",
-        [
-            "--model_dir=~/run", "--data_dir=~/no/data", "--dataset=builtin", "--cpu_devices=3", "--train_steps=9",
-            "--d_ff=77"
-        ]
-        + ["--dry_run", "--show_options"],
-        [["{0}/run", "{0}/no/data", 77, {"strategy": [3, 9], "dry_run": True, "show_options": True}]],
-    ),
-    "pretrain": (
-        "module('experiments.masked_words', evaluate=lambda run, *given: told(run.folder, *given) or {}, "
-        "table=lambda found: 'a table')",
-        [
-            "--model_dir={0}", "--evaluate=test", "--draws=3", "--checkpoint=best", "--data_dir={0}/data",
-            "--damaged_records=skip"
-        ],
-        [["{0}", "best", "test", 3, "{0}/data", "skip", {}]],
-    ),
+        ["--model_dir=~/run", "--data_dir=~/no/data", "--dataset=builtin", "--cpu_devices=3", "--train_steps=9",
+         "--d_ff=77", "--dry_run", "--show_options"],
+        [["{0}/run", "{0}/no/data", 77, {"strategy": [3, 9], "dry_run": True, "show_options": True}]]),
+    "pretrain": ("module('experiments.masked_words', evaluate=lambda run, *given: told(run.folder, *given) or {}, "
+                 "table=lambda found: 'a table')",
+                 ["--model_dir={0}", "--evaluate=test", "--draws=3", "--checkpoint=best", "--data_dir={0}/data",
+                  "--damaged_records=skip"],
+                 [["{0}", "best", "test", 3, "{0}/data", "skip", {}]]),
     **{
         f"{name} ": (
             "module('training.devices', make_strategy=lambda number, config: number, is_chief=lambda _: True)\n"
@@ -1542,36 +1485,21 @@ CALLS = {
     "classify  ": (
         "model = SimpleNamespace(predict=lambda lines, batch_size: told(list(lines)) or [])\n"
         "module('serving.classifier', load=lambda run, *given: told('load', run.folder, *given) or (model, {}))",
-        ["--model_dir={0}", "--predict", "--checkpoint=best"],
-        [["load", "{0}", "best", {}], [["one"], {}]],
-    ),
-    "classify   ": (
-        "model = SimpleNamespace(predict=lambda lines, batch_size: told(list(lines)) or [])\n"
-        "module('serving.classifier', load=lambda *given: (model, {}))",
-        ["--model_dir=~", "--predict", "--input={0}/text"],
-        [[["two"], {}]],
-    ),
-    "prepare": (
-        "module('system.tensorflow', hide_gpus=lambda: told('no GPU'))\n"
-        "preparing(lambda chosen, folder, write: told(chosen.data.builtin_pairs, chosen.model.vocab_size, "
-        "chosen.source_vocab_size, chosen.train.seed, folder, write))\n"
-        "module('beam.preparing', writer=lambda **options: options)",
-        [
-            "--data_dir={0}/data", "--dataset=builtin", "--builtin_pairs=50", "--vocab_size=321",
-            "--source_vocab_size=322", "--seed=9"
-        ]
-        + ["--beam_runner=FlinkRunner", "--beam_options=--a --b", "--beam_exchange=gs://x"],
-        [
-            ["no GPU", {}],
-            [50, 321, 322, 9, "{0}/data", BEAM, {}],
-        ],
-    ),
-    "prepare ": (
-        "module('system.tensorflow', hide_gpus=lambda: None)\n"
-        "preparing(lambda chosen, folder, write: write(), write=lambda **options: told('write', **options))",
-        ["--data_dir={0}/data", "--dataset=builtin", "--processes=3"],
-        [["write", {"number": 3}]],
-    ),
+        ["--model_dir={0}", "--predict", "--checkpoint=best"], [["load", "{0}", "best", {}], [["one"], {}]]),
+    "classify   ": ("model = SimpleNamespace(predict=lambda lines, batch_size: told(list(lines)) or [])\n"
+                    "module('serving.classifier', load=lambda *given: (model, {}))",
+                    ["--model_dir=~", "--predict", "--input={0}/text"], [[["two"], {}]]),
+    "prepare": ("module('system.tensorflow', hide_gpus=lambda: told('no GPU'))\n"
+                "preparing(lambda chosen, folder, write: told(chosen.data.builtin_pairs, chosen.model.vocab_size, "
+                "chosen.source_vocab_size, chosen.train.seed, folder, write))\n"
+                "module('beam.preparing', writer=lambda **options: options)",
+                ["--data_dir={0}/data", "--dataset=builtin", "--builtin_pairs=50", "--vocab_size=321",
+                 "--source_vocab_size=322", "--seed=9", "--beam_runner=FlinkRunner", "--beam_options=--a --b",
+                 "--beam_exchange=gs://x"],
+                [["no GPU", {}], [50, 321, 322, 9, "{0}/data", BEAM, {}]]),
+    "prepare ": ("module('system.tensorflow', hide_gpus=lambda: None)\n"
+                 "preparing(lambda chosen, folder, write: write(), write=lambda **options: told('write', **options))",
+                 ["--data_dir={0}/data", "--dataset=builtin", "--processes=3"], [["write", {"number": 3}]]),
     **{
         f"prepare{' ' * number}": (
             "module('system.tensorflow', hide_gpus=lambda: None)\n"
@@ -1583,12 +1511,10 @@ CALLS = {
             (("--subwords_file={0}/subwords.model", "{0}/subwords.model"), ("--noparent_subwords", "")), 3
         )
     },
-    "prepare  ": (
-        "module('system.tensorflow', hide_gpus=lambda: None)\n"
-        "preparing(lambda chosen, folder, write: told(chosen.task.name), write=print)",
-        ["--data_dir=~/data", "--architecture=bert", "--train_source={0}/text", "--valid_source={0}/text"],
-        [["pretraining", {}]],
-    ),
+    "prepare  ": ("module('system.tensorflow', hide_gpus=lambda: None)\n"
+                  "preparing(lambda chosen, folder, write: told(chosen.task.name), write=print)",
+                  ["--data_dir=~/data", "--architecture=bert", "--train_source={0}/text", "--valid_source={0}/text"],
+                  [["pretraining", {}]]),
     "filter": (
         "module('data.corpora', check_texts=lambda texts, languages: told('texts', texts, languages))\n"
         "module('filtering.judging', check_runs=lambda folders: told('runs', folders),\n"
@@ -1597,32 +1523,21 @@ CALLS = {
         "    load_scores=lambda folders: told('load', folders) or 'scores',\n"
         "    filter_text=lambda source, target, folder, config, scores, number, progress: told(source, target, folder, "
         "config.min_letters, scores, number))",
-        [
-            "--source=a", "--target=b", "--output_dir={0}/out", "--forward_run={0}", "--backward_run={0}/../{0.name}",
-            "--processes=3"
-        ]
-        + ["--min_letters=0.25", "--source_language=en", "--target_language=de"],
-        [
-            ["runs", ["{0}", "{0}/../{0.name}"], {}],
-            ["check", 0.25, "{0}/out", {}],
-            ["texts", [["a", "b"]], ["en", "de"], {}],
-            ["load", ["{0}", "{0}/../{0.name}"], {}],
-            ["a", "b", "{0}/out", 0.25, "scores", 3, {}],
-        ],
-    ),
-    "filter ": (
-        "module('data.corpora', check_texts=lambda texts, languages: None)\n"
-        "module('filtering.judging', check_runs=lambda folders: None,\n"
-        "    check=lambda *given: None, table=lambda summary: summary, load_scores=lambda "
-        "folders: folders)\n"
-        "module('beam.filtering', filter_text=lambda source, target, folder, config, load_scores, **options: "
-        "told(source, target, folder, config.min_letters, load_scores(), **options))",
-        [
-            "--source=a", "--target=b", "--output_dir={0}/out", "--forward_run={0}", "--backward_run={0}/../{0.name}",
-            "--min_letters=0.25"
-        ] + ["--beam_runner=FlinkRunner", "--beam_options=--a --b", "--beam_exchange=gs://x"],
-        [["a", "b", "{0}/out", 0.25, ["{0}", "{0}/../{0.name}"], BEAM]],
-    ),
+        ["--source=a", "--target=b", "--output_dir={0}/out", "--forward_run={0}", "--backward_run={0}/../{0.name}",
+         "--processes=3", "--min_letters=0.25", "--source_language=en", "--target_language=de"],
+        [["runs", ["{0}", "{0}/../{0.name}"], {}], ["check", 0.25, "{0}/out", {}],
+         ["texts", [["a", "b"]], ["en", "de"], {}], ["load", ["{0}", "{0}/../{0.name}"], {}],
+         ["a", "b", "{0}/out", 0.25, "scores", 3, {}]]),
+    "filter ": ("module('data.corpora', check_texts=lambda texts, languages: None)\n"
+                "module('filtering.judging', check_runs=lambda folders: None,\n"
+                "    check=lambda *given: None, table=lambda summary: summary, load_scores=lambda "
+                "folders: folders)\n"
+                "module('beam.filtering', filter_text=lambda source, target, folder, config, load_scores, **options: "
+                "told(source, target, folder, config.min_letters, load_scores(), **options))",
+                ["--source=a", "--target=b", "--output_dir={0}/out", "--forward_run={0}",
+                 "--backward_run={0}/../{0.name}", "--min_letters=0.25", "--beam_runner=FlinkRunner",
+                 "--beam_options=--a --b", "--beam_exchange=gs://x"],
+                [["a", "b", "{0}/out", 0.25, ["{0}", "{0}/../{0.name}"], BEAM]]),
     "attention": (
         "module('reporting.attention', check_attention=lambda model: None, attention_of=lambda model, *pair: "
         "told(*pair) or SimpleNamespace(by_words=lambda: 'words'))\n"
@@ -1631,13 +1546,9 @@ CALLS = {
         "module('reporting.figures', FORMATS=('png', 'svg'), save=lambda picture, path: told(picture, path.name))\n"
         "module('reporting.pages', attention_page=lambda shown: f'{len(shown)} shown')",
         [*OF_MODEL, "--output={0}/out", "--layer=3", "--heads=3,1", "--words", "--format=svg", "--attention=cross"],
-        [
-            ["load", LOADED],
-            ["one", None, {}],
-            [["lines", "words", "cross", 2, [2, 0]], "001_cross_layer_3_lines.svg", {}],
-            [["maps", "words", "cross", 2, [2, 0]], "001_cross_layer_3_heat_maps.svg", {}],
-        ],
-    ),
+        [["load", LOADED], ["one", None, {}],
+         [["lines", "words", "cross", 2, [2, 0]], "001_cross_layer_3_lines.svg", {}],
+         [["maps", "words", "cross", 2, [2, 0]], "001_cross_layer_3_heat_maps.svg", {}]]),
     **{
         f"attention{' ' * number}": (
             "loaded.load = lambda run: model\n"
@@ -1707,8 +1618,7 @@ CALLS = {
         "served_models.ServedModels.load_first = lambda self: None\n"
         "module('serving.web_server', serve=lambda *where: SimpleNamespace(port=5, serve_forever=lambda: None))",
         ["--server=http://user:secret@h:1", "--model_name=m", "--source_language=en", "--target_language=de"],
-        [["m at http://***@h:1", "http://user:secret@h:1", "m", 60.0, {}]],
-    ),
+        [["m at http://***@h:1", "http://user:secret@h:1", "m", 60.0, {}]]),
     **{
         name: (
             "module('interop.huggingface', import_huggingface=told)",
@@ -1731,40 +1641,24 @@ CALLS = {
     "import_tensor2tensor": (
         "module('interop.tensor2tensor', import_tensor2tensor=told)",
         ["--from=folder", "--model_dir={0}/run", "--checkpoint=7", "--vocab=a", "--source_vocab=b", "--num_heads=3"],
-        [
-            [
-                "folder", "{0}/run",
-                {"checkpoint": "7", "vocab": "a", "source_vocab": "b", "num_heads": 3, "target_space": None}
-            ]
-        ],
-    ),
+        [["folder", "{0}/run",
+          {"checkpoint": "7", "vocab": "a", "source_vocab": "b", "num_heads": 3, "target_space": None}]]),
     "import_opennmt": (
         "module('interop.opennmt', import_opennmt=told)",
         ["--from=some/run", "--model_dir={0}/run", "--checkpoint=avg", "--num_heads=4", "--nosource_end"],
-        [
-            [
-                "some/run", "{0}/run",
-                {
-                    "checkpoint": "avg", "config": "", "source_vocabulary": "", "target_vocabulary": "",
-                    "source_subwords": "", "target_subwords": "", "num_heads": 4, "activation": "relu",
-                    "source_end": False
-                }
-            ]
-        ],
-    ),
+        [["some/run", "{0}/run",
+          {"checkpoint": "avg", "config": "", "source_vocabulary": "", "target_vocabulary": "", "source_subwords": "",
+           "target_subwords": "", "num_heads": 4, "activation": "relu", "source_end": False}]]),
     "table1": (
         "module('experiments.table1', Settings=lambda *sizes: list(sizes), measure=lambda *given: told(*given) or "
         "{'machine': 'mine'}, table=lambda results, least: told('table', least), picture=lambda results, least: "
         "['picture', least])\n"
         "module('reporting.figures', encoded=lambda *given: told(*given) or b'', format_of=lambda path: told(path) or "
         "'svg')",
-        ["--d=8", "--heads=2", "--window=5", "--kernel=7", "--lengths=32,4,16", "--fit_from=16", "--rounds=3"]
-        + ["--json={0}/json", "--output={0}/png"],
-        [
-            ["{0}/png", {}], [[8, 2, 5, 7], [4, 16, 32], 3, "{0}/json", {}], ["table", 16, {}],
-            [["picture", 16], "svg", {}]
-        ],
-    ),
+        ["--d=8", "--heads=2", "--window=5", "--kernel=7", "--lengths=32,4,16", "--fit_from=16", "--rounds=3",
+         "--json={0}/json", "--output={0}/png"],
+        [["{0}/png", {}], [[8, 2, 5, 7], [4, 16, 32], 3, "{0}/json", {}], ["table", 16, {}],
+         [["picture", 16], "svg", {}]]),
     "attention_functions": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"
         "def measure(settings, lengths, rounds, runs, folder, strategy, quiet):\n"
@@ -1777,19 +1671,15 @@ CALLS = {
         "module('experiments.attention_functions', measure=measure, tables=lambda found: told('tables') or '', "
         "picture=lambda found: 1)\n"
         "module('reporting.figures', save=lambda *given: told(*given))",
-        [
-            "--flagfile=quickstart", "--widths=64,8", "--lengths=32,4", "--rounds=3", "--output_dir={0}",
-            "--data_dir={0}/d"
-        ]
-        + ["--train_steps=5", "--cooldown_steps=0", "--d_ff=24"],
+        ["--flagfile=quickstart", "--widths=64,8", "--lengths=32,4", "--rounds=3", "--output_dir={0}",
+         "--data_dir={0}/d", "--train_steps=5", "--cooldown_steps=0", "--d_ff=24"],
         [["namespace(d=6, heads=3)", [4, 32], 3, "{0}", [1, 5], {}]]
         + [
             [function, d_k, function, 128 // d_k, d_k, d_k, 24, "{0}/d", 0, {}]
             for d_k in (8, 64)
             for function in ("additive", "scaled", "unscaled")
         ]
-        + [["tables", {}], [1, "{0}/attention_functions.png", {}]],
-    ),
+        + [["tables", {}], [1, "{0}/attention_functions.png", {}]]),
     "table3": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"
         "def train(rows, output_dir, earlier, strategy, quiet):\n"
@@ -1801,21 +1691,12 @@ CALLS = {
         "module('experiments.grid', read_results=lambda folder, name: told(name) or dict.fromkeys(('A1', 'A4')))\n"
         "module('experiments.table3', LOGS='tb', RESULTS='*/r', train=train, "
         "write=lambda folder: told('write', folder) or ['a.md'])",
-        [
-            "--rows=base, A1", "--dataset=builtin", "--output_dir={0}", "--data_dir={0}/d", "--cpu_devices=2",
-            "--train_steps=5"
-        ]
-        + ["--divide_widths=4"],
-        [
-            ["*/r", {}],
-            [
-                *([row, "{0}/d", 512, heads, 5, 4000] for row, heads in (("base", 8), ("A1", 1), ("A4", 4))), ["A4"],
-                "{0}", [2, 5], {}
-            ],
-            ["write", "{0}", {}],
-            ["write", "{0}", {}],
-        ],
-    ),
+        ["--rows=base, A1", "--dataset=builtin", "--output_dir={0}", "--data_dir={0}/d", "--cpu_devices=2",
+         "--train_steps=5", "--divide_widths=4"],
+        [["*/r", {}],
+         [*([row, "{0}/d", 512, heads, 5, 4000] for row, heads in (("base", 8), ("A1", 1), ("A4", 4))), ["A4"], "{0}",
+          [2, 5], {}],
+         ["write", "{0}", {}], ["write", "{0}", {}]]),
     "grid": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"
         "def train(rows, runs, output_dir, scoring, strategy, quiet):\n"
@@ -1832,16 +1713,11 @@ CALLS = {
         "def write(folder, scoring):\n"
         "    return told('write', folder, scoring.tests) or ['a']\n"
         "module('experiments.grid', Scoring=Scoring, train=train, write=write)",
-        [
-            "--row=wide --d_ff=24", "--row=small --vocab_size=500 --train_steps=9", "--seeds=3,1", "--dataset=builtin",
-            "--output_dir={0}/g"
-        ]
-        + ["--cpu_devices=2", "--train_steps=5", "--beam_size=3", "--lowercase", "--tokenize=none", "--checkpoint=best"]
-        + [
-            "--test_source={0}/terms.tsv", "--test_target={0}/text", "--test_source={0}/text",
-            "--test_target={0}/terms.tsv"
-        ]
-        + ["--row=short --max_length=50", "--row=epochs --epochs=2", "--row=same --epochs=0"],
+        ["--row=wide --d_ff=24", "--row=small --vocab_size=500 --train_steps=9", "--seeds=3,1", "--dataset=builtin",
+         "--output_dir={0}/g", "--cpu_devices=2", "--train_steps=5", "--beam_size=3", "--lowercase", "--tokenize=none",
+         "--checkpoint=best", "--test_source={0}/terms.tsv", "--test_target={0}/text", "--test_source={0}/text",
+         "--test_target={0}/terms.tsv", "--row=short --max_length=50", "--row=epochs --epochs=2",
+         "--row=same --epochs=0"],
         [
             [f"{row}/seed{seed}", seed, steps, d_ff, size, f"{{0}}/g/data/{data}/seed{seed}", {}]
             for seed in (3, 1)
@@ -1863,8 +1739,7 @@ CALLS = {
                 "none", {}
             ]
         ]
-        + [["write", "{0}/g", {"terms": [["one"], ["two"]], "text": [["two"], ["eins"]]}, {}]] * 6,
-    ),
+        + [["write", "{0}/g", {"terms": [["one"], ["two"]], "text": [["two"], ["eins"]]}, {}]] * 6),
 }  # fmt: skip
 
 
