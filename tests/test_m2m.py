@@ -223,12 +223,9 @@ def test_languages_of_a_data_folder_are_those_that_it_was_prepared_with(run, tmp
     assert found == ["fra_Latn", "deu_Latn"]
     with pytest.raises(ValueError, match="`source_language` was fra_Latn, and is now ace_Latn"):
         prepare.Preparation(
-            dataclasses.replace(data, source_language="ace_Latn"),
-            size,
-            1,
-            tmp_path / "data",
+            dataclasses.replace(data, source_language="ace_Latn"), size, 1, tmp_path / "data",
             run_options.Options().task,
-        ).run()
+        ).run()  # fmt: skip
     with pytest.raises(ValueError, match="`target_language`: .* is none of the 5 languages.*Did you mean deu_Latn"):
         prepare.Preparation(
             dataclasses.replace(data, target_language="deu"), size, 1, tmp_path / "other", run_options.Options().task
@@ -246,11 +243,9 @@ def test_the_programs_translate_between_the_chosen_languages(nllb, usual, tmp_pa
     assert languages_of(tmp_path / "run") == ("eng_Latn", "fra_Latn")
     expected = usual.translate(LINES)
     result = programs.tool(
-        "translate",
-        f"--model_dir={tmp_path}/run",
-        "--target_language=deu_Latn",
+        "translate", f"--model_dir={tmp_path}/run", "--target_language=deu_Latn",
         input="".join(f"{line}\n" for line in LINES),
-    )
+    )  # fmt: skip
     assert result.returncode == 0 and result.stdout.splitlines() == expected, result.stderr
 
 

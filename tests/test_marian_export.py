@@ -260,14 +260,8 @@ def test_the_files_are_as_transformers_wants_them(run, tmp_path, monkeypatch):
     t2t_keras.export_marian(run, ".")
     tokenizer = parsed(tmp_path / "tokenizer_config.json")
     assert (
-        tokenizer["split_special_tokens"],
-        tokenizer["clean_up_tokenization_spaces"],
-        tokenizer["separate_vocabs"],
-    ) == (
-        True,
-        False,
-        False,
-    )
+        tokenizer["split_special_tokens"], tokenizer["clean_up_tokenization_spaces"], tokenizer["separate_vocabs"],
+    ) == (True, False, False)  # fmt: skip
     with safetensors.safe_open(tmp_path / "model.safetensors", framework="np") as file:
         assert file.metadata() == {"format": "pt"}
     for path in tmp_path.glob("*.json"):
@@ -380,11 +374,8 @@ def test_a_card_says_what_is_known_of_training_and_scores_and_no_more(run):
     """As of checkpoints of other programs."""
     saved = SavedRun.open(run)
     for state in (
-        {},
-        {"best": "12.5", "best_step": 1},
-        {"best": 12.5, "best_step": "1"},
-        {"best": 12.5, "best_step": 0},
-    ):
+        {}, {"best": "12.5", "best_step": 1}, {"best": 12.5, "best_step": "1"}, {"best": 12.5, "best_step": 0},
+    ):  # fmt: skip
         card = model_card.card("mine", saved, saved.data, saved.search, "average", state, [])
         assert "Trained with t2t_keras.\n" in card and "## Scores\n\nNone were given.\n\n" in card
     state = {"step": 3000, "best": 12.5, "best_step": 2000}
@@ -438,10 +429,8 @@ def test_languages_are_those_of_the_options_or_of_the_names(data, expected):
 def test_the_data_of_a_resumed_run_are_those_of_its_folder(tmp_path):
     run = marian_run.make(tmp_path / "run", groups={"data": DataConfig()})
     options = {
-        "train_source": ["my a.en 3 ab", "b.en 4 cd"],
-        "train_target": ["a.de 3 ab", "b.de 4 cd"],
-        "vocab_size": 330,
-    }
+        "train_source": ["my a.en 3 ab", "b.en 4 cd"], "train_target": ["a.de 3 ab", "b.de 4 cd"], "vocab_size": 330,
+    }  # fmt: skip
     options["source_tag"] = "<1>,<2>,<3>"  # Of other names than these files have: one was a glob.
     (run / "data").mkdir()
     (run / "data" / "corpus.json").write_text(json.dumps({"options": options}))

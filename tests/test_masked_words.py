@@ -174,12 +174,9 @@ def test_the_table_has_each_figure_in_its_row():
     assert [
         [cell.strip() for cell in row.strip("|").split("|")] for row in masked_words.table(found).splitlines()[2:]
     ] == [
-        ["masked words", "50.0%", "1,200"],
-        ["… by a unigram model", "10.0%", "1,200"],
-        ["… by a bigram model", "25.0%", "1,200"],
-        ["next sentences", "90.0%", "80"],
-        ["… by chance", "55.0%", "80"],
-    ]
+        ["masked words", "50.0%", "1,200"], ["… by a unigram model", "10.0%", "1,200"],
+        ["… by a bigram model", "25.0%", "1,200"], ["next sentences", "90.0%", "80"], ["… by chance", "55.0%", "80"],
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("flags", "said"), [

@@ -128,12 +128,9 @@ def test_a_reason_holds_however_the_lines_are_wrapped():
 def repository(tmp_path_factory) -> pathlib.Path:
     root = tmp_path_factory.mktemp("repository")
     for name, text in {
-        "t2t_keras/__init__.py": "",
-        "t2t_keras/toy.py": PACKAGE,
-        "tests/test_toy.py": TESTS,
-        "tests/data/nothing": "",
+        "t2t_keras/__init__.py": "", "t2t_keras/toy.py": PACKAGE, "tests/test_toy.py": TESTS, "tests/data/nothing": "",
         "tests/mutation_reasons.toml": "survivor = []\n",
-    }.items():
+    }.items():  # fmt: skip
         (root / name).parent.mkdir(exist_ok=True, parents=True)
         (root / name).write_text(text)
     for name in ("mutation.py", "mutation_operators.py"):

@@ -59,11 +59,9 @@ from t2t_keras.training import embeddings, interruption, loop, parent, train_ste
 from t2t_keras.training import run as training_run
 
 TEXTS = {
-    "train_source": "train.source",
-    "train_target": "train.target",
-    "valid_source": "valid.source",
+    "train_source": "train.source", "train_target": "train.target", "valid_source": "valid.source",
     "valid_target": "valid.target",
-}
+}  # fmt: skip
 TRAIN_PAIRS, VALID_PAIRS = sentences(200, seed=1), sentences(20, seed=2)
 TRAIN_PAIRS[0] = ("½ house", "½ Haus")
 OTHER_TRAIN, OTHER_VALID = sentences(200, seed=3), sentences(20, seed=4)
@@ -104,11 +102,8 @@ class Lab:
 def lab(folder, prepared, tmp_path_factory):  # noqa: F811
     root = tmp_path_factory.mktemp("lab")
     for split, pairs in (
-        ("train", TRAIN_PAIRS),
-        ("valid", VALID_PAIRS),
-        ("other-train", OTHER_TRAIN),
-        ("other-valid", OTHER_VALID),
-    ):
+        ("train", TRAIN_PAIRS), ("valid", VALID_PAIRS), ("other-train", OTHER_TRAIN), ("other-valid", OTHER_VALID),
+    ):  # fmt: skip
         write_text(root, split, pairs)
     (root / "bad.source").write_bytes(b"\xff\n" + (root / "train.source").read_bytes().partition(b"\n")[2])
     (root / "terms.tsv").write_text("house\tHaus\n")

@@ -89,11 +89,9 @@ def test_a_broken_treebank_file_is_named_with_its_line_and_nothing_is_written(tm
     (tmp_path / "a.mrg").write_text(TREES)
     (tmp_path / "b.mrg").write_text(TREES + "( (S (NN x))\n")
     result = parse(
-        "--linearize",
-        f"--trees={tmp_path}/a.mrg,{tmp_path}/b.mrg",
-        f"--source={tmp_path}/words",
+        "--linearize", f"--trees={tmp_path}/a.mrg,{tmp_path}/b.mrg", f"--source={tmp_path}/words",
         f"--target={tmp_path}/brackets",
-    )
+    )  # fmt: skip
     assert result.returncode == 1 and b"Traceback" not in result.stderr
     assert f"{tmp_path}/b.mrg, line 10: " in result.stderr.decode()
     assert not (tmp_path / "words").exists() and not (tmp_path / "brackets").exists()
@@ -202,10 +200,8 @@ def test_a_treebank_file_scores_100_against_itself_and_its_cleaned_trees(tmp_pat
 
 
 @pytest.mark.parametrize(("gold", "parsed", "expected"), [
-    ("{0}\n{0}\n", "{1}\n\n", (2, 1)),
-    ("{0}\n\n{0}\n", "{1}\n\n{1}\n", (2, 0)),
-    ("\n{0}\n\n{0}\n\n", "{1}\n{1}\n", (2, 0)),
-    ("{0}\n\n{0}\n", "{1}\n\n", (2, 1)),
+    ("{0}\n{0}\n", "{1}\n\n", (2, 1)), ("{0}\n\n{0}\n", "{1}\n\n{1}\n", (2, 0)),
+    ("\n{0}\n\n{0}\n\n", "{1}\n{1}\n", (2, 0)), ("{0}\n\n{0}\n", "{1}\n\n", (2, 1)),
     ("{0}\n{0}\n", "\n{1}\n\n{1}\n", (2, 0)),
 ])  # fmt: skip
 def test_a_blank_line_is_a_missing_tree_where_the_lines_correspond(tmp_path, gold, parsed, expected):

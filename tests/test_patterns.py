@@ -35,9 +35,7 @@ def test_what_is_kept_is_found_where_it_is_and_follows_text_as_there(text, expec
 
 @both_engines
 @pytest.mark.parametrize(("own", "text", "expected"), [
-    (r"\(?\d{3}\)?-\d+", "(030)-12", "(030)-12"),
-    (r"[(?!]+x", "?!x", "?!x"),
-    (r"\\1x", r"\1x", r"\1x"),
+    (r"\(?\d{3}\)?-\d+", "(030)-12", "(030)-12"), (r"[(?!]+x", "?!x", "?!x"), (r"\\1x", r"\1x", r"\1x"),
     (r"[]:a:]+", ":a]", ":a]"),
 ])  # fmt: skip
 def test_escaped_characters_and_classes_are_not_taken_for_assertions_and_references(own, text, expected, engine):

@@ -355,12 +355,9 @@ def test_a_file_of_terms_has_a_term_and_its_translation_in_each_line():
 def test_forbidden_forms_are_the_third_column_with_bars_between_them():
     """With blanks, escaped bars, a backslash that escapes nothing, repeated forms and lines, and both cases."""
     lines = [
-        "man\tmonsieur\thomme| Homme |un  gars ||homme|",
-        "or\toder\ta\\|b|\\|\\||c\\d",
-        "a|b\tc|d\t \u200b | ",
-        "man\tmonsieur\thomme | type",
-        "sea\tmer\t",
-    ]
+        "man\tmonsieur\thomme| Homme |un  gars ||homme|", "or\toder\ta\\|b|\\|\\||c\\d", "a|b\tc|d\t \u200b | ",
+        "man\tmonsieur\thomme | type", "sea\tmer\t",
+    ]  # fmt: skip
     terms = Terms.read(lines, "terms.tsv")
     assert terms.forbidden == {"man": ("homme", "Homme", "un gars", "type"), "or": ("a|b", "||", "c\\d")}
     assert terms.translations == {"man": "monsieur", "or": "oder", "a|b": "c|d", "sea": "mer"}

@@ -33,12 +33,9 @@ from t2t_keras.text.sentencepiece_model import escaping, pattern_of, with_patter
 PATTERN = parse("braces,printf,tags,urls,emails")
 VOCAB_SIZE = 350
 LINES = [
-    "two {0} <b>hundred</b> {0}",
-    "one",
-    "",
-    "%s: http://x.de/{1} ｟1｠",
+    "two {0} <b>hundred</b> {0}", "one", "", "%s: http://x.de/{1} ｟1｠",
     "".join(f"{{{number}}}" for number in range(20)),
-]
+]  # fmt: skip
 
 
 def learned(pattern: str = PATTERN, normalization: str = "identity") -> bytes:
@@ -152,10 +149,8 @@ def test_a_placeholder_is_one_sub_word_wherever_it_is_and_text_with_any_comes_ba
 def test_a_long_pattern_is_in_the_file_that_sentencepiece_still_reads(subwords):
     long = f"{PATTERN}|{'x' * 20_000}"
     for pattern, found in (
-        (PATTERN, subwords),
-        (long, vocabulary.load(learned(long))),
-        ("<y>", vocabulary.load(learned("<y>"))),
-    ):
+        (PATTERN, subwords), (long, vocabulary.load(learned(long))), ("<y>", vocabulary.load(learned("<y>"))),
+    ):  # fmt: skip
         assert found.pattern == found.placeholders.pattern == pattern
         processor = sentencepiece.SentencePieceProcessor(model_proto=found.model)
         assert processor.vocab_size() == found.vocab_size and processor.encode("｟2｠", out_type=str) == ["▁", "｟2｠"]

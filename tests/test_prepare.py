@@ -272,11 +272,8 @@ def test_the_same_corpus_and_seed_give_the_same_bytes(data, folder, tmp_path):
 def test_the_held_out_text_is_kept_line_for_line(data, folder, tmp_path):
     """The lines of which a translation is scored: too long ones too, and ends of lines that are none."""
     strange = [
-        *VALID,
-        ("a\u2028b\x85c\x0c d", "e\rf ▁ \ue0f0g"),
-        ("long " * 300 + "end", "lang"),
-        ("  two  spaces ", "x"),
-    ]
+        *VALID, ("a\u2028b\x85c\x0c d", "e\rf ▁ \ue0f0g"), ("long " * 300 + "end", "lang"), ("  two  spaces ", "x"),
+    ]  # fmt: skip
     names = write_text(tmp_path, "valid", strange)
     run(dataclasses.replace(data, **names), folder)
     for side in shards.SIDES:
@@ -612,16 +609,8 @@ def test_every_option_that_differs_is_named_with_both_values(data, folder):
 
 
 @pytest.mark.parametrize("broken", [
-    b"",
-    b"[]",
-    b"{}",
-    b'{"options": 3}',
-    b'{"options": ["a"]}',
-    b'{"options": "abc"}',
-    b"\xff",
-    b"[" * 10**5,
-    b'{"options": {"train_source": 5}}',
-    b'{"options": {"valid_target": "a.de 3 ab"}}',
+    b"", b"[]", b"{}", b'{"options": 3}', b'{"options": ["a"]}', b'{"options": "abc"}', b"\xff", b"[" * 10**5,
+    b'{"options": {"train_source": 5}}', b'{"options": {"valid_target": "a.de 3 ab"}}',
 ])  # fmt: skip
 def test_a_folder_whose_corpus_json_is_damaged_is_reported(data, folder, broken):
     run(data, folder)

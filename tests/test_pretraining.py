@@ -539,11 +539,9 @@ def dropouts_drawn(model, loss) -> list[str]:
 def test_every_dropout_acts_in_training_and_none_in_validation():
     model = Bert(BertConfig(12, encoder_layers=1, d_model=8, d_ff=12, num_heads=2, dropout=0.5))
     batch = {
-        "tokens": np.array([[BOS, UNK, EOS]]),
-        "masked": np.array([[2]]),
-        "target": np.array([[7]]),
+        "tokens": np.array([[BOS, UNK, EOS]]), "masked": np.array([[2]]), "target": np.array([[7]]),
         "following": np.array([[1]]),
-    }
+    }  # fmt: skip
     assert (
         len(dropouts_drawn(model, lambda training: TASK.loss(model, batch, label_smoothing=0.0, training=training)))
         == 4

@@ -33,10 +33,8 @@ def quickstart(
 
 def test_short_sentences_are_counted_on_their_own():
     rows = [
-        ("four", "vier", "vier"),
-        ("one euro", "eins Euro", "ein Euro"),
-        ("one hundred and one", "x", "einhunderteins"),
-    ]
+        ("four", "vier", "vier"), ("one euro", "eins Euro", "ein Euro"), ("one hundred and one", "x", "einhunderteins"),
+    ]  # fmt: skip
     assert exactly_right(rows) == [True, False, False]
     assert exactly_right(rows, 3) == [True, False]
 

@@ -383,15 +383,11 @@ def test_the_largest_micro_batch_is_the_one_that_needs_most_memory_with_the_wind
     info = {"source_longest": 8192, "target_longest": 16, "columns": shards.SIDES}
     train = TrainConfig(batch_tokens=10_000, buckets_per_update=1, micro_batch_tokens=10_000)
     assert device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, ModelConfig()))[8192] == (
-        1,
-        8192,
-        16,
-    )
+        1, 8192, 16,
+    )  # fmt: skip
     assert device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, WINDOW_64))[8192] == (
-        2,
-        5000,
-        16,
-    )
+        2, 5000, 16,
+    )  # fmt: skip
     small = dataclasses.replace(WINDOW_64, vocab_size=20, d_model=8, d_ff=8, num_heads=1, d_k=4, d_v=4)
     for model, lengths in ((Transformer(small), (5000, 16)), (TransformerEncoder(small), (5000,))):
         assert model.memory_cost(2, *lengths) == flops.memory_cost(WINDOW_64, 2, *lengths)

@@ -568,11 +568,9 @@ def test_sub_words_of_other_data_are_refused(run, tmp_path):
 def test_prepared_data_of_another_vocabulary_is_refused_before_anything_is_written(run, tmp_path):
     with pytest.raises(ValueError, match="`vocab_size` was 340, and is now 350"):
         train(
-            tmp_path / "new",
-            model=dataclasses.replace(MODEL, vocab_size=350),
-            data=DataConfig(),
+            tmp_path / "new", model=dataclasses.replace(MODEL, vocab_size=350), data=DataConfig(),
             data_dir=run[0] / "data",
-        )
+        )  # fmt: skip
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["lock"]
 
 

@@ -30,11 +30,9 @@ def changes(model_dir: pathlib.Path, given: dict, data_dir: str = "") -> str:
 def test_options_of_an_earlier_start_that_are_not_given_again_are_listed(tmp_path):
     """Story: options of a dry run stayed in the folder, and the training that followed had them without a word."""
     earlier = {
-        "train_steps": "command line",
-        "d_ff": "flagfile multi30k_en_de",
-        "d_model": "parent: command line",
+        "train_steps": "command line", "d_ff": "flagfile multi30k_en_de", "d_model": "parent: command line",
         "alpha": "command line",
-    }
+    }  # fmt: skip
     write(tmp_path, dataclasses.replace(OPTIONS, sources={**earlier, "vocab_size": "data folder"}))
     values = {
         name: value for group in (OPTIONS.model, OPTIONS.train, OPTIONS.decode) for name, value in vars(group).items()

@@ -139,11 +139,9 @@ def test_tokens_are_drawn_from_the_most_likely_with_their_probabilities(spread, 
         return _uniform(random_bits(tf.gather(bits, rows), tf.cast(number, tf.uint64)))
 
     tokens = draw_of_most_likely(
-        tf.constant(np.tile(probabilities, [rows, 1]), tf.float32),
-        tf.constant(top_k, tf.int32),
-        tf.constant(top_p, tf.float32),
-        uniform,
-    ).numpy()
+        tf.constant(np.tile(probabilities, [rows, 1]), tf.float32), tf.constant(top_k, tf.int32),
+        tf.constant(top_p, tf.float32), uniform,
+    ).numpy()  # fmt: skip
     assert rounds == list(range(len(rounds))) and 2 < len(rounds) < 30
     for place, (k, p) in enumerate(LIMITS):
         expected = {token: value for token, value in enumerate(allowed(probabilities, 1.0, k, p)) if value > 0}
@@ -179,12 +177,9 @@ def test_draws_have_the_probabilities_of_all_that_could_be_written(draws, option
     number = 3000 // draws
     (table,) = random_tables(batch=1, seed=7, vocab_size=5, spread=0.7)
     found = search(
-        np.repeat(table[None], number, axis=0),
-        beam_size=draws,
-        max_length=3,
-        alpha=0.0,
+        np.repeat(table[None], number, axis=0), beam_size=draws, max_length=3, alpha=0.0,
         selector=sampled(range(number), draws, **options),
-    )
+    )  # fmt: skip
     of_model = every_hypothesis(table, 3)
 
     def probability(tokens) -> float:

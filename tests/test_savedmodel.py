@@ -311,16 +311,12 @@ def test_another_program_without_this_package_translates_and_scores_the_same(ver
 @pytest.mark.medium
 def test_a_loaded_export_answers_options_and_names_what_is_wrong_with_a_row(loaded, service):
     inputs = {
-        "text": tf.constant(["two hundred and seven"] * 4),
-        "alpha": tf.constant([-1.0, float("nan"), 0.0, -1.0]),
-        "max_length": tf.constant([0, 0, 3, 0]),
-        "n_best": tf.constant([2, 1, 1, 3]),
-        "prefix": tf.constant(["", "", "x", ""]),
-        "alignment": tf.constant([True, True, False, False]),
-        "constraints": tf.constant(["Euro\tzwei", "", "", ""]),
-        "avoid": tf.constant(["und", "", "", ""]),
+        "text": tf.constant(["two hundred and seven"] * 4), "alpha": tf.constant([-1.0, float("nan"), 0.0, -1.0]),
+        "max_length": tf.constant([0, 0, 3, 0]), "n_best": tf.constant([2, 1, 1, 3]),
+        "prefix": tf.constant(["", "", "x", ""]), "alignment": tf.constant([True, True, False, False]),
+        "constraints": tf.constant(["Euro\tzwei", "", "", ""]), "avoid": tf.constant(["und", "", "", ""]),
         "ordered": tf.constant([True, False, False, False]),
-    }
+    }  # fmt: skip
     found, expected = loaded.signatures["translate_with_options"](**inputs), service.translate_with_options(**inputs)
     assert set(found) == set(expected)
     for name, value in expected.items():
@@ -375,10 +371,8 @@ def test_nothing_but_numbers_the_network_and_sub_words_is_in_the_graph(version):
         node.op for function in graph.library.function for node in function.node_def
     }
     assert {op for op in used if "Sentencepiece" in op} == {
-        "SentencepieceOp",
-        "SentencepieceTokenizeOp",
-        "SentencepieceDetokenizeOp",
-    }
+        "SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp",
+    }  # fmt: skip
     assert not {op for op in used if op in ("PyFunc", "EagerPyFunc", "PyFuncStateless", "ReadFile", "WriteFile")}
 
 

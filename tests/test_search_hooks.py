@@ -517,10 +517,8 @@ def searched(translator: Translator, sources: list[list[int]], max_length: int =
     source, number = tf.ragged.constant(sources, tf.int32, row_splits_dtype=tf.int64), len(sources)
     beam_size = translator.config.beam_size
     rows = (
-        tf.fill([number], float(translator.config.alpha)),
-        tf.fill([number], max_length),
-        tf.fill([number], beam_size),
-    )
+        tf.fill([number], float(translator.config.alpha)), tf.fill([number], max_length), tf.fill([number], beam_size),
+    )  # fmt: skip
     sequences, scores = tf.function(lambda: translator.search(source, *rows, **inputs), autograph=False)()
     found = [tuple(row) for row in sequences.to_list()]
     return [

@@ -108,13 +108,9 @@ def test_such_sub_words_cannot_be_learned():
 
 
 @pytest.mark.parametrize(("content", "message"), [
-    (b"", "other bytes"),
-    (b'["a"]\n', "other bytes"),
-    (b'["a"]\nno model', "other bytes"),
-    (b'{"a": 1}\nMODEL', "is not a list of sub-words"),
-    (b"[1]\nMODEL", "is not a list of sub-words"),
-    (b'["a", "a"]\nMODEL', "one of them twice"),
-    (b'["a", "\\ud800"]\nMODEL', "is not a list of sub-words"),
+    (b"", "other bytes"), (b'["a"]\n', "other bytes"), (b'["a"]\nno model', "other bytes"),
+    (b'{"a": 1}\nMODEL', "is not a list of sub-words"), (b"[1]\nMODEL", "is not a list of sub-words"),
+    (b'["a", "a"]\nMODEL', "one of them twice"), (b'["a", "\\ud800"]\nMODEL', "is not a list of sub-words"),
     (b"[" * 100_000 + b"\nMODEL", "other bytes"),
 ])  # fmt: skip
 def test_other_files_are_refused(content, message):
@@ -179,10 +175,8 @@ def test_a_file_without_languages_takes_none():
 def test_a_language_that_is_not_among_the_sub_words_is_refused():
     changed = packed("").replace(b'"language": ""', b'"language": "deu"')
     for refused in (
-        lambda: packed("deu"),
-        lambda: piece_file.with_language(packed(""), "deu"),
-        lambda: vocabulary.load(changed),
-    ):
+        lambda: packed("deu"), lambda: piece_file.with_language(packed(""), "deu"), lambda: vocabulary.load(changed),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match="^'deu' is none of the 3 languages of the model. Did you mean deu_Latn"):
             refused()
 

@@ -369,11 +369,8 @@ def test_paths_are_for_the_page_s_host_and_origin_alone(app):
     """A server for this machine; and one for others, which any name reaches."""
     for path in ("/", "/languages", "/health", "/metrics", "/frontend/settings", "/listPairs"):
         for host, expected in (
-            ("localhost:1", 200),
-            ("127.0.0.1:1", 200),
-            ("[::1]:1", 200),
-            ("localhost.evil.example", 403),
-        ):
+            ("localhost:1", 200), ("127.0.0.1:1", 200), ("[::1]:1", 200), ("localhost.evil.example", 403),
+        ):  # fmt: skip
             assert Client(app).get(path, base_url=f"http://{host}").status_code == expected
     for origin in ("http://evil.example", "http://localhost:8001", "null", "http://localhost"):
         status, answer = ask(app, headers={"Origin": origin})
@@ -1142,10 +1139,8 @@ def test_typing_translates_after_a_pause_and_pointing_shows_the_alignment(opened
     wait_until(lambda: shades(browser, "target") == [0, 0, 1, 0] and shades(browser, "source") == [0, 0, 0, 0])
     buttons = browser.find_elements("css selector", "#translations button")
     assert [button.text.split("\n") for button in buttons] == [
-        ["0.000", "eno owt eerht"],
-        ["-1.000", "eno owt eerht!"],
-        ["-2.000", "eno owt eerht!!"],
-    ]
+        ["0.000", "eno owt eerht"], ["-1.000", "eno owt eerht!"], ["-2.000", "eno owt eerht!!"],
+    ]  # fmt: skip
     buttons[2].click()
     pressed = [
         button.get_attribute("aria-pressed") for button in browser.find_elements("css selector", "#translations button")
@@ -1197,11 +1192,8 @@ def test_the_translation_can_be_made_to_begin_with_some_words(opened):
 def test_whatever_is_typed_is_shown_as_text(opened):
     browser, _ = opened
     for typed in (
-        "<script>alert(1)</script> <img src=x onerror=alert(1)>",
-        "مرحبا بالعالم",
-        "😀 ½ straße",
-        SIXTY_WORDS,
-    ):
+        "<script>alert(1)</script> <img src=x onerror=alert(1)>", "مرحبا بالعالم", "😀 ½ straße", SIXTY_WORDS,
+    ):  # fmt: skip
         browser.execute_script(
             "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))",
             element(browser, "#text"),
@@ -1245,11 +1237,8 @@ def test_sub_words_and_bytes_are_joined_to_words_and_shown_alone_on_request(open
     browser.execute_script("document.querySelector('#target .word').focus()")
     assert shades(browser, "source") == pytest.approx([0.5], abs=0.01)  # Of each sub-word: 0.6 and 0.4.
     element(browser, "#subwords").click()
-    assert words(browser, "source") == ["▁", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>"] and words(browser, "target") == [
-        "▁a",
-        "b",
-        "</s>",
-    ]
+    assert words(browser, "source") == ["▁", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>"]
+    assert words(browser, "target") == ["▁a", "b", "</s>"]
 
 
 def test_a_person_chooses_the_languages(opened):

@@ -137,11 +137,9 @@ def test_grpc_rest_and_the_saved_model_itself_give_the_same(servers, saved_model
 
 def test_rows_columns_and_a_lone_column_are_ways_to_say_the_same(servers):
     bodies = [
-        {"instances": LINES},
-        {"instances": [{"text": line} for line in LINES]},
-        {"inputs": LINES},
+        {"instances": LINES}, {"instances": [{"text": line} for line in LINES]}, {"inputs": LINES},
         {"inputs": {"text": LINES}},
-    ]
+    ]  # fmt: skip
     answers = [post(servers, {"signature_name": "serving_default", **body}).json() for body in bodies]
     rows = answers[0]["predictions"]
     assert len(rows) == len(LINES) and all(set(row) == {"text", "score", "truncated"} for row in rows)

@@ -415,12 +415,8 @@ def test_records_that_overlap_or_lie_in_no_shard_are_reported(tmp_path, small_sh
     path = tmp_path / shards.RECORDS
     header, *lines = path.read_text().splitlines(keepends=True)
     for wrong in (
-        lines + lines[-1:],
-        lines[1:],
-        lines[::-1],
-        [*lines, "4" + lines[0][1:]],
-        [*lines[:3], "0\t1\n", *lines[3:]],
-    ):
+        lines + lines[-1:], lines[1:], lines[::-1], [*lines, "4" + lines[0][1:]], [*lines[:3], "0\t1\n", *lines[3:]],
+    ):  # fmt: skip
         path.write_text("".join([header, *wrong]))
         with pytest.raises(ValueError, match=f"{path} is missing or damaged"):
             shards.read_records(tmp_path)

@@ -224,10 +224,8 @@ def test_a_source_that_is_too_long_is_cut_and_that_is_reported(service):
     found = translated(service, [{"text": text, "alignment": True} for text in (kept, longer, longer + " x" * 2000)])
     assert found["truncated"].tolist() == [False, True, True]
     assert numpy(service.translate(strings([kept, longer, longer + " x" * 2000])))["truncated"].tolist() == [
-        False,
-        True,
-        True,
-    ]
+        False, True, True,
+    ]  # fmt: skip
     expected = {**row_of(found, 0), "truncated": True}
     for row in (1, 2):
         assert_same(row_of(found, row), expected)
@@ -364,10 +362,8 @@ def test_score_is_the_log_softmax_of_the_model(service):
 def test_no_sentences_give_nothing(service):
     none = strings([])
     assert {name: value.shape for name, value in service.translate(none).items()} == {
-        "text": (0,),
-        "score": (0,),
-        "truncated": (0,),
-    }
+        "text": (0,), "score": (0,), "truncated": (0,),
+    }  # fmt: skip
     scores = {name: value.shape for name, value in service.score(none, none).items()}
     assert scores == {
         "log_prob": (0,), "token_log_probs": (0, 0), "length": (0,), "pieces": (0, 0), "truncated": (0,)
@@ -431,12 +427,10 @@ def strange_text(draw) -> bytes:
 def strange_row(draw) -> dict:
     """A text, and for about half of the options something other than the default."""
     options = {
-        "alpha": ALPHAS[draw.integers(len(ALPHAS))],
-        "max_length": NUMBERS[draw.integers(len(NUMBERS))],
-        "n_best": NUMBERS[draw.integers(len(NUMBERS))],
-        "prefix": strange_text(draw),
+        "alpha": ALPHAS[draw.integers(len(ALPHAS))], "max_length": NUMBERS[draw.integers(len(NUMBERS))],
+        "n_best": NUMBERS[draw.integers(len(NUMBERS))], "prefix": strange_text(draw),
         "alignment": bool(draw.integers(2)),
-    }
+    }  # fmt: skip
     given = {name: value for name, value in options.items() if draw.random() < 0.4}
     return {**DEFAULTS, "text": strange_text(draw), **given}
 
@@ -674,11 +668,8 @@ def test_each_request_has_its_own_phrases_and_its_own_order_of_them():
         "ordered": [True, False, False],
     }  # fmt: skip
     assert several["score"].tolist() == [[-1, -2], [-3, -4], [-5, -6]] and best["score"].tolist() == [-1, -3, -5]
-    assert best["constraints_met"].tolist() == [False, False, True] and best["truncated"].tolist() == [
-        False,
-        True,
-        False,
-    ]
+    assert best["constraints_met"].tolist() == [False, False, True]
+    assert best["truncated"].tolist() == [False, True, False]
 
 
 def test_sentences_with_constraints_are_searched_with_more_beams_and_others_with_those_of_the_options(service):
@@ -702,16 +693,11 @@ def test_phrases_are_in_the_text_or_it_is_said_that_they_could_not_be(service):
     """Of rows side by side: several phrases, one of several words, one twice, in order, too long for the row, none."""
     line, other = stand_in.sentences(2)
     rows = [
-        {"constraints": "Euro"},
-        {"constraints": "Euro\t der 5. Mai \n\n  "},
-        {"constraints": "zwei\tzwei"},
-        {"constraints": "zwei\tEuro", "ordered": True},
-        {"constraints": "Euro\tzwei", "ordered": True},
-        {"constraints": "Euro\n\nzwei", "ordered": True},
-        {"constraints": "der 5. Mai", "max_length": 2},
-        {"constraints": ""},
-        {"constraints": "½ 😀", "prefix": "x"},
-    ]
+        {"constraints": "Euro"}, {"constraints": "Euro\t der 5. Mai \n\n  "}, {"constraints": "zwei\tzwei"},
+        {"constraints": "zwei\tEuro", "ordered": True}, {"constraints": "Euro\tzwei", "ordered": True},
+        {"constraints": "Euro\n\nzwei", "ordered": True}, {"constraints": "der 5. Mai", "max_length": 2},
+        {"constraints": ""}, {"constraints": "½ 😀", "prefix": "x"},
+    ]  # fmt: skip
     rows = [{"text": text, "n_best": 3, "alignment": True, **row} for row in rows for text in (line, other)]
     found = translated(service, rows)
     for number, row in enumerate(rows):

@@ -48,10 +48,8 @@ def test_each_file_has_its_tag_or_none_or_all_have_one(names):
         plain = read(split, **names)
         assert read(split, **names, source_tag="<2xx>") == [(f"<2xx> {source}", target) for source, target in plain]
         for tag, beginnings in (
-            ("<2de>,<2fr>", ("<2de> ", "<2fr> ")),
-            (",<2fr>", ("", "<2fr> ")),
-            ("<2de>,", ("<2de> ", "")),
-        ):
+            ("<2de>,<2fr>", ("<2de> ", "<2fr> ")), (",<2fr>", ("", "<2fr> ")), ("<2de>,", ("<2de> ", "")),
+        ):  # fmt: skip
             expected = [
                 (beginnings[number >= sizes[0]] + source, target) for number, (source, target) in enumerate(plain)
             ]

@@ -120,13 +120,9 @@ def test_no_rows_give_nothing_of_the_right_shapes():
     def run(rows):
         outputs = [tf.TensorSpec([None, 3], tf.float32), tf.TensorSpec([None], tf.string)]
         return in_sub_batches(
-            lambda rows: (rows, tf.strings.as_string(rows[:, 0])),
-            rows,
-            tf.zeros([0], tf.int32),
-            max_rows=2,
-            max_tokens=2,
-            outputs=outputs,
-        )
+            lambda rows: (rows, tf.strings.as_string(rows[:, 0])), rows, tf.zeros([0], tf.int32), max_rows=2,
+            max_tokens=2, outputs=outputs,
+        )  # fmt: skip
 
     values, texts, order = run(tf.zeros([0, 3]))
     assert (values.shape, texts.shape, order.shape) == ((0, 3), (0,), (0,))

@@ -67,14 +67,8 @@ def test_the_csv_table_has_every_figure_and_the_options_of_the_row():
     assert rows[1]["paper_num_heads"] == "1" and rows[1]["paper_d_k"] == "512" and rows[1]["d_k"] == "128"
     assert rows[1]["paper_bleu"] == "24.9" and float(rows[1]["flops"]) == 1.5e15
     assert (
-        rows[1]["paper_perplexity"],
-        rows[1]["paper_parameters_in_millions"],
-        rows[0]["paper_parameters_in_millions"],
-    ) == (
-        "5.29",
-        "",
-        "65",
-    )
+        rows[1]["paper_perplexity"], rows[1]["paper_parameters_in_millions"], rows[0]["paper_parameters_in_millions"],
+    ) == ("5.29", "", "65")  # fmt: skip
     assert rows[2]["paper_learned_positions"] == "1024" and rows[2]["paper_parameters_in_millions"] == ""
 
 
@@ -132,12 +126,10 @@ def test_a_stopped_table_resumes_at_its_row_and_trains_no_row_twice(tmp_path, tr
     assert trained == ["base", "A1", "E", "B16"]
     assert [result.row for result in results] == ["E", "B16"]
     assert [message for message in messages if message.startswith("Run ")] == [
-        "Run 1 of 3: base.",
-        "Run 2 of 3: A1; about 2.0 h left for 2 run(s).",
-        "Run 3 of 3: E; about 2.0 h left for 1 run(s).",
-        "Run 3 of 4: E; about 4.0 h left for 2 run(s).",
+        "Run 1 of 3: base.", "Run 2 of 3: A1; about 2.0 h left for 2 run(s).",
+        "Run 3 of 3: E; about 2.0 h left for 1 run(s).", "Run 3 of 4: E; about 4.0 h left for 2 run(s).",
         "Run 4 of 4: B16; about 1.7 h left for 1 run(s).",
-    ]
+    ]  # fmt: skip
     assert trained.freed == 5, "the graphs of the runs before"
     assert len([message for message in messages if message == "B16: valid: perplexity 9.00, BLEU 30.00."]) == 1
 

@@ -235,11 +235,9 @@ def finished(folder, tmp_path_factory):
 def test_each_validation_is_logged_and_the_best_so_far_is_said_to_be_so(finished):
     logged = [line for line in finished[1].said if ": valid/loss" in line]
     assert logged == [
-        "Update 2: valid/loss 5.000; the best so far",
-        "Update 4: valid/loss 4.000; the best so far",
-        "Update 6: valid/loss 4.500",
-        "Update 8: valid/loss 4.200",
-    ]
+        "Update 2: valid/loss 5.000; the best so far", "Update 4: valid/loss 4.000; the best so far",
+        "Update 6: valid/loss 4.500", "Update 8: valid/loss 4.200",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("replicas", "buckets"), [(1, 1), (2, 2)])
@@ -507,11 +505,9 @@ def test_a_checkpoint_comes_after_so_many_minutes_since_the_last_one(folder, tmp
     monkeypatch.setattr(loop, "time", clock)
     monkeypatch.setattr(loop, "RUN_AHEAD_SECONDS", -1.0)
     waits = {
-        1: lambda run: clock.wait(59),
-        3: lambda run: clock.wait(1),
-        5: lambda run: clock.wait(59),
+        1: lambda run: clock.wait(59), 3: lambda run: clock.wait(1), 5: lambda run: clock.wait(59),
         6: lambda run: clock.wait(2),
-    }
+    }  # fmt: skip
     Run(
         folder, tmp_path, checkpoint_steps=0, checkpoint_minutes=1.0, valid_steps=100, log_steps=1, keep_checkpoints=9,
         at_step=waits,
@@ -524,11 +520,8 @@ def test_seconds_and_the_estimated_cost_are_of_all_devices_and_all_starts(folder
     clock = Clock()
     monkeypatch.setattr(loop, "time", clock)
     options = {
-        "figures": dict.fromkeys(range(9), lambda: clock.wait(10)),
-        "replicas": 2,
-        "log_steps": 1,
-        "device_tflops": 0.5,
-    }
+        "figures": dict.fromkeys(range(9), lambda: clock.wait(10)), "replicas": 2, "log_steps": 1, "device_tflops": 0.5,
+    }  # fmt: skip
     assert Run(folder, tmp_path, train_steps=3, **options).state.seconds == 20
     clock.wait(1e6)
     resumed = Run(folder, tmp_path, train_steps=5, **options)
@@ -564,10 +557,8 @@ def test_a_budget_below_the_longest_sentence_is_refused_before_any_update(folder
 
 
 @pytest.mark.parametrize(("service", "buckets", "expected"), [
-    ("", 4, ((25_000, 4), 6)),
-    ("grpc://somewhere:5050", 4, ((25_000 // 3, 1), 2)),
-    ("grpc://somewhere:5050", 7, ((25_000 // 3, 2), 2)),
-    ("grpc://somewhere:5050", 2, ((25_000 // 3, 1), 2)),
+    ("", 4, ((25_000, 4), 6)), ("grpc://somewhere:5050", 4, ((25_000 // 3, 1), 2)),
+    ("grpc://somewhere:5050", 7, ((25_000 // 3, 2), 2)), ("grpc://somewhere:5050", 2, ((25_000 // 3, 1), 2)),
 ], ids=["shared", "of its own", "of its own, two buckets", "of its own, less than a bucket"])  # fmt: skip
 def test_a_process_runs_the_largest_micro_batches_of_what_it_reads(monkeypatch, service, buckets, expected):
     """Three processes of two devices: without a service they share each update; with one, each has its own."""

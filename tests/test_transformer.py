@@ -287,12 +287,10 @@ def test_beams_in_one_graph_for_all_positions_equal_teacher_forcing(model, famil
 
     @tf.function(
         input_signature=[
-            tf.TensorSpec([None, 3], tf.int32),
-            tf.TensorSpec([None, 3, None], tf.int32),
-            tf.TensorSpec([], tf.int32),
+            tf.TensorSpec([None, 3], tf.int32), tf.TensorSpec([None, 3, None], tf.int32), tf.TensorSpec([], tf.int32),
             cache_spec,
         ]
-    )
+    )  # fmt: skip
     def step(written, ancestors, position, cache):
         return model.decode(written, memory, state=cache, position=position, ancestors=ancestors)
 

@@ -141,11 +141,8 @@ def test_no_lines_give_no_translations(translator):
 def test_all_shapes_share_one_trace(model, tokenizer):
     translator = Translator(model, tokenizer, DecodeConfig(beam_size=2, extra_length=1))
     for lines in (
-        ["one"],
-        ["one", "two hundred and three"],
-        ["the twenty-first of may nineteen ninety-nine"] * 3,
-        [""],
-    ):
+        ["one"], ["one", "two hundred and three"], ["the twenty-first of may nineteen ninety-nine"] * 3, [""],
+    ):  # fmt: skip
         translator(tf.constant(lines))
         translator.n_best(tf.constant(lines))
     assert translator.n_best.experimental_get_tracing_count() == 1

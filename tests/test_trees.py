@@ -116,10 +116,8 @@ def test_function_tags_and_indices_are_removed_from_a_label(label, expected):
 
 def test_a_line_may_have_several_trees_and_a_tree_several_lines():
     assert [str(tree) for tree in read("(A (X a))(B (X b))\n\n(C\n(X\nc\n)\n)")] == [
-        "(A (X a))",
-        "(B (X b))",
-        "(C (X c))",
-    ]
+        "(A (X a))", "(B (X b))", "(C (X c))",
+    ]  # fmt: skip
 
 
 def test_no_tree_is_read_from_blank_lines():

@@ -19,10 +19,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 WIDTH = 6
 SENTENCES = [text.split(" ") for text in ("the dog plays", "der Hund spielt", "the Füße ▁ x", "a dog and a cat")] * 5
 FORMATS = {
-    "text": {"binary": False},
-    "binary": {"binary": True},
-    "glove": {"binary": False, "write_header": False},
-}
+    "text": {"binary": False}, "binary": {"binary": True}, "glove": {"binary": False, "write_header": False},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
