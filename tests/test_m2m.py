@@ -105,9 +105,8 @@ def test_an_unknown_language_is_refused_with_those_like_it(run, usual, options):
 @pytest.mark.medium
 def test_without_a_default_the_languages_must_be_given(nllb, tmp_path):
     t2t_keras.import_huggingface(nllb, tmp_path / "run")
-    with pytest.raises(
-        ValueError, match="multilingual. Choose `target_language` among its 5 languages, such as ace_Latn"
-    ):
+    message = "multilingual. Choose `target_language` among its 5 languages, such as ace_Latn"
+    with pytest.raises(ValueError, match=message):
         t2t_keras.load(tmp_path / "run")
     with pytest.raises(ValueError, match="Choose `source_language`"):
         t2t_keras.load(tmp_path / "run", target_language="deu_Latn")
@@ -347,8 +346,7 @@ def test_m2m_100_has_its_languages_where_no_file_has_them(tmp_path):
 
 def test_runs_that_read_other_languages_by_default_translate_together_only_from_one(run, nllb, tmp_path):
     t2t_keras.import_huggingface(nllb, tmp_path / "other", source_language="fra_Latn", target_language="deu_Latn")
-    with pytest.raises(
-        ValueError, match=r"Expected runs with the same .* language of the source. Received: .*eng_Latn.*fra_Latn"
-    ):
+    message = r"Expected runs with the same .* language of the source. Received: .*eng_Latn.*fra_Latn"
+    with pytest.raises(ValueError, match=message):
         loading.load([run, tmp_path / "other"])
     assert len(loading.load([run, tmp_path / "other"], source_language="ace_Latn").model.models) == 2

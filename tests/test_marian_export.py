@@ -489,10 +489,8 @@ def test_the_card_does_not_say_where_word_vectors_were(tmp_path):
 def test_another_architecture_is_refused(run, tmp_path):
     (tmp_path / "rnn").mkdir()
     SavedRun.write(tmp_path / "rnn", run_options.Options.default("rnn"), run / files.SUBWORDS, None)
-    with pytest.raises(
-        ValueError,
-        match="Expected a Transformer for the format of Hugging Face. Received: a run with architecture=rnn.",
-    ):
+    message = "Expected a Transformer for the format of Hugging Face. Received: a run with architecture=rnn."
+    with pytest.raises(ValueError, match=message):
         t2t_keras.export_marian(tmp_path / "rnn", tmp_path / "out")
 
 
@@ -606,7 +604,6 @@ def test_sub_words_with_languages_are_refused():
     content = piece_file.HEAD + b'{"language": "", "pieces": [">>de<<"]}\n'
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(piece_file, "unpack", lambda content: piece_file.Pieces((), b"", ""))
-        with pytest.raises(
-            ValueError, match="needs sub-words without languages. Received: those of a multilingual model"
-        ):
+        message = "needs sub-words without languages. Received: those of a multilingual model"
+        with pytest.raises(ValueError, match=message):
             marian_export._side(content)

@@ -420,9 +420,8 @@ def test_parts_that_the_model_does_not_have_are_refused_before_data_are_prepared
     ("norm", "pre"), ("norm_epsilon", 1e-5), ("d_model", 16), ("d_v", 8),
 ])  # fmt: skip
 def test_a_model_of_another_form_is_refused_before_data_are_prepared(folder, tmp_path, name, value):
-    with pytest.raises(
-        ValueError, match=f"Expected {name}=.*, of the model in .* Received: {name}={value}. Leave out what differs."
-    ):
+    message = f"Expected {name}=.*, of the model in .* Received: {name}={value}. Leave out what differs."
+    with pytest.raises(ValueError, match=message):
         Start.open(tmp_path / "child", {"parent": str(folder / "parent"), name: value})
 
 

@@ -181,9 +181,8 @@ def test_no_sub_word_is_learned_from_text_to_keep(subwords):
 
 
 def test_what_re2_does_not_know_is_refused_in_one_sentence():
-    with pytest.raises(
-        ValueError, match=r"^`keep_patterns`: expected regular expressions of RE2. Received: 'a.*Z' \(invalid escape"
-    ):
+    message = r"^`keep_patterns`: expected regular expressions of RE2. Received: 'a.*Z' \(invalid escape"
+    with pytest.raises(ValueError, match=message):
         Placeholders(r"a\Z")
 
 
@@ -324,9 +323,8 @@ def test_prepared_data_have_placeholders_and_say_in_how_many_pairs(data, tmp_pat
         for name in ("data", "other")
     )
     assert first == second
-    with pytest.raises(
-        ValueError, match="^Expected placeholders of keep_patterns=urls in .*subwords.model. It has those of .*{"
-    ):
+    message = "^Expected placeholders of keep_patterns=urls in .*subwords.model. It has those of .*{"
+    with pytest.raises(ValueError, match=message):
         prepared(dataclasses.replace(given, keep_patterns="urls"), tmp_path / "third")
 
 
@@ -334,9 +332,8 @@ def test_sub_words_that_are_learned_for_the_source_alone_do_not_fit_a_file_with_
     (tmp_path / "target.model").write_bytes(learned())
     given = dataclasses.replace(data, keep_patterns="", subwords_file=str(tmp_path / "target.model"))
     task = registry.task("translation")
-    with pytest.raises(
-        ValueError, match="^Expected source and target sub-words with the same placeholders .* Give `subwords_file` and"
-    ):
+    message = "^Expected source and target sub-words with the same placeholders .* Give `subwords_file` and"
+    with pytest.raises(ValueError, match=message):
         prepare.Preparation(given, VOCAB_SIZE, 1, tmp_path / "data", task, source_vocab_size=320).run()
 
 
@@ -355,10 +352,8 @@ def test_patterns_that_no_pair_shares_and_that_re2_does_not_know_are_reported(da
     with pytest.raises(ValueError, match=r"^Expected tags that are not text to keep. Received: source_tag=<news>"):
         prepared(dataclasses.replace(data, source_tag="<news>"), tmp_path / "none")
     assert not messages, "no text is read before"
-    with pytest.raises(
-        ValueError,
-        match="`keep_patterns` needs `subwords=bpe`. Received: subwords=.wordpiece., keep_p",
-    ):
+    said = "`keep_patterns` needs `subwords=bpe`. Received: subwords=.wordpiece., keep_p"
+    with pytest.raises(ValueError, match=said):
         dataclasses.replace(data, subwords="wordpiece")
     with pytest.raises(ValueError, match="`keep_patterns`: expected names among braces"):
         dataclasses.replace(data, keep_patterns="brace")

@@ -801,9 +801,8 @@ def test_chunks_of_documents_end_where_one_does():
 
 def test_a_file_is_left_as_it_is(data, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(
-        NotADirectoryError, match="^`data_dir` must be a folder. Received: .*/file, which is not a folder.$"
-    ):
+    message = "^`data_dir` must be a folder. Received: .*/file, which is not a folder.$"
+    with pytest.raises(NotADirectoryError, match=message):
         run(data, tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
 

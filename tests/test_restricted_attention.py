@@ -485,9 +485,8 @@ def test_the_weights_of_a_layer_are_those_that_its_output_is_made_with():
 @pytest.mark.parametrize("function", ["additive", "unscaled"])
 def test_another_attention_function_is_refused(function):
     """It would be computed as the scaled one."""
-    with pytest.raises(
-        ValueError, match=f"Restricted self-attention has `function=scaled` only. Received: function={function}"
-    ):
+    message = f"Restricted self-attention has `function=scaled` only. Received: function={function}"
+    with pytest.raises(ValueError, match=message):
         RestrictedSelfAttention(1, K, D, window=5, function=function)
     with pytest.raises(ValueError, match=f"Received: function={function}"):
         EncoderLayer(**SIZES, attention=function, attention_window=4)

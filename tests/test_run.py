@@ -662,9 +662,8 @@ def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch,
         self.decoder[0].feed_forward.inner.kernel.assign(self.decoder[0].feed_forward.inner.kernel * np.nan)
 
     monkeypatch.setattr(Transformer, "__init__", spoiled)
-    with pytest.raises(
-        ValueError, match="2 updates in a row, up to 2.*the weight transformer/decoder_0/feed_forward/inner/kernel"
-    ):
+    message = "2 updates in a row, up to 2.*the weight transformer/decoder_0/feed_forward/inner/kernel"
+    with pytest.raises(ValueError, match=message):
         train(
             tmp_path,
             model=dataclasses.replace(MODEL, source_vocab_size=330),

@@ -114,9 +114,8 @@ def test_sub_words_are_those_of_the_run(tmp_path):
 def test_other_sub_words_are_refused_in_a_sentence(tmp_path, content):
     write(tmp_path)
     (tmp_path / "subwords.model").write_bytes(content)
-    with pytest.raises(
-        ValueError, match=f"{tmp_path}/subwords.model is not what .* was trained with. Expected: .* Received: "
-    ):
+    message = f"{tmp_path}/subwords.model is not what .* was trained with. Expected: .* Received: "
+    with pytest.raises(ValueError, match=message):
         SavedRun.open(tmp_path).subwords()
 
 
@@ -182,9 +181,8 @@ def test_a_folder_that_holds_something_else_is_reported(tmp_path):
 def test_a_folder_of_the_run_that_is_none_is_reported(tmp_path, name, make):
     """Story: a pipe in place of the logs said that the disk is full."""
     make(tmp_path / name)
-    with pytest.raises(
-        NotADirectoryError, match=f"^{tmp_path}/{name} is not a folder. Move it away, or give another `model_dir`."
-    ):
+    message = f"^{tmp_path}/{name} is not a folder. Move it away, or give another `model_dir`."
+    with pytest.raises(NotADirectoryError, match=message):
         saved_run.check_before_writing(tmp_path)
 
 

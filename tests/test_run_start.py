@@ -270,9 +270,8 @@ def test_an_option_given_wins_over_the_run_s(tmp_path):
 def test_an_option_that_does_not_fit_the_run_s_others_is_reported_with_where_those_are(tmp_path):
     write(tmp_path, dataclasses.replace(OPTIONS, train=TrainConfig(best_metric="loss", valid_sentences=0)))
     assert Start.open(tmp_path, {"patience": 3}).options.train.best_metric == "loss"
-    with pytest.raises(
-        ValueError, match="best_metric='bleu', valid_sentences=0.*Options not given are those of .*config.json"
-    ):
+    message = "best_metric='bleu', valid_sentences=0.*Options not given are those of .*config.json"
+    with pytest.raises(ValueError, match=message):
         Start.open(tmp_path, {"best_metric": "bleu"})
 
 
@@ -503,9 +502,8 @@ def test_a_folder_without_a_run_is_not_taken_for_a_new_one_that_lacks_text(tmp_p
     def check(given: dict, data_dir: str = "") -> None:
         Start.open(tmp_path / "typo", given, data_dir).check()
 
-    with pytest.raises(
-        FileNotFoundError, match=f"There is no run in {tmp_path}/typo. .* `train_source` and `train_target`, `dataset`"
-    ):
+    message = f"There is no run in {tmp_path}/typo. .* `train_source` and `train_target`, `dataset`"
+    with pytest.raises(FileNotFoundError, match=message):
         check({"train_steps": 7})
     with pytest.raises(FileNotFoundError, match=f"There is no prepared data in {tmp_path}/gone. "):
         check({}, str(tmp_path / "gone"))

@@ -163,10 +163,8 @@ def test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when
         with tf.io.TFRecordWriter("/dev/full") as file:
             file.write(b"x" * 2**20)
 
-    with pytest.raises(
-        OSError,
-        match=rf"^Could not write {tmp_path}/1 \(.*No space left on device.*\)\. It is incomplete and is not used: ",
-    ):
+    message = rf"^Could not write {tmp_path}/1 \(.*No space left on device.*\)\. It is incomplete and is not used: "
+    with pytest.raises(OSError, match=message):
         savedmodel.write_version(tmp_path, write)
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
     assert savedmodel.write_version(tmp_path, lambda folder: None) == tmp_path / "1"

@@ -155,10 +155,8 @@ def test_languages_are_chosen_for_the_target_and_the_source():
     assert piece_file.with_languages([german, french], target_language="fra_Latn") == [french, french]
     assert piece_file.with_languages([b"bpe"]) == [b"bpe"]
     for contents, chosen, option in (([none, german], {}, "target_language"), ([german, none], {}, "source_language")):
-        with pytest.raises(
-            ValueError,
-            match=f"^The model is multilingual. Choose `{option}` among its 3 languages, such as deu_Latn, fra_Latn",
-        ):
+        message = f"^The model is multilingual. Choose `{option}` among its 3 languages, such as deu_Latn, fra_Latn"
+        with pytest.raises(ValueError, match=message):
             piece_file.with_languages(contents, **chosen)
 
 

@@ -404,9 +404,8 @@ def test_numbers_of_the_index_below_their_limit_are_read(tmp_path, column, limit
 def test_records_of_other_pairs_than_those_of_the_description_are_reported(tmp_path):
     info = shards.write(tmp_path, make_pairs(350, SMALL), count=350, vocab_size=SMALL, seed=1)
     (tmp_path / shards.INFO).write_text(json.dumps(info | {"pairs": 349}))
-    with pytest.raises(
-        ValueError, match=f"{shards.RECORDS} is missing or damaged: it has 350 pairs, and info.json has 349. Remove"
-    ):
+    message = f"{shards.RECORDS} is missing or damaged: it has 350 pairs, and info.json has 349. Remove"
+    with pytest.raises(ValueError, match=message):
         shards.read_records(tmp_path)
 
 

@@ -264,16 +264,14 @@ def test_a_request_with_an_input_of_another_number_of_values_is_refused_by_name(
         **{name: tf.constant([value] * 2, DTYPES[name]) for name, value in DEFAULTS.items()},
     }
     named = "alpha" if name == "text" else name
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=f"{named}: expected one value for each sentence, as many as in .*text"
-    ):
+    message = f"{named}: expected one value for each sentence, as many as in .*text"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         service.translate_with_options(**{**inputs, name: inputs[name][:1]})
 
 
 def test_a_score_of_other_numbers_of_sources_and_targets_is_refused_by_name(service):
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="target: expected one value for each sentence, as many as in .*source"
-    ):
+    message = "target: expected one value for each sentence, as many as in .*source"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         service.score(strings(["one", "two"]), strings(["eins"]))
 
 
@@ -629,9 +627,8 @@ def test_no_sentences_have_no_samples_and_inputs_of_other_numbers_are_refused_by
     }  # fmt: skip
     inputs = {name: tf.constant([value] * 2, SAMPLE_DTYPES[name]) for name, value in SAMPLE_DEFAULTS.items()}
     for name in inputs:
-        with pytest.raises(
-            tf.errors.InvalidArgumentError, match=f"{name}: expected one value for each sentence, as many as in .*text"
-        ):
+        message = f"{name}: expected one value for each sentence, as many as in .*text"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             service.sample(text=strings(["one", "two"]), **{**inputs, name: inputs[name][:1]})
 
 

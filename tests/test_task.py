@@ -141,9 +141,8 @@ def test_a_second_side_is_refused(tmp_path):
 
 
 def test_a_metric_of_another_task_is_refused(tmp_path):
-    with pytest.raises(
-        ValueError, match=re.escape("Expected `best_metric` to be one of accuracy, loss. Received: best_metric=bleu.")
-    ):
+    message = re.escape("Expected `best_metric` to be one of accuracy, loss. Received: best_metric=bleu.")
+    with pytest.raises(ValueError, match=message):
         Start.open(tmp_path, {"architecture": "tagger", "best_metric": "bleu"})
 
 
@@ -170,9 +169,8 @@ def test_a_column_holds_no_padding_and_nothing_that_its_type_cannot(tmp_path, va
 
 @pytest.mark.parametrize(("ids", "received"), [([], "none in a row"), (np.array([1.5]), "numbers of type float64")])
 def test_a_column_has_integers_in_each_row(tmp_path, ids, received):
-    with pytest.raises(
-        ValueError, match=re.escape(f"Expected one integer or more in each row of column 'case'. Received: {received}.")
-    ):
+    message = re.escape(f"Expected one integer or more in each row of column 'case'. Received: {received}.")
+    with pytest.raises(ValueError, match=message):
         shards.write(
             tmp_path, [([5, 6], [1]), ([5], ids)], count=2, vocab_size=9, seed=0, columns={"words": True, "case": False}
         )
@@ -207,10 +205,8 @@ def test_other_sums_than_the_task_names_are_refused_before_the_first_update(fold
     options = run_options.Options.default("tagger")
     model = registry.architecture("tagger").model_class()(options.model)
     columns = {"words": tf.constant([[5, 6]]), "case": tf.constant([[1, 1]])}
-    with pytest.raises(
-        ValueError,
-        match="Expected the sums smoothed_loss, correct from `loss` of the task case_tagging. Received: loss, ",
-    ):
+    message = "Expected the sums smoothed_loss, correct from `loss` of the task case_tagging. Received: loss, "
+    with pytest.raises(ValueError, match=message):
         train_step.micro_batch_gradients(
             model, Tagging(), options.train, columns, step=0, micro_batch=0, replica=0, scale=1.0
         )

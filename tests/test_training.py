@@ -658,10 +658,8 @@ def test_several_workers_finish_the_validation_in_which_a_signal_comes(folder, t
 
 @pytest.mark.parametrize(("figure", "received"), [({"valid/bleu": 1.0}, "None"), ({"valid/loss": "low"}, "'low'")])
 def test_a_validation_without_a_number_as_the_best_metric_is_told_so(folder, tmp_path, pretended, figure, received):
-    with pytest.raises(
-        ValueError,
-        match=f"Expected a number as 'loss' from the validation of the task translation. Received: {received}.",
-    ):
+    message = f"Expected a number as 'loss' from the validation of the task translation. Received: {received}."
+    with pytest.raises(ValueError, match=message):
         Run(folder, tmp_path, figures={2: figure})
 
 
@@ -836,10 +834,8 @@ class NotFinite(Toy):
 def test_after_so_many_updates_in_a_row_that_are_not_finite_the_run_stops_and_says_where(
     folder, tmp_path, options, advice
 ):
-    with pytest.raises(
-        ValueError,
-        match=f"3 updates in a row, up to 3, were not finite. diagnosed at 3 with 1 .* Try a lower {advice}.$",
-    ):
+    message = f"3 updates in a row, up to 3, were not finite. diagnosed at 3 with 1 .* Try a lower {advice}.$"
+    with pytest.raises(ValueError, match=message):
         Run(folder, tmp_path, make_model=NotFinite, max_skipped=3, **options)
     assert steps_on_disk(tmp_path) == []
 

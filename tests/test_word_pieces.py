@@ -192,10 +192,8 @@ def test_a_damaged_file_is_refused(rest, found):
 
 
 def test_another_normalization_is_refused():
-    with pytest.raises(
-        ValueError,
-        match="`normalization` needs `subwords=bpe`.*subwords='wordpiece', normalization='nfkc'",
-    ):
+    message = "`normalization` needs `subwords=bpe`.*subwords='wordpiece', normalization='nfkc'"
+    with pytest.raises(ValueError, match=message):
         DataConfig(subwords="wordpiece", normalization="nfkc")
     with pytest.raises(ValueError, match="normalization=nfkc"):
         word_pieces.learn([], 500, sample=1000, seed=1, normalization="nfkc", character_coverage=1.0)

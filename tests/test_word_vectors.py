@@ -142,10 +142,8 @@ def test_a_header_of_more_words_than_the_file_can_hold_is_refused_before_anythin
 
 
 def test_vectors_of_another_width_are_refused(file):
-    with pytest.raises(
-        ValueError,
-        match=r"^Expected word vectors of 8 numbers, the width of the embeddings. Received: 6 in .*vectors.txt\.$",
-    ):
+    message = r"^Expected word vectors of 8 numbers, the width of the embeddings. Received: 6 in .*vectors.txt\.$"
+    with pytest.raises(ValueError, match=message):
         word_vectors.check(file, 8)
 
 

@@ -66,9 +66,8 @@ def test_a_model_translates_with_them_and_the_format_of_ctranslate2_is_refused(t
     lines = ["one unheard word", "one"]
     together = translator(lines)["text"].numpy().tolist()
     assert together == [translator([line])["text"].numpy()[0] for line in lines] and any(together)
-    with pytest.raises(
-        ValueError, match="needs a model with byte-pair encoding. Received: a model with other sub-words"
-    ):
+    message = "needs a model with byte-pair encoding. Received: a model with other sub-words"
+    with pytest.raises(ValueError, match=message):
         ctranslate2_format.write(translator, tmp_path / "new")
 
 
