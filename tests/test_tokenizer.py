@@ -40,14 +40,9 @@ def text(lines: int, seed: int) -> list[bytes]:
 
 
 def learn(
-    lines,
-    vocab_size: int = 0,
-    *,
-    kind: str = "bpe",
-    sample: int = 10**6,
-    seed: int = 1,
+    lines, vocab_size: int = 0, *, kind: str = "bpe", sample: int = 10**6, seed: int = 1,
     normalization: str = "identity",
-) -> bytes:
+) -> bytes:  # fmt: skip
     options = {"sample": sample, "seed": seed, "normalization": normalization, "character_coverage": 0.9995}
     return vocabulary.learn(kind, lines, vocab_size or KINDS[kind], **options)
 

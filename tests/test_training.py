@@ -99,19 +99,9 @@ class Run:
     """
 
     def __init__(
-        self,
-        folder,
-        model_dir,
-        *,
-        figures=None,
-        replicas=1,
-        dropout=0.3,
-        metric="valid/loss",
-        make_model=None,
-        at_step=None,
-        started=math.inf,
-        **options,
-    ):
+        self, folder, model_dir, *, figures=None, replicas=1, dropout=0.3, metric="valid/loss", make_model=None,
+        at_step=None, started=math.inf, **options,
+    ):  # fmt: skip
         config = dataclasses.replace(TRAIN, **{**NO_BLEU, **options})
         strategy = strategy_of(replicas)
         if make_model:
