@@ -300,8 +300,7 @@ def test_the_mask_of_an_embedding_hides_padding():
     np.testing.assert_array_equal(layer(embedding(ids)), expected)
 
 
-@pytest.mark.parametrize("functional", [False, True])
-def test_without_a_window_a_layer_is_that_of_before(functional):
+def test_without_a_window_a_layer_is_that_of_before():
     """Also one of a saved model from before there were windows."""
     config = EncoderLayer(**SIZES).get_config()
     del config["attention_window"]

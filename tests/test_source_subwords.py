@@ -13,6 +13,7 @@ import pytest
 import stand_in
 import tensorflow as tf
 import toy_task  # noqa: F401
+from test_architecture import arrays
 from test_parent import GIVEN, trained
 from test_prepare import TRAIN, VALID, contents, texts, write_text
 
@@ -226,13 +227,13 @@ def test_a_run_does_not_go_on_with_other_sub_words_of_the_source(folder):
 
 @pytest.mark.medium
 def test_a_resumed_run_is_the_uninterrupted_one(folder, tmp_path):
-    trained(tmp_path / "run", **GIVEN | OPTIONS | {"train_steps": 2})
-    trained(tmp_path / "run", train_steps=4)
-    archives = [np.load(checkpoint.path_of(each, 4)) for each in (folder, tmp_path / "run")]
-    assert archives[0].files == archives[1].files
-    for name in archives[0].files:
-        if name.startswith(("model/", "optimizer/")):
-            np.testing.assert_allclose(archives[1][name], archives[0][name], rtol=1e-4, atol=1e-6, err_msg=name)
+    shutil.copytree(folder, tmp_path / "again")
+    checkpoint.put_aside(tmp_path / "again", after=checkpoint.path_of(tmp_path / "again", 2))
+    trained(tmp_path / "again")
+    whole, again = arrays(folder), arrays(tmp_path / "again")
+    assert again.keys() == whole.keys()
+    for name, expected in whole.items():
+        np.testing.assert_allclose(again[name], expected, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.medium
@@ -369,25 +370,13 @@ def test_pieces_of_each_side_are_named_by_its_own_sub_words(translator, service)
     assert attention.source.words[-1] == "</s>" and attention.target.words[:2] == ("zwei", "eins")
 
 
-ALONE = """
-import json, sys
-import tensorflow as tf, tensorflow_text
-lines = tf.constant(json.load(sys.stdin))
-signatures = tf.saved_model.load(sys.argv[1]).signatures
-found, scores = signatures["serving_default"](text=lines), signatures["score"](source=lines, target=lines)
-assert not [name for name in sys.modules if name.split(".")[0] == "t2t_keras"]
-texts = [text.decode("utf-8", "replace") for text in found["text"].numpy()]
-print(json.dumps([texts, scores["log_prob"].numpy().tolist()]))
-"""
-
-
 @pytest.mark.medium
 def test_an_export_without_this_package_reads_and_writes_as_the_translator(translator, service, tmp_path):
     version = savedmodel.export(translator, tmp_path, {})
     described = json.loads((version / "assets.extra" / savedmodel.DESCRIPTION).read_text())
     hashes = [hashlib.sha256(model).hexdigest() for model in translator.tokenizer.models]
     assert [described["subwords_sha256"], described["source_subwords_sha256"]] == hashes
-    written, log_probs = programs.alone(ALONE, version, LINES)
+    written, _, log_probs = programs.alone(programs.TRANSLATE, version, LINES)
     lines = tf.constant(LINES)
     assert written == [text.decode("utf-8", "replace") for text in translator(lines)["text"].numpy()]
     np.testing.assert_allclose(log_probs, service.score(lines, lines)["log_prob"], atol=1e-4)

@@ -6,7 +6,6 @@ import math
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import types
 
@@ -237,7 +236,7 @@ def test_measurements_of_another_machine_are_not_continued(tmp_path):
     ("--window=1", "--window=1"), ("--output=no_folder/x.png", "no_folder/x.png cannot be written")
 ])  # fmt: skip
 def test_the_program_refuses_what_it_cannot_do_before_it_measures(flag, message):
-    result = subprocess.run([sys.executable, str(ROOT / "tools/table1.py"), flag], capture_output=True, text=True)
+    result = programs.tool("table1", flag, modules=programs.WITHOUT_TENSORFLOW)
     assert result.returncode == 1 and message in result.stderr and "Traceback" not in result.stderr
 
 

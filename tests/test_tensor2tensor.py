@@ -21,7 +21,6 @@ import numpy_transformer as paper
 import programs
 import pytest
 import tensorflow as tf
-from test_savedmodel import ALONE
 from test_tokenizer import nasty_lines
 
 import t2t_keras
@@ -468,7 +467,7 @@ def test_a_run_translates_scores_trains_and_is_exported(model, tmp_path):
                             attention_images=0, best_metric="loss")  # fmt: skip
     assert loading.load(tmp_path / "child").tokenizer.models == loading.load(run).tokenizer.models
     child.export(tmp_path / "export")
-    found = programs.alone(ALONE, next((tmp_path / "export").glob("*/")), lines)
+    found = programs.alone(programs.TRANSLATE, next((tmp_path / "export").glob("*/")), lines)
     assert found[0] == child.load().translate(lines)
 
 

@@ -7,9 +7,9 @@ import os
 import pathlib
 import random
 import re
-import subprocess
 import sys
 
+import programs
 import pytest
 import sentencepiece
 import tensorflow as tf
@@ -284,7 +284,7 @@ def test_a_sample_of_the_text_gives_the_same_model_in_every_process(kind):
     """SentencePiece 0.2.3 draws from a generator that `set_random_generator_seed` does not reach."""
     program = f"import test_tokenizer; print(test_tokenizer.learned_from_a_sample(1, '{kind}'))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path])}
-    there = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    there = programs.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert there.stdout.strip() == learned_from_a_sample(1, kind)
 
 

@@ -22,6 +22,11 @@ def translator() -> Translator:
     return stand_in.translator(DecodeConfig(beam_size=2, extra_length=4))
 
 
+@pytest.fixture(scope="module")
+def service(translator) -> Signatures:
+    return Signatures(translator)
+
+
 def words_of(pieces: list[str]) -> list[list[int]]:
     """The places of the sub-words of each word; a ▁ alone belongs to the word after it."""
     words = []
@@ -33,10 +38,10 @@ def words_of(pieces: list[str]) -> list[list[int]]:
 
 
 @pytest.mark.medium
-def test_weights_of_words_are_those_of_their_sub_words(translator):
+def test_weights_of_words_are_those_of_their_sub_words(translator, service):
     """Of translations that are forced as prefixes: what follows does not change their weights."""
     sources, targets = zip(*stand_in.pairs()[:20], strict=True)
-    service, rows = Signatures(translator), [20]
+    rows = [20]
     nothing, no, number = tf.fill(rows, ""), tf.fill(rows, False), tf.zeros(rows, tf.int32)
     options = (tf.zeros(rows), number + 150, number + 1, tf.constant(targets), ~no, nothing, nothing, no)
     found = {
@@ -59,8 +64,8 @@ def links(expected) -> str:
 
 
 @pytest.mark.medium
-def test_requests_have_the_links_of_their_own_translations(translator):
-    requests, service = [Request(line) for line in stand_in.sentences(20)], Signatures(translator)
+def test_requests_have_the_links_of_their_own_translations(service):
+    requests = [Request(line) for line in stand_in.sentences(20)]
     found = translate_requests(service, requests, 2, alignment=True)
     inputs = options_for(requests, n_best=2, alignment=True)
     outputs = service.translate_with_options(**{name: tf.constant(values) for name, values in inputs.items()})

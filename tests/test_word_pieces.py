@@ -5,10 +5,8 @@ What they share with byte-pair encoding is tested in test_tokenizer.py.
 
 import collections
 import dataclasses
-import json
 import pathlib
 import random
-import sys
 import unicodedata
 
 import numpy as np
@@ -17,7 +15,7 @@ import pytest
 import stand_in
 import tensorflow as tf
 from test_run import DECODE, MODEL, TRAIN, resume, train
-from test_savedmodel import ALONE, LINES
+from test_savedmodel import LINES
 from test_tokenizer import NASTY, nasty_lines, round_trip, text
 
 from t2t_keras.config import EOS, DataConfig, DecodeConfig
@@ -260,11 +258,7 @@ def translator():
 @pytest.mark.medium
 def test_an_export_translates_the_same_in_a_process_without_this_package(translator, tmp_path):
     version = savedmodel.export(translator, tmp_path, {})
-    result = programs.run(
-        [sys.executable, "-c", ALONE, str(version)], input=json.dumps(LINES), capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
-    texts, scores, *_ = json.loads(result.stdout.splitlines()[-1])
+    texts, scores, _ = programs.alone(programs.TRANSLATE, version, LINES)
     expected = translator(tf.constant(LINES))
     assert texts == [text.decode() for text in expected["text"].numpy()]
     np.testing.assert_allclose(scores, expected["score"], atol=1e-4)
