@@ -335,10 +335,8 @@ def test_the_card_of_a_fine_tuned_import_names_its_base_model_and_its_own_comman
     child = marian_run.make(tmp_path / "child", groups={"train": train})
     config = parsed(child / "config.json")
     config["sources"] = {
-        "d_model": "parent: parent: import of the hub's Some/opus-mt",
-        "label_smoothing": "given",
-        "dropout": "given",
-    }
+        "d_model": "parent: parent: import of the hub's Some/opus-mt", "label_smoothing": "given", "dropout": "given",
+    }  # fmt: skip
     (child / "config.json").write_text(json.dumps(config))
     t2t_keras.export_marian(child, tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()

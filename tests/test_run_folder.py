@@ -19,12 +19,9 @@ from t2t_keras.system import files
 ROOT = pathlib.Path(saved_run.__file__).parent.parent
 RUN_1 = pathlib.Path(__file__).parent / "data/run_1"
 OPTIONS = run_options.Options(
-    ModelConfig(340, d_model=8),
-    TrainConfig(train_steps=10, warmup_steps=20, batch_tokens=400),
-    DecodeConfig(beam_size=2),
-    DataConfig(train_source="a.en", train_target="a.de", max_length=100),
-    "/data/x",
-)
+    ModelConfig(340, d_model=8), TrainConfig(train_steps=10, warmup_steps=20, batch_tokens=400),
+    DecodeConfig(beam_size=2), DataConfig(train_source="a.en", train_target="a.de", max_length=100), "/data/x",
+)  # fmt: skip
 
 
 def write(model_dir: pathlib.Path, options=OPTIONS, *, weights: bool = True, subwords: bytes = b"sub-words") -> None:
@@ -159,16 +156,14 @@ def test_a_folder_that_holds_something_else_is_reported(tmp_path):
             "{} holds files and no prepared data. Give a new or an empty folder as `data_dir`.",
         ),
         (
-            export_folder.check,
-            run,
-            "{} holds a run, and cannot hold exports. Give another `export_dir`.",
+            export_folder.check, run, "{} holds a run, and cannot hold exports. Give another `export_dir`.",
         ),
         (
             lambda path: files.check_new(path, "export_dir"),
             others,
             "`export_dir` must be a new or an empty folder. Received: {}, which holds files. Give another one.",
         ),
-    ):
+    ):  # fmt: skip
         with pytest.raises((OSError, ValueError)) as raised:
             check(path)
         assert str(raised.value) == said.format(path)
