@@ -167,9 +167,8 @@ def test_ids_and_text_are_those_of_the_run(exported):
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "target.spm"))
     for side, tokenizer in (("source", translator.source_tokenizer), ("target", translator.tokenizer)):
         ids, own = marian_ids(folder, side), tokenizer.tokenize(tf.constant(lines))
-        assert [[ids[index] for index in row] for row in own.to_list()] == [
-            models.ids_of(folder, line, side) for line in lines
-        ]
+        received = [[ids[index] for index in row] for row in own.to_list()]
+        assert received == [models.ids_of(folder, line, side) for line in lines]
     pieces = translator.tokenizer.pieces
     written = [text.decode("utf-8", "replace") for text in translator.tokenizer.detokenize(own).numpy()]
     found = [processor.decode_pieces([pieces[index] for index in row if index > EOS]) for row in own.to_list()]
@@ -259,9 +258,8 @@ def test_the_files_are_as_transformers_wants_them(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     t2t_keras.export_marian(run, ".")
     tokenizer = parsed(tmp_path / "tokenizer_config.json")
-    assert (
-        tokenizer["split_special_tokens"], tokenizer["clean_up_tokenization_spaces"], tokenizer["separate_vocabs"],
-    ) == (True, False, False)  # fmt: skip
+    found = (tokenizer["split_special_tokens"], tokenizer["clean_up_tokenization_spaces"], tokenizer["separate_vocabs"])
+    assert found == (True, False, False)
     with safetensors.safe_open(tmp_path / "model.safetensors", framework="np") as file:
         assert file.metadata() == {"format": "pt"}
     for path in tmp_path.glob("*.json"):

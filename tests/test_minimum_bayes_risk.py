@@ -126,9 +126,8 @@ def test_an_n_best_list_is_reordered_by_its_probabilities():
         result = by_mbr({"text": texts, "score": scores, "truncated": True})
         expected = double_loop(texts, list(np.exp(scores)))
         assert (result["text"][0] != texts[0]) == agree and result["truncated"]
-        assert dict(zip(result["text"], result["score"], strict=True)) == pytest.approx(
-            dict(zip(texts, expected, strict=True))
-        )
+        wanted = pytest.approx(dict(zip(texts, expected, strict=True)))
+        assert dict(zip(result["text"], result["score"], strict=True)) == wanted
         assert result["score"] == sorted(result["score"], reverse=True)
 
 

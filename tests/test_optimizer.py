@@ -54,9 +54,8 @@ def test_the_two_branches_meet_at_warm_up_and_nowhere_is_the_rate_higher():
 
 def test_the_factor_multiplies_the_whole_rate():
     for step in (1, 4000, 9000):
-        assert rate(TransformerSchedule(512, 4000, factor=2.5), step) == pytest.approx(
-            2.5 * rate(TransformerSchedule(512, 4000), step)
-        )
+        found = rate(TransformerSchedule(512, 4000, factor=2.5), step)
+        assert found == pytest.approx(2.5 * rate(TransformerSchedule(512, 4000), step))
 
 
 def test_the_rate_falls_to_zero_over_the_last_updates_by_hand():
@@ -110,9 +109,8 @@ def test_a_cooldown_that_the_run_has_no_updates_for_is_refused(cooldown_steps):
 def test_adam_has_the_papers_constants():
     optimizer = adam(TransformerSchedule(512))
     assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.98, 1e-9)
-    assert (optimizer.weight_decay, optimizer.clipnorm, optimizer.global_clipnorm, optimizer.amsgrad) == (
-        None, None, None, False,
-    )  # fmt: skip
+    expected = (None, None, None, False)
+    assert (optimizer.weight_decay, optimizer.clipnorm, optimizer.global_clipnorm, optimizer.amsgrad) == expected
 
 
 def test_an_optimizer_counts_its_own_updates_from_the_papers_step_one():

@@ -141,9 +141,8 @@ def test_a_model_without_self_attention_has_attention_to_the_source_alone(opened
     )
     (tmp_path / "alone.html").write_text(pages.attention_page({1: alone}), encoding="utf-8")
     browser.get((tmp_path / "alone.html").as_uri())
-    assert [option.get_attribute("value") for option in Select(browser.find_element(By.ID, "kind")).options] == [
-        "cross"
-    ]
+    expected = ["cross"]
+    assert [option.get_attribute("value") for option in Select(browser.find_element(By.ID, "kind")).options] == expected
     point(browser, words(browser, "from")[1])
     np.testing.assert_allclose(bars(browser, "to"), alone.by_words().cross[0, :, 1].T, atol=0.003)
     assert browser.get_log("browser") == []

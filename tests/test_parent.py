@@ -319,9 +319,8 @@ def test_a_run_without_a_checkpoint_keeps_its_parent_and_the_model_of_it(folder,
         "The same weights, in another place."
     )
     started = Start.open(child, given | {"train_steps": 7}).options
-    assert (started.model, started.train.parent, started.train.train_steps) == (
-        SavedRun.open(parents[0]).options.model, str(parents[0]), 7,
-    )  # fmt: skip
+    found = (started.model, started.train.parent, started.train.train_steps)
+    assert found == (SavedRun.open(parents[0]).options.model, str(parents[0]), 7)
     with pytest.raises(ValueError, match="Expected activation=relu, of the model in .*Received: activation=gelu"):
         Start.open(child, given | {"activation": "gelu"})
     for path in checkpoint.kept(parents[1]):  # Now it has other weights.

@@ -148,10 +148,8 @@ def test_an_output_file_is_replaced_when_all_lines_are_parsed(nouns, tmp_path):
     (tmp_path / "out").write_text("before")
     result = nouns(f"--input={tmp_path}/in", f"--output={tmp_path}/out")
     assert (result.returncode, result.stdout) == (1, b"")
-    assert ((tmp_path / "out").read_text(), (tmp_path / "out.partial").read_text()) == (
-        "before",
-        "(TOP (NP (NN one)))\n",
-    )
+    expected = ("before", "(TOP (NP (NN one)))\n")
+    assert ((tmp_path / "out").read_text(), (tmp_path / "out.partial").read_text()) == expected
     (tmp_path / "in").write_text("one\n")
     assert nouns(f"--input={tmp_path}/in", f"--output={tmp_path}/out").returncode == 0
     assert (tmp_path / "out").read_text() == "(TOP (NP (NN one)))\n"

@@ -301,9 +301,8 @@ def test_a_term_whose_translation_the_sentence_requires_itself_keeps_its_forbidd
     ]
     warnings = []
     found = extended(requests, FORBIDDEN, Kept(""), warnings.append, lambda phrase, line: False)
-    assert [sorted(each.required) for each in found] == [
-        ["monsieur", "monsieur", "x"], ["monsieur", "monsieur"], ["monsieur", "x"], ["monsieur"] + ["x"] * 31,
-    ]  # fmt: skip
+    expected = [["monsieur", "monsieur", "x"], ["monsieur", "monsieur"], ["monsieur", "x"], ["monsieur"] + ["x"] * 31]
+    assert [sorted(each.required) for each in found] == expected
     forms = ["homme", "Homme", "Mann", "gars", "Gars"]
     assert [each.excluded for each in found] == [forms, forms, [], forms] and not warnings
     [inline] = with_phrases(requests[:1], FORBIDDEN, Kept(""), warnings.append, inline=True)
@@ -426,9 +425,8 @@ def test_a_tag_is_named_once_and_a_tag_alone_is_blank():
     found = list(with_tags_checked(lines, ["<a>"] * 5 + ["<b>"], warnings.append))
     assert found == ["hello", "", "", "", "<a> x", " ", "", "", ""]
     assert list(with_tags_checked(["  ", "x"], ["", "<a>"], warnings.append)) == ["  ", "x"]
-    assert warnings == [
-        "Line 1: expected a tag at the beginning, <a> or <b>, as in the text that the model was trained on."
-    ]
+    wanted = ["Line 1: expected a tag at the beginning, <a> or <b>, as in the text that the model was trained on."]
+    assert warnings == wanted
     request = Request("<a> \u00a0", ["x"])
     [blank] = with_tags_checked([request], ["<a>"], warnings.append, text_of=lambda each: each.text)
     assert blank == dataclasses.replace(request, text="")

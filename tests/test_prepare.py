@@ -175,9 +175,8 @@ def test_records_that_another_process_packs_leave_no_trace(data, folder, tmp_pat
         [None, (np.array([5, 6]), np.array([7])), None, (np.array([8]), np.array([9, 3])), None],
     ):
         again = list(prepare._unpacked(prepare._packed(some)))
-        assert [record and [ids.tolist() for ids in record] for record in again] == [
-            record and [*map(list, record)] for record in some
-        ]
+        expected = [record and [*map(list, record)] for record in some]
+        assert [record and [ids.tolist() for ids in record] for record in again] == expected
 
 
 @pytest.mark.slow

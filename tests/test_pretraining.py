@@ -60,18 +60,14 @@ def records(text: str, max_length: int) -> list[tuple[str, list[int], int]]:
 def test_a_record_has_as_many_sentences_of_a_document_as_fit():
     """By hand, for 8 sub-words: sentences of 5 become 4 and 1; a last one alone comes with the one before it."""
     one, two = (1 + zlib.crc32(text) % 65535 for text in (b"abc\nde\nfgh\nij", b"rst\nuvwxy\nz"))
-    assert records("abc\nde\nfgh\nij\n\nrst\nuvwxy\nz\n", 11) == [
-        ("abcdefgh", [3, 2, 3], one), ("fghij", [3, 2], one), ("rstuvwxy", [3, 4, 1], two), ("yz", [1, 1], two),
-    ]  # fmt: skip
+    expected = [("abcdefgh", [3, 2, 3], one), ("fghij", [3, 2], one), ("rstuvwxy", [3, 4, 1], two), ("yz", [1, 1], two)]
+    assert records("abc\nde\nfgh\nij\n\nrst\nuvwxy\nz\n", 11) == expected
 
 
 def test_each_record_of_a_document_has_the_same_room():
     """For 8 sub-words."""
-    assert [lengths for _, lengths, _ in records("abcd\nefgh\nijkl\nmnop\nq\nrst\nuvwx", 11)] == [
-        [4, 4],
-        [4, 4],
-        [1, 3, 4],
-    ]
+    expected = [[4, 4], [4, 4], [1, 3, 4]]
+    assert [lengths for _, lengths, _ in records("abcd\nefgh\nijkl\nmnop\nq\nrst\nuvwx", 11)] == expected
     assert [lengths for _, lengths, _ in records("abcd\nefgh\nijkl\nmnop\nq", 11)] == [[4, 4], [4, 4], [4, 1]]
 
 
@@ -265,9 +261,8 @@ def test_memory_is_planned_for_the_masked_words_alone():
     tokenizer = types.SimpleNamespace(word_parts=None, vocab_size=9)
     for whole_words, expected in ((False, {10: 2, 3: 1, 100: 15}), (True, {10: 10, 3: 3, 100: 31})):
         longest = masking.renewal(tokenizer, 0.15, whole_words).longest
-        assert {length: longest(length) for length in expected} == {
-            length: {"masked": number, "target": number, "following": 1} for length, number in expected.items()
-        }
+        wanted = {length: {"masked": number, "target": number, "following": 1} for length, number in expected.items()}
+        assert {length: longest(length) for length in expected} == wanted
 
 
 def test_whole_words_are_masked_or_none_of_a_word():
@@ -509,9 +504,8 @@ def test_logits_are_those_of_the_equations():
         x = paper.encoder(x, encoder)
         np.testing.assert_allclose(hidden[row, : len(ids)], x, atol=1e-4)
         pooled = np.tanh(x[0] @ values["pooler/kernel"] + values["pooler/bias"])
-        np.testing.assert_allclose(
-            following[row], pooled @ values["following/kernel"] + values["following/bias"], atol=1e-4
-        )
+        wanted = pooled @ values["following/kernel"] + values["following/bias"]
+        np.testing.assert_allclose(following[row], wanted, atol=1e-4)
         chosen = paper.ACTIVATIONS["gelu"](x[np.array(positions) - 1] @ values["words/kernel"] + values["words/bias"])
         chosen = paper.layer_norm(chosen, (values["words_norm/gamma"], values["words_norm/beta"], 1e-6))
         expected = chosen @ matrix.T + of_encoder["embedding/logits_bias"]
@@ -542,10 +536,8 @@ def test_every_dropout_acts_in_training_and_none_in_validation():
         "tokens": np.array([[BOS, UNK, EOS]]), "masked": np.array([[2]]), "target": np.array([[7]]),
         "following": np.array([[1]]),
     }  # fmt: skip
-    assert (
-        len(dropouts_drawn(model, lambda training: TASK.loss(model, batch, label_smoothing=0.0, training=training)))
-        == 4
-    )
+    found = len(dropouts_drawn(model, lambda training: TASK.loss(model, batch, label_smoothing=0.0, training=training)))
+    assert found == 4
 
 
 def test_the_memory_of_a_batch_is_that_of_the_encoder():

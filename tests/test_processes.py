@@ -61,9 +61,8 @@ class SlowToUnpickle:
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_results_come_in_the_order_of_the_items(number):
-    assert list(processes.ordered(make_square, (5,), iter(range(20)), number)) == [
-        item * item + 5 for item in range(20)
-    ]
+    expected = [item * item + 5 for item in range(20)]
+    assert list(processes.ordered(make_square, (5,), iter(range(20)), number)) == expected
 
 
 def test_one_process_is_this_one(tmp_path):

@@ -49,10 +49,8 @@ def test_a_fork_has_the_modules_asked_for_and_none_of_this_package():
         (programs.WITHOUT_TENSORFLOW, "numpy\n"),
         (programs.WITH_TENSORFLOW, "numpy tensorflow\n"),
     ):
-        assert (
-            programs.run([sys.executable, "-c", code], modules=modules, capture_output=True, text=True).stdout
-            == expected
-        )
+        found = programs.run([sys.executable, "-c", code], modules=modules, capture_output=True, text=True).stdout
+        assert found == expected
 
 
 def test_a_program_that_takes_too_long_is_ended():

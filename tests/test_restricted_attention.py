@@ -178,18 +178,16 @@ def test_in_bfloat16_the_softmax_is_computed_in_float32():
     q, k = ops.ones((1, 1, 65, 1), "bfloat16"), ops.cast(scores.reshape(1, 1, -1, 1), "bfloat16")
     found = restricted_attention(q, k, ops.eye(65, dtype="bfloat16")[None, None], 130)
     assert keras.backend.standardize_dtype(found.dtype) == "bfloat16"
-    np.testing.assert_allclose(
-        np.array(ops.cast(found, "float32"))[0, 0, 7], np.exp(scores) / np.exp(scores).sum(), rtol=2**-8
-    )
+    received = np.array(ops.cast(found, "float32"))[0, 0, 7]
+    np.testing.assert_allclose(received, np.exp(scores) / np.exp(scores).sum(), rtol=2**-8)
 
 
 def test_in_bfloat16_it_is_close_to_float32():
     received = restricted_attention(*qkv(150, "bfloat16"), 20, padding(150))
     assert received.dtype == "bfloat16"
     words = padding(150).swapaxes(2, 3)
-    np.testing.assert_allclose(
-        tf.cast(received, "float32") * words, restricted_attention(*qkv(150), 20, padding(150)) * words, atol=0.05
-    )
+    found = tf.cast(received, "float32") * words
+    np.testing.assert_allclose(found, restricted_attention(*qkv(150), 20, padding(150)) * words, atol=0.05)
 
 
 def tensors(graph) -> list[tf.TensorShape]:
@@ -381,12 +379,10 @@ def test_the_largest_micro_batch_is_the_one_that_needs_most_memory_with_the_wind
     """With full attention, a sentence of 8,192 needs more than two of 5,000; with a window it needs less."""
     info = {"source_longest": 8192, "target_longest": 16, "columns": shards.SIDES}
     train = TrainConfig(batch_tokens=10_000, buckets_per_update=1, micro_batch_tokens=10_000)
-    assert device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, ModelConfig()))[8192] == (
-        1, 8192, 16,
-    )  # fmt: skip
-    assert device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, WINDOW_64))[8192] == (
-        2, 5000, 16,
-    )  # fmt: skip
+    found = device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, ModelConfig()))[8192]
+    assert found == (1, 8192, 16)
+    received = device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, WINDOW_64))[8192]
+    assert received == (2, 5000, 16)
     small = dataclasses.replace(WINDOW_64, vocab_size=20, d_model=8, d_ff=8, num_heads=1, d_k=4, d_v=4)
     for model, lengths in ((Transformer(small), (5000, 16)), (TransformerEncoder(small), (5000,))):
         assert model.memory_cost(2, *lengths) == flops.memory_cost(WINDOW_64, 2, *lengths)

@@ -90,9 +90,8 @@ def run(tmp_path_factory):
 @pytest.mark.medium
 def test_the_folder_holds_what_the_module_says_and_no_more(run):
     model_dir, _, _ = run
-    assert {path.name for path in model_dir.iterdir()} == {
-        "config.json", "subwords.model", "data", "checkpoints", "logs", "lock", "curves.png", "curves.csv"
-    }  # fmt: skip
+    expected = {"config.json", "subwords.model", "data", "checkpoints", "logs", "lock", "curves.png", "curves.csv"}
+    assert {path.name for path in model_dir.iterdir()} == expected
     assert [path.name for path in checkpoint.kept(model_dir)] == [f"step-00000000{step}.npz" for step in (2, 3, 4)]
     assert SavedRun.open(model_dir).options == run_options.Options(MODEL, TRAIN, DECODE, DATA)
     assert (model_dir / "subwords.model").read_bytes() == (model_dir / "data" / "subwords.model").read_bytes()
@@ -181,9 +180,8 @@ def test_tensorboard_shows_training_speed_padding_and_validation(run):
     assert sorted(found["config"]) == [0] and b"| batch_tokens" in found["config"][0]
     assert all(sorted(found[tag]) == [2, 4] for tag in found if tag != "config")
     assert found["train/learning_rate"] == pytest.approx({step: 8**-0.5 * step * 10**-1.5 for step in (2, 4)})
-    assert found["train/perplexity"] == pytest.approx(
-        {step: math.exp(loss) for step, loss in found["train/loss"].items()}, rel=1e-5
-    )
+    received = found["train/perplexity"]
+    assert received == pytest.approx({step: math.exp(loss) for step, loss in found["train/loss"].items()}, rel=1e-5)
     assert found["valid/perplexity"] == pytest.approx(
         {step: math.exp(loss) for step, loss in found["valid/loss"].items()}, rel=1e-5
     )
@@ -439,9 +437,8 @@ def test_a_run_is_resumed_with_its_options_but_for_those_given_which_are_announc
     assert [checkpoint.step_of(path) for path in checkpoint.kept(copy)] == [4, 5]
     assert points(copy)["train/learning_rate"][5] == pytest.approx(8**-0.5 * 5 * TRAIN.warmup_steps**-1.5 / 2)
     changed = dataclasses.replace(TRAIN, train_steps=5, cooldown_steps=2, keep_checkpoints=2, valid_sentences=1)
-    assert SavedRun.open(copy).options == run_options.Options(
-        MODEL, changed, dataclasses.replace(DECODE, beam_size=2), DATA
-    )
+    found = SavedRun.open(copy).options
+    assert found == run_options.Options(MODEL, changed, dataclasses.replace(DECODE, beam_size=2), DATA)
 
 
 def test_other_workers_take_the_options_of_the_chief_s_folder(copy, monkeypatch):

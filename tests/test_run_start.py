@@ -463,9 +463,8 @@ def test_a_new_run_takes_what_its_data_folder_was_prepared_with(tmp_path):
     assert alone.model == ModelConfig(2000, d_ff=8)
     # The dataset is compared only if it is given.
     assert alone.data == DataConfig(max_length=100, subwords="wordpiece")
-    assert {name: source for name, source in alone.sources.items() if source == "data folder"}.keys() == {
-        *("vocab_size", "source_tag", "max_length", "subwords", "normalization", "keep_patterns")
-    }
+    expected = {*("vocab_size", "source_tag", "max_length", "subwords", "normalization", "keep_patterns")}
+    assert {name: source for name, source in alone.sources.items() if source == "data folder"}.keys() == expected
     assert re.search(r"\| vocab_size +\| 2000 +\| data folder \|", alone.table())
     named = Start.open(tmp_path / "run", {"dataset": "builtin", "max_length": 100}, str(folder)).options
     assert named.data == DataConfig(dataset="builtin", builtin_pairs=500, max_length=100, subwords="wordpiece")

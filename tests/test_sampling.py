@@ -407,16 +407,14 @@ def test_a_sentence_alone_has_the_draws_that_it_has_among_others():
         np.testing.assert_allclose([score for _, score in kept], [score for _, score in together[row]], atol=1e-5)
     assert [len(row) for row in together] == options["draws"].tolist()
     [backwards] = [drawn(alone, sources[::-1], **{name: values[::-1] for name, values in options.items()})]
-    assert [[tokens for tokens, _ in row] for row in backwards[::-1]] == [
-        [tokens for tokens, _ in row] for row in together
-    ]
+    expected = [[tokens for tokens, _ in row] for row in together]
+    assert [[tokens for tokens, _ in row] for row in backwards[::-1]] == expected
 
 
 def test_sentences_are_divided_into_few_draws_at_a_time():
     rows = divided({"seed": tf.constant([7, 8, 9, 10], tf.int64)}, tf.constant([9, 0, 4, 1]))
-    assert {name: values.numpy().tolist() for name, values in rows.items()} == {
-        "seed": [7, 7, 7, 9, 10], "draws": [4, 4, 1, 4, 1], "first": [0, 4, 8, 0, 0]
-    }  # fmt: skip
+    expected = {"seed": [7, 7, 7, 9, 10], "draws": [4, 4, 1, 4, 1], "first": [0, 4, 8, 0, 0]}
+    assert {name: values.numpy().tolist() for name, values in rows.items()} == expected
 
 
 def test_a_draw_repeats_no_n_gram_where_the_configuration_forbids_it():
@@ -439,9 +437,8 @@ def test_a_translator_samples_text_by_the_numbers_of_lines():
     assert found["text"][0].numpy().tolist() != found["text"][3].numpy().tolist()
     options = {"draws": 6, "seeds": [3 * 2**32 + 5], "max_length": 3 + 3}
     [expected] = drawn(translator, [[5, 4, EOS]], **options)
-    assert [Numbers.written("5 4", text, 3) for text in found["text"][0].numpy()] == [
-        list(tokens) for tokens, _ in expected
-    ]
+    wanted = [list(tokens) for tokens, _ in expected]
+    assert [Numbers.written("5 4", text, 3) for text in found["text"][0].numpy()] == wanted
     np.testing.assert_allclose(found["score"][0], [score for _, score in expected], atol=1e-5)
     of_lines = sampler(signatures, SampleConfig(draws=2, temperature=2.0))
     many, again = (

@@ -150,10 +150,8 @@ def test_an_export_that_fails_leaves_no_version_and_the_next_is_whole(
         assert [savedmodel.export(translator, tmp_path, {}).name for _ in range(2)] == ["1", "2"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "1", "2"] and len(messages) == 2
     for name in ("1", "2"):
-        assert contents(tmp_path / name) == {
-            f"assets.extra/{savedmodel.DESCRIPTION}",
-            f"assets.extra/{savedmodel.WARM_UP}",
-        }
+        expected = {f"assets.extra/{savedmodel.DESCRIPTION}", f"assets.extra/{savedmodel.WARM_UP}"}
+        assert contents(tmp_path / name) == expected
 
 
 def test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when_there_is_room(tmp_path):
@@ -229,9 +227,8 @@ def test_the_description_has_the_facts(version, translator):
     text = (version / "assets.extra" / savedmodel.DESCRIPTION).read_text()
     description = json.loads(text)
     assert text == json.dumps(description, indent=2) + "\n", "a line for each, for people"
-    assert description.pop("versions") == {
-        name: sys.modules[name].__version__ for name in ("t2t_keras", "tensorflow", "tensorflow_text", "keras")
-    }
+    expected = {name: sys.modules[name].__version__ for name in ("t2t_keras", "tensorflow", "tensorflow_text", "keras")}
+    assert description.pop("versions") == expected
     assert description == {
         "model": dataclasses.asdict(translator.model.config), "decode": dataclasses.asdict(DECODE), "dtype": "float32",
         "weights": "float32", "subwords_sha256": hashlib.sha256(translator.tokenizer.model).hexdigest(),
@@ -365,9 +362,8 @@ def test_nothing_but_numbers_the_network_and_sub_words_is_in_the_graph(version):
     used = {node.op for node in graph.node} | {
         node.op for function in graph.library.function for node in function.node_def
     }
-    assert {op for op in used if "Sentencepiece" in op} == {
-        "SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp",
-    }  # fmt: skip
+    expected = {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
+    assert {op for op in used if "Sentencepiece" in op} == expected
     assert not {op for op in used if op in ("PyFunc", "EagerPyFunc", "PyFuncStateless", "ReadFile", "WriteFile")}
 
 

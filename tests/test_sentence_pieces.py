@@ -136,9 +136,8 @@ def packed(language: str | None) -> bytes:
 def test_a_file_of_many_languages_has_one_of_them_or_none():
     none, german, french, without = map(packed, ("", "deu_Latn", "fra_Latn", None))
     assert piece_file.with_language(none, "deu_Latn") == piece_file.with_language(french, "deu_Latn") == german
-    assert [piece_file.unpack(content).language for content in (none, german, french, without)] == [
-        "", "deu_Latn", "fra_Latn", None,
-    ]  # fmt: skip
+    expected = ["", "deu_Latn", "fra_Latn", None]
+    assert [piece_file.unpack(content).language for content in (none, german, french, without)] == expected
     assert (
         piece_file.unpack(german).languages == piece_file.unpack(none).languages == ("deu_Latn", "fra_Latn", "eng_Latn")
     )

@@ -204,9 +204,8 @@ def test_what_a_server_has_is_listed(app):
         {"code": "fr", "name": "fr", "targets": []},
     ]
     pairs = [{"sourceLanguage": "en", "targetLanguage": "de"}]
-    assert ask(app, "/listPairs", method="GET")[1] == {
-        "responseData": pairs, "responseDetails": None, "responseStatus": 200
-    }  # fmt: skip
+    expected = {"responseData": pairs, "responseDetails": None, "responseStatus": 200}
+    assert ask(app, "/listPairs", method="GET")[1] == expected
     assert ask(app, "/health", method="GET") == (200, {"status": "ok"})
     settings = ask(application(api_key="k", title="a title", n_best=2), "/frontend/settings", method="GET")[1]
     assert settings.items() >= {"title": "a title", "n_best": 2, "keyRequired": True, "filesTranslation": False}.items()
@@ -220,10 +219,8 @@ def test_languages_are_identified():
     assert ask(app, "/detect", data={"q": "\u200b "})[1][0]["confidence"] == 0.0
     status, answer = ask(app, json=body(["one", "été"], source="auto"))
     assert status == 200 and answer["translatedText"] == ["eno", "été"]
-    assert answer["detectedLanguage"] == [
-        {"language": "en", "confidence": 75.0},
-        {"language": "fr", "confidence": 75.0},
-    ]
+    wanted = [{"language": "en", "confidence": 75.0}, {"language": "fr", "confidence": 75.0}]
+    assert answer["detectedLanguage"] == wanted
     # Story: the markup was identified in place of the text, and a model read what was in the target language already.
     status, answer = ask(app, json=body('<a title="été">one</a>', source="auto", format="html"))
     assert answer["detectedLanguage"]["language"] == "en" and status == 200
@@ -380,9 +377,8 @@ def test_paths_are_for_the_page_s_host_and_origin_alone(app):
     assert ask(app, headers={"Origin": "http://["})[0] == 400
     assert ask(app, headers={"Origin": "http://LOCALHOST:8000"})[0] == 200
     assert ask(app, "/health", method="GET", headers={"Sec-Fetch-Site": "cross-site"})[0] == 403
-    assert (
-        Client(app).get("/", base_url="http://localhost", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 200
-    )
+    found = Client(app).get("/", base_url="http://localhost", headers={"Sec-Fetch-Site": "cross-site"}).status_code
+    assert found == 200
     public = application(hosts=())
     assert ask(public, base_url="http://192.168.1.5:8000")[0] == 200
     assert ask(public, headers={"Origin": "https://demo.example"}, base_url="http://demo.example")[0] == 200
@@ -462,9 +458,8 @@ def test_an_unexpected_failure_of_the_model_is_answered_as_json(messages):
 def test_text_is_divided_into_sentences(text, expected):
     assert [part for part, is_sentence in sentences(text) if is_sentence] == expected
     assert "".join(part for part, _ in sentences(text)) == text
-    assert [part for part, is_sentence in lines(text) if is_sentence] == [
-        part.strip() for part in re.split("[\r\n]+", text) if part.strip()
-    ]
+    wanted = [part.strip() for part in re.split("[\r\n]+", text) if part.strip()]
+    assert [part for part, is_sentence in lines(text) if is_sentence] == wanted
     assert [part for part, is_sentence in whole(text) if is_sentence] == [text.strip()] * bool(text.strip())
 
 
@@ -478,10 +473,8 @@ def test_a_space_stands_between_sentences_of_a_script_with_spaces():
     for texts, expected in ((english, "It is cold. Let us go home. Good"), (chinese, "今日は寒い。帰ろう。 はい")):
         assert document.translated([Translation(text, 0.0) for text in texts]) == expected
     tagged = Document("今天很<b>冷</b>。我们回家吧。", True)
-    assert (
-        tagged.translated([Translation(text, 0.0) for text in english[:2]]).replace("<b>", "").replace("</b>", "")
-        == "It is cold. Let us go home."
-    )
+    found = tagged.translated([Translation(text, 0.0) for text in english[:2]]).replace("<b>", "").replace("</b>", "")
+    assert found == "It is cold. Let us go home."
 
 
 def reversed_translation(text: str, aligned: bool = True, piece: str = "▁{}") -> Translation:
@@ -641,9 +634,8 @@ def test_requests_of_many_people_are_translated_together_and_each_gets_its_own()
 
     with in_threads(send, range(64)):
         pass
-    assert {number: answer["translatedText"] for number, answer in answers.items()} == {
-        number: f"nosrep {str(number)[::-1]}" for number in range(64)
-    }
+    expected = {number: f"nosrep {str(number)[::-1]}" for number in range(64)}
+    assert {number: answer["translatedText"] for number, answer in answers.items()} == expected
     assert all(len(answer.get("alternatives", [])) == number % 3 for number, answer in answers.items())
     assert sorted(sum(model.batches, [])) == sorted(f"person {number}" for number in range(64))
     assert len(model.batches) <= 16 and max(map(len, model.batches)) <= 32
@@ -944,9 +936,8 @@ def test_the_languages_of_models_are_those_that_they_know_or_that_are_given():
         opened.__dict__["description"] = description | {"tags": list(tags)}
         return served_models.local("x", opened, *given).beginnings
 
-    assert served_models.local("x", served_models.SavedExport(pathlib.Path("none")), unknown=("a", "b")).beginnings == {
-        ("a", "b"): ("", "")
-    }
+    found = served_models.local("x", served_models.SavedExport(pathlib.Path("none")), unknown=("a", "b")).beginnings
+    assert found == {("a", "b"): ("", "")}
 
     given = ("", "")
     assert model(pair=["en", "de"]) == {("en", "de"): ("", "")}
@@ -1138,9 +1129,8 @@ def test_typing_translates_after_a_pause_and_pointing_shows_the_alignment(opened
     ActionChains(browser).move_to_element(browser.find_elements("css selector", "#source .word")[2]).perform()
     wait_until(lambda: shades(browser, "target") == [0, 0, 1, 0] and shades(browser, "source") == [0, 0, 0, 0])
     buttons = browser.find_elements("css selector", "#translations button")
-    assert [button.text.split("\n") for button in buttons] == [
-        ["0.000", "eno owt eerht"], ["-1.000", "eno owt eerht!"], ["-2.000", "eno owt eerht!!"],
-    ]  # fmt: skip
+    expected = [["0.000", "eno owt eerht"], ["-1.000", "eno owt eerht!"], ["-2.000", "eno owt eerht!!"]]
+    assert [button.text.split("\n") for button in buttons] == expected
     buttons[2].click()
     pressed = [
         button.get_attribute("aria-pressed") for button in browser.find_elements("css selector", "#translations button")

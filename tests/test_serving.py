@@ -197,9 +197,8 @@ def test_the_client_scores_words_as_the_signature_scores_pairs(servers, scheme):
 
 def test_the_status_of_the_model_is_what_probes_ask_for(servers):
     status = requests.get(f"{servers['http']}/v1/models/translate", timeout=60).json()
-    assert [(version["version"], version["state"]) for version in status["model_version_status"]] == [
-        ("1", "AVAILABLE")
-    ]
+    expected = [("1", "AVAILABLE")]
+    assert [(version["version"], version["state"]) for version in status["model_version_status"]] == expected
     assert requests.get(f"{servers['http']}/v1/models/other", timeout=60).status_code == 404
 
 
@@ -344,14 +343,12 @@ def test_kubernetes_and_docker_start_the_same_server():
     assert {"--port=8500", "--rest_api_port=8501"} <= set(container["args"]) and list(ports.values()) == [8500, 8501]
     for probe in ("startupProbe", "readinessProbe"):
         assert container[probe]["httpGet"] == {"path": "/v1/models/translate", "port": "rest"}
-    assert {mount["name"] for mount in container["volumeMounts"]} == {
-        volume["name"] for volume in pod["spec"]["volumes"]
-    }
+    expected = {volume["name"] for volume in pod["spec"]["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == expected
     script = (SERVING / "serve.sh").read_text()
     assert subprocess.run(["bash", "-n", SERVING / "serve.sh"]).returncode == 0
     assert {argument for argument in container["args"] if "parallelism" not in argument} <= set(shlex.split(script))
     cpus = container["resources"]["limits"]["cpu"]
-    assert {"--tensorflow_intra_op_parallelism=1", f"--tensorflow_inter_op_parallelism={cpus}"} <= set(
-        container["args"]
-    )
+    wanted = set(container["args"])
+    assert {"--tensorflow_intra_op_parallelism=1", f"--tensorflow_inter_op_parallelism={cpus}"} <= wanted
     assert service["spec"]["clusterIP"] == "None"  # A client finds the addresses of all pods.

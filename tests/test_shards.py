@@ -73,9 +73,8 @@ def test_records_and_shards_of_documents_hold_fewer_pairs_and_those_of_sentences
 
 
 def test_the_number_of_shards_of_ordinary_text_is_that_of_its_pairs():
-    assert [len(shards.names(count, count * 250)) for count in (0, 1, 2**16, 2**16 + 1, 4_500_000, 10**9)] == [
-        1, 1, 1, 2, 69, 512,
-    ]  # fmt: skip
+    expected = [1, 1, 1, 2, 69, 512]
+    assert [len(shards.names(count, count * 250)) for count in (0, 1, 2**16, 2**16 + 1, 4_500_000, 10**9)] == expected
     assert len(shards.names(10_000, 10_000 * 80_000)) == 12  # Documents: 800 MB of text.
 
 
@@ -266,9 +265,8 @@ def test_only_a_damaged_record_is_left_out_and_its_neighbours_stay(tmp_path, sma
     columns = shards.read(tmp_path, [0, 1, 2, 3], "skip")
     assert columns["damaged"] == 2
     for side in range(2):
-        assert columns[f"{[*shards.SIDES][side]}_ids"].numpy().tolist() == [
-            number for pair in expected for number in pair[side]
-        ]
+        wanted = [number for pair in expected for number in pair[side]]
+        assert columns[f"{[*shards.SIDES][side]}_ids"].numpy().tolist() == wanted
         assert columns[f"{[*shards.SIDES][side]}_lengths"].numpy().tolist() == [len(pair[side]) for pair in expected]
 
 

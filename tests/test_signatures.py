@@ -153,9 +153,8 @@ def test_options_of_rows_in_one_batch_are_those_of_requests_of_their_own(service
         alone = translated(service, [row])
         assert not alone["error"][0]
         assert_same(row_of(together, number), row_of(alone, 0))
-        assert [text != b"" for text in alone["text"][0]] == [
-            row["text"] != "" and place < row.get("n_best", 1) for place in range(3)
-        ]
+        expected = [row["text"] != "" and place < row.get("n_best", 1) for place in range(3)]
+        assert [text != b"" for text in alone["text"][0]] == expected
     assert together["score"][1, 0] != together["score"][0, 0] != together["score"][2, 0]  # α is heard.
 
 
@@ -221,9 +220,8 @@ def test_a_source_that_is_too_long_is_cut_and_that_is_reported(service):
     kept, longer = " ".join(words[:number]), " ".join(words[: number + 5])
     found = translated(service, [{"text": text, "alignment": True} for text in (kept, longer, longer + " x" * 2000)])
     assert found["truncated"].tolist() == [False, True, True]
-    assert numpy(service.translate(strings([kept, longer, longer + " x" * 2000])))["truncated"].tolist() == [
-        False, True, True,
-    ]  # fmt: skip
+    wanted = [False, True, True]
+    assert numpy(service.translate(strings([kept, longer, longer + " x" * 2000])))["truncated"].tolist() == wanted
     expected = {**row_of(found, 0), "truncated": True}
     for row in (1, 2):
         assert_same(row_of(found, row), expected)
@@ -357,13 +355,11 @@ def test_score_is_the_log_softmax_of_the_model(service):
 
 def test_no_sentences_give_nothing(service):
     none = strings([])
-    assert {name: value.shape for name, value in service.translate(none).items()} == {
-        "text": (0,), "score": (0,), "truncated": (0,),
-    }  # fmt: skip
+    expected = {"text": (0,), "score": (0,), "truncated": (0,)}
+    assert {name: value.shape for name, value in service.translate(none).items()} == expected
     scores = {name: value.shape for name, value in service.score(none, none).items()}
-    assert scores == {
-        "log_prob": (0,), "token_log_probs": (0, 0), "length": (0,), "pieces": (0, 0), "truncated": (0,)
-    }  # fmt: skip
+    wanted = {"log_prob": (0,), "token_log_probs": (0, 0), "length": (0,), "pieces": (0, 0), "truncated": (0,)}
+    assert scores == wanted
     assert {name: value.shape for name, value in translated(service, []).items()} == {
         "text": (0, 3), "score": (0, 3), "constraints_met": (0, 3), "truncated": (0,), "error": (0,),
         "source_pieces": (0, 0), "pieces": (0, 3, 0), "alignment": (0, 3, 0, 0),
@@ -464,9 +460,8 @@ def check_translations(service, rows: list[dict]) -> dict:
         unwanted = 0 if names else row["n_best"]
         assert not any(texts[unwanted:]) and not found["score"][number, unwanted:].any()
         assert names or (found["score"][number, :unwanted] < 0).all() or not any(texts)
-        assert any(found["source_pieces"][number]) == (
-            row["alignment"] and not names and bool(found["score"][number, 0])
-        )
+        aligned = row["alignment"] and not names and bool(found["score"][number, 0])
+        assert any(found["source_pieces"][number]) == aligned
     return found
 
 
@@ -616,9 +611,8 @@ def test_a_sample_has_no_more_sub_words_than_a_translation_may_have(service):
 
 
 def test_no_sentences_have_no_samples_and_inputs_of_other_numbers_are_refused_by_name(service):
-    assert {name: value.shape for name, value in sampled(service, []).items()} == {
-        "text": (0, 0), "score": (0, 0), "truncated": (0,), "error": (0,)
-    }  # fmt: skip
+    wanted = {"text": (0, 0), "score": (0, 0), "truncated": (0,), "error": (0,)}
+    assert {name: value.shape for name, value in sampled(service, []).items()} == wanted
     inputs = {name: tf.constant([value] * 2, SAMPLE_DTYPES[name]) for name, value in SAMPLE_DEFAULTS.items()}
     for name in inputs:
         message = f"{name}: expected one value for each sentence, as many as in .*text"
@@ -634,9 +628,8 @@ def test_no_operation_reads_an_input_before_the_numbers_of_values_are_compared(s
     readers = {reader for tensor in inputs if tensor.dtype != tf.resource for reader in tensor.consumers()}
     assert {reader.type for reader in readers} == {"Size", "Identity"}
     for reader in readers:
-        assert len(reader.control_inputs) == (len(graph.structured_input_signature[0]) - 1) * (
-            reader.type == "Identity"
-        )
+        expected = (len(graph.structured_input_signature[0]) - 1) * (reader.type == "Identity")
+        assert len(reader.control_inputs) == expected
 
 
 # Phrases
@@ -738,9 +731,8 @@ def test_a_joined_phrase_follows_text_without_a_space_and_others_do_not(service)
     assert any(ids[place : place + len(wanted)] == wanted for place in range(len(ids)))
     assert "</b>" in found["text"][0, 0].decode()
     assert found["constraints_met"][0, 0]
-    assert [service.fits(phrase, line) for phrase in ("{" * 31, "￭" + "{" * 32, "￭" + "{" * 33, "{" * 33)] == [
-        True, True, False, False,
-    ]  # fmt: skip
+    received = [service.fits(phrase, line) for phrase in ("{" * 31, "￭" + "{" * 32, "￭" + "{" * 33, "{" * 33)]
+    assert received == [True, True, False, False]
 
 
 def test_a_blank_sentence_has_no_phrases_and_says_so(service):

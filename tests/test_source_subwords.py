@@ -83,9 +83,8 @@ def test_given_files_are_those_of_their_sides(data, tmp_path, sizes, messages):
     given = dataclasses.replace(data, subwords_file=str(files[0]), source_subwords_file=str(files[1]))
     folder = prepared(given, tmp_path / "data", **sizes)
     assert any("share one embedding matrix" in message for message in messages) == (sizes != SIZES)
-    assert [(folder / name).read_bytes() for name in ("subwords.model", "subwords.source.model")] == [
-        path.read_bytes() for path in files
-    ]
+    found = [(folder / name).read_bytes() for name in ("subwords.model", "subwords.source.model")]
+    assert found == [path.read_bytes() for path in files]
     assert texts(folder, "train") == TRAIN
     prepared(given, folder, **sizes)  # Used again.
     files[1].write_bytes(files[0].read_bytes())
@@ -359,9 +358,8 @@ def test_pieces_of_each_side_are_named_by_its_own_sub_words(translator, service)
         constraints=tf.constant([""]), avoid=tf.constant([""]), ordered=tf.constant([False]),
     )  # fmt: skip
     source, target = translator.source_tokenizer, translator.tokenizer
-    assert [piece.decode() for piece in found["source_pieces"][0].numpy()] == [
-        source.pieces[i] for i in own_ids(translator, [line])[0].numpy()
-    ]
+    received = [piece.decode() for piece in found["source_pieces"][0].numpy()]
+    assert received == [source.pieces[i] for i in own_ids(translator, [line])[0].numpy()]
     forced = [target.pieces[i] for i in target.tokenize(["zwei"])[0, :-1].numpy()]
     assert [piece.decode() for piece in found["pieces"][0, 0].numpy()][: len(forced)] == forced
     attention = attention_of(translator, line, "zwei eins")

@@ -62,9 +62,8 @@ def test_a_tag_follows_its_name_through_weights_and_globs_and_one_file_may_have_
     )
     given = names | {"train_source": sources, "train_target": targets.replace("@2", ""), "source_tag": "<g>,<w>,<1>"}
     del given["valid_source"], given["valid_target"]
-    assert [source[:5] for source, _ in read("train", **given)] == 100 * ["<g> a"] + 200 * ["<g> b"] + 20 * [
-        "<w> c"
-    ] + 10 * ["<1> c"]
+    expected = 100 * ["<g> a"] + 200 * ["<g> b"] + 20 * ["<w> c"] + 10 * ["<1> c"]
+    assert [source[:5] for source, _ in read("train", **given)] == expected
 
 
 def test_a_line_that_is_empty_without_its_tag_is_left_out(names, tmp_path):

@@ -55,9 +55,8 @@ def test_gain_and_bias_come_after_the_normalisation():
     layer.build((None, None, 4), (None, None, 4))
     layer.set_weights([np.array([2.0, 2, 2, 10]), np.array([0.0, 0, 0, 1])])
     x = np.array([[[1.0, 3, 5, 7]]], "float32")
-    np.testing.assert_allclose(
-        layer(x, np.zeros_like(x)), [[[-6 / 5**0.5, -2 / 5**0.5, 2 / 5**0.5, 1 + 30 / 5**0.5]]], atol=1e-5
-    )
+    expected = [[[-6 / 5**0.5, -2 / 5**0.5, 2 / 5**0.5, 1 + 30 / 5**0.5]]]
+    np.testing.assert_allclose(layer(x, np.zeros_like(x)), expected, atol=1e-5)
 
 
 def test_dropout_falls_on_the_sub_layer_and_not_on_what_is_carried_past_it():

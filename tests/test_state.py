@@ -50,9 +50,8 @@ def test_updates_are_counted_with_what_they_had():
     state.count_update(update(target_tokens=30.0, flops=7.0), (0, 6), 2, 1.5)
     for position in ((1, 0), (1, 1)):
         state.count_update(update(target_tokens=0.0, flops=0.0, finite=False), position, 1, 1.0)
-    assert (state.step, state.position, state.target_tokens, state.flops, state.damaged_records) == (
-        8, (1, 1), 30, 21.0, 4,
-    )  # fmt: skip
+    expected = (8, (1, 1), 30, 21.0, 4)
+    assert (state.step, state.position, state.target_tokens, state.flops, state.damaged_records) == expected
     assert (state.skipped, state.skipped_in_a_row) == (2, 2)
     state.count_update(update(), (1, 2), 0, 1.0)
     assert (state.skipped, state.skipped_in_a_row) == (2, 0)
@@ -77,12 +76,8 @@ def test_the_best_validation_is_the_first_of_the_highest_score():
                 state.validations_since_best,
             )
         )  # fmt: skip
-    assert found == [
-        (True, 10, -2.0, 10, 0),
-        (True, 20, -1.0, 20, 0),
-        (False, 30, -1.0, 20, 1),
-        (False, 40, -1.0, 20, 2),
-    ]
+    expected = [(True, 10, -2.0, 10, 0), (True, 20, -1.0, 20, 0), (False, 30, -1.0, 20, 1), (False, 40, -1.0, 20, 2)]
+    assert found == expected
 
 
 @pytest.mark.parametrize(("state", "dtype", "scale"), [

@@ -139,9 +139,8 @@ def test_an_unfinished_row_may_end_earlier(tmp_path, trained):
     (tmp_path / "base" / RESULT).unlink()
     (tmp_path / "base/checkpoints").mkdir()
     (tmp_path / "base/checkpoints/step-000000003.json").touch()
-    assert [result.updates for result in table3.train(options_of("base", train_steps=5), tmp_path, strategy=None)] == [
-        5
-    ]
+    found = [result.updates for result in table3.train(options_of("base", train_steps=5), tmp_path, strategy=None)]
+    assert found == [5]
 
 
 def test_the_result_of_another_row_is_refused(tmp_path, trained):

@@ -241,9 +241,8 @@ def test_of_the_columns_of_a_task_those_that_the_network_reads_count_and_ids_of_
 ):
     task = registry.task(name)
     for columns, expected in ((task.columns, of_batch), (task.stored, on_disk or {})):
-        assert {
-            each.name: " ".join(["counted"] * each.counted + ["text"] * each.is_text) for each in columns
-        } == expected
+        kinds = {each.name: " ".join(["counted"] * each.counted + ["text"] * each.is_text) for each in columns}
+        assert kinds == expected
 
 
 @pytest.mark.parametrize(("name", "training", "validation"), [

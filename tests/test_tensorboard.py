@@ -59,10 +59,8 @@ def test_a_record_that_a_kill_cut_off_is_forgotten_and_all_before_it_stay(tmp_pa
     assert [path] == list(tmp_path.iterdir())
     draw(tmp_path, [30])
     # Files of one second have no order of their own.
-    assert sorted(points(tmp_path), key=lambda point: point[1])[: len(before)] == [
-        *before[:-1],
-        ("train/loss", 30, 30.0),
-    ]
+    expected = [*before[:-1], ("train/loss", 30, 30.0)]
+    assert sorted(points(tmp_path), key=lambda point: point[1])[: len(before)] == expected
 
 
 def test_files_without_such_points_are_not_touched(tmp_path):
@@ -287,9 +285,8 @@ def test_numbers_texts_images_and_arrays_are_shown_each_in_its_way(tmp_path):
     }  # fmt: skip
     TensorBoardWriter(tmp_path).write(1, metrics)
     found = kinds(tmp_path)
-    assert {tag: plugin for tag, (plugin, _) in found.items()} == {
-        "train/learning_rate": "scalars", "config": "text", "attention": "images", "weights/a": "histograms",
-    }  # fmt: skip
+    expected = {"train/learning_rate": "scalars", "config": "text", "attention": "images", "weights/a": "histograms"}
+    assert {tag: plugin for tag, (plugin, _) in found.items()} == expected
     assert found["train/learning_rate"][1] == scalars.DESCRIPTIONS["train/learning_rate"]
     events = (event for path in tmp_path.iterdir() for event in tf.compat.v1.train.summary_iterator(str(path)))
     [shown] = [value for event in events for value in event.summary.value if value.tag == "attention"]

@@ -59,9 +59,8 @@ def test_a_checkpoint_is_found_in_a_folder_below_and_without_the_file_checkpoint
 def test_names_follow_the_objects(written, tmp_path):
     expected = {"model/kernel": name("model/kernel")} | {f"model/list/{i}": name(f"model/list/{i}") for i in (0, 1)}
     assert tensorflow_checkpoint.read(written).names_below("model") == expected
-    assert tensorflow_checkpoint.read(written).names_below("other", "model").keys() == {
-        "other/kernel", "other/list/0", "other/list/1",
-    }  # fmt: skip
+    wanted = {"other/kernel", "other/list/0", "other/list/1"}
+    assert tensorflow_checkpoint.read(written).names_below("other", "model").keys() == wanted
     tf.raw_ops.SaveV2(  # As by tf.compat.v1.train.Saver: without objects.
         prefix=str(tmp_path / "model.ckpt-7"), tensor_names=["a/b"], shape_and_slices=[""], tensors=[tf.ones([2])]
     )

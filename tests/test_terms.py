@@ -237,9 +237,8 @@ def test_sentences_with_terms_are_searched_without_them_first_and_again_where_it
     assert asked == [*(([request], 1, True) for request in first), ([requests[0], again, requests[3]], 1, False)]
     asked.clear()
     found = terms.translate(search, score, requests[:3], 2)
-    assert [[each.text for each in row] for row in found] == [
-        [f"{request.text} {n}" for n in range(2)] for request in requests[:3]
-    ]
+    expected = [[f"{request.text} {n}" for n in range(2)] for request in requests[:3]]
+    assert [[each.text for each in row] for row in found] == expected
     assert [(len(of_call), n_best) for of_call, n_best, _ in asked] == [(2, 1), (3, 2)], (
         "An n-best list is searched for."
     )

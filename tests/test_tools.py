@@ -225,9 +225,8 @@ def test_n_best_lines_are_numbered_scored_and_best_first(trained, translated, tm
     rows = [line.split("\t", 2) for line in target.read_text("utf-8").split("\n")[:-1]]
     assert {len(row) for row in rows} == {3}
     best = translated.stdout.decode().split("\n")[:-1]  # A blank line has one translation.
-    assert [int(row[0]) for row in rows] == [
-        number for number, text in enumerate(best, 1) for _ in range(2 if text else 1)
-    ]
+    expected = [number for number, text in enumerate(best, 1) for _ in range(2 if text else 1)]
+    assert [int(row[0]) for row in rows] == expected
     # A score of an unfinished translation may be above that of a finished one; those of an untrained model are far
     # apart.
     assert [row[2] for row in {row[0]: row for row in reversed(rows)}.values()][::-1] == best
@@ -514,9 +513,8 @@ def test_an_output_file_is_replaced_when_all_lines_are_translated(shouting, tmp_
     source.write_text("one\nstop\n")
     result = shouting(f"--input={source}", f"--output={target}")
     assert (result.returncode, result.stdout) == (1, b"")
-    assert result.stderr.decode().splitlines() == [
-        f"Not finished. The output so far is in {target}.partial.", "Error: Told to stop."
-    ]  # fmt: skip
+    expected = [f"Not finished. The output so far is in {target}.partial.", "Error: Told to stop."]
+    assert result.stderr.decode().splitlines() == expected
     assert (target.read_text(), (tmp_path / "out.partial").read_text()) == ("before", "ONE\n")
     source.write_text("one\ntwo\n")
     assert shouting(f"--input={source}", f"--output={target}").returncode == 0
@@ -829,13 +827,11 @@ def test_systems_are_compared_as_by_the_library(to_compare, tmp_path):
     expected = comparison.compare(texts, ["one", "two three"], ["one", "four"], source=["a", "b b"], **options)
     assert json.loads(result.stdout) == json.loads(json.dumps(dataclasses.asdict(expected)))
     assert (tmp_path / "page.html").read_text() == pages.comparison_page(dataclasses.asdict(expected))
-    assert (tmp_path / "lengths.svg").read_bytes() == figures.encoded(
-        comparison_pictures.bleu_by_length(dataclasses.asdict(expected)), "svg"
-    )
+    found = (tmp_path / "lengths.svg").read_bytes()
+    assert found == figures.encoded(comparison_pictures.bleu_by_length(dataclasses.asdict(expected)), "svg")
     assert to_compare(*flags).stdout.decode() == f"{comparison_report.report(expected)}\n"
-    assert {path.name for path in tmp_path.iterdir()} - {"page.html", "lengths.svg"} == {
-        "source", "reference", "first", "second", "short", "empty", "folder", "run",
-    }  # fmt: skip
+    wanted = {"source", "reference", "first", "second", "short", "empty", "folder", "run"}
+    assert {path.name for path in tmp_path.iterdir()} - {"page.html", "lengths.svg"} == wanted
 
 
 def test_a_system_may_have_more_files_than_fit_into_one_name(to_compare):

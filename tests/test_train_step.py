@@ -122,9 +122,8 @@ def test_an_update_of_several_buckets_equals_one_tape_over_all_of_them(replicas,
         if replicas == 1 and micro_batch_tokens == 10**6:
             # Positions of the buckets before padding to a common size; a missing bucket is a row of one position per
             # side.
-            assert one["positions"] == sum(ids.size for bucket in buckets for ids in bucket.values()) + 2 * (
-                3 - len(buckets)
-            )
+            wanted = sum(ids.size for bucket in buckets for ids in bucket.values()) + 2 * (3 - len(buckets))
+            assert one["positions"] == wanted
 
 
 def test_tokens_words_and_positions_are_counted_over_the_whole_update():
@@ -475,9 +474,8 @@ def graph_of(replicas: int, dropout: float = 0.0):
 def test_gradients_are_summed_by_all_reduce_and_stay_on_their_device(replicas):
     """Story: they were all sent to one device, with several GPUs to the CPU, and the sums back to each."""
     reduced, moved = devices_of_sums(graph_of(replicas))
-    assert [device.rsplit(":", 2)[-2:] for device in sorted(reduced)] == [
-        ["CPU", str(index)] for index in range(replicas)
-    ]
+    expected = [["CPU", str(index)] for index in range(replicas)]
+    assert [device.rsplit(":", 2)[-2:] for device in sorted(reduced)] == expected
     assert moved == set()
 
 

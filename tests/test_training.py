@@ -404,22 +404,19 @@ def test_the_log_has_the_mean_losses_per_token_and_the_padding_since_the_last_po
 
     for name in ("loss", "smoothed_loss"):
         assert run.curve(f"train/{name}") == pytest.approx(mean(name), rel=1e-4)
-    assert run.curve("train/perplexity") == pytest.approx(
-        {step: math.exp(loss) for step, loss in mean("loss").items()}, rel=1e-3
-    )
+    found = run.curve("train/perplexity")
+    assert found == pytest.approx({step: math.exp(loss) for step, loss in mean("loss").items()}, rel=1e-3)
     assert abs(mean("loss")[3] - mean("smoothed_loss")[3]) > 0.01
-    assert run.curve("train/gradient_norm") == pytest.approx(
-        {step: metrics[step - 1]["gradient_norm"] for step in groups}, rel=1e-4
-    )
+    expected = pytest.approx({step: metrics[step - 1]["gradient_norm"] for step in groups}, rel=1e-4)
+    assert run.curve("train/gradient_norm") == expected
     columns = {step: [ids for update in updates[part] for ids in update.values()] for step, part in groups.items()}
     padding = {
         step: 1 - sum((ids != 0).sum() for ids in group) / sum(ids.size for ids in group)
         for step, group in columns.items()
     }
     assert run.curve("utilization/padding_share") == pytest.approx(padding, abs=1e-6)
-    assert run.curve("utilization/real_token_share") == pytest.approx(
-        {step: 1 - share for step, share in padding.items()}, abs=1e-6
-    )
+    wanted = pytest.approx({step: 1 - share for step, share in padding.items()}, abs=1e-6)
+    assert run.curve("utilization/real_token_share") == wanted
     seen = {step: sum(m["target_tokens"] for m in metrics[:step]) for step in groups}
     assert run.curve("train/target_tokens_seen") == seen
     assert run.curve("train/epoch") == {3: 1, 6: 1, 7: 2}

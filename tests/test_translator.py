@@ -245,9 +245,8 @@ def test_batches_hold_lines_of_about_one_length():
     translate = Upper()
     lines = ["a" * length for length in np.random.default_rng(0).permutation(40)]
     list(translate_lines(translate, lines, batch_size=8, read_ahead=40))
-    assert [sorted(map(len, batch)) for batch in translate.batches] == [
-        list(range(first, first + 8)) for first in range(0, 40, 8)
-    ]
+    expected = [list(range(first, first + 8)) for first in range(0, 40, 8)]
+    assert [sorted(map(len, batch)) for batch in translate.batches] == expected
 
 
 def test_other_messages_of_a_line_stay_with_it():
@@ -255,9 +254,8 @@ def test_other_messages_of_a_line_stay_with_it():
         return {**Upper()(text), "truncated": tf.strings.length(text) > 3}
 
     lines = ["a" * length for length in np.random.default_rng(0).permutation(9)]
-    assert [result["truncated"] for result in translate_lines(translate, lines, batch_size=2)] == [
-        len(line) > 3 for line in lines
-    ]
+    expected = [len(line) > 3 for line in lines]
+    assert [result["truncated"] for result in translate_lines(translate, lines, batch_size=2)] == expected
 
 
 def test_lines_without_end_are_translated_as_they_come():

@@ -51,10 +51,8 @@ def test_the_vectors_of_the_words_asked_for_are_read_and_no_others(file, learned
 
 def test_of_a_word_twice_the_first_counts(tmp_path):
     (tmp_path / "v").write_text("a 1 2\na 3 4\nb 5 6\n")
-    assert {word: vector.tolist() for word, vector in word_vectors.read(tmp_path / "v", 2, "ab").items()} == {
-        "a": [1, 2],
-        "b": [5, 6],
-    }
+    expected = {"a": [1, 2], "b": [5, 6]}
+    assert {word: vector.tolist() for word, vector in word_vectors.read(tmp_path / "v", 2, "ab").items()} == expected
 
 
 def test_memory_is_that_of_the_words_asked_for(tmp_path):
@@ -122,9 +120,8 @@ def test_a_header_of_a_number_that_is_no_number_of_words_is_none(tmp_path):
 def test_the_smallest_file_that_its_header_allows_is_read_and_a_smaller_one_is_not(tmp_path, content):
     (tmp_path / "v").write_bytes(content)
     assert word_vectors.read(tmp_path / "v", 2, "ab").keys() == {"a", "b"}
-    assert f"as its header says: {len(content):,} bytes or more. Received: {len(content) - 1:,} bytes" in wrong(
-        tmp_path, content[:-1], 2
-    )
+    found = f"as its header says: {len(content):,} bytes or more. Received: {len(content) - 1:,} bytes"
+    assert found in wrong(tmp_path, content[:-1], 2)
 
 
 @pytest.mark.parametrize("header", ["999999999999999 6", "4 6", "1000000000 6"])
