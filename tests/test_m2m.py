@@ -221,10 +221,8 @@ def test_languages_of_a_data_folder_are_those_that_it_was_prepared_with(run, tmp
     ]
     assert found == ["fra_Latn", "deu_Latn"]
     with pytest.raises(ValueError, match="`source_language` was fra_Latn, and is now ace_Latn"):
-        prepare.Preparation(
-            dataclasses.replace(data, source_language="ace_Latn"), size, 1, tmp_path / "data",
-            run_options.Options().task,
-        ).run()  # fmt: skip
+        changed = dataclasses.replace(data, source_language="ace_Latn")
+        prepare.Preparation(changed, size, 1, tmp_path / "data", run_options.Options().task).run()
     with pytest.raises(ValueError, match="`target_language`: .* is none of the 5 languages.*Did you mean deu_Latn"):
         prepare.Preparation(
             dataclasses.replace(data, target_language="deu"), size, 1, tmp_path / "other", run_options.Options().task

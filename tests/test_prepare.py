@@ -403,10 +403,8 @@ def test_text_of_both_directions_is_not_taken_for_swapped_files(data, folder, mo
     }
     run(dataclasses.replace(data, **both, valid_source=data.valid_target, valid_target=data.valid_source), folder)
     with pytest.raises(ValueError, match="swapped"):
-        run(
-            dataclasses.replace(data, valid_source=data.valid_target, valid_target=data.valid_source),
-            folder.parent / "other",
-        )
+        changed = dataclasses.replace(data, valid_source=data.valid_target, valid_target=data.valid_source)
+        run(changed, folder.parent / "other")
 
 
 def test_the_pairs_that_are_compared_are_drawn_from_all_of_the_text(data, folder, monkeypatch):

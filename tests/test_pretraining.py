@@ -412,9 +412,8 @@ def test_text_without_two_documents_is_refused(tmp_path, split, text, received):
         "text. "
     )
     with pytest.raises(ValueError, match=re.escape(f"{expected}Received: {received}.")):
-        prepare.Preparation(
-            dataclasses.replace(data, subwords_file=str(tmp_path / "subwords.model")), size, 1, tmp_path / "data", TASK
-        ).run()
+        changed = dataclasses.replace(data, subwords_file=str(tmp_path / "subwords.model"))
+        prepare.Preparation(changed, size, 1, tmp_path / "data", TASK).run()
 
 
 def test_messages_count_sentences_and_records_but_no_blank_lines(tmp_path, messages, monkeypatch):

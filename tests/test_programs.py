@@ -55,9 +55,8 @@ def test_a_fork_has_the_modules_asked_for_and_none_of_this_package():
 
 def test_a_program_that_takes_too_long_is_ended():
     with pytest.raises(subprocess.TimeoutExpired):
-        programs.run(
-            [sys.executable, "-c", "import time; time.sleep(60)"], modules=programs.WITHOUT_TENSORFLOW, timeout=0.2
-        )
+        command = [sys.executable, "-c", "import time; time.sleep(60)"]
+        programs.run(command, modules=programs.WITHOUT_TENSORFLOW, timeout=0.2)
 
 
 def test_forks_are_children_of_the_process_that_asks():

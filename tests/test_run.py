@@ -472,11 +472,8 @@ def test_another_model_in_the_same_folder_is_refused_by_the_names_of_its_flags(r
     model_dir, _, _ = run
     before = contents(model_dir)
     with pytest.raises(ValueError, match=r"d_ff=32 \(the run: 16\), seed=2 \(the run: 1\)\. .*`model_dir`"):
-        train(
-            model_dir,
-            model=dataclasses.replace(MODEL, d_ff=32),
-            train=dataclasses.replace(TRAIN, seed=2, train_steps=9),
-        )
+        model = dataclasses.replace(MODEL, d_ff=32)
+        train(model_dir, model=model, train=dataclasses.replace(TRAIN, seed=2, train_steps=9))
     assert contents(model_dir) == before
 
 
@@ -564,10 +561,8 @@ def test_sub_words_of_other_data_are_refused(run, tmp_path):
 
 def test_prepared_data_of_another_vocabulary_is_refused_before_anything_is_written(run, tmp_path):
     with pytest.raises(ValueError, match="`vocab_size` was 340, and is now 350"):
-        train(
-            tmp_path / "new", model=dataclasses.replace(MODEL, vocab_size=350), data=DataConfig(),
-            data_dir=run[0] / "data",
-        )  # fmt: skip
+        model = dataclasses.replace(MODEL, vocab_size=350)
+        train(tmp_path / "new", model=model, data=DataConfig(), data_dir=run[0] / "data")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["lock"]
 
 
@@ -661,11 +656,8 @@ def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch,
     monkeypatch.setattr(Transformer, "__init__", spoiled)
     message = "2 updates in a row, up to 2.*the weight transformer/decoder_0/feed_forward/inner/kernel"
     with pytest.raises(ValueError, match=message):
-        train(
-            tmp_path,
-            model=dataclasses.replace(MODEL, source_vocab_size=330),
-            train=dataclasses.replace(TRAIN, max_skipped=2),
-        )
+        model = dataclasses.replace(MODEL, source_vocab_size=330)
+        train(tmp_path, model=model, train=dataclasses.replace(TRAIN, max_skipped=2))
     [report] = (tmp_path / "not_finite").glob("*.json")
     pairs = [tuple(pair) for finding in json.loads(report.read_text()) for pair in finding["pairs"]]
     assert set(pairs) <= set(builtin_corpus.splits(DATA.builtin_pairs, seed=TRAIN.seed)["train"])

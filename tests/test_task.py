@@ -162,18 +162,16 @@ def test_a_column_has_a_name_that_can_be_read_back(tmp_path, name):
 @pytest.mark.parametrize("value", [0, -1, 2**16])
 def test_a_column_holds_no_padding_and_nothing_that_its_type_cannot(tmp_path, value):
     with pytest.raises(ValueError, match=re.escape("Expected integers from 1 to 65,535 in column 'case'. Received:")):
-        shards.write(
-            tmp_path, [([5, 6], [1, value])], count=1, vocab_size=9, seed=0, columns={"words": True, "case": False}
-        )
+        columns = {"words": True, "case": False}
+        shards.write(tmp_path, [([5, 6], [1, value])], count=1, vocab_size=9, seed=0, columns=columns)
 
 
 @pytest.mark.parametrize(("ids", "received"), [([], "none in a row"), (np.array([1.5]), "numbers of type float64")])
 def test_a_column_has_integers_in_each_row(tmp_path, ids, received):
     message = re.escape(f"Expected one integer or more in each row of column 'case'. Received: {received}.")
     with pytest.raises(ValueError, match=message):
-        shards.write(
-            tmp_path, [([5, 6], [1]), ([5], ids)], count=2, vocab_size=9, seed=0, columns={"words": True, "case": False}
-        )
+        columns = {"words": True, "case": False}
+        shards.write(tmp_path, [([5, 6], [1]), ([5], ids)], count=2, vocab_size=9, seed=0, columns=columns)
 
 
 @pytest.mark.medium

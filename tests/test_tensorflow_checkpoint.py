@@ -179,9 +179,8 @@ def test_a_chain_of_objects_takes_little_memory(tmp_path):
         node.children.add(node_id=index + 1, local_name="ab" if index else "encoder")
         node.attributes.add(name="v", checkpoint_key="key")
     arrays = {tensorflow_checkpoint.GRAPH: graph.SerializeToString(), "key": np.zeros(1, np.float32)}
-    tf.raw_ops.SaveV2(
-        prefix=str(tmp_path / "ckpt"), tensor_names=[*arrays], shape_and_slices=["", ""], tensors=[*arrays.values()]
-    )
+    prefix = str(tmp_path / "ckpt")
+    tf.raw_ops.SaveV2(prefix=prefix, tensor_names=[*arrays], shape_and_slices=["", ""], tensors=[*arrays.values()])
     paths = tensorflow_checkpoint.read(tmp_path).names_below("encoder")
     assert len(paths) == 332 and max(map(len, paths)) == 7 + 3 * 331 == 1000
 
@@ -227,9 +226,8 @@ def test_the_variables_of_a_saved_model_are_no_link(folder, tmp_path):
 
 
 def test_an_index_of_more_than_its_files_hold_is_refused_before_it_is_read(tmp_path):
-    tf.raw_ops.SaveV2(
-        prefix=str(tmp_path / "large"), tensor_names=["a"], shape_and_slices=[""], tensors=[tf.zeros([2**14])]
-    )
+    prefix = str(tmp_path / "large")
+    tf.raw_ops.SaveV2(prefix=prefix, tensor_names=["a"], shape_and_slices=[""], tensors=[tf.zeros([2**14])])
     tf.raw_ops.SaveV2(
         prefix=str(tmp_path / "small"), tensor_names=["a"], shape_and_slices=[""], tensors=[tf.zeros([9])]
     )
