@@ -270,6 +270,16 @@ def test_the_files_are_as_transformers_wants_them(run, tmp_path, monkeypatch):
 # The card.
 
 
+def card_of(run, out: pathlib.Path, **options) -> str:
+    t2t_keras.export_marian(run, out, **options)
+    return (out / "README.md").read_text()
+
+
+def change(run, **changes) -> None:
+    """Changes what a run's folder says of it."""
+    (run / "config.json").write_text(json.dumps(parsed(run / "config.json") | changes))
+
+
 def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
     scores = {
         "bleu": 31.25, "signature": "nrefs:1|tok:13a", "chrf": 50.0, "chrf_signature": "nrefs:1|nc:6",
@@ -279,8 +289,7 @@ def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
     (tmp_path / "test_2017.json").write_text(
         json.dumps(scores | {"bleu": 20.5, "checkpoint": "best", "dtype": "bfloat16", "int8": True})
     )
-    t2t_keras.export_marian(run, tmp_path / "mine", scores=[tmp_path / "test_2016.json", tmp_path / "test_2017.json"])
-    card = (tmp_path / "mine" / "README.md").read_text()
+    card = card_of(run, tmp_path / "mine", scores=[tmp_path / "test_2016.json", tmp_path / "test_2017.json"])
     head = card.split("---\n")[1]
     assert head.startswith('language:\n- "en"\n- "de"\nlibrary_name: transformers\npipeline_tag: translation\n')
     assert "that translates en to de:" in card and "Trained with t2t_keras for 3 updates." in card
@@ -303,11 +312,9 @@ def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
 
 @pytest.mark.parametrize("origin", ["parent", "encoder_from"])
 def test_the_card_of_a_child_names_its_parent(run, tmp_path, origin):
-    child = marian_run.make(
-        tmp_path / "child", groups={"train": TrainConfig(**{origin: str(run)}, parent_checkpoint="2")}
-    )
-    t2t_keras.export_marian(child, tmp_path / "out")
-    card = (tmp_path / "out" / "README.md").read_text()
+    train = TrainConfig(**{origin: str(run)}, parent_checkpoint="2")
+    child = marian_run.make(tmp_path / "child", groups={"train": train})
+    card = card_of(child, tmp_path / "out")
     digest = parsed(run / "checkpoints/step-000000002.json")["sha256"]
     assert f"from those of the run run (step-000000002.npz: SHA-256 {digest})" in card and f"--{origin}=run " in card
 
@@ -317,11 +324,9 @@ def test_the_card_of_a_child_names_its_parent(run, tmp_path, origin):
 )
 def test_the_card_of_an_import_names_what_was_imported(tmp_path, source, base):
     t2t_keras.import_marian(models.make(tmp_path / "opus"), tmp_path / "run")
-    config = parsed(tmp_path / "run" / "config.json")
-    config["sources"] = dict.fromkeys(config["sources"], f"import of {source}")
-    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    t2t_keras.export_marian(tmp_path / "run", tmp_path / "out")
-    card = (tmp_path / "out" / "README.md").read_text()
+    sources = parsed(tmp_path / "run" / "config.json")["sources"]
+    change(tmp_path / "run", sources=dict.fromkeys(sources, f"import of {source}"))
+    card = card_of(tmp_path / "run", tmp_path / "out")
     name = base[13:-2] or "opus"
     assert f"Imported from {name} into" in card and f"--from={name} --model_dir=runs/model\n" in card
     assert ("base_model" in card) == bool(base) and base in card
@@ -331,13 +336,9 @@ def test_the_card_of_an_import_names_what_was_imported(tmp_path, source, base):
 def test_the_card_of_a_fine_tuned_import_names_its_base_model_and_its_own_command(run, tmp_path):
     train = TrainConfig(parent=str(run), label_smoothing=0.2, best_metric="loss")
     child = marian_run.make(tmp_path / "child", groups={"train": train})
-    config = parsed(child / "config.json")
-    config["sources"] = {
-        "d_model": "parent: parent: import of the hub's Some/opus-mt", "label_smoothing": "given", "dropout": "given",
-    }  # fmt: skip
-    (child / "config.json").write_text(json.dumps(config))
-    t2t_keras.export_marian(child, tmp_path / "out")
-    card = (tmp_path / "out" / "README.md").read_text()
+    given = dict.fromkeys(("label_smoothing", "dropout"), "given")
+    change(child, sources={"d_model": "parent: parent: import of the hub's Some/opus-mt", **given})
+    card = card_of(child, tmp_path / "out")
     assert 'base_model: "Some/opus-mt"\n' in card and "Imported from" not in card
     assert "--parent=run" in card and "--label_smoothing=0.2" in card and "--d_model" not in card
     assert "--dropout=0.1" in card
@@ -348,21 +349,16 @@ def test_the_card_of_a_fine_tuned_import_names_its_base_model_and_its_own_comman
 @pytest.mark.parametrize("parent", ["x", {}, {"checkpoints": {"a": 3, "b": {}}}])
 def test_a_parent_without_hashes_is_named_alone(run, tmp_path, parent):
     child = marian_run.make(tmp_path / "child", groups={"train": TrainConfig(parent=str(run))})
-    config = parsed(child / "config.json")
-    (child / "config.json").write_text(json.dumps(config | {"parent": parent}))
-    t2t_keras.export_marian(child, tmp_path / "out")
-    assert "Its weights started from those of the run run.\n" in (tmp_path / "out" / "README.md").read_text()
+    change(child, parent=parent)
+    assert "Its weights started from those of the run run.\n" in card_of(child, tmp_path / "out")
 
 
 def test_the_command_has_what_differs_from_the_defaults_and_holds_elsewhere(tmp_path):
     """Without an option that was given its default, and without the address of a machine."""
-    run = marian_run.make(
-        tmp_path / "run", groups={"train": TrainConfig(data_service="grpc://10.0.0.1:5050", warmup_steps=77)}
-    )
-    config = parsed(run / "config.json")
-    (run / "config.json").write_text(json.dumps(config | {"sources": {"dropout": "given", "warmup_steps": "given"}}))
-    t2t_keras.export_marian(run, tmp_path / "out")
-    card = (tmp_path / "out" / "README.md").read_text()
+    train = TrainConfig(data_service="grpc://10.0.0.1:5050", warmup_steps=77)
+    run = marian_run.make(tmp_path / "run", groups={"train": train})
+    change(run, sources={"dropout": "given", "warmup_steps": "given"})
+    card = card_of(run, tmp_path / "out")
     assert "--warmup_steps=77" in card and "--dropout" not in card and "10.0.0.1" not in card
 
 
@@ -394,16 +390,14 @@ def test_a_hostile_name_is_no_markup(tmp_path):
     hostile = "x```\n---\nlicense: mit\n<script>.en"
     data = DataConfig(train_source=hostile, train_target="y.de", source_language="en: x", target_language="de")
     run = marian_run.make(tmp_path / "run", groups={"data": data})
-    t2t_keras.export_marian(run, tmp_path / "<script>")
-    card = (tmp_path / "<script>" / "README.md").read_text()
+    card = card_of(run, tmp_path / "<script>")
     assert "<script>" not in "".join(card.split("```")[::2]) and card.count("```") == 4 and "\nlicense: mit" not in card
     assert "language:" not in card
 
 
 def test_the_card_names_the_tags_of_sentences(tmp_path):
     data = DataConfig(train_source="a.en,b.en,c.en", train_target="a.fr,b.de,c.fr", source_tag="<2fr>,<2de>,<2fr>")
-    t2t_keras.export_marian(marian_run.make(tmp_path / "run", groups={"data": data}), tmp_path / "out")
-    card = (tmp_path / "out" / "README.md").read_text()
+    card = card_of(marian_run.make(tmp_path / "run", groups={"data": data}), tmp_path / "out")
     assert "A sentence begins with its tag: `<2de>`, `<2fr>`." in card and "--source_tag='<2fr>,<2de>,<2fr>'" in card
 
 
@@ -474,11 +468,9 @@ def test_what_matters_in_training_alone_does_not_hinder_an_export(tmp_path):
 
 
 def test_the_card_does_not_say_where_word_vectors_were(tmp_path):
-    run = marian_run.make(
-        tmp_path / "run", groups={"train": TrainConfig(embeddings=str(tmp_path / "secret" / "vectors.txt"))}
-    )
-    t2t_keras.export_marian(run, tmp_path / "out")
-    card = (tmp_path / "out" / "README.md").read_text()
+    train = TrainConfig(embeddings=str(tmp_path / "secret" / "vectors.txt"))
+    run = marian_run.make(tmp_path / "run", groups={"train": train})
+    card = card_of(run, tmp_path / "out")
     assert "--embeddings=vectors.txt" in card and "secret" not in card
 
 

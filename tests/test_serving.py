@@ -78,11 +78,10 @@ def tensorflow_serving(export_dir: pathlib.Path, folder: pathlib.Path):
 
 
 @pytest.fixture(scope="module", params=["loopback_server", "loopback_server batching", "tensorflow_model_server"])
-def servers(request, export_dir, tmp_path_factory):
+def servers(request, export_dir, saved_model, tmp_path_factory):
     if request.param.startswith("loopback_server"):
-        served = loopback_server.served(
-            loopback_server.Servable(export_dir, batching=request.param.endswith("batching"))
-        )
+        batching = request.param.endswith("batching")
+        served = loopback_server.served(loopback_server.Servable(export_dir, batching=batching, model=saved_model))
     elif shutil.which("tensorflow_model_server"):
         served = tensorflow_serving(export_dir, tmp_path_factory.mktemp("serving"))
     else:

@@ -1,6 +1,7 @@
 """Section 5.2's promise of an update: it is the same whatever the devices, and whole or not made at all."""
 
 import dataclasses
+import functools
 
 import keras
 import numpy as np
@@ -38,6 +39,8 @@ from t2t_keras.training import devices
 from t2t_keras.training.train_step import LossScale, dropout_seeds, make_train_step, make_validation
 
 UPDATES = random_updates([7, 4, 9])
+one_tape_over_updates = functools.cache(functools.partial(by_one_tape, UPDATES))
+one_tape_over_twenty = functools.cache(functools.partial(by_one_tape, TWENTY))
 
 
 @pytest.mark.parametrize("make_optimizer", [sgd, adam])
@@ -48,7 +51,7 @@ UPDATES = random_updates([7, 4, 9])
 )
 def test_an_update_is_that_of_one_tape_over_the_whole_batch(replicas, micro_batch_tokens, make_optimizer):
     """With SGD(1), which shows a gradient summed or divided once too often, and Adam, which shows its state."""
-    expected, expected_metrics = by_one_tape(UPDATES, make_optimizer=make_optimizer)
+    expected, expected_metrics = one_tape_over_updates(make_optimizer=make_optimizer)
     weights, metrics = on_devices(
         UPDATES, replicas=replicas, micro_batch_tokens=micro_batch_tokens, make_optimizer=make_optimizer
     )
@@ -444,7 +447,7 @@ def test_an_update_that_is_not_applied_changes_nothing():
 @pytest.mark.parametrize("replicas", [1, 2, 4])
 @pytest.mark.parametrize("make_optimizer", [sgd, adam])
 def test_twenty_steps_on_many_devices_go_where_one_tape_goes(replicas, make_optimizer):
-    expected, _ = by_one_tape(TWENTY, make_optimizer=make_optimizer)
+    expected, _ = one_tape_over_twenty(make_optimizer=make_optimizer)
     weights, _ = on_devices(TWENTY, replicas=replicas, micro_batch_tokens=25, make_optimizer=make_optimizer)
     assert_moved_alike(weights, expected)
 
