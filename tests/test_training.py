@@ -17,18 +17,7 @@ import pytest
 import tensorflow as tf
 import toy
 from logged import logged
-from toy import (
-    TRAIN,
-    Toy,
-    adam,
-    assert_close,
-    by_one_tape,
-    pretended_train_step,
-    set_weights,
-    strategy_of,
-    weights_of,
-    write_shards,
-)
+from toy import strategy_of
 
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
@@ -62,7 +51,7 @@ make_batches, make_train_step = loop._make_batches, loop.make_train_step
 def made(replicas: int, dropout: float) -> tuple:
     """A toy, its optimizer, and the first values of its variables. Runs take turns, so its graphs are made once."""
     with strategy_of(replicas).scope():
-        model, optimizer = Toy(dropout), adam()
+        model, optimizer = toy.Toy(dropout), toy.adam()
         optimizer.build(model.trainable_variables)
     return model, optimizer, [variable.numpy() for variable in optimizer.variables]
 
@@ -102,11 +91,11 @@ class Run:
         self, folder, model_dir, *, figures=None, replicas=1, dropout=0.3, metric="valid/loss", make_model=None,
         at_step=None, started=math.inf, **options,
     ):  # fmt: skip
-        config = dataclasses.replace(TRAIN, **{**NO_BLEU, **options})
+        config = dataclasses.replace(toy.TRAIN, **{**NO_BLEU, **options})
         strategy = strategy_of(replicas)
         if make_model:
             with strategy.scope():
-                self.model, optimizer = make_model(), adam()
+                self.model, optimizer = make_model(), toy.adam()
                 optimizer.build(self.model.trainable_variables)
         else:
             self.model, optimizer, values = made(replicas, dropout)
@@ -114,11 +103,11 @@ class Run:
                 variable.assign(value)
         self.optimizer = optimizer
         # Whoever goes on reads them from disk.
-        set_weights(self.model, seed=0 if not checkpoint.kept(model_dir) else 99)
+        toy.set_weights(self.model, seed=0 if not checkpoint.kept(model_dir) else 99)
         self.points, self.forgotten, self.validated, self.pictured, self.at_step = [], [], {}, [], at_step or {}
 
         def validate(step):
-            self.validated[step] = weights_of(self.model)
+            self.validated[step] = toy.weights_of(self.model)
             figure = (figures or {}).get(step, 1.0)
             if callable(figure):
                 figure = figure()
@@ -146,7 +135,7 @@ class Run:
             )
             self.state = trainer.train()
         self.weights, self.optimized = (
-            weights_of(self.model),
+            toy.weights_of(self.model),
             {variable.path: variable.numpy() for variable in optimizer.variables},
         )
         self.iterations = int(optimizer.iterations.numpy())
@@ -168,7 +157,7 @@ class Run:
 def pretended(monkeypatch) -> list[toy.Pretended]:
     """The updates that were asked for; they are pretended."""
     made = []
-    monkeypatch.setattr(loop, "make_train_step", pretended_train_step(made))
+    monkeypatch.setattr(loop, "make_train_step", toy.pretended_train_step(made))
     return made
 
 
@@ -206,9 +195,9 @@ def by_the_oracle(folder, number: int) -> tuple[list[dict], list[dict]]:
     """The first updates of the data, and their metrics without dropout."""
     updates = [
         {side: update[side].numpy() for side in shards.SIDES}
-        for update in batching.batches(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed).take(number)
+        for update in batching.batches(folder, batch_tokens=toy.TRAIN.batch_tokens, seed=toy.TRAIN.seed).take(number)
     ]
-    return updates, by_one_tape(updates, make_optimizer=adam)[1]
+    return updates, toy.by_one_tape(updates, make_optimizer=toy.adam)[1]
 
 
 def steps_on_disk(model_dir) -> list[int]:
@@ -248,7 +237,7 @@ def test_the_shape_of_the_longest_sentences_runs_too_before_a_run_of_few_shapes(
         device_memory, "run_shapes", lambda strategy, step, info, shapes, found, *given: asked.append(found)
     )
     monkeypatch.setattr(loop.shards, "counted", lambda info: [33, 9])
-    config = dataclasses.replace(TRAIN, length_buckets=1.5)
+    config = dataclasses.replace(toy.TRAIN, length_buckets=1.5)
     loop._run_largest(strategy_of(1), None, toy.TASK, config, folder, None)
     assert asked == [{(2, 16, 24), (1, 36, 24)}]
 
@@ -259,7 +248,7 @@ def test_a_micro_batch_is_split_by_the_counted_columns_of_its_task(monkeypatch, 
     monkeypatch.setattr(loop, "SplittingTrainStep", lambda strategy, step, cost, columns: (cost, columns))
     monkeypatch.setattr(loop.batching, "columns_of", lambda spec: None)
     model, task = types.SimpleNamespace(memory_cost="cost"), registry.task_of(architecture)
-    assert loop._make_train_step(None, model, None, task, TRAIN, None) == ("cost", counted)
+    assert loop._make_train_step(None, model, None, task, toy.TRAIN, None) == ("cost", counted)
 
 
 def test_pictures_are_updated_after_each_validation_and_at_the_end(folder, finished, tmp_path):
@@ -335,8 +324,8 @@ def test_a_run_that_stopped_and_went_on_equals_one_that_did_not_to_the_last_bit(
             Run(folder, tmp_path, figures={**FIGURES, 4 if how == "killed" else 2: killed})
         assert steps_on_disk(tmp_path) == ([3] if how == "killed" else [])
     resumed = Run(folder, tmp_path, figures=FIGURES)
-    assert_close(resumed.weights, whole.weights, 0)
-    assert_close(resumed.optimized, whole.optimized, 0)
+    toy.assert_close(resumed.weights, whole.weights, 0)
+    toy.assert_close(resumed.optimized, whole.optimized, 0)
     received, expected = (dataclasses.asdict(run.state) for run in (resumed, whole))
     assert received.pop("seconds") > 0 and expected.pop("seconds") > 0
     assert (received.pop("interim"), expected.pop("interim")) == (True, False)  # `whole` saves after each update.
@@ -350,7 +339,7 @@ def test_a_run_can_go_on_with_other_devices(folder, tmp_path):
     one, two = (
         Run(folder, tmp_path / name, dropout=0.0, replicas=replicas) for name, replicas in (("one", 1), ("two", 2))
     )
-    assert_close(two.weights, one.weights, 1e-4)
+    toy.assert_close(two.weights, one.weights, 1e-4)
     assert two.state.position == tuple(one.state.position)
 
 
@@ -359,7 +348,7 @@ def test_a_finished_run_ends_at_once_when_it_is_started_again(folder, finished):
     again = Run(folder, model_dir)
     assert again.points == [] and again.validated == {}
     assert again.state.step == 8
-    assert_close(again.weights, whole.weights, 0)
+    toy.assert_close(again.weights, whole.weights, 0)
     assert "8" in again.said[0] and str(model_dir) in again.said[0]
 
 
@@ -525,8 +514,10 @@ def test_updates_that_overlap_are_timed_once_and_a_validation_between_them_is_no
 def test_the_state_of_a_checkpoint_is_the_place_after_its_updates(folder, finished):
     """The updates that come from there are those that an uninterrupted reading gives next."""
     position = batching.Position(*state_of(checkpoint.path_of(finished[0], 7))["position"])
-    read = list(batching.batches(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed).take(9))
-    following = list(batching.batches(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed, start=position).take(2))
+    read = list(batching.batches(folder, batch_tokens=toy.TRAIN.batch_tokens, seed=toy.TRAIN.seed).take(9))
+    following = list(
+        batching.batches(folder, batch_tokens=toy.TRAIN.batch_tokens, seed=toy.TRAIN.seed, start=position).take(2)
+    )
     for received, expected in zip(following, read[7:], strict=True):
         np.testing.assert_array_equal(received["source"], expected["source"])
 
@@ -554,7 +545,7 @@ def test_a_part_of_an_update_too_small_for_the_longest_sentence_is_told_with_the
     """Story: the message had the tokens of one process, and asked for as many as there were."""
     monkeypatch.setattr(devices, "process_count", lambda strategy: 4)
     longest = max(shards.counted(shards.read_info(folder)))
-    config = dataclasses.replace(TRAIN, data_service="grpc://somewhere:5050", batch_tokens=4 * longest - 1)
+    config = dataclasses.replace(toy.TRAIN, data_service="grpc://somewhere:5050", batch_tokens=4 * longest - 1)
     with pytest.raises(ValueError, match=f"at least {4 * longest}: .* each of 4 .*Received: {4 * longest - 1}."):
         loop._Reading.of(types.SimpleNamespace(num_replicas_in_sync=4), config, folder)
 
@@ -568,7 +559,9 @@ def test_the_workers_of_a_data_service_share_the_job_of_the_chief_and_keep_their
         lambda folder, *, service, job, start, batch_tokens, **_: (service, job, start, batch_tokens),
     )
     monkeypatch.setattr(devices, "distribute", lambda strategy, dataset, *_, shared=True, **pieces: (*dataset, shared))
-    config = dataclasses.replace(TRAIN, data_service="grpc://somewhere:5050", batch_tokens=1000, buckets_per_update=2)
+    config = dataclasses.replace(
+        toy.TRAIN, data_service="grpc://somewhere:5050", batch_tokens=1000, buckets_per_update=2
+    )
     found = loop._make_batches(strategy_of(1), config, folder, (3, 40), None)
     assert found == ("grpc://somewhere:5050", "1125899906842623", (3, 40), 500, False)
 
@@ -583,7 +576,7 @@ def test_the_largest_micro_batches_have_the_lengths_of_the_renewal(folder, monke
     monkeypatch.setattr(device_memory, "run_largest_micro_batches", run_largest)
     (source, target), longest = (shards.read_info(folder)[f"{side}_longest"] for side in ("source", "target")), len
     for renewal in (None, Renewal((), len, longest), Renewal((), len, longest, most=3), Renewal((), len, most=90)):
-        loop._run_largest(strategy_of(1), None, toy.TASK, TRAIN, folder, renewal, every_range=True)
+        loop._run_largest(strategy_of(1), None, toy.TASK, toy.TRAIN, folder, renewal, every_range=True)
     assert 3 < min(source, target) and max(source, target) < 90
     assert lengths == 3 * [(source, target)] + [(90, 90)]
     assert found[:3] == [{"every_range": True}] + 2 * [{"every_range": True, "longest": longest}]
@@ -655,9 +648,11 @@ def test_updates_are_profiled_by_their_numbers(folder, tmp_path, monkeypatch, pr
 def test_an_epoch_may_have_several_windows(tmp_path, monkeypatch, pretended):
     monkeypatch.setattr(shards, "PAIRS_PER_SHARD", 20)
     monkeypatch.setattr(batching, "WINDOW_PAIRS", 20)
-    write_shards(tmp_path / "data")
+    toy.write_shards(tmp_path / "data")
     assert batching.windows_per_epoch(shards.read_info(tmp_path / "data")) == 2
-    updates = len([*batching.batches(tmp_path / "data", batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed, epochs=1)])
+    updates = len(
+        [*batching.batches(tmp_path / "data", batch_tokens=toy.TRAIN.batch_tokens, seed=toy.TRAIN.seed, epochs=1)]
+    )
     run = Run(tmp_path / "data", tmp_path / "run", log_steps=1, train_steps=updates + 2, valid_steps=100)
     assert run.curve("train/epoch") == {step: 1 + (step > updates) for step in range(1, updates + 3)}
 
@@ -697,7 +692,7 @@ def test_a_signal_saves_and_what_follows_equals_an_uninterrupted_run(folder, fin
     # Update 6 runs while the figures of 5 are read.
     assert steps_on_disk(tmp_path)[-1] == (6 if when == "in an update" else 4)
     resumed = Run(folder, tmp_path, figures=FIGURES)
-    assert_close(resumed.weights, whole.weights, 0)
+    toy.assert_close(resumed.weights, whole.weights, 0)
     received, expected = (dataclasses.asdict(run.state) for run in (resumed, whole))
     for name in ("seconds", "measured", "interim"):  # `whole` saves after each update.
         del received[name], expected[name]
@@ -768,10 +763,10 @@ def test_a_loss_of_any_size_has_a_point():
 
 def test_the_largest_micro_batches_run_before_the_first_update_at_each_start(folder, tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr(loop, "make_train_step", pretended_train_step(made))
+    monkeypatch.setattr(loop, "make_train_step", toy.pretended_train_step(made))
     shapes = [
         max(
-            device_memory.largest_shapes(shards.read_info(folder), TRAIN, 1, toy.cost).values(),
+            device_memory.largest_shapes(shards.read_info(folder), toy.TRAIN, 1, toy.cost).values(),
             key=lambda shape: toy.cost(*shape),
         )
     ]
@@ -792,11 +787,11 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_run_goes_on_from_the_on
     resumed = Run(folder, tmp_path)
     assert newest.name in resumed.said[0] and "damaged" in resumed.said[0]
     assert "Resuming from update 3" in resumed.said[1]
-    assert_close(resumed.weights, finished[1].weights, 0)
+    toy.assert_close(resumed.weights, finished[1].weights, 0)
     assert newest.with_suffix(".damaged").exists()
 
 
-class NotFinite(Toy):
+class NotFinite(toy.Toy):
     """The toy, whose loss is not a number as long as a switch is on."""
 
     def __init__(self):
@@ -856,7 +851,7 @@ def test_an_update_is_diagnosed_in_the_micro_batches_that_fit(folder, tmp_path, 
             raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
         return train_step(batch, loss_scale, apply)
 
-    monkeypatch.setattr(loop, "make_train_step", pretended_train_step([], finite=False, around=update))
+    monkeypatch.setattr(loop, "make_train_step", toy.pretended_train_step([], finite=False, around=update))
     with pytest.raises(loop.NotFiniteError, match="diagnosed at 1 with 1 in 2 micro-batches"):
         Run(folder, tmp_path, max_skipped=1)
 
@@ -868,7 +863,7 @@ def test_a_skipped_update_is_reported_and_diagnosed_with_its_own_loss_scale(fold
         metrics, _ = train_step(batch, loss_scale, apply)
         return metrics, LossScale(loss_scale.scale / 2)
 
-    monkeypatch.setattr(loop, "make_train_step", pretended_train_step([], finite=False, around=update))
+    monkeypatch.setattr(loop, "make_train_step", toy.pretended_train_step([], finite=False, around=update))
     with pytest.raises(ValueError, match="diagnosed at 3 with 256 "):
         Run(folder, tmp_path, max_skipped=3, dtype="float16", valid_steps=100)
     told = [line for line in messages if "was skipped" in line]
@@ -901,7 +896,7 @@ def started(monkeypatch) -> dict[int, threading.Event]:
             started[next(updates)].set()
         return train_step(batch, loss_scale, apply)
 
-    monkeypatch.setattr(loop, "make_train_step", pretended_train_step([], around=update))
+    monkeypatch.setattr(loop, "make_train_step", toy.pretended_train_step([], around=update))
     return started
 
 
@@ -972,7 +967,7 @@ def test_an_error_loses_no_update_that_was_made(folder, finished, tmp_path, monk
         Run(folder, tmp_path, figures=figures, checkpoint_steps=100, log_steps=1)
     assert steps_on_disk(tmp_path) == [step]
     resumed = Run(folder, tmp_path, figures={**figures, 4: 4.0}, checkpoint_steps=100)
-    assert_close(resumed.weights, finished[1].weights, 0)
+    toy.assert_close(resumed.weights, finished[1].weights, 0)
     assert list(resumed.validated) == [at for at in (4, 6, 8) if at >= step]
 
 
@@ -988,7 +983,7 @@ def test_a_signal_lets_the_update_that_runs_ahead_finish_and_saves_after_it(fold
 @pytest.mark.parametrize("damaged_records", ["stop", "skip"])
 def test_a_damaged_record_stops_the_run_or_is_skipped_and_counted(tmp_path, monkeypatch, damaged_records):
     monkeypatch.setattr(shards, "PAIRS_PER_RECORD", 10)
-    write_shards(tmp_path / "data")
+    toy.write_shards(tmp_path / "data")
     [shard] = (tmp_path / "data").glob("*.tfrecord")
     toy.damage(shard)
     options = {"damaged_records": damaged_records, "log_steps": 1, "valid_steps": 100}
