@@ -463,11 +463,6 @@ def test_a_run_that_has_had_all_its_updates_is_not_stopped_early(folder, tmp_pat
     assert run.state.step == 4 and any("Stopped" in line for line in run.said) == is_early
 
 
-def test_minutes_without_a_checkpoint_bring_one(folder, tmp_path):
-    Run(folder, tmp_path, checkpoint_steps=0, checkpoint_minutes=1e-9, train_steps=3, keep_checkpoints=9)
-    assert steps_on_disk(tmp_path) == [1, 2, 3]
-
-
 def test_a_checkpoint_comes_after_so_many_minutes_since_the_last_one(folder, tmp_path, monkeypatch, pretended):
     clock = Clock()
     monkeypatch.setattr(loop, "time", clock)
@@ -654,10 +649,6 @@ def test_an_epoch_may_have_several_windows(tmp_path, monkeypatch, pretended):
     )
     run = Run(tmp_path / "data", tmp_path / "run", log_steps=1, train_steps=updates + 2, valid_steps=100)
     assert run.curve("train/epoch") == {step: 1 + (step > updates) for step in range(1, updates + 3)}
-
-
-def test_state_is_all_json(finished):
-    assert TrainState(**json.loads(json.dumps(dataclasses.asdict(finished[1].state)))).step == 8
 
 
 def test_points_after_the_checkpoint_are_forgotten_before_a_run_goes_on(folder, tmp_path):
