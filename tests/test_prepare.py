@@ -256,12 +256,6 @@ def test_progress_is_reported_from_time_to_time(messages, monkeypatch):
     assert messages == ["… 1,024 of 5,000 pairs, 26 pairs/s.", "… 3,072 of 5,000 pairs, 38 pairs/s."]
 
 
-def test_the_same_corpus_and_seed_give_the_same_bytes(data, folder, tmp_path):
-    run(data, folder)
-    run(data, tmp_path / "again")
-    assert contents(tmp_path / "again") == contents(folder)
-
-
 def test_the_held_out_text_is_kept_line_for_line(data, folder, tmp_path):
     """The lines of which a translation is scored: too long ones too, and ends of lines that are none."""
     strange = [

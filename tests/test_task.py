@@ -132,16 +132,14 @@ def test_data_of_another_task_is_refused(folder, monkeypatch):
         prepare.Preparation(DataConfig(), 300, 1, folder / "data", registry.task("translation")).run()
 
 
-def test_a_second_side_is_refused(tmp_path):
-    expected = "Expected `train_source`, or none, for the task case_tagging. Received: train_source=a, train_target=b."
-    with pytest.raises(ValueError, match=re.escape(expected)):
-        Start.open(tmp_path, {"architecture": "tagger", "train_source": "a", "train_target": "b"})
-
-
-def test_a_metric_of_another_task_is_refused(tmp_path):
-    message = re.escape("Expected `best_metric` to be one of accuracy, loss. Received: best_metric=bleu.")
-    with pytest.raises(ValueError, match=message):
-        Start.open(tmp_path, {"architecture": "tagger", "best_metric": "bleu"})
+@pytest.mark.parametrize(("given", "message"), [
+    ({"best_metric": "bleu"}, "Expected `best_metric` to be one of accuracy, loss. Received: best_metric=bleu."),
+    ({"train_source": "a", "train_target": "b"},
+     "Expected `train_source`, or none, for the task case_tagging. Received: train_source=a, train_target=b."),
+])  # fmt: skip
+def test_a_metric_and_a_side_of_another_task_are_refused(tmp_path, given, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Start.open(tmp_path, {"architecture": "tagger", **given})
 
 
 def test_a_task_has_its_own_default_metric_and_sums_of_its_own(monkeypatch):
@@ -157,18 +155,17 @@ def test_a_column_has_a_name_that_can_be_read_back(tmp_path, name):
         shards.write(tmp_path, [([5], [1])], count=1, vocab_size=9, seed=0, columns={"words": True, name: False})
 
 
-@pytest.mark.parametrize("value", [0, -1, 2**16])
-def test_a_column_holds_no_padding_and_nothing_that_its_type_cannot(tmp_path, value):
-    with pytest.raises(ValueError, match=re.escape("Expected integers from 1 to 65,535 in column 'case'. Received:")):
-        columns = {"words": True, "case": False}
-        shards.write(tmp_path, [([5, 6], [1, value])], count=1, vocab_size=9, seed=0, columns=columns)
+ROWS_WITHOUT_INTEGERS = "Expected one integer or more in each row of column 'case'. Received: "
 
 
-@pytest.mark.parametrize(("ids", "received"), [([], "none in a row"), (np.array([1.5]), "numbers of type float64")])
-def test_a_column_has_integers_in_each_row(tmp_path, ids, received):
-    message = re.escape(f"Expected one integer or more in each row of column 'case'. Received: {received}.")
-    with pytest.raises(ValueError, match=message):
-        columns = {"words": True, "case": False}
+@pytest.mark.parametrize(("ids", "message"), [
+    *(([value], "Expected integers from 1 to 65,535 in column 'case'. Received:") for value in (0, -1, 2**16)),
+    ([], f"{ROWS_WITHOUT_INTEGERS}none in a row."),
+    (np.array([1.5]), f"{ROWS_WITHOUT_INTEGERS}numbers of type float64."),
+])  # fmt: skip
+def test_a_column_has_integers_in_each_row_that_are_no_padding_and_fit_its_type(tmp_path, ids, message):
+    columns = {"words": True, "case": False}
+    with pytest.raises(ValueError, match=re.escape(message)):
         shards.write(tmp_path, [([5, 6], [1]), ([5], ids)], count=2, vocab_size=9, seed=0, columns=columns)
 
 
