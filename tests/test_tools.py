@@ -261,17 +261,16 @@ def test_json_lines_and_terms_are_answered_line_by_line(trained, translated, tmp
     assert all(tag in kept["text"] for tag in ("<b>", "</b>", "{0}"))
     left_out = f"Line 8: expected at most 32 phrases of at most 32 sub-words. Left out: {{{'x' * 40}}}"
     assert left_out in result.stderr.decode()
-    aligned = tool("translate", *flags, "--alignment", stdin=b"two hundred and seven\none\n\n")
-    rows = [line.split("\t") for line in aligned.stdout.decode().split("\n")]
-    assert [row[0] for row in rows[:2]] == [first["text"], one["text"]] and rows[2:] == [["", ""], [""]]
-    links = [[tuple(map(int, link.split("-"))) for link in row[1].split()] for row in rows[:2]]
-    assert [[target for _, target in row] for row in links] == [list(range(len(row[0].split()))) for row in rows[:2]]
-    assert all(source < 4 for source, _ in links[0]) and all(source == 0 for source, _ in links[1])
-    many = tool("translate", *flags, "--n_best=2", stdin=b"two hundred and seven\none\n\n")
+    many = tool("translate", *flags, "--n_best=2", "--alignment", stdin=b"two hundred and seven\none\n\n")
     rows = [line.split("\t") for line in many.stdout.decode().splitlines()]
     assert [row[0] for row in rows] == ["1", "1", "2", "2", "3"]
-    assert rows[0][1:] == [f"{first['score']:.4f}", first["text"]] and rows[2][2] == one["text"]
-    assert rows[4][1:] == ["0.0000", ""]
+    assert rows[0][1:3] == [f"{first['score']:.4f}", first["text"]] and rows[2][2] == one["text"]
+    assert rows[4][1:] == ["0.0000", "", ""]
+    links = [[tuple(map(int, link.split("-"))) for link in rows[place][3].split()] for place in (0, 2)]
+    assert [[target for _, target in row] for row in links] == [
+        [*range(len(each["text"].split()))] for each in (first, one)
+    ]
+    assert all(source < 4 for source, _ in links[0]) and all(source == 0 for source, _ in links[1])
 
 
 @pytest.mark.parametrize(("flags", "input", "said"), [

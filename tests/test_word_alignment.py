@@ -112,11 +112,9 @@ def test_pharaoh_s_links_of_a_table(source, target, source_pieces, pieces, first
     assert pharaoh(source, target, source_pieces, pieces, WEIGHTS, first) == expected
 
 
-def test_a_model_that_does_not_align_is_refused_and_a_long_source_has_no_alignment(translator, monkeypatch):
-    monkeypatch.setattr(signatures, "MAX_ALIGNED", 60)
+def test_a_model_that_does_not_align_is_refused_and_a_long_source_has_no_alignment(translator, service):
     line = stand_in.sentences(1)[0]
-    requests = [Request(line), Request(" ".join([line] * 8)), Request("")]
-    service = Signatures(translator)
+    requests = [Request(line), Request("a " * (signatures.MAX_ALIGNED + 1)), Request("")]
     first, long, blank = translate_requests(service, requests, alignment=True)["alignment"].numpy()
     assert first and long == blank == b""
     # Story: a batch of long sources alone was said to be of a model that does not align.
