@@ -204,10 +204,7 @@ def test_text_may_bring_the_languages_of_its_lines(run, tmp_path):
 def test_languages_of_a_data_folder_are_those_that_it_was_prepared_with(run, tmp_path):
     """Other ones ask for another folder."""
     text = text_of_pairs(tmp_path)
-    of_run = {
-        "subwords_file": str(run / files.SUBWORDS),
-        "source_subwords_file": str(run / files.SOURCE_SUBWORDS),
-    }
+    of_run = {"subwords_file": str(run / files.SUBWORDS), "source_subwords_file": str(run / files.SOURCE_SUBWORDS)}
     size = loading.load(run).tokenizer.vocab_size
     data = DataConfig(**text, **of_run, subwords="sentencepiece", source_language="fra_Latn")
     prepare.Preparation(data, size, 1, tmp_path / "data", run_options.Options().task).run()

@@ -51,10 +51,8 @@ def test_a_model_may_have_the_position_encodings_of_marian_itself(opus, run, tmp
         found, _ = each.decode(tf.constant([[BOS, *target]]), each.encode(tf.constant([source])))
         expected = models.logits(opus, *ids, native=native)[:, [theirs[own] for own in kept]]
         np.testing.assert_allclose(found[0].numpy()[:, kept], expected, atol=1e-4)
-        assert (
-            np.abs(expected - models.logits(opus, *ids, native=not native)[:, [theirs[own] for own in kept]]).max()
-            > 1e-2
-        )
+        other = models.logits(opus, *ids, native=not native)[:, [theirs[own] for own in kept]]
+        assert np.abs(expected - other).max() > 1e-2
 
 
 def test_the_run_says_where_its_options_are_from(opus, run):
@@ -319,10 +317,8 @@ def test_weights_that_files_hold_twice_are_one(folder, opus, run, tmp_path):
 
 # What a run does.
 def test_a_new_run_has_the_sub_words_of_an_import(run, tmp_path):
-    given = {
-        "parent": str(run),
-        **dict.fromkeys(("train_source", "train_target", "valid_source", "valid_target"), "text"),
-    }
+    texts = dict.fromkeys(("train_source", "train_target", "valid_source", "valid_target"), "text")
+    given = {"parent": str(run), **texts}
     data = Start.open(tmp_path / "run", given).options.data
     subwords = str(run / files.SUBWORDS), str(run / files.SOURCE_SUBWORDS)
     assert (data.subwords, data.subwords_file, data.source_subwords_file) == ("sentencepiece", *subwords)

@@ -178,13 +178,8 @@ def test_an_export_that_is_imported_has_the_ids_and_weights_of_the_run(exported,
     t2t_keras.import_marian(folder, tmp_path / "run")
     with np.load(tmp_path / "run" / STEP_0) as arrays:
         for weight in translator.model.weights:
-            first = (
-                BOS
-                if weight.path.endswith("embedding/matrix")
-                else EOS
-                if weight.path.endswith(("logits_matrix", "logits_bias"))
-                else 0
-            )
+            firsts = {"embedding/matrix": BOS, "logits_matrix": EOS, "logits_bias": EOS}
+            first = next((row for name, row in firsts.items() if weight.path.endswith(name)), 0)
             assert other or np.array_equal(arrays[f"model/{weight.path}"][first:], weight.numpy()[first:]), weight.path
     again = vocabulary.load_sides(*SavedRun.open(tmp_path / "run").subwords())
     lines = tf.constant([line for line in models.nasty_lines(300) if not line.startswith(">>")])

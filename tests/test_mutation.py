@@ -88,12 +88,9 @@ def mutants(text: str) -> set[str]:
 
 
 def test_mutants_are_small_changes():
-    assert mutants("def f(x, y=1):\n    return g(x, y, key=2)\n") == {
-        *(
-            "deff(x,y=2):", "deff(x,y=0):", "returng(y,x,key=2)", "returng(x,y,)", "returng(x,y,key=3)",
-            "returng(x,y,key=1)",
-        ),
-    }  # fmt: skip
+    expected = {"deff(x,y=2):", "deff(x,y=0):", "returng(y,x,key=2)", "returng(x,y,)"}
+    expected |= {"returng(x,y,key=3)", "returng(x,y,key=1)"}
+    assert mutants("def f(x, y=1):\n    return g(x, y, key=2)\n") == expected
     assert mutants("if a and not b[1:]:\n    a.b = f(c)\n") == {
         *("ifaornotb[1:]:", "ifnotb[1:]:", "ifa:", "ifTrue:", "ifFalse:", "ifnotaandnotb[1:]:", "ifaandb[1:]:"),
         *("ifaandnotb[:]:", "ifaandnotb[2:]:", "ifaandnotb[0:]:", "a.b=(c)", "pass"),

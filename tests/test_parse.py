@@ -127,11 +127,8 @@ def test_a_line_gives_a_tree_and_a_blank_line_a_blank_line(nouns):
 def test_a_truncated_sentence_is_named_and_its_words_are_in_the_tree(nouns):
     result = nouns(input=b"one\none two three four\n")
     assert result.stdout.decode().splitlines()[1] == "(TOP (NP (NN one) (NN two) (NN three) (NN four)))"
-    assert (
-        result.stderr.decode()
-        .splitlines()[0]
-        .startswith("Line 2: longer than --max_input=3 sub-words, end token included.")
-    )
+    said = result.stderr.decode().splitlines()[0]
+    assert said.startswith("Line 2: longer than --max_input=3 sub-words, end token included.")
 
 
 def test_a_picture_has_several_lines_and_a_blank_line_after_it(nouns):
@@ -276,11 +273,8 @@ class Nouns:
     """Stands in for a `Translator`: every word is a noun, in the second of its hypotheses."""
 
     def n_best(self, text):
-        hypotheses = [
-            tf.strings.join([text, " x"]),
-            tf.strings.regex_replace(text, "[^ ]+", "NN"),
-            tf.strings.regex_replace(text, "[^ ]+", "VB"),
-        ]
+        hypotheses = [tf.strings.join([text, " x"])]
+        hypotheses += [tf.strings.regex_replace(text, "[^ ]+", tag) for tag in ("NN", "VB")]
         scores = tf.zeros([tf.shape(text)[0], 3])
         return {"text": tf.stack(hypotheses, 1), "score": scores, "truncated": tf.strings.length(text) > 5}
 

@@ -320,10 +320,8 @@ def test_patterns_that_no_pair_shares_and_that_re2_does_not_know_are_reported(da
         prepared(dataclasses.replace(data, keep_patterns="printf"), tmp_path / "data")
     assert any(message.startswith("No training pair has text to keep on both sides (keep_patterns=printf)")
                for message in messages)  # fmt: skip
-    with (
-        logged() as messages,
-        pytest.raises(ValueError, match="^`keep_patterns`: expected regular expressions of RE2. Received: "),
-    ):
+    message = "^`keep_patterns`: expected regular expressions of RE2. Received: "
+    with logged() as messages, pytest.raises(ValueError, match=message):
         prepared(dataclasses.replace(data, keep_patterns=r"/a\Z/"), tmp_path / "none")
     with pytest.raises(ValueError, match=r"^Expected tags that are not text to keep. Received: source_tag=<news>"):
         prepared(dataclasses.replace(data, source_tag="<news>"), tmp_path / "none")

@@ -573,12 +573,8 @@ def test_every_option_that_differs_is_named_with_both_values(data, folder):
     run(data, folder)
     with pytest.raises(ValueError) as refused:
         run(dataclasses.replace(data, max_length=100, normalization="nfkc"), folder, VOCAB - 1)
-    for change in (
-        "`max_length` was 256, and is now 100",
-        "`normalization` was identity, and is now nfkc",
-        f"`vocab_size` was {VOCAB}",
-    ):
-        assert change in str(refused.value)
+    changes = ("`max_length` was 256, and is now 100", "`normalization` was identity, and is now nfkc")
+    assert all(change in str(refused.value) for change in (*changes, f"`vocab_size` was {VOCAB}"))
     assert "train_source" not in str(refused.value) and "vocab_sample" not in str(refused.value)
 
 
@@ -625,10 +621,8 @@ def test_a_file_that_changes_while_it_is_read_is_reported(data, folder, monkeypa
             path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
         return model
 
-    with (
-        monkeypatch.context() as patch,
-        pytest.raises(ValueError, match=rf"train\.{sides[0]} was changed while it was being read"),
-    ):
+    message = rf"train\.{sides[0]} was changed while it was being read"
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match=message):
         patch.setattr(vocabulary, "learn", learn_while_text_changes)
         run(data, folder)
     assert not (folder / prepare.CORPUS).exists()
@@ -737,15 +731,8 @@ def test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when
     data, folder, tmp_path, monkeypatch, name
 ):
     """Whichever file it is that does not fit."""
-    with (
-        monkeypatch.context() as patched,
-        pytest.raises(
-            OSError,
-            match=(
-                r"^Could not write .*data \(.*No space left on device\)\. It is incomplete and is not used: free space"
-            ),
-        ),
-    ):
+    message = r"^Could not write .*data \(.*No space left on device\)\. It is incomplete and is not used: free space"
+    with monkeypatch.context() as patched, pytest.raises(OSError, match=message):
         toy.fill_disk(patched, f"{pathlib.Path(name).name}*")
         run(data, folder)
     assert not (folder / prepare.CORPUS).exists()

@@ -427,11 +427,8 @@ def test_messages_count_sentences_and_records_but_no_blank_lines(tmp_path, messa
         "blank lines count, and are not in the total"
     )
     number = sum(line in lines["train"] for line in lines["valid"] if line)
-    assert (
-        number
-        and f"{number} of {len(list(filter(None, lines['valid'])))} validation pairs are also in the training text."
-        in messages
-    )
+    total = len(list(filter(None, lines["valid"])))
+    assert number and f"{number} of {total} validation pairs are also in the training text." in messages
 
 
 # The network.

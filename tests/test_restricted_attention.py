@@ -109,11 +109,8 @@ def test_it_equals_full_attention_under_a_band_mask_and_so_do_its_gradients(leng
 def weights(length: int, window: int, mask=None) -> np.ndarray:
     """The weights, which are the result if the values are the identity."""
     q, k, _ = qkv(length)
-    return np.array(
-        restricted_attention(
-            q, k, np.broadcast_to(np.eye(length, dtype="float32"), [B, H, length, length]), window, mask
-        )
-    )
+    v = np.broadcast_to(np.eye(length, dtype="float32"), [B, H, length, length])
+    return np.array(restricted_attention(q, k, v, window, mask))
 
 
 def test_of_five_positions_each_attends_to_itself_and_its_neighbors():

@@ -695,9 +695,7 @@ def test_a_worker_that_another_one_leaves_alone_says_so(monkeypatch, copy):
 def test_a_second_trainer_in_the_same_folder_is_refused_and_changes_nothing(run):
     model_dir = run[0]
     before = contents(model_dir)
-    with (
-        files.exclusive(model_dir / "lock", "a first trainer"),
-        pytest.raises(BlockingIOError, match=f"{model_dir} is in use by process"),
-    ):
+    in_use = pytest.raises(BlockingIOError, match=f"{model_dir} is in use by process")
+    with files.exclusive(model_dir / "lock", "a first trainer"), in_use:
         train(model_dir, train=dataclasses.replace(TRAIN, train_steps=8))
     assert contents(model_dir) == before

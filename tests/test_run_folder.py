@@ -146,19 +146,11 @@ def test_a_folder_that_holds_something_else_is_reported(tmp_path):
         folder.mkdir()
         (folder / name).write_text("{}")
     for check, path, said in (
-        (
-            data_folder.check,
-            others,
-            "{} holds files and no prepared data. Give a new or an empty folder as `data_dir`.",
-        ),
-        (
-            export_folder.check, run, "{} holds a run, and cannot hold exports. Give another `export_dir`.",
-        ),
-        (
-            lambda path: files.check_new(path, "export_dir"),
-            others,
-            "`export_dir` must be a new or an empty folder. Received: {}, which holds files. Give another one.",
-        ),
+        (data_folder.check, others,
+         "{} holds files and no prepared data. Give a new or an empty folder as `data_dir`."),
+        (export_folder.check, run, "{} holds a run, and cannot hold exports. Give another `export_dir`."),
+        (lambda path: files.check_new(path, "export_dir"), others,
+         "`export_dir` must be a new or an empty folder. Received: {}, which holds files. Give another one."),
     ):  # fmt: skip
         with pytest.raises((OSError, ValueError)) as raised:
             check(path)

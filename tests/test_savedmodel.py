@@ -169,10 +169,8 @@ def test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when
 
 
 def test_a_second_export_at_the_same_time_is_refused_and_harms_nothing(translator, tmp_path):
-    with (
-        files.exclusive(tmp_path / ".lock", "it"),
-        pytest.raises(BlockingIOError, match=f"{tmp_path} is in use by process {os.getpid()}"),
-    ):
+    in_use = pytest.raises(BlockingIOError, match=f"{tmp_path} is in use by process {os.getpid()}")
+    with files.exclusive(tmp_path / ".lock", "it"), in_use:
         savedmodel.export(translator, tmp_path, {})
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 

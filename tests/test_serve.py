@@ -1020,11 +1020,9 @@ def test_the_program_serves_a_run_as_python_translates_it(tmp_path):
 def test_the_program_wants_a_run_or_a_server():
     for arguments, message in (
         ([], "Error: Expected exactly one of --model_dir and --server. Received: neither.\n"),
-        (
-            ["--server=grpc://h:1"],
-            "Error: --server needs --source_language and --target_language. Received: not both.\n",
-        ),
-    ):
+        (["--server=grpc://h:1"],
+         "Error: --server needs --source_language and --target_language. Received: not both.\n"),
+    ):  # fmt: skip
         result = programs.tool("serve", *arguments, modules=programs.WITHOUT_TENSORFLOW)
         assert (result.returncode, result.stderr) == (1, message)
 

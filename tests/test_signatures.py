@@ -62,16 +62,11 @@ def numpy(outputs) -> dict:
 def translated(service, rows: list[dict]) -> dict:
     """What `translate_with_options` gives for rows of a text and options other than the default ones."""
     inputs = {name: [{**DEFAULTS, **row}[name] for row in rows] for name in ("text", *DEFAULTS)}
-    return numpy(
-        service.translate_with_options(
-            **{
-                name: strings(values)
-                if name == "text" or DTYPES[name] == tf.string
-                else tf.constant(values, DTYPES[name])
-                for name, values in inputs.items()
-            }
-        )
-    )
+    texts = {"text", *(name for name, dtype in DTYPES.items() if dtype == tf.string)}
+    columns = {
+        name: strings(values) if name in texts else tf.constant(values, DTYPES[name]) for name, values in inputs.items()
+    }
+    return numpy(service.translate_with_options(**columns))
 
 
 def assert_refused(errors, named: str) -> None:

@@ -221,11 +221,8 @@ def test_in_a_functional_model_a_layer_computes_what_it_computes_eagerly(layer_c
     model, eager = in_a_model(layer, inputs), call(layer, inputs)
     np.testing.assert_array_equal(as_float(model(inputs)), as_float(eager))
     symbolic = model.output
-    assert (
-        keras.backend.standardize_dtype(symbolic.dtype)
-        == keras.backend.standardize_dtype(eager.dtype)
-        == layer.compute_dtype
-    )
+    dtypes = {keras.backend.standardize_dtype(each.dtype) for each in (symbolic, eager)}
+    assert dtypes == {layer.compute_dtype}
     assert all(expected in (None, received) for expected, received in zip(symbolic.shape, eager.shape, strict=True))
     assert symbolic.shape[-1] == D
 

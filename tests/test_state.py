@@ -69,12 +69,8 @@ def test_the_best_validation_is_the_first_of_the_highest_score():
     found = []
     for step, score in ((10, -2.0), (20, -1.0), (30, -1.0), (40, -1.5)):
         state.step = step
-        found.append(
-            (
-                state.count_validation(score), state.validated_step, state.best, state.best_step,
-                state.validations_since_best,
-            )
-        )  # fmt: skip
+        better = state.count_validation(score)
+        found.append((better, state.validated_step, state.best, state.best_step, state.validations_since_best))
     expected = [(True, 10, -2.0, 10, 0), (True, 20, -1.0, 20, 0), (False, 30, -1.0, 20, 1), (False, 40, -1.0, 20, 2)]
     assert found == expected
 

@@ -247,11 +247,8 @@ def test_the_settings_are_those_of_the_base_model():
 def test_memory_is_the_peak_above_what_the_process_has_before(monkeypatch, capsys):
     """Of each length, in increasing order, after a short one that builds the graph."""
     lengths, peaks = [], iter([1500, 1900, 2600])
-    monkeypatch.setattr(
-        table1,
-        "step_of",
-        lambda layer, settings: lambda length: lambda: lengths.append((layer.name, settings.d, length)),
-    )
+    append = lambda layer, settings: lambda length: lambda: lengths.append((layer.name, settings.d, length))  # noqa: E731
+    monkeypatch.setattr(table1, "step_of", append)
     monkeypatch.setattr(table1, "resident_memory", lambda: 1000 if len(lengths) == 1 else 0)
     monkeypatch.setattr(table1, "peak_memory", lambda: next(peaks))
     table1.work(json.dumps(["recurrent", {"d": 16, "heads": 2}, [64, 32, 128]]), table1.LAYERS)

@@ -158,13 +158,8 @@ def test_a_row_that_diverges_does_not_keep_the_others_from_training(tmp_path, tr
 
 def test_more_updates_train_on_and_options_without_effect_on_the_result_change_nothing(tmp_path, trained):
     list(table3.train(options_of("base"), tmp_path, strategy=None))
-    list(
-        table3.train(
-            options_of("base", log_steps=7, device_tflops=0.5, checkpoint_steps=3, keep_checkpoints=2, valid_steps=3),
-            tmp_path,
-            strategy=None,
-        )
-    )
+    without_effect = {"log_steps": 7, "device_tflops": 0.5, "checkpoint_steps": 3, "keep_checkpoints": 2}
+    list(table3.train(options_of("base", **without_effect, valid_steps=3), tmp_path, strategy=None))
     assert trained == ["base"]
     [result] = table3.train(options_of("base", train_steps=20), tmp_path, strategy=None)
     assert trained == ["base", "base"] and result.updates == 20
@@ -341,12 +336,8 @@ def test_the_program_trains_scores_and_compares_rows(tmp_path):
         assert int(row["parameters"]) == options.model.num_weights
         assert float(row["flops"]) > 0 and float(row["target_tokens_per_second"]) > 0 and float(row["perplexity"]) > 1
         expected = paper.table_3(name, 64, 6)
-        assert dataclasses.asdict(options.model) == dataclasses.asdict(
-            ModelConfig(
-                vocab_size=400,
-                **{key: value for key, value in expected.items() if key not in ("label_smoothing", "train_steps")},
-            )
-        )
+        of_model = {key: each for key, each in expected.items() if key not in ("label_smoothing", "train_steps")}
+        assert dataclasses.asdict(options.model) == dataclasses.asdict(ModelConfig(vocab_size=400, **of_model))
         assert options.train.label_smoothing == expected["label_smoothing"] and options.train.train_steps == 4
     again = table3_py(*command)
     assert again.returncode == 0 and "Resuming" not in again.stderr and "Options" not in again.stderr

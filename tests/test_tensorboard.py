@@ -213,11 +213,9 @@ def test_the_hparams_tab_has_every_option_and_the_scores_of_validation():
     columns = metadata.parse_experiment_plugin_data(experiment.plugin_data.content)
     names = {"architecture", *run_options.option_names()}
     assert {info.name for info in columns.hparam_infos} == names
-    assert [(info.name.tag, info.display_name) for info in columns.metric_infos] == [
-        ("valid/bleu", "validation BLEU"),
-        ("valid/loss", "validation loss"),
-        ("valid/perplexity", "validation perplexity"),
-    ]
+    expected = [(f"valid/{name}", f"validation {name}") for name in ("BLEU", "loss", "perplexity")]
+    found = [(info.name.tag, info.display_name) for info in columns.metric_infos]
+    assert found == [(tag.lower(), name) for tag, name in expected]
     row = metadata.parse_session_start_info_plugin_data(session.plugin_data.content)
     assert row.hparams["d_model"].number_value == 512 and row.hparams["dtype"].string_value == "float32"
     assert row.hparams.keys() == names

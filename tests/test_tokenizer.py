@@ -116,11 +116,8 @@ def test_special_ids_are_those_of_the_config(subwords):
 
 def test_special_ids_of_sentencepiece_are_those_of_the_config():
     processor = sentencepiece.SentencePieceProcessor(model_proto=learn(text(400, seed=1)))
-    assert (
-        [processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()]
-        == [PAD, UNK, BOS, EOS]
-        == [0, 1, 2, 3]
-    )
+    ids = [processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()]
+    assert ids == [PAD, UNK, BOS, EOS] == [0, 1, 2, 3]
 
 
 def test_a_sentence_is_ordinary_sub_words_and_then_the_end(subwords):

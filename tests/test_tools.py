@@ -33,13 +33,8 @@ PROGRAMS = (
     "train", "translate", "evaluate", "compare", "export", "prepare", "filter", "data_service", "attention", "parse",
 )  # fmt: skip
 ALONE = {"ensemble_weights": [], "ensemble_mean": "probabilities"}  # Options of a model that is no ensemble.
-NEEDED = {
-    "prepare": "data_dir",
-    "filter": "output_dir",
-    "data_service": "port",
-    "evaluate": "reference",
-    "compare": "reference",
-}  # Of the others: model_dir.
+NEEDED = {"prepare": "data_dir", "filter": "output_dir", "data_service": "port"}  # Of the others: model_dir.
+NEEDED |= dict.fromkeys(("evaluate", "compare"), "reference")
 LINES_THAT_TRY_IT = [
     b"two hundred and seven", b"", b"   ", b"one\xe2\x80\xa8line of U+2028 and \xc2\x85 U+0085",
     b"\xff\xfe is not UTF-8", b"a\ttab and a \r carriage return \x0b \x0c \x00", "😀 ½ … ▁ <unk>".encode(),

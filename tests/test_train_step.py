@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import keras
 import numpy as np
@@ -121,14 +122,9 @@ def test_every_dropout_layer_has_its_own_seed_for_every_step_micro_batch_and_rep
     model = Transformer(dataclasses.replace(toy.SMALL, dropout=0.1))
     # Embeddings of both sides; two sub-layers of the encoder and three of the decoder (section 5.4).
     assert len(seeds_of(model)) == 2 + 2 + 3
-    drawn = [
-        seed
-        for run_seed in (1, 2)
-        for step in (0, 1, 2, 10**6)
-        for micro_batch in (0, 1, 2)
-        for replica in (0, 1, 2)
-        for seed in seeds_of(model, seed=run_seed, step=step, micro_batch=micro_batch, replica=replica)
-    ]
+    drawn = []
+    for run_seed, step, micro_batch, replica in itertools.product((1, 2), (0, 1, 2, 10**6), (0, 1, 2), (0, 1, 2)):
+        drawn += seeds_of(model, seed=run_seed, step=step, micro_batch=micro_batch, replica=replica)
     assert len(set(drawn)) == len(drawn) == 2 * 4 * 3 * 3 * 7
 
 
@@ -155,14 +151,10 @@ def test_the_masks_of_an_update_are_those_of_its_dropout_seeds():
         shares = batching.split(alone, buckets=1, replicas=replicas, micro_batch_tokens=micro_batch_tokens)
         micro_batches = shares["source"].shape[1]
         assert micro_batches > 1
-        buckets = [
-            (
-                batching.trimmed({name: ids[replica, micro_batch] for name, ids in shares.items()}),
-                dropout_seeds(model, toy.TRAIN.seed, step, micro_batch, replica),
-            )
-            for replica in range(replicas)
-            for micro_batch in range(micro_batches)
-        ]
+        buckets = []
+        for replica, micro_batch in itertools.product(range(replicas), range(micro_batches)):
+            bucket = batching.trimmed({name: ids[replica, micro_batch] for name, ids in shares.items()})
+            buckets.append((bucket, dropout_seeds(model, toy.TRAIN.seed, step, micro_batch, replica)))
         gradients, _ = toy.gradients_of(model, buckets, (update["target"] != 0).sum(), toy.TRAIN.label_smoothing)
         for weight, gradient in zip(model.trainable_variables, gradients, strict=True):
             weight.assign(weight - gradient)
@@ -229,11 +221,8 @@ class Converted(toy.Toy):
 def test_autograph_converts_neither_training_nor_validation_nor_reading(folder, monkeypatch):
     """It doubles the time of tracing."""
     read, cut_rows = [], batching.cut_rows
-    monkeypatch.setattr(
-        batching,
-        "cut_rows",
-        lambda *args: (read.append(tf.__internal__.autograph.control_status_ctx()), cut_rows(*args))[1],
-    )
+    status = tf.__internal__.autograph.control_status_ctx
+    monkeypatch.setattr(batching, "cut_rows", lambda *args: (read.append(status()), cut_rows(*args))[1])
     strategy = toy.strategy_of(1)
     with strategy.scope():
         model, optimizer = Converted(), toy.sgd()

@@ -134,10 +134,8 @@ class Run:
                 started=started,
             )
             self.state = trainer.train()
-        self.weights, self.optimized = (
-            toy.weights_of(self.model),
-            {variable.path: variable.numpy() for variable in optimizer.variables},
-        )
+        self.weights = toy.weights_of(self.model)
+        self.optimized = {variable.path: variable.numpy() for variable in optimizer.variables}
         self.iterations = int(optimizer.iterations.numpy())
 
     def write(self, step: int, metrics: dict) -> None:
@@ -547,11 +545,8 @@ def test_a_part_of_an_update_too_small_for_the_longest_sentence_is_told_with_the
 def test_the_workers_of_a_data_service_share_the_job_of_the_chief_and_keep_their_part_of_an_update(folder, monkeypatch):
     monkeypatch.setattr(devices, "broadcast_from_chief", lambda strategy, value: float(2**50 - 1))
     monkeypatch.setattr(devices, "process_count", lambda strategy: 2)
-    monkeypatch.setattr(
-        data_service,
-        "batches",
-        lambda folder, *, service, job, start, batch_tokens, **_: (service, job, start, batch_tokens),
-    )
+    asked = lambda folder, *, service, job, start, batch_tokens, **_: (service, job, start, batch_tokens)  # noqa: E731
+    monkeypatch.setattr(data_service, "batches", asked)
     monkeypatch.setattr(devices, "distribute", lambda strategy, dataset, *_, shared=True, **pieces: (*dataset, shared))
     config = dataclasses.replace(
         toy.TRAIN, data_service="grpc://somewhere:5050", batch_tokens=1000, buckets_per_update=2
@@ -752,12 +747,8 @@ def test_a_loss_of_any_size_has_a_point():
 def test_the_largest_micro_batches_run_before_the_first_update_at_each_start(folder, tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(loop, "make_train_step", toy.pretended_train_step(made))
-    shapes = [
-        max(
-            device_memory.largest_shapes(shards.read_info(folder), toy.TRAIN, 1, toy.cost).values(),
-            key=lambda shape: toy.cost(*shape),
-        )
-    ]
+    each = device_memory.largest_shapes(shards.read_info(folder), toy.TRAIN, 1, toy.cost).values()
+    shapes = [max(each, key=lambda shape: toy.cost(*shape))]
     for steps in (3, 5):
         Run(folder, tmp_path, train_steps=steps)
         dummies = [update for update in made if not update.applied]

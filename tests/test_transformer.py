@@ -25,11 +25,8 @@ OTHERS = {
     **{"source_vocab_size": 45, "tie_logits": False, "logits_bias": True},
 }
 PRE_NORM = {"norm": "pre", "attention": "unscaled", "sinusoids": "tensor2tensor", "first_position": 2}
-WITH_OPTIONS = pytest.mark.parametrize(
-    "options",
-    [{}, {"learned_positions": 4}, OTHERS, PRE_NORM],
-    ids=["the paper", "learned positions", "other options", "pre-norm"],
-)
+CASES = {"the paper": {}, "learned positions": {"learned_positions": 4}, "other options": OTHERS, "pre-norm": PRE_NORM}
+WITH_OPTIONS = pytest.mark.parametrize("options", CASES.values(), ids=CASES)
 
 
 def assert_close(received, expected, tolerance=1e-5):

@@ -98,11 +98,8 @@ def wrong(tmp_path, content: bytes, width: int = WIDTH) -> str:
 )  # fmt: skip
 def test_what_has_no_vectors_is_refused(tmp_path, content):
     message = wrong(tmp_path, content)
-    expected = (
-        "Expected 3 word vectors"
-        if content == b"3 6\n"
-        else "Expected word vectors in the text or binary format of Word2Vec"
-    )
+    usual = "Expected word vectors in the text or binary format of Word2Vec"
+    expected = "Expected 3 word vectors" if content == b"3 6\n" else usual
     assert message.startswith(expected) and "vectors.txt" in message and "\x1b" not in message
     assert len(message) < 300 + len(str(tmp_path))
 
