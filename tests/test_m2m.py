@@ -47,6 +47,8 @@ def french(run):
 
 
 # What a run does.
+
+
 @pytest.mark.medium
 def test_a_blank_line_stays_blank_and_a_tag_alone_is_one(usual):
     assert usual.translate(["", "  ", ">>fra_Latn<<"]) == ["", "", ""] and all(usual.translate(LINES))
@@ -221,6 +223,8 @@ def test_languages_of_a_data_folder_are_those_that_it_was_prepared_with(run, tmp
 
 
 # The program.
+
+
 @pytest.mark.medium
 def test_the_programs_translate_between_the_chosen_languages(nllb, usual, tmp_path):
     languages = ("--source_language=eng_Latn", "--target_language=fra_Latn")

@@ -316,6 +316,8 @@ def test_weights_that_files_hold_twice_are_one(folder, opus, run, tmp_path):
 
 
 # What a run does.
+
+
 def test_a_new_run_has_the_sub_words_of_an_import(run, tmp_path):
     texts = dict.fromkeys(("train_source", "train_target", "valid_source", "valid_target"), "text")
     given = {"parent": str(run), **texts}

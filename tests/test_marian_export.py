@@ -39,6 +39,8 @@ def parsed(path: pathlib.Path) -> dict:
 
 
 # In and out again.
+
+
 @pytest.fixture(scope="module", params=models.MARIAN)
 def in_and_out(request, tmp_path_factory):
     """A Marian model, the run that it becomes, what that is exported to, and the run that becomes of it."""
@@ -106,6 +108,8 @@ def test_the_model_is_the_same_after_in_and_out(in_and_out):
 
 
 # A run of this project's own.
+
+
 @pytest.fixture(scope="module", params=marian_run.SHAPES)
 def exported(request, tmp_path_factory):
     """A run, and what it is exported to."""
@@ -259,6 +263,8 @@ def test_the_files_are_as_transformers_wants_them(run, tmp_path, monkeypatch):
 
 
 # The card.
+
+
 def card_of(run, out: pathlib.Path, **options) -> str:
     t2t_keras.export_marian(run, out, **options)
     return (out / "README.md").read_text()
@@ -421,6 +427,8 @@ def test_the_data_of_a_resumed_run_are_those_of_its_folder(tmp_path):
 
 
 # What cannot be exported.
+
+
 REFUSED = {
     "learned positions": ({"learned_positions": 40}, "learned_positions=0.*learned_positions=40"),
     "additive attention": ({"attention": "additive"}, "attention=scaled.*attention=additive"),

@@ -136,6 +136,8 @@ def test_options_of_the_search_that_are_ignored_are_named(folder, tmp_path, mess
 
 
 # Folders that do not fit.
+
+
 def rewrite(file: str, old: str, new: str):
     def break_it(folder):
         text = (folder / file).read_text()
@@ -226,6 +228,8 @@ def test_options_that_do_not_fit_give_one_sentence(folder, tmp_path, monkeypatch
 
 
 # OpenNMT-tf itself.
+
+
 @pytest.mark.medium
 @pytest.mark.skipif(not PYTHON, reason="OPENNMT_PYTHON names no Python with OpenNMT-tf")
 @pytest.mark.parametrize("kind", ["run", "saved"])

@@ -128,6 +128,8 @@ def damaged(folder: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
 
 
 # What a model is.
+
+
 @functools.cache
 def model_of(config):
     return {RnnConfig: Rnn, BertConfig: Bert, ClassifierConfig: Classifier}.get(type(config), Transformer)(config)
@@ -321,6 +323,8 @@ def reads_the_end(lab, config) -> bool:
 
 
 # What the loop does; nothing is compiled.
+
+
 def looped(
     lab, config, *, finite: bool = True, figures: dict | None = None, folder: pathlib.Path | None = None
 ) -> types.SimpleNamespace:
@@ -398,6 +402,8 @@ def of_damaged(lab, config) -> str:
 
 
 # What `training_run.train` hands to the loop.
+
+
 def hands_over(lab, config) -> types.SimpleNamespace:
     """The model, the optimizer, and what validation reads and translates."""
     found, data_dir = {"translated": [], "called": []}, lab.fresh()
@@ -509,6 +515,8 @@ def validated(found) -> tuple[str, int]:
 
 
 # What an update does.
+
+
 def smoothing(lab, config) -> float:
     """Smoothed loss over loss."""
     model, [pair] = toy.Toy(), toy.random_updates([3])
@@ -605,6 +613,8 @@ def distance(lab, config) -> float:
 
 
 # What a search writes.
+
+
 def searched(lab, config, endless: bool = False) -> tuple[str, int]:
     """The translation of `LINE` by a model that copies it, or does not; and the steps beyond the source's length."""
     subwords = byte_pairs.BytePairs((lab.data_dir / prepare.SUBWORDS).read_bytes())
@@ -664,6 +674,8 @@ def steps_beyond_source(lab, config) -> int:
 
 
 # What `prepare` writes.
+
+
 def prepares(lab, config) -> types.SimpleNamespace:
     folder = lab.fresh()
     try:

@@ -120,6 +120,8 @@ def texts(folder: pathlib.Path, split: str) -> list[tuple[str, str]]:
 
 
 # A whole folder.
+
+
 def test_two_text_files_become_a_folder_that_says_the_same(data, folder):
     said = run(data, folder)
     assert texts(folder, "train") == TRAIN and texts(folder, "valid") == VALID
@@ -326,6 +328,8 @@ def test_a_file_of_sub_words_that_cannot_spell_other_characters_is_warned_of(dat
 
 
 # What is left out.
+
+
 def test_pairs_longer_than_the_limit_are_left_out_and_counted(data, folder):
     """The limit counts sub-words and the end, on the longer side."""
     run(data, folder.parent / "all")
@@ -436,6 +440,8 @@ def test_training_text_that_is_mostly_the_same_on_both_sides_is_noticed(data, fo
 
 
 # Every option has its effect.
+
+
 @pytest.mark.parametrize(("normalization", "kept"), [("identity", "½ ﬁ"), ("nfkc", "1⁄2 fi")])
 def test_text_is_normalised_as_asked(data, folder, tmp_path, normalization, kept):
     names = write_text(tmp_path, "train", [("½ ﬁ", "eins"), *TRAIN])
@@ -477,6 +483,8 @@ def test_lines_that_are_not_utf8_stop_the_preparing_or_are_left_out_as_asked(dat
 
 
 # A folder that is there already.
+
+
 def test_a_prepared_folder_is_used_again_as_it_is(data, folder):
     run(data, folder)
     before = contents(folder)
@@ -680,6 +688,8 @@ def test_a_folder_prepared_from_another_builtin_corpus_is_refused(folder, change
 
 
 # Killed half-way.
+
+
 @pytest.mark.parametrize(
     "killed_at", ["learning", "train shards", "valid shards", "valid text", "corpus.json", "half of corpus.json"]
 )
@@ -720,6 +730,7 @@ def test_a_folder_that_was_killed_half_way_is_made_again(data, folder, tmp_path,
 
 
 # A full disk.
+
 FILES = (
     prepare.SUBWORDS, "train/00000-of-00001.tfrecord", "train/records.tsv", "train/info.json",
     "valid/00000-of-00001.tfrecord", "valid.source.txt", "valid.target.txt", prepare.CORPUS,
@@ -807,6 +818,8 @@ def test_an_error_of_the_system_is_of_the_folder_only_if_it_names_a_file_in_it(d
 
 
 # Two at a time.
+
+
 @pytest.fixture
 def holder(folder):
     """Another process that is preparing the folder."""

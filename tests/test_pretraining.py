@@ -55,6 +55,8 @@ def records(text: str, max_length: int) -> list[tuple[str, list[int], int]]:
 
 
 # Records.
+
+
 def test_a_record_has_as_many_sentences_of_a_document_as_fit():
     """By hand, for 8 sub-words: sentences of 5 become 4 and 1; a last one alone comes with the one before it."""
     one, two = (1 + zlib.crc32(text) % 65535 for text in (b"abc\nde\nfgh\nij", b"rst\nuvwxy\nz"))
@@ -111,6 +113,8 @@ def test_too_little_room_is_refused():
 
 
 # Pairs.
+
+
 def ragged(rows: list) -> tf.RaggedTensor:
     return tf.ragged.constant(rows, tf.int32, row_splits_dtype=tf.int64)
 
@@ -199,6 +203,8 @@ def test_where_all_records_are_of_one_document_each_second_sentence_follows():
 
 
 # Masks.
+
+
 def masked(texts: list[list[int]], rate: float = 0.15, parts=None, vocab_size: int = 1000, seed=SEED) -> list[tuple]:
     tokens, positions, targets = masking.mask(ragged(texts), seed, vocab_size, rate, parts)
     found = []
@@ -277,6 +283,7 @@ def test_whole_words_are_masked_or_none_of_a_word():
 
 
 # A run.
+
 GIVEN = {
     "architecture": "bert", "train_source": "train.txt", "valid_source": "valid.txt", "vocab_size": 300,
     "encoder_layers": 1, "d_model": 32, "d_ff": 64, "num_heads": 2, "dropout": 0.0, "warmup_steps": 20,
@@ -432,6 +439,8 @@ def test_messages_count_sentences_and_records_but_no_blank_lines(tmp_path, messa
 
 
 # The network.
+
+
 def test_the_second_sentence_has_a_vector_of_its_own():
     config = BertConfig(20, encoder_layers=1, d_model=8, d_ff=12, num_heads=2)
     encoder = registry.architecture("bert").model_class()(config).encoder

@@ -156,6 +156,8 @@ def test_a_data_service_changes_them_likewise(folder, small, monkeypatch):
 
 
 # A run.
+
+
 class Blanks(Tagging):
     """Tags words of which some are blanked anew each epoch; the validation set has the same blanks each time."""
 

@@ -235,6 +235,8 @@ def test_the_scores_that_are_counted_are_those_of_the_softmax(window, length):
 
 
 # The layers.
+
+
 @pytest.fixture
 def layer():
     return RestrictedSelfAttention(H, K, E, window=3)
@@ -297,6 +299,8 @@ def test_without_a_window_a_layer_is_that_of_before():
 
 
 # The model.
+
+
 def models(dtype="float32") -> tuple[Transformer, Transformer]:
     """With and without a window, of the same random weights."""
     restricted, full = (
@@ -383,6 +387,7 @@ def test_the_largest_micro_batch_is_the_one_that_needs_most_memory_with_the_wind
 
 
 # Decoding and exports.
+
 DECODE = DecodeConfig(beam_size=2, max_input=24, extra_length=4)
 
 

@@ -44,6 +44,8 @@ def rewrite(model_dir: pathlib.Path, change) -> None:
 
 
 # Whose folder it is.
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -96,6 +98,8 @@ def test_a_run_of_before_there_were_versions_is_read(tmp_path):
 
 
 # Sub-words and data.
+
+
 def test_sub_words_are_those_of_the_run(tmp_path):
     write(tmp_path)
     assert SavedRun.open(tmp_path).subwords() == (b"sub-words",)
@@ -170,6 +174,7 @@ def test_a_folder_of_the_run_that_is_none_is_reported(tmp_path, name, make):
 
 
 # How often a program reads it.
+
 # Runs a program, and writes a dot to a file whenever it opens another one.
 COUNTING = """
 import os, runpy, sys

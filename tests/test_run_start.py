@@ -25,6 +25,8 @@ def changes(model_dir: pathlib.Path, given: dict, data_dir: str = "") -> str:
 
 
 # Resuming.
+
+
 def test_options_of_an_earlier_start_that_are_not_given_again_are_listed(tmp_path):
     """Story: options of a dry run stayed in the folder, and the training that followed had them without a word."""
     earlier = {
@@ -359,6 +361,8 @@ def test_options_are_resolved_without_tensorflow():
 
 
 # Where options come from.
+
+
 def test_the_table_of_options_shows_where_each_value_comes_from(tmp_path):
     sources = {"d_ff": "flagfile small", "alpha": "command line"}
     first = Start.open(tmp_path, {"d_ff": 100, "alpha": 0.5, "seed": 7}, sources=sources).options
@@ -388,6 +392,8 @@ def test_where_a_run_of_before_had_its_options_from_is_not_known(tmp_path):
 
 
 # The data folder of a new run.
+
+
 def prepared(folder: pathlib.Path, **recorded) -> pathlib.Path:
     """A data folder that was prepared with these options."""
     folder.mkdir(parents=True)

@@ -44,6 +44,8 @@ def allowed(probabilities, temperature: float = 1.0, top_k: int = 0, top_p: floa
 
 
 # Random numbers
+
+
 def splitmix64(seed: int, number: int) -> list[int]:
     """As the published C code has it, in Python's integers."""
     mask, found = 2**64 - 1, []
@@ -89,6 +91,8 @@ def test_random_numbers_are_uniform_in_each_of_their_arguments():
 
 
 # Tokens
+
+
 @pytest.mark.parametrize("vocab_size", [4, 97, 1000, 8000, 9600])
 def test_the_token_of_a_share_is_that_of_the_cumulative_distribution(vocab_size):
     rng = np.random.default_rng(vocab_size)
@@ -160,6 +164,8 @@ def test_without_a_limit_there_is_one_round():
 
 
 # A search
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"temperature": 0.5}, {"temperature": 2.0}, {"top_k": 2}, {"top_p": 0.7}], ids=str
 )
@@ -275,6 +281,8 @@ def test_the_most_likely_token_alone_is_greedy_search():
 
 
 # Through a translator
+
+
 def options_of(number: int, draws=1, seeds=None, **options) -> dict:
     """The inputs of `Translator.draw` for so many sentences; a value for all or a list."""
     found = {name: tf.constant(np.broadcast_to(value, [number]), DTYPES[name])

@@ -82,6 +82,8 @@ class Apart(Selector):
 
 
 # Scorers whose state belongs to a beam: one that must follow it.
+
+
 class Forgetful(Scorer):
     """Takes 0.7 from a token for each time that its hypothesis has it; the state, [R, W, V] float32, counts them."""
 
@@ -175,6 +177,8 @@ def test_the_normalized_logits_have_the_bits_of_the_top_log_probs(vocab_size):
 
 
 # A scorer
+
+
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_a_search_with_a_forbidden_token_equals_exhaustive_search_over_the_others_with_scores_as_they_were(alpha):
     tables = random_tables(batch=3, seed=61, vocab_size=5)
@@ -331,6 +335,8 @@ def test_a_search_without_hooks_has_no_node_for_them():
 
 
 # A selector
+
+
 def test_the_best_continuations_of_scores_are_those_of_logits():
     """What a search selects after a scorer that changes nothing."""
 
@@ -451,6 +457,7 @@ def assert_drawn_from(counts: collections.Counter, probabilities: dict, fewest: 
 
 
 # Through a translator
+
 DECODE = DecodeConfig(beam_size=3, extra_length=2, alpha=0.6)
 VOCAB_SIZE = 7
 

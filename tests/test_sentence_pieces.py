@@ -119,6 +119,7 @@ def test_other_files_are_refused(content, message):
 
 
 # A multilingual model.
+
 LISTED = ["▁a", ">>deu_Latn<<", ">>fra_Latn<<", ">>eng_Latn<<"]
 
 

@@ -155,6 +155,8 @@ def body(q="one two", **fields) -> dict:
 
 
 # The requests of front ends, as their documentation and their users show them.
+
+
 @pytest.mark.parametrize(("request_", "expected"), [
     # Weblate, Tolgee, Open WebUI: JSON.
     ({"json": body("Hello world", api_key="")}, {"translatedText": "olleH dlrow"}),
@@ -434,6 +436,8 @@ def test_an_unexpected_failure_of_the_model_is_answered_as_json(messages):
 
 
 # Sentences and HTML.
+
+
 @pytest.mark.parametrize(("text", "expected"), [
     ("Hello there. How are you? Fine!", ["Hello there.", "How are you?", "Fine!"]),
     ("Mr. Smith met the U.S. Army. It was 5 p.m. in 2010. Then",
@@ -617,6 +621,8 @@ def test_no_text_takes_much_longer_than_its_length(text):
 
 
 # Batches.
+
+
 def test_requests_of_many_people_are_translated_together_and_each_gets_its_own():
     model = Backwards(slow=0.05)
     app, answers = application(model), {}
@@ -766,6 +772,8 @@ def test_metrics_are_those_that_were_counted(app):
 
 
 # Several models.
+
+
 def test_models_are_loaded_when_asked_and_the_one_not_needed_for_longest_goes():
     loads = []
     models = served("en-de", "en-fr", "de-en", load=lambda name: loads.append(name) or Backwards(), max_loaded=2)
@@ -967,6 +975,8 @@ def test_one_model_that_does_not_name_its_languages_is_served_with_all_that_its_
 
 
 # The whole way.
+
+
 def test_a_model_server_gives_what_the_model_gives(tmp_path):
     servable = loopback_server.Servable(stand_in.write(tmp_path))
     with loopback_server.served(servable) as addresses:
@@ -1209,6 +1219,8 @@ def test_of_sentences_typed_while_an_answer_is_awaited_the_newest_alone_is_trans
 
 
 # Whoever reaches the port.
+
+
 refusals: list = []
 
 

@@ -191,6 +191,8 @@ def test_a_folder_whose_writing_was_stopped_has_no_info(tmp_path):
 
 
 # Damage.
+
+
 def column(folder, name: str) -> list[int]:
     return shards.read_records(folder)[:, shards.COLUMNS.index(name)].tolist()
 

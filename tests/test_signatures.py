@@ -511,6 +511,7 @@ def test_2000_more_requests_of_anything_are_answered_or_refused_row_by_row(servi
 
 
 # Samples
+
 SAMPLE_DTYPES = {
     "seed": tf.int64, "draws": tf.int32, "temperature": tf.float32, "top_k": tf.int32, "top_p": tf.float32,
     "max_length": tf.int32
@@ -621,6 +622,8 @@ def test_no_operation_reads_an_input_before_the_numbers_of_values_are_compared(s
 
 
 # Phrases
+
+
 def test_each_request_has_its_own_phrases_and_its_own_order_of_them():
     requests, seen = [Request("a", ["x", "y z"], [], True), Request("b", [], ["v"]), Request("c", ["u"])], {}
 

@@ -146,6 +146,7 @@ def test_the_type_of_ids_holds_those_of_the_larger_vocabulary(data, tmp_path, mo
 
 
 # A run.
+
 OPTIONS = {
     **{"source_vocab_size": 330, "attention_bias": True, "attention": "additive", "activation": "swish"},
     **{"tie_logits": False, "logits_bias": True},
@@ -251,6 +252,7 @@ def test_a_loaded_run_reads_and_writes_with_its_two_vocabularies(folder):
 
 
 # A translator.
+
 DECODE = DecodeConfig(beam_size=2, max_input=24, extra_length=4)
 LINES = [
     "two hundred and seven", "", "one", "😀 ½",

@@ -29,6 +29,8 @@ TARGET_MASK = np.tri(T, dtype=bool)[None, None]
 
 
 # LayerNorm(x + Sublayer(x))
+
+
 def test_add_and_norm_on_a_hand_example():
     x, y = np.array([[[1.0, 1, 1, 1]]], "float32"), np.array([[[0.0, 2, 4, 6]]], "float32")
     # The sum 1, 3, 5, 7 has mean 4 and variance (9 + 1 + 1 + 9) / 4 = 5.
@@ -156,6 +158,8 @@ def test_padding_that_keras_masks_changes_no_word_through_a_whole_stack():
 
 
 # The exam
+
+
 X, MEMORY = normal(B, T, D), normal(B, S, D, seed=1)
 IDS = np.array([[4, 19, 0], [7, 7, 1]], "int32")
 

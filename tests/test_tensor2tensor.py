@@ -189,6 +189,7 @@ def test_phrases_and_words_of_such_text(subwords):
 
 
 # The model.
+
 TINY = {"width": 16, "inner": 24, "heads": 2, "keys": 16, "values": 16, "layers": (2, 2), "shards": 16}
 SHAPES = {
     "usual": {},
@@ -471,6 +472,7 @@ def test_a_run_translates_scores_trains_and_is_exported(model, tmp_path):
 
 
 # The program itself.
+
 ORACLE = """
 import json, os, sys
 import numpy as np

@@ -322,6 +322,8 @@ def test_memory_does_not_grow_with_the_file():
 
 
 # In the place of two text files.
+
+
 @pytest.mark.parametrize(("name", "expected"), [
     ("a.tmx", "tmx"), ("a.tsv", "tsv"), ("x/a.b.TMX.gz", "tmx"), ("*.tsv", "tsv"), ("a.tmx@3", "tmx"),
     ("a.tmx.txt", ""),    ("tmx", ""), ("a.en", ""), ("", ""), ("a.tmx.gz@12 ", "tmx"), ("a.xml", ""), ("a.tmx/b", ""),

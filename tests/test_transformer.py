@@ -34,6 +34,8 @@ def assert_close(received, expected, tolerance=1e-5):
 
 
 # Masks
+
+
 def test_the_padding_mask_hides_padding_and_nothing_else():
     received = padding_mask(np.array([[4, UNK, BOS, EOS, PAD], [PAD, PAD, PAD, PAD, PAD]]))
     np.testing.assert_array_equal(received, np.array([[1, 1, 1, 1, 0], [0, 0, 0, 0, 0]], bool)[:, None, None, :])
@@ -52,6 +54,8 @@ def test_the_ancestry_mask_shows_a_beam_what_its_ancestors_wrote():
 
 
 # What reaches which logit
+
+
 @pytest.mark.parametrize("position", range(1, 6))
 def test_a_changed_target_word_changes_no_earlier_logit(model, position):
     before, changed = np.array(model((SOURCE, TARGET))), TARGET.copy()
@@ -149,6 +153,8 @@ def test_dropout_acts_on_every_sub_layer_and_both_embedding_sums_and_in_training
 
 
 # One decoding path
+
+
 def decoded_in_chunks(model, chunks, cache, positions=int):
     memory, logits, start = model.encode(SOURCE), [], 0
     for size in chunks:
@@ -294,6 +300,8 @@ def test_beams_in_one_graph_for_all_positions_equal_teacher_forcing(model, famil
 
 
 # Sizes
+
+
 # The column "params ×10⁶" of Table 3, on the rows that have one.
 MILLIONS = {name: row.parameters for name, row in paper.TABLE_3.items() if row.parameters and name != "big"}
 
@@ -361,6 +369,8 @@ def test_one_matrix_serves_source_target_and_logits(model):
 
 
 # As a Keras model
+
+
 def copying(tiny):
     """A batch of random sentences whose target is their source, and a small model to learn it."""
     words = np.random.default_rng(1).integers(4, tiny.vocab_size, size=(16, 5)).astype("int32")

@@ -79,6 +79,8 @@ print(found["w7"][0], found["w99999"][-1], peak_memory() - before)
 
 
 # What is refused.
+
+
 def wrong(tmp_path, content: bytes, width: int = WIDTH) -> str:
     path = tmp_path / "vectors.txt"
     path.write_bytes(content)
