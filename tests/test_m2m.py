@@ -114,7 +114,8 @@ def test_without_a_default_the_languages_must_be_given(nllb, tmp_path):
     )
     # Requests to a server name theirs.
     opened = saved_export.open_for_requests([tmp_path / "run"])
-    assert len(set(opened.languages.values())) == 2 and len(served_models.local("x", opened).beginnings) == 5 * 4
+    assert len(set(opened.languages.values())) == 2
+    assert len(served_models.local("x", opened).beginnings) == 5 * 4
 
 
 def test_the_files_may_name_the_languages(nllb, tmp_path):

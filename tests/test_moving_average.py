@@ -126,5 +126,6 @@ def test_without_a_decay_the_optimizer_keeps_none():
     plain, averaging = adam(1e-3), adam(1e-3, DECAY)
     for optimizer in (plain, averaging):
         optimizer.build(variable.trainable_variables)
-    assert plain.averages == {} and list(averaging.averages) == [weight.path for weight in variable.trainable_variables]
+    assert plain.averages == {}
+    assert list(averaging.averages) == [weight.path for weight in variable.trainable_variables]
     assert len(averaging.variables) == len(plain.variables) + 2

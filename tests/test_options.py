@@ -925,7 +925,8 @@ ROWS = {
 
 @pytest.mark.parametrize("group", USUAL, ids=lambda group: group.__name__)
 def test_every_option_has_a_row(group):
-    assert list(ROWS[group]) == [field.name for field in dataclasses.fields(group)] and all(ROWS[group].values())
+    assert list(ROWS[group]) == [field.name for field in dataclasses.fields(group)]
+    assert all(ROWS[group].values())
 
 
 def shows(expected, found) -> bool:

@@ -204,7 +204,8 @@ def test_a_blank_line_is_a_missing_tree_where_the_lines_correspond(tmp_path, gol
     scores = json.loads(scored(tmp_path, gold.format(GOLD, PARSED), parsed.format(GOLD, PARSED), "--json").stdout)[
         "all"
     ]
-    assert (scores["sentences"], scores["skipped"]) == expected and (scores["recall"], scores["errors"]) == (75, 0)
+    assert (scores["sentences"], scores["skipped"]) == expected
+    assert (scores["recall"], scores["errors"]) == (75, 0)
 
 
 def test_all_files_of_a_treebank_are_scored_in_the_order_of_their_names(tmp_path):

@@ -553,7 +553,8 @@ def test_a_folder_of_a_version_without_word_pieces_and_tasks_is_of_byte_pair_enc
     described = json.loads((folder / prepare.CORPUS).read_text())
     del described["options"]["subwords"], described["options"]["task"]
     (folder / prepare.CORPUS).write_text(json.dumps(described))
-    assert run(data, folder) == [f"Using the data in {folder}."] and data_folder.prepared_with(folder).subwords == "bpe"
+    assert run(data, folder) == [f"Using the data in {folder}."]
+    assert data_folder.prepared_with(folder).subwords == "bpe"
     with pytest.raises(ValueError, match="`subwords` was bpe, and is now wordpiece"):
         run(dataclasses.replace(data, subwords="wordpiece"), folder)
 

@@ -161,7 +161,8 @@ def test_half_of_the_second_sentences_follow_and_the_others_are_of_another_docum
             else documents[other] != documents[row] and start > 0
         )
         theirs = sentences[other][start:]
-        assert second == list(itertools.chain(*theirs))[: len(second)] and len(second) <= len(whole) - len(first)
+        assert second == list(itertools.chain(*theirs))[: len(second)]
+        assert len(second) <= len(whole) - len(first)
         is_cut = len(second) not in itertools.accumulate(map(len, theirs))
         assert not is_cut or len(second) < len(theirs[0])
         cuts += is_cut

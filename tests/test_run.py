@@ -332,7 +332,8 @@ def test_a_run_computes_in_the_dtype_that_was_asked_for_and_keeps_its_weights_in
     found = handed_over(monkeypatch, tmp_path, prepared, train=dataclasses.replace(TRAIN, dtype=dtype))
     [(keys, values)] = found.model.encode(tf.constant([[5, 6, 3]])).keys_values
     assert keys.dtype.name == values.dtype.name == dtype
-    assert {weight.dtype for weight in found.model.trainable_variables} == {"float32"} and found.config.dtype == dtype
+    assert {weight.dtype for weight in found.model.trainable_variables} == {"float32"}
+    assert found.config.dtype == dtype
 
 
 def test_perplexity_is_the_exponential_of_the_validation_loss_of_the_same_text(run):
@@ -355,7 +356,8 @@ def test_scores_are_of_the_lines_that_translating_gives(run):
     expected = scores.scores(translated, references, lowercase=True, tokenize="char")
     assert {name: found[name] for name in expected} == expected
     assert "case:lc" in found["signature"] and "tok:char" in found["signature"]
-    assert found["perplexity"] == perplexity(translator, sources, references) and found["exact_match"] == 1 / 4
+    assert found["perplexity"] == perplexity(translator, sources, references)
+    assert found["exact_match"] == 1 / 4
     assert (found["sentences"], found["beam_size"], found["alpha"]) == (4, 3, 0.5)
     assert json.loads(json.dumps(found)) == found
 
@@ -430,7 +432,8 @@ def test_a_run_is_resumed_with_its_options_but_for_those_given_which_are_announc
         "`train_steps` 4 → 5, `cooldown_steps` 0 → 2, `keep_checkpoints` 3 → 2, `valid_sentences` 7 → 1, `beam_size` 3 "
         "→ 2"
     )
-    assert f"Changed: {changes}." in said and [checkpoint.step_of(path) for path in checkpoint.kept(copy)] == [4, 5]
+    assert f"Changed: {changes}." in said
+    assert [checkpoint.step_of(path) for path in checkpoint.kept(copy)] == [4, 5]
     assert points(copy)["train/learning_rate"][5] == pytest.approx(8**-0.5 * 5 * TRAIN.warmup_steps**-1.5 / 2)
     changed = dataclasses.replace(TRAIN, train_steps=5, cooldown_steps=2, keep_checkpoints=2, valid_sentences=1)
     found = SavedRun.open(copy).options

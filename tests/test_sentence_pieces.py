@@ -98,7 +98,8 @@ def test_bytes_become_characters():
 
 def test_the_kind_is_known_by_the_file(sides):
     source, listed = sides
-    assert vocabulary.kind(piece_file.pack(listed, source)) == "sentencepiece" and vocabulary.kind(source) == "bpe"
+    assert vocabulary.kind(piece_file.pack(listed, source)) == "sentencepiece"
+    assert vocabulary.kind(source) == "bpe"
 
 
 def test_such_sub_words_cannot_be_learned():

@@ -152,7 +152,8 @@ def test_a_sorted_corpus_is_spread_evenly_over_the_shards(tmp_path, small_shards
     for index in range(10):
         lengths = shards.read(tmp_path, [index])["source_lengths"].numpy()
         # Five standard deviations of a fair draw: √(1000 · 0.1 · 0.9) pairs, and 289 / √n of a mean of uniform lengths.
-        assert abs(len(lengths) - 100) < 5 * 9.5 and abs(lengths.mean() - 500.5) < 5 * 289 / np.sqrt(len(lengths))
+        assert abs(len(lengths) - 100) < 5 * 9.5
+        assert abs(lengths.mean() - 500.5) < 5 * 289 / np.sqrt(len(lengths))
 
 
 def test_the_info_counts_what_was_written(tmp_path, small_shards):
@@ -176,7 +177,8 @@ def test_there_are_never_more_files_than_can_be_open(tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "MAX_SHARDS", 3)
     pairs = make_pairs(50, SMALL)
     info = shards.write(tmp_path, pairs, count=10**9, vocab_size=SMALL, seed=1)
-    assert len(info["shards"]) == 3 and (tmp_path / shards.INFO).read_text() == json.dumps(info, indent=2) + "\n"
+    assert len(info["shards"]) == 3
+    assert (tmp_path / shards.INFO).read_text() == json.dumps(info, indent=2) + "\n"
     assert sorted(read_pairs(tmp_path, info)) == sorted(as_tuples(pairs))
 
 
@@ -237,7 +239,8 @@ def test_a_changed_byte_is_noticed_or_does_not_matter_wherever_it_is(tmp_path, c
                 shards.read(tmp_path, [0])
         else:
             columns = shards.read(tmp_path, [0], "skip")
-            assert columns.pop("damaged") == 1 and not [name for name, values in columns.items() if tf.size(values)]
+            assert columns.pop("damaged") == 1
+            assert not [name for name, values in columns.items() if tf.size(values)]
             assert capfd.readouterr().err == f"Damaged record at byte 12 of {path}: 30 pairs are left out.\n"
 
 

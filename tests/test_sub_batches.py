@@ -88,7 +88,8 @@ def test_limits_follow_from_cores_memory_and_device_unless_they_are_given(
 def test_limits_of_a_server_do_not_depend_on_this_machine(monkeypatch):
     for name in ("cores", "memory"):
         monkeypatch.setattr(machine, name, lambda: pytest.fail("It is another machine."))
-    assert sub_batches.limits_of_server() == (32, 4096, 1) and sub_batches.limits_of_server(256, 4) == (256, 32768, 4)
+    assert sub_batches.limits_of_server() == (32, 4096, 1)
+    assert sub_batches.limits_of_server(256, 4) == (256, 32768, 4)
 
 
 def test_a_batch_fills_all_sub_batches_and_scoring_keeps_its_share():

@@ -225,7 +225,8 @@ def test_without_languages_the_header_and_the_first_unit_that_has_several_decide
     )
     for _ in range(2):
         assert read(content, name="said.tmx") == ([("one", "un"), ("3", "trois")], {"units": 2})
-    assert messages == ["said.tmx: from en to fr."] and "has no unit in en and it." in refusal(content, ("en", "it"))
+    assert messages == ["said.tmx: from en to fr."]
+    assert "has no unit in en and it." in refusal(content, ("en", "it"))
     any_language = document(unit(en="a", fr="b"), header='srclang="*all*"')
     assert "x.tmx does not say which languages are source and target." in refusal(any_language)
 
@@ -371,7 +372,8 @@ def test_a_file_of_two_sides_is_what_two_files_are(texts, form):
     """Alone, beside text files, with weights and tags, and counted."""
     en, fr, both = texts["en"], texts["fr"], texts[form]
     expected = pairs_of(en, fr)[0]
-    assert pairs_of(both, both)[0] == expected and pairs_of(f"{en},{both}@2", f"{fr},{both}")[0] == 3 * expected
+    assert pairs_of(both, both)[0] == expected
+    assert pairs_of(f"{en},{both}@2", f"{fr},{both}")[0] == 3 * expected
     tagged = pairs_of(f"{en},{both},{both}", f"{fr},{both},{both}", tags=["", "<a>", "<b>"])[0]
     assert tagged == expected + [(tag + source, target) for tag in (b"<a> ", b"<b> ") for source, target in expected]
     hashes = {}

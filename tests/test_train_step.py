@@ -96,7 +96,8 @@ def test_an_update_of_several_buckets_equals_one_tape_over_all_of_them(replicas,
     weights, metrics = toy.on_devices(batches, replicas=replicas, micro_batch_tokens=micro_batch_tokens, buckets=3)
     toy.assert_close(weights, expected, 3e-6)
     for one, other, buckets in zip(metrics, expected_metrics, (batches[:3], batches[3:6], batches[6:]), strict=True):
-        assert one["target_tokens"] == other["target_tokens"] and one["loss"] == pytest.approx(other["loss"], rel=1e-5)
+        assert one["target_tokens"] == other["target_tokens"]
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
         if replicas == 1 and micro_batch_tokens == 10**6:
             # Positions of the buckets before padding to a common size; a missing bucket is a row of one position per
             # side.

@@ -647,7 +647,8 @@ def test_an_epoch_may_have_several_windows(tmp_path, monkeypatch, pretended):
 
 
 def test_points_after_the_checkpoint_are_forgotten_before_a_run_goes_on(folder, tmp_path):
-    assert Run(folder, tmp_path, train_steps=4).forgotten == [(0, 0)] and Run(folder, tmp_path).forgotten == [(4, 4)]
+    assert Run(folder, tmp_path, train_steps=4).forgotten == [(0, 0)]
+    assert Run(folder, tmp_path).forgotten == [(4, 4)]
 
 
 def test_a_validation_after_the_last_saved_one_is_forgotten_although_its_update_was_saved(folder, tmp_path, pretended):
