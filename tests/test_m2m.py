@@ -51,7 +51,8 @@ def french(run):
 
 @pytest.mark.medium
 def test_a_blank_line_stays_blank_and_a_tag_alone_is_one(usual):
-    assert usual.translate(["", "  ", ">>fra_Latn<<"]) == ["", "", ""] and all(usual.translate(LINES))
+    assert usual.translate(["", "  ", ">>fra_Latn<<"]) == ["", "", ""]
+    assert all(usual.translate(LINES))
     assert [each.text for each in usual.sample("")] == [""] and usual.n_best("", 1)[0].score == 0
 
 

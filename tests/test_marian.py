@@ -137,7 +137,8 @@ def test_options_of_the_search_are_taken_over_or_reported(folder, search, expect
     (folder / "generation_config.json").write_text(json.dumps(search))
     config = marian_config.read(huggingface_folder.Folder(folder))
     assert {name: getattr(config.decode, name) for name in expected} == expected
-    assert ", ".join(config.left) == left and config.forbidden == ([5] if "bad_words_ids" in search else [])
+    assert ", ".join(config.left) == left
+    assert config.forbidden == ([5] if "bad_words_ids" in search else [])
 
 
 UNCHANGED = {

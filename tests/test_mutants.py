@@ -44,7 +44,8 @@ def test_a_fault_is_caught_only_where_a_test_fails(tmp_path, monkeypatch, test, 
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "test_program.py").write_text(TESTS)
     fault = mutants.Mutant("another answer", "program.py", "42", "41", (f"test_program.py::test_that_{test}",))
-    assert mutants.verdict(fault, tmp_path) == expected and (tmp_path / "program.py").read_text() == PROGRAM
+    assert mutants.verdict(fault, tmp_path) == expected
+    assert (tmp_path / "program.py").read_text() == PROGRAM
 
 
 @pytest.mark.medium

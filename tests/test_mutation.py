@@ -102,7 +102,8 @@ def test_mutants_are_small_changes():
 
 def test_texts_types_declarations_and_messages_are_left_alone():
     found = mutants(PACKAGE)
-    assert {"LIMIT=4", "pass"} <= found and not [line for line in found if '"' in line or "dataclass" in line]
+    assert {"LIMIT=4", "pass"} <= found
+    assert not [line for line in found if '"' in line or "dataclass" in line]
     assert mutants('import a\nx: dict[1, 2]\nlog.info("%d", 1)\nassert x == 1, 2\n') == {"pass"}
 
 

@@ -47,7 +47,8 @@ def browser(opened):
     browser, page = opened
     browser.get(pathlib.Path(page).as_uri())
     yield browser
-    assert browser.get_log("browser") == [] and browser.title == "Attention"
+    assert browser.get_log("browser") == []
+    assert browser.title == "Attention"
 
 
 def words(browser, side: str) -> list:

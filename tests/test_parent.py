@@ -73,7 +73,8 @@ def test_a_child_has_the_model_and_the_search_of_its_parent_unless_they_are_give
     assert (child.decode.alpha, child.decode.beam_size, child.model) == (1.5, 2, SavedRun.open(path).options.model)
     found = {name: child.sources[name] for name in ("alpha", "beam_size", "d_ff", "architecture")}
     expected = {"alpha": "parent: command line", "beam_size": "flagfile a", "d_ff": "parent: import of a model"}
-    assert found == expected | {"architecture": "parent: default"} and "seed" not in child.sources
+    assert found == expected | {"architecture": "parent: default"}
+    assert "seed" not in child.sources
     own = Start.open(tmp_path / "child", {"parent": str(path), "dataset": "builtin"}).options
     assert own.data.subwords_file == str(path / files.SUBWORDS)
     found = {own.sources[name] for name in ("subwords", "subwords_file")}

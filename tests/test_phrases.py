@@ -137,7 +137,8 @@ TERMS = {
     ("", []),
 ])  # fmt: skip
 def test_terms_are_found_as_whole_words_the_longest_first(text, expected):
-    assert [term.translation for term in Terms(TERMS).of(text)] == expected and Terms({}).of(text) == []
+    assert [term.translation for term in Terms(TERMS).of(text)] == expected
+    assert Terms({}).of(text) == []
 
 
 def extended(requests, terms, kept, warn, fits=lambda phrase, text: True) -> list[Request]:

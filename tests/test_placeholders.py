@@ -250,14 +250,16 @@ def test_text_to_keep_of_any_length_fits_a_constraint_of_its_own_sentence(copier
     """Story: a long URL, one placeholder for the model, was left out as a phrase of too many sub-words."""
     service, url = Signatures(copier), f"http://x.de/{'z' * 99}"
     [request] = with_phrases([Request(f"one {url} two")], Terms({}), Kept("urls"), pytest.fail, service.fits)
-    assert request.required == [url] and not service.fits(url, "one http://x.de two")
+    assert request.required == [url]
+    assert not service.fits(url, "one http://x.de two")
 
 
 def test_a_text_is_read_to_its_end_if_its_sub_words_with_their_placeholders_fit(copier):
     """Of 60: each {…} is one, with a space before it two, and there is an end token."""
     reads = Signatures(copier).reads
     assert [reads("{longer}" * number) for number in (58, 59)] == [True, False]
-    assert [reads("{longer} " * number) for number in (29, 30)] == [True, False] and not reads("{longer" * 58)
+    assert [reads("{longer} " * number) for number in (29, 30)] == [True, False]
+    assert not reads("{longer" * 58)
 
 
 @pytest.mark.medium
@@ -337,4 +339,5 @@ def test_escaping_by_the_rules_of_a_model_is_silent(normalization, capfd):
     """Story: SentencePiece wrote to stderr that it loads a CharsMap, in the middle of the program's own lines."""
     model = learned(normalization=normalization)
     sentencepiece.set_min_log_level(0)
-    assert escaping(model).startswith(model) and capfd.readouterr() == ("", "")
+    assert escaping(model).startswith(model)
+    assert capfd.readouterr() == ("", "")

@@ -80,7 +80,8 @@ def run(data: DataConfig, folder: pathlib.Path, vocab_size: int = VOCAB, seed: i
 def test_without_a_size_the_vocabulary_is_that_of_the_number_of_pairs(data, folder, monkeypatch):
     monkeypatch.setattr(prepare, "vocabulary_size", lambda pairs: VOCAB + pairs - len(TRAIN))
     said = run(data, folder, 0)
-    assert f"Learning {VOCAB:,} sub-words …" in said and subwords_of(folder).vocab_size == VOCAB
+    assert f"Learning {VOCAB:,} sub-words …" in said
+    assert subwords_of(folder).vocab_size == VOCAB
     before = contents(folder)
     run(data, folder, 0)
     run(data, folder, VOCAB)
@@ -124,7 +125,8 @@ def texts(folder: pathlib.Path, split: str) -> list[tuple[str, str]]:
 
 def test_two_text_files_become_a_folder_that_says_the_same(data, folder):
     said = run(data, folder)
-    assert texts(folder, "train") == TRAIN and texts(folder, "valid") == VALID
+    assert texts(folder, "train") == TRAIN
+    assert texts(folder, "valid") == VALID
     assert not any("share one embedding matrix" in line for line in said)
     for split, pairs in (("train", TRAIN), ("valid", VALID)):
         source, target = (subwords_of(folder).tokenize(tf.constant(side)).row_lengths().numpy().mean()
@@ -454,7 +456,8 @@ def test_characters_are_covered_as_asked(data, folder, tmp_path, coverage, known
     """A character of one line in two hundred is a sub-word, or is spelled in bytes."""
     names = write_text(tmp_path, "train", [("Ж", "eins"), *TRAIN])
     run(dataclasses.replace(data, **names, character_coverage=coverage), folder)
-    assert ("Ж" in subwords_of(folder).pieces) == known and texts(folder, "train")[0] == ("Ж", "eins")
+    assert ("Ж" in subwords_of(folder).pieces) == known
+    assert texts(folder, "train")[0] == ("Ж", "eins")
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -489,7 +492,8 @@ def test_a_prepared_folder_is_used_again_as_it_is(data, folder):
     run(data, folder)
     before = contents(folder)
     times = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    assert run(data, folder) == [f"Using the data in {folder}."] and contents(folder) == before
+    assert run(data, folder) == [f"Using the data in {folder}."]
+    assert contents(folder) == before
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == times
 
 
@@ -857,7 +861,8 @@ def test_the_second_of_two_waits_for_the_first_and_uses_what_it_made(data, folde
     """Story: two trainers that were given one --data_dir wrote over each other's shards."""
     run(data, tmp_path / "alone")
     said = run_beside(holder, data, folder, lambda: shutil.copytree(tmp_path / "alone", folder, dirs_exist_ok=True))
-    assert said == [f"Using the data in {folder}."] and contents(folder) == contents(tmp_path / "alone")
+    assert said == [f"Using the data in {folder}."]
+    assert contents(folder) == contents(tmp_path / "alone")
 
 
 def test_the_second_of_two_refuses_what_the_first_made_of_another_corpus(data, folder, tmp_path, holder):

@@ -78,7 +78,8 @@ def test_several_processes_share_the_work_and_end_with_it(tmp_path):
 def test_only_a_few_items_are_read_ahead():
     items = itertools.count()
     results = processes.ordered(make_square, (0,), items, 2)
-    assert [next(results) for _ in range(3)] == [0, 1, 4] and next(items) == 2 * 2 + 2
+    assert [next(results) for _ in range(3)] == [0, 1, 4]
+    assert next(items) == 2 * 2 + 2
     results.close()
 
 

@@ -28,7 +28,8 @@ def test_a_profile_is_written_after_its_last_update_and_leaves_no_other_event_fi
         make_updates(profiler, [4])
         assert len(profiles(tmp_path)) == 1
         make_updates(profiler, [5])
-    assert len(profiles(tmp_path)) == 1 and list(tmp_path.glob("events*")) == []
+    assert len(profiles(tmp_path)) == 1
+    assert list(tmp_path.glob("events*")) == []
 
 
 def test_each_update_of_a_profile_is_a_step_of_the_profile_tab(tmp_path, monkeypatch, messages):

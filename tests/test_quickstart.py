@@ -35,7 +35,8 @@ def test_short_sentences_are_counted_on_their_own():
     rows = [
         ("four", "vier", "vier"), ("one euro", "eins Euro", "ein Euro"), ("one hundred and one", "x", "einhunderteins"),
     ]  # fmt: skip
-    assert exactly_right(rows) == [True, False, False] and exactly_right(rows, 3) == [True, False]
+    assert exactly_right(rows) == [True, False, False]
+    assert exactly_right(rows, 3) == [True, False]
 
 
 def test_a_wrong_option_is_reported_in_a_line_before_tensorflow_says_anything(tmp_path):
@@ -95,7 +96,8 @@ def test_its_last_line_has_the_scores_of_all_and_of_short_sentences(tmp_path):
     found = json.loads(result.stdout.splitlines()[-1])
     assert {"exact_match", "exact_match_short", "bleu", "signature", "seconds", "dtype"} <= set(found)
     assert found["exact_match"] == found["exact_match_short"] == 0, "two updates teach nothing"
-    assert found["model_dir"] == str(tmp_path) and "0 of 500 new sentences are exactly right" in result.stderr
+    assert found["model_dir"] == str(tmp_path)
+    assert "0 of 500 new sentences are exactly right" in result.stderr
     assert f"python {ROOT}/tools/translate.py --model_dir={tmp_path}" in result.stderr
 
 

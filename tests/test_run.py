@@ -194,7 +194,8 @@ def test_the_samples_are_a_table_of_source_translation_and_reference(run):
     table = points(run[0])["valid/samples"][4].decode()
     sources, references = prepare.read_text(run[0] / "data", "valid")
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.split("\n")]
-    assert rows[0] == ["source", "translation", "reference"] and [row[0] for row in rows[2:]] == sources[:5]
+    assert rows[0] == ["source", "translation", "reference"]
+    assert [row[0] for row in rows[2:]] == sources[:5]
     assert [row[-1] for row in rows[2:]] == references[:5]
 
 
@@ -532,7 +533,8 @@ def test_a_model_far_larger_than_its_checkpoints_is_refused_before_it_takes_memo
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_loaded_translator_calculates_in_the_type_that_was_asked_for(run, dtype):
     model = load(run[0], dtype=dtype).model
-    assert model.compute_dtype == dtype and {weight.dtype for weight in model.trainable_variables} == {dtype}
+    assert model.compute_dtype == dtype
+    assert {weight.dtype for weight in model.trainable_variables} == {dtype}
 
 
 def test_another_corpus_in_the_same_folder_is_refused(run):

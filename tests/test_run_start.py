@@ -261,7 +261,8 @@ def test_an_option_given_wins_over_the_run_s(tmp_path):
     write(tmp_path)
     resolved = Start.open(tmp_path, {"train_steps": 30, "alpha": 1.5}, "/data/y").options
     assert resolved.train == dataclasses.replace(OPTIONS.train, train_steps=30)
-    assert resolved.decode == DecodeConfig(beam_size=2, alpha=1.5) and resolved.data_dir == "/data/y"
+    assert resolved.decode == DecodeConfig(beam_size=2, alpha=1.5)
+    assert resolved.data_dir == "/data/y"
 
 
 def test_an_option_that_does_not_fit_the_run_s_others_is_reported_with_where_those_are(tmp_path):

@@ -404,7 +404,8 @@ def test_a_selector_is_called_only_while_it_applies():
             return Best()(log_probs, hypotheses, state)
 
     options = {"beam_size": 3, "max_length": 6, "alpha": 0.0}
-    assert search(tables, selector=First(), **options) == search(tables, **options) and calls == [0, 1]
+    assert search(tables, selector=First(), **options) == search(tables, **options)
+    assert calls == [0, 1]
 
 
 def test_too_few_continuations_are_refused():

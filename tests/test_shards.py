@@ -106,7 +106,8 @@ def test_a_record_behind_two_gibibytes_of_a_shard_is_read(tmp_path):
 def test_every_pair_is_read_back_once_with_its_ids(tmp_path, small_shards, vocab_size):
     pairs = make_pairs(350, vocab_size)
     info = shards.write(tmp_path, pairs, count=350, vocab_size=vocab_size, seed=1)
-    assert len(info["shards"]) == 4 and sorted(read_pairs(tmp_path, info)) == sorted(as_tuples(pairs))
+    assert len(info["shards"]) == 4
+    assert sorted(read_pairs(tmp_path, info)) == sorted(as_tuples(pairs))
 
 
 def test_one_shard_keeps_the_order(tmp_path):
@@ -446,7 +447,8 @@ def test_the_seed_decides_every_byte(tmp_path, small_shards):
         return {path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()}
 
     first, again, other = written("first", 1), written("again", 1), written("other", 2)
-    assert first == again and first.keys() == other.keys()
+    assert first == again
+    assert first.keys() == other.keys()
     assert not [name for name in first if name != shards.INFO and first[name] == other[name]]
 
 

@@ -84,7 +84,8 @@ def test_given_files_are_those_of_their_sides(data, tmp_path, sizes, messages):
     folder = prepared(given, tmp_path / "data", **sizes)
     assert any("share one embedding matrix" in message for message in messages) == (sizes != SIZES)
     found = [(folder / name).read_bytes() for name in ("subwords.model", "subwords.source.model")]
-    assert found == [path.read_bytes() for path in files] and texts(folder, "train") == TRAIN
+    assert found == [path.read_bytes() for path in files]
+    assert texts(folder, "train") == TRAIN
     prepared(given, folder, **sizes)  # Used again.
     files[1].write_bytes(files[0].read_bytes())
     with pytest.raises(ValueError, match="`source_subwords_file` was b.model .*, and is now b.model "):
@@ -142,7 +143,8 @@ def test_beam_writes_the_same_folder(data, tmp_path):
 def test_the_type_of_ids_holds_those_of_the_larger_vocabulary(data, tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "id_type", lambda size: np.dtype("<u2" if size <= 310 else "<i4"))
     folder = prepared(data, tmp_path / "data")
-    assert shards.read_info(folder / "train")["vocab_size"] == 320 and texts(folder, "train") == TRAIN
+    assert shards.read_info(folder / "train")["vocab_size"] == 320
+    assert texts(folder, "train") == TRAIN
 
 
 # A run.

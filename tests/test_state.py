@@ -37,7 +37,8 @@ def test_a_field_that_a_checkpoint_lacks_is_as_at_the_start():
 def test_operations_that_an_older_version_did_not_count_stay_unknown():
     state = TrainState.read({"step": 7})
     state.count_update({**dict.fromkeys(SUMS, 1.0), "finite": True}, (0, 8), 0, 1.0)
-    assert math.isnan(state.flops) and math.isnan(TrainState.read(as_written(state)).flops)
+    assert math.isnan(state.flops)
+    assert math.isnan(TrainState.read(as_written(state)).flops)
 
 
 def update(**metrics) -> dict:
@@ -118,7 +119,8 @@ def test_a_point_has_means_over_the_updates_since_the_last():
     names = ("train/loss", "utilization/padding_share", "utilization/real_token_share", "utilization/tflops")
     assert [found[name] for name in names] == [3.0, 0.5, 0.5, 1.5]
     names = ("train/target_tokens_seen", "train/flops", "utilization/damaged_records", "train/skipped_updates")
-    assert [found[name] for name in names] == [80, 6e12, 6, 0] and state.measured == {}
+    assert [found[name] for name in names] == [80, 6e12, 6, 0]
+    assert state.measured == {}
     state.count_update(update(target_tokens=0.0), (0, 2), 0, 1.0)
     assert "train/loss" not in state.pop_summary({"learning_rate": 0.25, "gradient_norm": 0.75}, TASK)
 

@@ -96,7 +96,8 @@ def check_survival(uninterrupted, model_dir: pathlib.Path, flags: tuple, kills: 
     """Each kill comes at its point, and what is left at the end is what the uninterrupted run leaves."""
     *killed, last = trained(model_dir, [*kills, None], *flags)
     assert [(ending["code"], ending["point"]) for ending in killed] == [(-signal.SIGKILL, point) for point in kills]
-    assert (last["code"], last["step"]) == (0, 20) and left(model_dir) == uninterrupted(*flags)[0]
+    assert (last["code"], last["step"]) == (0, 20)
+    assert left(model_dir) == uninterrupted(*flags)[0]
 
 
 @pytest.mark.medium
@@ -123,7 +124,8 @@ def test_a_run_killed_in_more_moments_ends_where_an_uninterrupted_one_ends(unint
 @pytest.mark.slow
 def test_two_devices_end_at_the_same_bits_each_time(uninterrupted, tmp_path):
     (ending,) = trained(tmp_path, [None], *TWO_DEVICES)
-    assert ending["code"] == 0 and left(tmp_path) == uninterrupted(*TWO_DEVICES)[0]
+    assert ending["code"] == 0
+    assert left(tmp_path) == uninterrupted(*TWO_DEVICES)[0]
 
 
 @pytest.mark.slow
@@ -136,5 +138,6 @@ def test_runs_killed_at_random_moments_end_where_an_uninterrupted_one_ends(unint
     while len(landed) < RANDOM_KILLS or not any(landed):  # Some of them after a checkpoint.
         model_dir = tmp_path / str(len(landed))
         *killed, last = trained(model_dir, [draw.uniform(0, seconds) for _ in range(5)] + [None], *flags)
-        assert (last["code"], last["step"]) == (0, 20) and left(model_dir) == expected
+        assert (last["code"], last["step"]) == (0, 20)
+        assert left(model_dir) == expected
         landed += [ending["step"] for ending in killed if ending["code"] == -signal.SIGKILL and ending["step"] < 20]

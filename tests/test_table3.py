@@ -119,7 +119,8 @@ def test_a_stopped_table_resumes_at_its_row_and_trains_no_row_twice(tmp_path, tr
         list(table3.train(options_of("base", "A1", "E"), tmp_path, strategy=None))
     trained.stop = None
     results = list(table3.train(options_of("base", "A1", "E", "B16"), tmp_path, strategy=None))
-    assert trained == ["base", "A1", "E", "B16"] and [result.row for result in results] == ["E", "B16"]
+    assert trained == ["base", "A1", "E", "B16"]
+    assert [result.row for result in results] == ["E", "B16"]
     assert [message for message in messages if message.startswith("Run ")] == [
         "Run 1 of 3: base.", "Run 2 of 3: A1; about 2.0 h left for 2 run(s).",
         "Run 3 of 3: E; about 2.0 h left for 1 run(s).", "Run 3 of 4: E; about 4.0 h left for 2 run(s).",

@@ -153,7 +153,8 @@ def test_what_a_kill_left_twice_is_kept_once(tmp_path):
     content = path.read_bytes()
     path.with_name(f"{path.name}.2").write_bytes(content)
     board_of(tmp_path, graph=small_graph).start(1, 1)
-    assert sorted(once_written(tmp_path)) == [(tag, 0) for tag in ONCE] and path.read_bytes() == content
+    assert sorted(once_written(tmp_path)) == [(tag, 0) for tag in ONCE]
+    assert path.read_bytes() == content
 
 
 def test_the_graph_is_made_after_the_first_metrics(tmp_path):
@@ -199,7 +200,8 @@ def test_options_that_changed_replace_those_in_the_hparams_tab(tmp_path):
     expected = [(ONCE[0], 10), (ONCE[1], 10), (ONCE[2], 0)]  # The columns too: another one differs.
     assert sorted(once_written(tmp_path)) == expected
     board_of(tmp_path, changed).start(10, 10)
-    assert sorted(once_written(tmp_path)) == expected and loss_steps_of(tmp_path) == [10]
+    assert sorted(once_written(tmp_path)) == expected
+    assert loss_steps_of(tmp_path) == [10]
 
 
 def loss_steps_of(folder) -> list[int]:

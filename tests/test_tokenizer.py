@@ -123,7 +123,8 @@ def test_special_ids_of_sentencepiece_are_those_of_the_config():
 def test_a_sentence_is_ordinary_sub_words_and_then_the_end(subwords):
     for ids in subwords.tokenize(tf.constant(["", *NASTY, *nasty_lines(1000, seed=3)])).to_list():
         *words, end = ids
-        assert end == EOS and all(EOS < word < subwords.vocab_size for word in words)
+        assert end == EOS
+        assert all(EOS < word < subwords.vocab_size for word in words)
 
 
 def test_a_line_that_spells_a_special_symbol_is_not_one(subwords):
@@ -138,7 +139,8 @@ def test_an_empty_line_is_the_end_alone(subwords):
 
 def test_no_lines_are_no_sentences(subwords):
     ids = subwords.tokenize(tf.constant([], tf.string))
-    assert ids.nrows() == 0 and subwords.detokenize(ids).numpy().tolist() == []
+    assert ids.nrows() == 0
+    assert subwords.detokenize(ids).numpy().tolist() == []
 
 
 def test_text_that_follows_other_text_is_written_without_a_space(subwords):

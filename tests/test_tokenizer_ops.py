@@ -48,7 +48,8 @@ def test_sub_words_and_text_without_tf_text_are_those_with_it(monkeypatch, kind)
     ids = subwords.tokenize(lines)
     assert ids.to_list() == expected.tokenize(lines).to_list()
     in_graph = tf.function(subwords.tokenize, input_signature=[tf.TensorSpec([None], tf.string)])
-    assert in_graph(lines).to_list() == ids.to_list() and in_graph(tf.constant([], tf.string)).to_list() == []
+    assert in_graph(lines).to_list() == ids.to_list()
+    assert in_graph(tf.constant([], tf.string)).to_list() == []
     draw = random.Random(6)
     drawn = tf.ragged.constant(
         [[draw.randrange(subwords.vocab_size) for _ in range(draw.randrange(9))] for _ in range(500)], tf.int32

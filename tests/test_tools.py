@@ -200,7 +200,8 @@ def test_every_line_is_answered_by_one_line_whatever_is_in_it(translated):
     """Only \\n ends a line: the 207th translation stands beside the 207th sentence."""
     assert translated.returncode == 0, translated.stderr.decode()
     translations = translated.stdout.decode("utf-8").split("\n")
-    assert translations.pop() == "" and len(translations) == len(LINES_THAT_TRY_IT)
+    assert translations.pop() == ""
+    assert len(translations) == len(LINES_THAT_TRY_IT)
     assert [bool(line) for line in translations][1:3] == [False, False]
 
 
@@ -620,7 +621,8 @@ def test_scores_have_a_confidence_interval_by_default(tmp_path):
     flags += ["--json", "--bootstrap_samples=0"]
     none = json.loads(run_stand_in(STAND_IN.format(""), "evaluate", *flags, check=True).stdout)
     assert none == {name: none[name] for name in found if not name.endswith(("_mean", "_margin"))}
-    assert "bs:" not in none["signature"] and none["bleu"] == found["bleu"]
+    assert "bs:" not in none["signature"]
+    assert none["bleu"] == found["bleu"]
 
 
 def test_intervals_that_need_too_much_memory_are_left_out(tmp_path):
@@ -1072,7 +1074,8 @@ def test_text_of_unequal_length_is_reported_at_once(text, tmp_path, name):
     flags = [flag for flag in train_flags(text, tmp_path / "run") if name == "train" or "model_dir" not in flag]
     flags += [f"--valid_target={text}/train1.back"] + [f"--data_dir={tmp_path}/data"] * (name == "prepare")
     said = complaint(run_stand_in(STAND_IN.format(""), name, *flags))
-    assert f"40 in {text}/valid.en and 150 in {text}/train1.back" in said and not list(tmp_path.iterdir())
+    assert f"40 in {text}/valid.en and 150 in {text}/train1.back" in said
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("flag", "named"), [

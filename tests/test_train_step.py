@@ -347,7 +347,8 @@ def test_a_float16_transformer_has_the_gradient_of_float32_by_its_loss_scale():
                    for moved, i in zip(found, small, strict=True))  # fmt: skip
 
     assert len(small) == 2 and model.compute_dtype == "float16"
-    assert error(1024.0) < 0.02 and error(1.0) > 0.3
+    assert error(1024.0) < 0.02
+    assert error(1.0) > 0.3
     assert error(2.0**20) == 1  # The loss is finite, its gradient is not: no weight moves.
 
 
@@ -439,7 +440,8 @@ def test_gradients_are_summed_by_all_reduce_and_stay_on_their_device(replicas):
     """Story: they were all sent to one device, with several GPUs to the CPU, and the sums back to each."""
     reduced, moved = toy.devices_of_sums(graph_of(replicas))
     expected = [["CPU", str(index)] for index in range(replicas)]
-    assert [device.rsplit(":", 2)[-2:] for device in sorted(reduced)] == expected and moved == set()
+    assert [device.rsplit(":", 2)[-2:] for device in sorted(reduced)] == expected
+    assert moved == set()
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -401,7 +401,8 @@ def test_the_log_has_the_mean_losses_per_token_and_the_padding_since_the_last_po
     wanted = pytest.approx({step: 1 - share for step, share in padding.items()}, abs=1e-6)
     assert run.curve("utilization/real_token_share") == wanted
     seen = {step: sum(m["target_tokens"] for m in metrics[:step]) for step in groups}
-    assert run.curve("train/target_tokens_seen") == seen and run.curve("train/epoch") == {3: 1, 6: 1, 7: 2}
+    assert run.curve("train/target_tokens_seen") == seen
+    assert run.curve("train/epoch") == {3: 1, 6: 1, 7: 2}
     assert all(0.1 < gib < 100 for gib in run.curve("utilization/peak_memory_gib").values())
     assert all(value > 0 for name in ("target_tokens", "updates")
                for value in run.curve(f"utilization/{name}_per_second").values())  # fmt: skip
@@ -703,7 +704,8 @@ def test_a_last_validation_that_was_ended_by_a_signal_is_made_by_the_next_run_an
         Run(folder, tmp_path, figures={**FIGURES, 8: lambda: os.kill(os.getpid(), signal.SIGTERM)})
     assert list(Run(folder, tmp_path, figures=FIGURES).validated) == [8]
     again = Run(folder, tmp_path, figures=FIGURES)
-    assert again.validated == {} and (again.state.best_step, again.state.validated_step) == (4, 8)
+    assert again.validated == {}
+    assert (again.state.best_step, again.state.validated_step) == (4, 8)
 
 
 def test_float16_begins_with_its_loss_scale_also_where_another_dtype_went_before(folder, tmp_path):
@@ -862,7 +864,8 @@ def test_skipped_updates_are_counted_and_reported(folder, tmp_path):
     assert (run.state.skipped, run.state.skipped_in_a_row, run.state.step) == (4, 0, 8)
     assert run.curve("train/skipped_updates") == {1: 1, 2: 2, 3: 3, 4: 4, 5: 4, 6: 4, 7: 4, 8: 4}
     assert list(run.curve("train/loss")) == [5, 6, 7, 8]  # There is no mean over nothing.
-    assert run.iterations == 4 and sum("was skipped" in line for line in run.said) == 4
+    assert run.iterations == 4
+    assert sum("was skipped" in line for line in run.said) == 4
 
 
 @pytest.fixture

@@ -127,7 +127,8 @@ def test_padding_beside_a_longer_sentence_changes_nothing(translator):
 @pytest.mark.parametrize("blank", BLANKS)
 def test_a_blank_line_gives_an_empty_line_of_score_0(translator, blank):
     alone, beside = results(translator(tf.constant([blank]))), results(translator(tf.constant(["two", blank, "three"])))
-    assert alone == [("", 0.0)] and beside[1] == ("", 0.0)
+    assert alone == [("", 0.0)]
+    assert beside[1] == ("", 0.0)
     assert beside[0][1] != 0 and beside[2][1] != 0
     many = translator.n_best(tf.constant([blank]))
     assert set(many["text"].numpy().ravel()) == {b""} and not many["score"].numpy().any()
@@ -366,7 +367,8 @@ def test_pairs_are_scored_a_few_at_a_time_by_their_longer_side(model, monkeypatc
         for lengths in ((7, 2, 3), (2, 5, 3))
     )
     log_probs = Translator(model, None, DecodeConfig()).log_probs(source, target)
-    assert seen == [([7, 5, 3], 32, 1024)] and log_probs.row_lengths().numpy().tolist() == [2, 5, 3]
+    assert seen == [([7, 5, 3], 32, 1024)]
+    assert log_probs.row_lengths().numpy().tolist() == [2, 5, 3]
 
 
 @pytest.mark.medium

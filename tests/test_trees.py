@@ -139,7 +139,8 @@ def test_an_error_names_the_file_and_the_line(text, line, message):
 def test_a_word_may_have_any_character_but_brackets_and_ascii_spaces():
     words = ["a\u00a0b", "\u2028", "½", "\x00", "\x1f", "😀"]
     (tree,) = read("(S" + "".join(f" (X {word})" for word in words) + ")")
-    assert [leaf.word for leaf in preterminals(tree)] == words and split_words(" ".join(words)) == words
+    assert [leaf.word for leaf in preterminals(tree)] == words
+    assert split_words(" ".join(words)) == words
 
 
 def test_words_are_separated_by_ascii_spaces_and_brackets_get_the_treebank_s_names():
@@ -159,7 +160,8 @@ def test_writing_and_reading_give_the_same_tree():
 
 def test_a_tree_may_be_deeper_than_python_may_recurse():
     (tree,) = read("(X" * DEPTH + " a" + ")" * DEPTH)
-    assert sum(entered for _, entered in walk(clean(tree))) == DEPTH + 1 and str(tree).count("(") == DEPTH
+    assert sum(entered for _, entered in walk(clean(tree))) == DEPTH + 1
+    assert str(tree).count("(") == DEPTH
     del tree
 
 

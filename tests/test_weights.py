@@ -22,7 +22,8 @@ def values(these: dict) -> dict[str, list]:
 
 def test_same_names_take_their_arrays_and_nothing_is_left():
     these = variables()
-    assert weights.assign(these, ARRAYS) == Left([], []) and values(these) == values(ARRAYS)
+    assert weights.assign(these, ARRAYS) == Left([], [])
+    assert values(these) == values(ARRAYS)
 
 
 # What differs from ARRAYS, how names map, whether that is asked for → what is left; what the variables become.
@@ -82,7 +83,8 @@ def test_what_does_not_fit_is_refused_by_name_with_nothing_assigned(case):
     before = values(these)
     with pytest.raises(MismatchError) as raised:
         weights.assign(these, ARRAYS, names, source="file", **options)
-    assert expected in str(raised.value) and values(these) == before
+    assert expected in str(raised.value)
+    assert values(these) == before
 
 
 def test_a_cast_rounds_to_the_nearest_even_number_of_the_variable_s_type():

@@ -144,7 +144,8 @@ def test_two_workers_that_are_stopped_and_killed_end_where_uninterrupted_ones_en
 
     ended = train(tmp_path)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("Trained.") == 1 and left(tmp_path) == left(uninterrupted[0])
+    assert ended.stdout.count("Trained.") == 1
+    assert left(tmp_path) == left(uninterrupted[0])
 
 
 @pytest.mark.slow
@@ -154,7 +155,8 @@ def test_a_run_of_two_workers_survives_a_kill_of_one(uninterrupted, tmp_path, wo
     points = {"0": "an archive has its name and no manifest", "1": "in update 11"}
     killed = train(tmp_path, {worker: points[worker]})
     assert killed.returncode == 128 + signal.SIGKILL, killed.stderr
-    assert checkpoint.step_of(checkpoint.kept(tmp_path)[-1]) == 9 and train(tmp_path).returncode == 0
+    assert checkpoint.step_of(checkpoint.kept(tmp_path)[-1]) == 9
+    assert train(tmp_path).returncode == 0
     assert left(tmp_path) == left(uninterrupted[0])
 
 
