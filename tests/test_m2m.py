@@ -212,8 +212,10 @@ def test_languages_of_a_data_folder_are_those_that_it_was_prepared_with(run, tmp
     size = loading.load(run).tokenizer.vocab_size
     data = DataConfig(**text, **of_run, subwords="sentencepiece", source_language="fra_Latn")
     prepare.Preparation(data, size, 1, tmp_path / "data", run_options.Options().task).run()
-    found = [piece_file.unpack((tmp_path / "data" / name).read_bytes()).language
-             for name in (files.SOURCE_SUBWORDS, files.SUBWORDS)]  # fmt: skip
+    found = [
+        piece_file.unpack((tmp_path / "data" / name).read_bytes()).language
+        for name in (files.SOURCE_SUBWORDS, files.SUBWORDS)
+    ]
     assert found == ["fra_Latn", "deu_Latn"]
     with pytest.raises(ValueError, match="`source_language` was fra_Latn, and is now ace_Latn"):
         changed = dataclasses.replace(data, source_language="ace_Latn")

@@ -20,8 +20,10 @@ def variants(number: int) -> list[str]:
     """Sentences of which each has some words of its own."""
     draw = random.Random(number)
     words = "the small black dog and two old friends walk home along a narrow road at night".split()
-    return [" ".join("".join(draw.sample(word, len(word))) if draw.random() < 0.3 else word for word in words)
-            for _ in range(number)]  # fmt: skip
+    return [
+        " ".join("".join(draw.sample(word, len(word))) if draw.random() < 0.3 else word for word in words)
+        for _ in range(number)
+    ]
 
 
 def double_loop(candidates: list[str], weights: list[float]) -> list[float]:

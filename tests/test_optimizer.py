@@ -184,8 +184,11 @@ def test_an_update_of_a_weight_is_one_operation():
     optimizer = adam(TransformerSchedule(512))
     optimizer.build([variable])
     graph = tf.function(lambda: optimizer.update_step(tf.ones(2), variable, 0.1)).get_concrete_function().graph
-    assert [operation.type for operation in graph.get_operations()
-            if "Assign" in operation.type or "Apply" in operation.type] == ["ResourceApplyAdam"]  # fmt: skip
+    assert [
+        operation.type
+        for operation in graph.get_operations()
+        if "Assign" in operation.type or "Apply" in operation.type
+    ] == ["ResourceApplyAdam"]
 
 
 @pytest.mark.parametrize("constants", [{"beta_1": 0}, {"epsilon": 0}, {"beta_2": np.float64(0.9)}])

@@ -464,8 +464,11 @@ def refused(lab, config) -> bool:
 
 def frozen(found) -> set[str]:
     """The parts of the model whose weights are not trained, by the optimizer too."""
-    parts = {variable.path.split("/")[1] for variable in found.model.weights
-             if not variable.path.endswith("seed_generator_state")}  # fmt: skip
+    parts = {
+        variable.path.split("/")[1]
+        for variable in found.model.weights
+        if not variable.path.endswith("seed_generator_state")
+    }
     trained = {variable.path.split("/")[1] for variable in found.model.trainable_variables}
     assert len(found.optimizer.variables) == 1 + 2 * len(found.model.trainable_variables)
     return parts - trained
@@ -493,8 +496,10 @@ def divided_anew(lab, config) -> float:
     changed = (
         renewal.change({"source": ids, "target": ids}, tf.constant([1, 2], tf.int64)) if renewal else {"source": ids}
     )
-    return min(float(np.mean([one != other for one, other in zip(side.to_list(), ids.to_list(), strict=True)]))
-               for side in changed.values())  # fmt: skip
+    return min(
+        float(np.mean([one != other for one, other in zip(side.to_list(), ids.to_list(), strict=True)]))
+        for side in changed.values()
+    )
 
 
 def initial_weights(found) -> bytes:
@@ -905,8 +910,10 @@ ROWS = {
         "valid_split": [Row("test", splits_of_tfds, ["train", "test"], TFDS)],
         "builtin_pairs": [Row(170, of_data(lambda found: len(found.train)), 170, BUILTIN)],
         "max_length": [Row(12, of_data(lambda found: found.longest), 12)],
-        "subwords": [Row(kind, of_data(lambda found, head=head: found.subwords.startswith(head)), True, BUILTIN)
-                     for kind, head in (("wordpiece", HEAD), ("word", words.HEAD))],
+        "subwords": [
+            Row(kind, of_data(lambda found, head=head: found.subwords.startswith(head)), True, BUILTIN)
+            for kind, head in (("wordpiece", HEAD), ("word", words.HEAD))
+        ],
         "subwords_file": [Row("given.model",
                               of_data(lambda found: found.subwords == pathlib.Path("given.model").read_bytes()), True)],
         "source_subwords_file": [

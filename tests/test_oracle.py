@@ -114,8 +114,10 @@ def as_in_the_paper(values: dict, config) -> dict:
 
 def paper_losses(weights: dict) -> list:
     """The loss of each word of each sentence."""
-    return [paper.smoothed_loss(paper.logits(source, [BOS, *target[:-1]], weights), target, LABEL_SMOOTHING)
-            for source, target in zip(SOURCES, TARGETS, strict=True)]  # fmt: skip
+    return [
+        paper.smoothed_loss(paper.logits(source, [BOS, *target[:-1]], weights), target, LABEL_SMOOTHING)
+        for source, target in zip(SOURCES, TARGETS, strict=True)
+    ]
 
 
 @SOME
@@ -169,8 +171,10 @@ def gradients_by_path(model) -> dict:
     with tf.GradientTape() as tape:
         loss = ops.sum(cross_entropy(model((SOURCE, shift_right(TARGET))), TARGET, LABEL_SMOOTHING)[0])
     gradients = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
-    return {path: np.array(tf.convert_to_tensor(gradient))
-            for path, gradient in zip(values_of(model), gradients, strict=True)}  # fmt: skip
+    return {
+        path: np.array(tf.convert_to_tensor(gradient))
+        for path, gradient in zip(values_of(model), gradients, strict=True)
+    }
 
 
 def paper_slope(values: dict, directions: dict, config, step: float = 1e-6) -> float:

@@ -114,8 +114,10 @@ PAPER_2 = """
 """
 
 
-TABLE_2 = [System(name, *(None if cell == "-" else float(cell) for cell in cells))
-           for name, *cells in (map(str.strip, line.split("|")) for line in PAPER_2.strip().splitlines())]  # fmt: skip
+TABLE_2 = [
+    System(name, *(None if cell == "-" else float(cell) for cell in cells))
+    for name, *cells in (map(str.strip, line.split("|")) for line in PAPER_2.strip().splitlines())
+]
 
 
 def test_the_costs_of_table_2_are_time_times_devices_times_speed():

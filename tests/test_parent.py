@@ -92,8 +92,11 @@ def weights_of(model) -> dict:
 
 def averaged(model_dir: pathlib.Path) -> dict:
     archives = [np.load(path) for path in checkpoint.kept(model_dir)]
-    return {name: np.mean([each[name] for each in archives], axis=0) for name in archives[0].files
-            if name.startswith("model/")}  # fmt: skip
+    return {
+        name: np.mean([each[name] for each in archives], axis=0)
+        for name in archives[0].files
+        if name.startswith("model/")
+    }
 
 
 @pytest.mark.medium

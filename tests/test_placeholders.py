@@ -85,8 +85,10 @@ def in_python(line: str) -> tuple[str, list[str]]:
     found = list(dict.fromkeys([match[0] for match in re.finditer(PATTERN, line, re.ASCII)][:64]))[:NUMBER]
     places = re.split(f"({PATTERN})", line, flags=re.ASCII)
     names = dict(zip(found, NAMES, strict=False))
-    escaped = [names.get(part, "") if odd % 2 and part in names else re.sub("[｟⦅]", "\\g<0>\ue0f3", part)
-               for odd, part in enumerate(places)]  # fmt: skip
+    escaped = [
+        names.get(part, "") if odd % 2 and part in names else re.sub("[｟⦅]", "\\g<0>\ue0f3", part)
+        for odd, part in enumerate(places)
+    ]
     return "".join(escaped), found
 
 
@@ -188,11 +190,15 @@ def test_a_record_has_the_same_placeholder_on_both_sides_and_sub_words_for_what_
     [(source, target), (other, _)] = registry.task("translation").records(
         subwords, [b"{0} <b> %s {0}", b"{1}"], [b"%s {9} {0}", b"{2}"]
     )
-    pieces = [[piece for piece in (subwords.pieces[index] for index in row) if piece in NAMES]
-              for row in (source, target, other)]  # fmt: skip
+    pieces = [
+        [piece for piece in (subwords.pieces[index] for index in row) if piece in NAMES]
+        for row in (source, target, other)
+    ]
     assert pieces == [["｟1｠", "｟2｠", "｟1｠"], ["｟2｠", "｟1｠"], []]
-    spelled = [subwords.detokenize(tf.RaggedTensor.from_tensor(ids[None])).numpy()[0].decode()
-               for ids in (source, target, other)]  # fmt: skip
+    spelled = [
+        subwords.detokenize(tf.RaggedTensor.from_tensor(ids[None])).numpy()[0].decode()
+        for ids in (source, target, other)
+    ]
     assert spelled == ["｟1｠ <b> ｟2｠ ｟1｠", "｟2｠ {9} ｟1｠", "{1}"]
 
 
@@ -277,8 +283,11 @@ def data(tmp_path) -> DataConfig:
     lines = [f"{source} {{{number}}} %s <b>\n" for number, (source, _) in enumerate(stand_in.pairs())]
     for name in ("train.source", "train.target", "valid.source", "valid.target"):
         (tmp_path / name).write_text("".join(line.replace("%s", "%d") if "target" in name else line for line in lines))
-    names = {f"{split}_{side}": str(tmp_path / f"{split}.{side}") for split in ("train", "valid")
-             for side in ("source", "target")}  # fmt: skip
+    names = {
+        f"{split}_{side}": str(tmp_path / f"{split}.{side}")
+        for split in ("train", "valid")
+        for side in ("source", "target")
+    }
     return DataConfig(**names, keep_patterns="braces,tags")
 
 
@@ -299,8 +308,10 @@ def test_prepared_data_have_placeholders_and_say_in_how_many_pairs(data, tmp_pat
     # With its file, another folder has the same placeholders, whether they are asked for or not.
     given = dataclasses.replace(data, subwords_file=str(folder / "subwords.model"))
     prepared(dataclasses.replace(given, keep_patterns=""), tmp_path / "other")
-    first, second = (sorted(path.read_bytes() for path in (tmp_path / name / "train").glob("*.tfrecord"))
-                     for name in ("data", "other"))  # fmt: skip
+    first, second = (
+        sorted(path.read_bytes() for path in (tmp_path / name / "train").glob("*.tfrecord"))
+        for name in ("data", "other")
+    )
     assert first == second
     message = "^Expected placeholders of keep_patterns=urls in .*subwords.model. It has those of .*{"
     with pytest.raises(ValueError, match=message):
@@ -319,8 +330,10 @@ def test_sub_words_that_are_learned_for_the_source_alone_do_not_fit_a_file_with_
 def test_patterns_that_no_pair_shares_and_that_re2_does_not_know_are_reported(data, tmp_path):
     with logged() as messages:
         prepared(dataclasses.replace(data, keep_patterns="printf"), tmp_path / "data")
-    assert any(message.startswith("No training pair has text to keep on both sides (keep_patterns=printf)")
-               for message in messages)  # fmt: skip
+    assert any(
+        message.startswith("No training pair has text to keep on both sides (keep_patterns=printf)")
+        for message in messages
+    )
     message = "^`keep_patterns`: expected regular expressions of RE2. Received: "
     with logged() as messages, pytest.raises(ValueError, match=message):
         prepared(dataclasses.replace(data, keep_patterns=r"/a\Z/"), tmp_path / "none")

@@ -129,10 +129,14 @@ def test_two_text_files_become_a_folder_that_says_the_same(data, folder):
     assert texts(folder, "valid") == VALID
     assert not any("share one embedding matrix" in line for line in said)
     for split, pairs in (("train", TRAIN), ("valid", VALID)):
-        source, target = (subwords_of(folder).tokenize(tf.constant(side)).row_lengths().numpy().mean()
-                          for side in zip(*pairs, strict=True))  # fmt: skip
-        assert any(line.startswith(f"{split}: ") and f"; {source:.1f} + {target:.1f} sub-words a pair; " in line
-                   for line in said)  # fmt: skip
+        source, target = (
+            subwords_of(folder).tokenize(tf.constant(side)).row_lengths().numpy().mean()
+            for side in zip(*pairs, strict=True)
+        )
+        assert any(
+            line.startswith(f"{split}: ") and f"; {source:.1f} + {target:.1f} sub-words a pair; " in line
+            for line in said
+        )
     described = json.loads((folder / prepare.CORPUS).read_text())
     assert described["report"]["train"] == dataclasses.asdict(corpora.Report(pairs=200))
     assert described["report"]["valid"] == dataclasses.asdict(corpora.Report(pairs=20))

@@ -123,10 +123,12 @@ def some_records(number: int, seed: int = 0) -> tuple[list[list[list[int]]], lis
     """Sentences of records, each id once: 100,000 × record + 1,000 × sentence + place + 10; three records each."""
     draw = random.Random(seed)
     sentences = [
-        [[100_000 * row + 1000 * n + place + 10 for place in range(draw.randint(1, 9))]
-         for n in range(draw.randint(2, 6))]
+        [
+            [100_000 * row + 1000 * n + place + 10 for place in range(draw.randint(1, 9))]
+            for n in range(draw.randint(2, 6))
+        ]
         for row in range(number)
-    ]  # fmt: skip
+    ]
     return sentences, [1 + row // 3 for row in range(number)]
 
 
@@ -223,8 +225,10 @@ def masked(texts: list[list[int]], rate: float = 0.15, parts=None, vocab_size: i
 
 def test_of_the_sub_words_a_share_is_predicted_of_which_80_percent_are_masked_and_10_are_replaced():
     draw = np.random.default_rng(1)
-    texts = [[BOS, *draw.integers(500, 900, length), EOS, *draw.integers(500, 900, length), EOS]
-             for length in draw.integers(2, 60, 800)]  # fmt: skip
+    texts = [
+        [BOS, *draw.integers(500, 900, length), EOS, *draw.integers(500, 900, length), EOS]
+        for length in draw.integers(2, 60, 800)
+    ]
     kinds, where = collections.Counter(), []
     for text, (after, places, words) in zip(texts, masked(texts), strict=True):
         assert len(places) == max(1, round(0.15 * len(text)))
@@ -512,8 +516,11 @@ def dropouts_drawn(model, loss) -> list[str]:
     def drawn(training: bool) -> list[str]:
         before = [layer.seed_generator.state.numpy() for layer in dropouts]
         loss(training=training)
-        return [layer.name for layer, state in zip(dropouts, before, strict=True)
-                if np.any(layer.seed_generator.state.numpy() != state)]  # fmt: skip
+        return [
+            layer.name
+            for layer, state in zip(dropouts, before, strict=True)
+            if np.any(layer.seed_generator.state.numpy() != state)
+        ]
 
     assert drawn(training=False) == [] and drawn(training=True) == names
     return names

@@ -190,8 +190,12 @@ def test_in_bfloat16_it_is_close_to_float32():
 def tensors(graph) -> list[tf.TensorShape]:
     """The shapes of everything in a graph and in the functions that it calls."""
     functions = [each.graph for each in graph._functions.values() if hasattr(each, "graph")]
-    return [output.shape for each in (graph, *functions) for operation in each.get_operations()
-            for output in operation.outputs]  # fmt: skip
+    return [
+        output.shape
+        for each in (graph, *functions)
+        for operation in each.get_operations()
+        for output in operation.outputs
+    ]
 
 
 @pytest.mark.parametrize("masked", [False, True])

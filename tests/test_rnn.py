@@ -99,8 +99,10 @@ def test_the_gradient_is_the_slope_of_the_loss(model):
     with tf.GradientTape() as tape:
         smoothed, negative_log_likelihood = model.cross_entropy(SOURCE, TARGET, 0.0)
     gradients = tape.gradient(smoothed, [weight.value for weight in model.trainable_variables])
-    slope = sum(float(np.sum(tf.convert_to_tensor(gradient) * directions[name]))
-                for gradient, name in zip(gradients, directions, strict=True))  # fmt: skip
+    slope = sum(
+        float(np.sum(tf.convert_to_tensor(gradient) * directions[name]))
+        for gradient, name in zip(gradients, directions, strict=True)
+    )
     assert float(negative_log_likelihood) == pytest.approx(loss(0.0), rel=1e-5)
     assert slope == pytest.approx((loss(1e-6) - loss(-1e-6)) / 2e-6, rel=1e-3)
 
@@ -171,8 +173,11 @@ def test_a_dropout_acts_where_it_says_and_in_training_alone(option, names):
     losses = [
         float(model.cross_entropy(SOURCE, TARGET, 0.0, training=training)[0]) for training in (False, False, True)
     ]
-    drawn = [layer.name for layer, state in zip(dropouts, before, strict=True)
-             if np.any(layer.seed_generator.state.numpy() != state)]  # fmt: skip
+    drawn = [
+        layer.name
+        for layer, state in zip(dropouts, before, strict=True)
+        if np.any(layer.seed_generator.state.numpy() != state)
+    ]
     assert losses[0] == losses[1] != losses[2] and set(drawn) == names
 
 
@@ -232,8 +237,12 @@ def accumulated(model, length: int) -> int:
 
     graph = tf.function(gradient, autograph=False).get_concrete_function().graph
     graphs = [graph, *(called.graph for called in graph._functions.values() if hasattr(called, "graph"))]
-    pushed = [operation.inputs[1].shape for each in graphs for operation in each.get_operations()
-              if operation.type == "TensorListPushBack" and operation.inputs[1].shape.rank]  # fmt: skip
+    pushed = [
+        operation.inputs[1].shape
+        for each in graphs
+        for operation in each.get_operations()
+        if operation.type == "TensorListPushBack" and operation.inputs[1].shape.rank
+    ]
     assert pushed and all(shape.is_fully_defined() for shape in pushed)
     return max(shape.num_elements() for shape in pushed)
 

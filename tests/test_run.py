@@ -512,8 +512,10 @@ def test_the_same_sub_words_with_other_pairs_are_refused(copy):
     """One pair more or less, and a run would go on elsewhere in its data."""
     folder = copy / "data" / "train"
     columns = shards.read(folder, [0])
-    sides = [tf.RaggedTensor.from_row_lengths(columns[f"{side}_ids"], columns[f"{side}_lengths"]).to_list()
-             for side in shards.SIDES]  # fmt: skip
+    sides = [
+        tf.RaggedTensor.from_row_lengths(columns[f"{side}_ids"], columns[f"{side}_lengths"]).to_list()
+        for side in shards.SIDES
+    ]
     pairs = [tuple(map(np.array, pair)) for pair in zip(*sides, strict=True)]
     shards.write(folder, pairs[:-1], count=len(pairs), vocab_size=MODEL.vocab_size, seed=1)
     with pytest.raises(ValueError, match="was trained on other records than"):

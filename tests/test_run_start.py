@@ -367,8 +367,10 @@ def test_options_are_resolved_without_tensorflow():
 def test_the_table_of_options_shows_where_each_value_comes_from(tmp_path):
     sources = {"d_ff": "flagfile small", "alpha": "command line"}
     first = Start.open(tmp_path, {"d_ff": 100, "alpha": 0.5, "seed": 7}, sources=sources).options
-    rows = {row[1].strip(): (row[2].strip(), row[3].strip())
-            for row in (line.split("|") for line in first.table().splitlines())}  # fmt: skip
+    rows = {
+        row[1].strip(): (row[2].strip(), row[3].strip())
+        for row in (line.split("|") for line in first.table().splitlines())
+    }
     options = {field.name for group in run_options.groups_of().values() for field in dataclasses.fields(group)}
     assert rows.keys() - {"option", "---"} == options | {"architecture", "data_dir"}
     assert rows["d_ff"] == ("100", "flagfile small") and rows["alpha"] == ("0.5", "command line")

@@ -26,8 +26,10 @@ DTYPES = {"temperature": tf.float32, "top_k": tf.int32, "top_p": tf.float32}
 
 def sampled(seeds, draws: int = 1, first: int = 0, **options) -> Sampled:
     """So many draws of each sentence, from the given number on; options are the same for all or a list."""
-    of_all = {name: tf.constant(np.broadcast_to(value, [len(seeds)]), DTYPES[name])
-              for name, value in {**WHOLE, **options}.items()}  # fmt: skip
+    of_all = {
+        name: tf.constant(np.broadcast_to(value, [len(seeds)]), DTYPES[name])
+        for name, value in {**WHOLE, **options}.items()
+    }
     return Sampled(keys(tf.constant(seeds, tf.int64)[:, None], tf.range(first, first + draws)[None]), **of_all)
 
 
@@ -285,8 +287,10 @@ def test_the_most_likely_token_alone_is_greedy_search():
 
 def options_of(number: int, draws=1, seeds=None, **options) -> dict:
     """The inputs of `Translator.draw` for so many sentences; a value for all or a list."""
-    found = {name: tf.constant(np.broadcast_to(value, [number]), DTYPES[name])
-             for name, value in {**WHOLE, **options}.items()}  # fmt: skip
+    found = {
+        name: tf.constant(np.broadcast_to(value, [number]), DTYPES[name])
+        for name, value in {**WHOLE, **options}.items()
+    }
     seed = tf.constant(list(seeds if seeds is not None else range(number)), tf.int64)
     return {**found, "seed": seed, "draws": tf.constant(np.broadcast_to(draws, [number]), tf.int32)}
 
@@ -309,8 +313,10 @@ def drawn(translator: Translator, sources: list[list[int]], max_length=4, **opti
     sequences, scores = graph(translator)(
         source, tf.constant(np.broadcast_to(max_length, [number]), tf.int32), options_of(number, **options)
     )
-    return [list(zip(map(tuple, rows), values, strict=True))
-            for rows, values in zip(sequences.to_list(), scores.to_list(), strict=True)]  # fmt: skip
+    return [
+        list(zip(map(tuple, rows), values, strict=True))
+        for rows, values in zip(sequences.to_list(), scores.to_list(), strict=True)
+    ]
 
 
 SOURCES = [[4, EOS], [6, 5, 4, 6, 4, EOS], [5, 5, EOS]]
@@ -435,8 +441,10 @@ def test_a_translator_samples_text_by_the_numbers_of_lines():
     assert [Numbers.written("5 4", text, 3) for text in found["text"][0].numpy()] == wanted
     np.testing.assert_allclose(found["score"][0], [score for _, score in expected], atol=1e-5)
     of_lines = sampler(signatures, SampleConfig(draws=2, temperature=2.0))
-    many, again = ([result["text"] for result in translate_lines(of_lines, lines * 9, first=0, **sizes)]
-                   for sizes in ({"batch_size": 5}, {"read_ahead": 7}))  # fmt: skip
+    many, again = (
+        [result["text"] for result in translate_lines(of_lines, lines * 9, first=0, **sizes)]
+        for sizes in ({"batch_size": 5}, {"read_ahead": 7})
+    )
     assert many == again and len({tuple(texts) for texts in many[::4]}) > 3
 
 

@@ -238,8 +238,12 @@ def test_an_export_divides_no_batch(version):
     """As many loops run in parallel on a machine with any number of cores."""
     saved = saved_model_pb2.SavedModel()
     saved.ParseFromString((version / "saved_model.pb").read_bytes())
-    nodes = [node for graph in saved.meta_graphs for function in graph.graph_def.library.function
-             for node in function.node_def]  # fmt: skip
+    nodes = [
+        node
+        for graph in saved.meta_graphs
+        for function in graph.graph_def.library.function
+        for node in function.node_def
+    ]
     found = {node.attr["parallel_iterations"].i for node in nodes if node.op in ("While", "StatelessWhile")}
     assert sub_batches.PARALLEL in found and 5 not in found
 

@@ -16,8 +16,10 @@ SMALL, LARGE = 60_000, 70_000  # Sub-words: ids of two bytes, and of four.
 def make_pairs(count: int, vocab_size: int, seed: int = 1) -> list[tuple[np.ndarray, np.ndarray]]:
     """Sentences of 1 to 12 ids; the largest id is among them."""
     draw = np.random.default_rng(seed)
-    pairs = [tuple(draw.integers(3, vocab_size, draw.integers(1, 13)).astype(np.int32) for _ in shards.SIDES)
-             for _ in range(count)]  # fmt: skip
+    pairs = [
+        tuple(draw.integers(3, vocab_size, draw.integers(1, 13)).astype(np.int32) for _ in shards.SIDES)
+        for _ in range(count)
+    ]
     pairs[0][0][0] = pairs[-1][1][0] = vocab_size - 1
     return pairs
 

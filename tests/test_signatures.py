@@ -104,8 +104,10 @@ def ids_of(service, pieces) -> list[int]:
 def spelled(pieces) -> str:
     """The text of sub-words: ▁ is a space, <0xE4> a byte."""
     written = [piece.decode() for piece in pieces if piece not in (b"", b"</s>")]
-    parts = [bytes.fromhex(piece[3:5]) if re.fullmatch("<0x..>", piece) else piece.replace("▁", " ").encode()
-             for piece in written]  # fmt: skip
+    parts = [
+        bytes.fromhex(piece[3:5]) if re.fullmatch("<0x..>", piece) else piece.replace("▁", " ").encode()
+        for piece in written
+    ]
     return b"".join(parts).decode("utf-8", "replace").removeprefix(" ")
 
 
@@ -153,8 +155,10 @@ def test_options_of_rows_in_one_batch_are_those_of_requests_of_their_own(service
 
 def test_the_models_own_alpha_is_asked_for_by_minus_one(service):
     lines = stand_in.sentences(8)
-    own, same = (translated(service, [{"text": line, "alpha": alpha, "n_best": 3} for line in lines])
-                 for alpha in (-1, DECODE.alpha))  # fmt: skip
+    own, same = (
+        translated(service, [{"text": line, "alpha": alpha, "n_best": 3} for line in lines])
+        for alpha in (-1, DECODE.alpha)
+    )
     for row in range(8):
         assert_same(row_of(own, row), row_of(same, row), 0)
 
@@ -521,8 +525,10 @@ SAMPLE_DEFAULTS = {"seed": 0, "draws": 1, "temperature": 1.0, "top_k": 0, "top_p
 
 def sampled(service, rows: list[dict]) -> dict:
     """What `sample` gives for rows of a text and options other than the default ones."""
-    inputs = {name: tf.constant([{**SAMPLE_DEFAULTS, **row}[name] for row in rows], dtype)
-              for name, dtype in SAMPLE_DTYPES.items()}  # fmt: skip
+    inputs = {
+        name: tf.constant([{**SAMPLE_DEFAULTS, **row}[name] for row in rows], dtype)
+        for name, dtype in SAMPLE_DTYPES.items()
+    }
     return numpy(service.sample(text=strings([row["text"] for row in rows]), **inputs))
 
 

@@ -342,8 +342,10 @@ def test_a_model_that_translates_back_reads_the_translation_with_its_source_s_su
         translate_lines(reranked(forward.n_best, translator, weight=1.0, alpha=0.0, direction="backward"), [LINES[0]])
     )[0]
     before = list(translate_lines(forward.n_best, [LINES[0]]))[0]
-    expected = {text: score + sum(log_p(translator, text, LINES[0]))
-                for text, score in zip(before["text"], before["score"], strict=True)}  # fmt: skip
+    expected = {
+        text: score + sum(log_p(translator, text, LINES[0]))
+        for text, score in zip(before["text"], before["score"], strict=True)
+    }
     assert dict(zip(found["text"], found["score"], strict=True)) == pytest.approx(expected, rel=1e-4)
 
 

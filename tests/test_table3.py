@@ -38,8 +38,10 @@ RESULTS = [result_of("base", 30.0), result_of("A1", 29.0, 10.25), result_of("E",
 
 
 def test_the_markdown_table_has_ours_beside_the_paper_s_and_marks_differences_above_the_noise():
-    header, _, base, one_head, learned, *_ = [[cell.strip() for cell in line.strip("|").split("|")]
-                                              for line in table3_report.as_markdown(RESULTS).splitlines()]  # fmt: skip
+    header, _, base, one_head, learned, *_ = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in table3_report.as_markdown(RESULTS).splitlines()
+    ]
     assert len(header) == len(base) == len(one_head)
     assert base[:5] == ["base", "–", "9.87", "30.0", ""] and base[5:8] == ["4.92", "25.8", ""]
     assert one_head[:8] == ["A1", "num_heads=1, d_k=512, d_v=512", "10.25", "29.0", "**-1.0**", "5.29", "24.9", "-0.9"]
@@ -90,8 +92,10 @@ def trained(monkeypatch):
 
 def options_of(*names: str, **train) -> dict[str, run_options.Options]:
     train = TrainConfig(**{"train_steps": 10, **train})
-    return {name: run_options.Options(model=paper.model(name), train=train, data=DataConfig(dataset="builtin"))
-            for name in names}  # fmt: skip
+    return {
+        name: run_options.Options(model=paper.model(name), train=train, data=DataConfig(dataset="builtin"))
+        for name in names
+    }
 
 
 def test_a_row_has_the_scores_of_its_last_checkpoint_on_the_validation_set_with_the_search_of_section_6_2(

@@ -65,8 +65,10 @@ def test_a_record_has_the_columns_of_the_task(folder):
     info = shards.read_info(folder / "data/train")
     assert info["columns"] == {"words": True, "case": False} and info["pairs"] == 500
     read = shards.read(folder / "data/train", list(range(len(info["shards"]))))
-    words, case = (tf.RaggedTensor.from_row_lengths(read[f"{name}_ids"], read[f"{name}_lengths"]).to_list()
-                   for name in ("words", "case"))  # fmt: skip
+    words, case = (
+        tf.RaggedTensor.from_row_lengths(read[f"{name}_ids"], read[f"{name}_lengths"]).to_list()
+        for name in ("words", "case")
+    )
     tokenizer = vocabulary.load((folder / "data/subwords.model").read_bytes())
     texts = [text.decode() for text in tokenizer.detokenize(tf.ragged.constant(words, tf.int32)).numpy()]
     assert sorted(texts) == sorted(line.lower() for line in sentences(500, seed=500))

@@ -538,8 +538,11 @@ def test_ids_logits_and_translations_are_those_of_the_program(tmp_path, name):
     learn = [line for line in readme.split("\n") if line.strip()]
     # Its Python may have an older Unicode, in which new letters are none.
     old = unicodedata.ucd_3_2_0.category
-    lines = [line for line in nasty_lines(300, seed=6)
-             if not is_blank(line) and all(is_word(each) == (old(each)[0] in "LN") for each in line)]  # fmt: skip
+    lines = [
+        line
+        for line in nasty_lines(300, seed=6)
+        if not is_blank(line) and all(is_word(each) == (old(each)[0] in "LN") for each in line)
+    ]
     rows = np.random.default_rng(1).integers(2, 300, (50, 20)).tolist()
     hparams_set, hparams, space = THEIRS[name]
     asked = {"learn": learn, "lines": lines, "rows": rows, "pairs": list(itertools.pairwise(learn[2:7]))}

@@ -83,8 +83,11 @@ def test_a_validation_that_was_not_saved_is_forgotten_alone(tmp_path):
     TensorBoardWriter(tmp_path).start(20, 10)
     assert loss_steps(tmp_path) == [10, 20]
     [path] = tmp_path.iterdir()
-    tags = {value.tag: event.step for event in tf.compat.v1.train.summary_iterator(str(path))
-            for value in event.summary.value}  # fmt: skip
+    tags = {
+        value.tag: event.step
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+    }
     assert tags == {"train/loss": 20, "valid/samples": 10}
 
 
@@ -122,8 +125,11 @@ def once_written(folder) -> list[tuple]:
     for path in sorted(folder.iterdir()):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             found += [("graph", event.step)] * event.HasField("graph_def")
-            found += [(value.tag, event.step) for value in event.summary.value
-                      if value.tag.startswith(("_hparams_", "custom"))]  # fmt: skip
+            found += [
+                (value.tag, event.step)
+                for value in event.summary.value
+                if value.tag.startswith(("_hparams_", "custom"))
+            ]
     return found
 
 

@@ -580,9 +580,11 @@ def test_prepared_data_are_those_of_two_text_files(tmp_path):
             preparation.run()
         assert ("200 lines' columns after the second ignored" in " ".join(said)) == (form == "tsv")
         preparation.check()
-        prepared[form] = {str(path.relative_to(tmp_path / form)): path.read_bytes()
-                          for path in sorted((tmp_path / form).rglob("*"))
-                          if path.is_file() and path.name != "corpus.json"}  # fmt: skip
+        prepared[form] = {
+            str(path.relative_to(tmp_path / form)): path.read_bytes()
+            for path in sorted((tmp_path / form).rglob("*"))
+            if path.is_file() and path.name != "corpus.json"
+        }
     assert len(prepared["text"]) > 5 and prepared["text"] == prepared["tsv"] == prepared["tmx"]
     other = dataclasses.replace(preparation, data=dataclasses.replace(preparation.data, target_language="en-x"))
     with pytest.raises(ValueError, match="`target_language` was de-DE, and is now en-x"):

@@ -482,8 +482,11 @@ def test_a_sentence_that_is_typed_is_answered_before_the_next(shouting):
 def test_sampling_prints_draws_as_n_best_lines_are_and_one_alone_as_text(shouting):
     given = ["--sample", "--draws=2", "--seed=5", "--temperature=0.5", "--top_k=3", "--top_p=0.25"]
     config = "SampleConfig(draws={}, seed=5, temperature=0.5, top_k=3, top_p=0.25)"
-    shown = [f"{line}\t{score:.4f}\t{text} {line - 1} {draw} {config.format(2)}"
-             for line, text in ((1, "one"), (2, "two")) for draw, score in ((0, -0.5), (1, -1.5))]  # fmt: skip
+    shown = [
+        (f"{line}\t{score:.4f}\t{text} {line - 1} {draw} {config.format(2)}")
+        for line, text in ((1, "one"), (2, "two"))
+        for draw, score in ((0, -0.5), (1, -1.5))
+    ]
     assert shouting(*given, input=b"one\ntwo\n").stdout.decode().splitlines() == shown
     assert shouting(*given, "--draws=1", input=b"one\n").stdout.decode() == f"one 0 0 {config.format(1)}\n"
     chosen = shouting(*given, "--mbr=chrf", input=b"one\ntwo\n").stdout.decode().splitlines()
@@ -1551,8 +1554,11 @@ CALLS = {
         ["--flagfile=quickstart", "--widths=64,8", "--lengths=32,4", "--rounds=3", "--output_dir={0}",
          "--data_dir={0}/d", "--train_steps=5", "--cooldown_steps=0", "--d_ff=24"],
         [["namespace(d=6, heads=3)", [4, 32], 3, "{0}", [1, 5], {}]]
-        + [[function, d_k, function, 128 // d_k, d_k, d_k, 24, "{0}/d", 0, {}] for d_k in (8, 64)
-           for function in ("additive", "scaled", "unscaled")]
+        + [
+            [function, d_k, function, 128 // d_k, d_k, d_k, 24, "{0}/d", 0, {}]
+            for d_k in (8, 64)
+            for function in ("additive", "scaled", "unscaled")
+        ]
         + [["tables", {}], [1, "{0}/attention_functions.png", {}]]),
     "table3": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"

@@ -343,8 +343,10 @@ def test_a_float16_transformer_has_the_gradient_of_float32_by_its_loss_scale():
         after = toy.weights_of(model)
         found = [(before[names[index]] - after[names[index]]) / rate for index in small]
         assert bool(metrics["finite"]) == any(moved.any() for moved in found)
-        return max(np.linalg.norm(moved - gradients[i]) / np.linalg.norm(gradients[i])
-                   for moved, i in zip(found, small, strict=True))  # fmt: skip
+        return max(
+            np.linalg.norm(moved - gradients[i]) / np.linalg.norm(gradients[i])
+            for moved, i in zip(found, small, strict=True)
+        )
 
     assert len(small) == 2 and model.compute_dtype == "float16"
     assert error(1024.0) < 0.02
@@ -461,8 +463,11 @@ def test_the_powers_of_adams_betas_are_computed_once_for_all_weights(replicas):
 def test_bounds_of_slices_and_seeds_of_dropout_are_computed_on_the_host(replicas):
     """Story: each micro-batch waited for a GPU that computed them. The second virtual device stands in for it."""
     graph = graph_of(replicas, dropout=0.3)
-    operations = [operation for function in (graph, *(graph._get_function(name).graph for name in graph._functions))
-                  for operation in function.get_operations()]  # fmt: skip
+    operations = [
+        operation
+        for function in (graph, *(graph._get_function(name).graph for name in graph._functions))
+        for operation in function.get_operations()
+    ]
     for kind, dtype in (("Any", tf.bool), ("StatelessRandomUniformFullIntV2", tf.int64)):  # Masks have int32.
         found = [operation for operation in operations if operation.type == kind]
         places = {operation.device for operation in found if operation.outputs[0].dtype == dtype}

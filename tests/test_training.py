@@ -384,8 +384,10 @@ def test_the_log_has_the_mean_losses_per_token_and_the_padding_since_the_last_po
     groups = {3: slice(0, 3), 6: slice(3, 6), 7: slice(6, 7)}
 
     def mean(name: str) -> dict:
-        return {step: sum(m[name] for m in metrics[part]) / sum(m["target_tokens"] for m in metrics[part])
-                for step, part in groups.items()}  # fmt: skip
+        return {
+            step: sum(m[name] for m in metrics[part]) / sum(m["target_tokens"] for m in metrics[part])
+            for step, part in groups.items()
+        }
 
     for name in ("loss", "smoothed_loss"):
         assert run.curve(f"train/{name}") == pytest.approx(mean(name), rel=1e-4)
@@ -395,8 +397,10 @@ def test_the_log_has_the_mean_losses_per_token_and_the_padding_since_the_last_po
     expected = pytest.approx({step: metrics[step - 1]["gradient_norm"] for step in groups}, rel=1e-4)
     assert run.curve("train/gradient_norm") == expected
     columns = {step: [ids for update in updates[part] for ids in update.values()] for step, part in groups.items()}
-    padding = {step: 1 - sum((ids != 0).sum() for ids in group) / sum(ids.size for ids in group)
-               for step, group in columns.items()}  # fmt: skip
+    padding = {
+        step: 1 - sum((ids != 0).sum() for ids in group) / sum(ids.size for ids in group)
+        for step, group in columns.items()
+    }
     assert run.curve("utilization/padding_share") == pytest.approx(padding, abs=1e-6)
     wanted = pytest.approx({step: 1 - share for step, share in padding.items()}, abs=1e-6)
     assert run.curve("utilization/real_token_share") == wanted
@@ -404,8 +408,11 @@ def test_the_log_has_the_mean_losses_per_token_and_the_padding_since_the_last_po
     assert run.curve("train/target_tokens_seen") == seen
     assert run.curve("train/epoch") == {3: 1, 6: 1, 7: 2}
     assert all(0.1 < gib < 100 for gib in run.curve("utilization/peak_memory_gib").values())
-    assert all(value > 0 for name in ("target_tokens", "updates")
-               for value in run.curve(f"utilization/{name}_per_second").values())  # fmt: skip
+    assert all(
+        value > 0
+        for name in ("target_tokens", "updates")
+        for value in run.curve(f"utilization/{name}_per_second").values()
+    )
 
 
 def test_a_point_between_validations_covers_all_updates_since_the_last_point(folder, tmp_path):

@@ -331,8 +331,10 @@ def test_the_base_and_big_models_have_as_many_parameters_as_the_closed_form(conf
 def test_every_row_of_table_3_has_the_structure_that_the_closed_form_counts(row):
     """The row with its widths and its vocabulary divided by 16, so that it is built in no time."""
     config = paper.model(row)
-    widths = {name: getattr(config, name) // 16
-              for name in ("vocab_size", "d_model", "d_ff", "d_k", "d_v", "learned_positions")}  # fmt: skip
+    widths = {
+        name: getattr(config, name) // 16
+        for name in ("vocab_size", "d_model", "d_ff", "d_k", "d_v", "learned_positions")
+    }
     small = dataclasses.replace(config, **widths, encoder_layers=1, decoder_layers=2)
     assert Transformer(small).count_params() == small.num_weights
 

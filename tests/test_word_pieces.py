@@ -117,8 +117,10 @@ def test_the_most_frequent_pieces_come_first_after_the_characters(pieces, lines)
 
 def test_fewer_pieces_a_sentence_than_characters_and_not_more_than_of_byte_pair_encoding_by_much(lines):
     options = {"sample": 10**6, "seed": 1, "normalization": "identity", "character_coverage": 1.0}
-    number = {kind: len(vocabulary.load(vocabulary.learn(kind, lines, 600, **options)).tokenize(lines).values)
-              for kind in ("bpe", "wordpiece")}  # fmt: skip
+    number = {
+        kind: len(vocabulary.load(vocabulary.learn(kind, lines, 600, **options)).tokenize(lines).values)
+        for kind in ("bpe", "wordpiece")
+    }
     assert number["wordpiece"] < 1.1 * number["bpe"] < 0.5 * sum(map(len, lines))
 
 
@@ -195,9 +197,12 @@ def test_beam_and_this_process_write_the_same(tmp_path):
     for name, write in (("local", prepare.write), ("beam", preparing.writer("DirectRunner"))):
         prepare.Preparation(DATA, MODEL.vocab_size, 1, tmp_path / name, registry.task("translation")).run(write)
         contents.append(
-            {path.relative_to(tmp_path / name): path.read_bytes() for path in (tmp_path / name).rglob("*")
-             if path.is_file()}
-        )  # fmt: skip
+            {
+                path.relative_to(tmp_path / name): path.read_bytes()
+                for path in (tmp_path / name).rglob("*")
+                if path.is_file()
+            }
+        )
     assert contents[0] == contents[1]
     assert contents[0][pathlib.Path(prepare.SUBWORDS)].startswith(HEAD)
 

@@ -126,8 +126,10 @@ def test_the_smallest_file_that_its_header_allows_is_read_and_a_smaller_one_is_n
 def test_a_header_of_more_words_than_the_file_can_hold_is_refused_before_anything_is_allocated(
     learned, tmp_path, header, binary
 ):
-    rows = b"".join(b"w%d " % index + (bytes(range(1, 25)) if binary else b"1 2 3 4 5 6\n")
-                    for index in range(1 if header[0] == "4" else 3))  # fmt: skip
+    rows = b"".join(
+        b"w%d " % index + (bytes(range(1, 25)) if binary else b"1 2 3 4 5 6\n")
+        for index in range(1 if header[0] == "4" else 3)
+    )
     with toy.memory_below(1e7):
         message = wrong(tmp_path, header.encode() + b"\n" + rows)
     assert f"Expected {int(header.split()[0]):,} word vectors in" in message and "Copy the file again." in message
