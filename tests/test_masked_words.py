@@ -136,10 +136,13 @@ def test_figures_are_those_of_all_texts_at_once(folder, monkeypatch):
     share = answers.count(2) / len(answers)
     assert masked_words.evaluate(opened(folder), "latest", str(folder / "test.txt"), 2) == {
         "masked_words": pytest.approx(right[0] / words, abs=2 / words),
-        "next_sentences": pytest.approx(right[1] / len(answers), abs=2 / len(answers)), "unigram": right[2] / words,
-        "bigram": right[3] / words, "chance": pytest.approx(max(share, 1 - share)), "words": words,
+        "next_sentences": pytest.approx(right[1] / len(answers), abs=2 / len(answers)),
+        "unigram": right[2] / words,
+        "bigram": right[3] / words,
+        "chance": pytest.approx(max(share, 1 - share)),
+        "words": words,
         "texts": len(answers),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.medium

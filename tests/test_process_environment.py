@@ -74,7 +74,10 @@ def test_the_server_chooses_too(tmp_path, is_run, onednn):
     chosen = (process_environment.ONEDNN, process_environment.THREADS)
     environment = {name: value for name, value in os.environ.items() if name not in chosen}
     result = subprocess.run(
-        [sys.executable, "-c", code, f"--model_dir={model_dir}", "--port=0", *languages], capture_output=True,
-        text=True, cwd=ROOT, env=environment,
-    )  # fmt: skip
+        [sys.executable, "-c", code, f"--model_dir={model_dir}", "--port=0", *languages],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+    )
     assert result.stderr.split()[-2:] == ["1", onednn], result.stderr

@@ -19,9 +19,12 @@ from t2t_keras.system import files
 ROOT = pathlib.Path(saved_run.__file__).parent.parent
 RUN_1 = pathlib.Path(__file__).parent / "data/run_1"
 OPTIONS = run_options.Options(
-    ModelConfig(340, d_model=8), TrainConfig(train_steps=10, warmup_steps=20, batch_tokens=400),
-    DecodeConfig(beam_size=2), DataConfig(train_source="a.en", train_target="a.de", max_length=100), "/data/x",
-)  # fmt: skip
+    ModelConfig(340, d_model=8),
+    TrainConfig(train_steps=10, warmup_steps=20, batch_tokens=400),
+    DecodeConfig(beam_size=2),
+    DataConfig(train_source="a.en", train_target="a.de", max_length=100),
+    "/data/x",
+)
 
 
 def write(model_dir: pathlib.Path, options=OPTIONS, *, weights: bool = True, subwords: bytes = b"sub-words") -> None:

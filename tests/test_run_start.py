@@ -113,8 +113,10 @@ def test_an_option_with_an_effect_or_its_default_or_that_asks_for_nothing_is_acc
 
 
 @pytest.mark.parametrize(("given", "refused"), [
-    ({"vocab_size": 100}, "vocab_size=100"), ({"vocab_size": 260}, "vocab_size=260"),
-    ({"vocab_size": 300, "source_vocab_size": 260}, "source_vocab_size=260"), ({"vocab_size": 261}, ""),
+    ({"vocab_size": 100}, "vocab_size=100"),
+    ({"vocab_size": 260}, "vocab_size=260"),
+    ({"vocab_size": 300, "source_vocab_size": 260}, "source_vocab_size=260"),
+    ({"vocab_size": 261}, ""),
     ({"vocab_size": 100, "subwords_file": "x"}, ""),
     ({"vocab_size": 300, "source_vocab_size": 260, "source_subwords_file": "x"}, ""),
 ], ids=str)  # fmt: skip
@@ -553,7 +555,9 @@ def start(model_dir: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(("check", "name"), [
-    (start, "model_dir"), (data_folder.check, "data_dir"), (export_folder.check, "export_dir"),
+    (start, "model_dir"),
+    (data_folder.check, "data_dir"),
+    (export_folder.check, "export_dir"),
     (lambda path: files.check_new(path, "export_dir"), "export_dir"),
 ], ids=["model_dir", "data_dir", "export_dir", "new"])  # fmt: skip
 def test_what_cannot_be_a_folder_is_reported(tmp_path, monkeypatch, check, name):

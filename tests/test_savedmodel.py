@@ -228,10 +228,13 @@ def test_the_description_has_the_facts(version, translator):
     expected = {name: sys.modules[name].__version__ for name in ("t2t_keras", "tensorflow", "tensorflow_text", "keras")}
     assert description.pop("versions") == expected
     assert description == {
-        "model": dataclasses.asdict(translator.model.config), "decode": dataclasses.asdict(DECODE), "dtype": "float32",
-        "weights": "float32", "subwords_sha256": hashlib.sha256(translator.tokenizer.model).hexdigest(),
+        "model": dataclasses.asdict(translator.model.config),
+        "decode": dataclasses.asdict(DECODE),
+        "dtype": "float32",
+        "weights": "float32",
+        "subwords_sha256": hashlib.sha256(translator.tokenizer.model).hexdigest(),
         "checkpoint": "average",
-    }  # fmt: skip
+    }
 
 
 def test_an_export_divides_no_batch(version):

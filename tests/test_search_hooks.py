@@ -217,9 +217,12 @@ def test_scorers_change_the_scores_one_after_another():
 def test_where_everything_is_forbidden_nothing_is_found():
     tables = random_tables(batch=3, seed=64)
     nothing, *others = search(
-        tables, beam_size=2, max_length=4, alpha=0.6,
+        tables,
+        beam_size=2,
+        max_length=4,
+        alpha=0.6,
         scorers=[Forbidden(tf.constant([each, 0, 0])) for each in range(4)],
-    )  # fmt: skip
+    )
     assert nothing == [] and all(others)
 
 

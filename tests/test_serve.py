@@ -1187,9 +1187,11 @@ def test_sub_words_and_bytes_are_joined_to_words_and_shown_alone_on_request(open
     browser, _ = opened
     alignment = [[0.1, 0.2, 0.3, 0.0, 0.0], [0.0, 0.2, 0.0, 0.0, 0.2], [0.0] * 5]
     translation = {
-        "text": "ab 😀", "score": -1, "pieces": ["▁a", "b", "</s>"],
+        "text": "ab 😀",
+        "score": -1,
+        "pieces": ["▁a", "b", "</s>"],
         "source_pieces": ["▁", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>"],
-    }  # fmt: skip
+    }
     browser.execute_script("translations = [arguments[0]]; chosen = 0; show()", {**translation, "alignment": alignment})
     assert words(browser, "source") == ["😀"] and words(browser, "target") == ["ab", "(end)"]
     browser.execute_script("document.querySelector('#target .word').focus()")

@@ -469,9 +469,12 @@ def test_a_pair_that_is_left_out_moves_no_other(tmp_path, small_shards):
     info = shards.write(whole, pairs, count=350, vocab_size=SMALL, seed=1)
     left_out = {0, 5, 6, 200, 349}
     shards.write(
-        fewer, [None if index in left_out else pair for index, pair in enumerate(pairs)], count=350, vocab_size=SMALL,
+        fewer,
+        [None if index in left_out else pair for index, pair in enumerate(pairs)],
+        count=350,
+        vocab_size=SMALL,
         seed=1,
-    )  # fmt: skip
+    )
     gone = [as_tuples(pairs)[index] for index in left_out]
     assert read_pairs(fewer, info) == [pair for pair in read_pairs(whole, info) if pair not in gone]
     assert shards.read_info(fewer)["pairs"] == 345

@@ -80,12 +80,14 @@ def row_of(found: dict, row: int) -> dict:
     targets, sources = (found[name][row] != b"" for name in ("pieces", "source_pieces"))
     number, max_targets, max_sources = len(targets), targets.sum(axis=-1).max(initial=0), sources.sum()
     return {
-        "text": found["text"][row].tolist(), **{name: found[name][row] for name in ("truncated", "error")},
-        "constraints_met": found["constraints_met"][row].tolist(), "score": found["score"][row],
+        "text": found["text"][row].tolist(),
+        **{name: found[name][row] for name in ("truncated", "error")},
+        "constraints_met": found["constraints_met"][row].tolist(),
+        "score": found["score"][row],
         "source_pieces": found["source_pieces"][row][:max_sources].tolist(),
         "pieces": found["pieces"][row][:, :max_targets].tolist(),
         "alignment": found["alignment"][row][:number, :max_targets, :max_sources],
-    }  # fmt: skip
+    }
 
 
 def assert_same(received: dict, expected: dict, tolerance: float = 1e-5) -> None:
@@ -536,11 +538,15 @@ def sampled(service, rows: list[dict]) -> dict:
 def test_samples_of_rows_in_one_batch_are_those_of_requests_of_their_own(service):
     one, two, long = stand_in.sentences(2) + [" ".join(stand_in.sentences(9))]
     rows = [
-        {"text": one, "draws": 3}, {"text": one, "draws": 9, "seed": -(2**63)},
-        {"text": two, "temperature": 0.3, "top_k": 5, "draws": 2}, {"text": long, "top_p": 0.5},
-        {"text": "", "draws": 4}, {"text": one, "max_length": 3, "draws": 5, "seed": 2**63 - 1},
-        {"text": two, "max_length": 2**31 - 1, "top_k": 2**31 - 1}, {"text": one, "top_k": 1, "draws": 2},
-    ]  # fmt: skip
+        {"text": one, "draws": 3},
+        {"text": one, "draws": 9, "seed": -(2**63)},
+        {"text": two, "temperature": 0.3, "top_k": 5, "draws": 2},
+        {"text": long, "top_p": 0.5},
+        {"text": "", "draws": 4},
+        {"text": one, "max_length": 3, "draws": 5, "seed": 2**63 - 1},
+        {"text": two, "max_length": 2**31 - 1, "top_k": 2**31 - 1},
+        {"text": one, "top_k": 1, "draws": 2},
+    ]
     together = sampled(service, rows)
     assert together["text"].shape == together["score"].shape == (len(rows), 9) and not any(together["error"])
     for number, row in enumerate(rows):

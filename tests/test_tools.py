@@ -236,11 +236,15 @@ def test_json_lines_and_terms_are_answered_line_by_line(trained, translated, tmp
     terms = tmp_path / "terms.tsv"
     terms.write_text("two\tdeux\nseven\tsept\nhund\tchien\n")
     lines = [
-        {"text": "two hundred and seven"}, {"text": "one"},
+        {"text": "two hundred and seven"},
+        {"text": "one"},
         {"text": "two hundred and seven", "constraints": ["x y", "a"], "ordered": True},
-        {"text": "", "constraints": ["a"]}, {"text": "one", "constraints": ["a b " * 8]},
-        {"text": "one", "avoid": ["ü"]}, {"text": "<b>one</b> two {0}"}, {"text": f"one {{{'x' * 40}}}"},
-    ]  # fmt: skip
+        {"text": "", "constraints": ["a"]},
+        {"text": "one", "constraints": ["a b " * 8]},
+        {"text": "one", "avoid": ["ü"]},
+        {"text": "<b>one</b> two {0}"},
+        {"text": f"one {{{'x' * 40}}}"},
+    ]
     source = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
     flags = [f"--model_dir={trained[0]}", f"--terms={terms}", "--extra_length=24"]
     result = tool("translate", *flags, "--jsonl", "--keep_patterns=braces,tags", stdin=source)
@@ -400,9 +404,11 @@ def test_files_of_two_sides_are_evaluated_as_two_text_files_are(of_three, tmp_pa
         return run_stand_in(code, "evaluate", *asked, *files, *flags)
 
     for source, reference, flags, said in (
-        ("en", "de", [], ""), ("x.tsv", "x.tsv", [], "x.tsv: 1 lines' columns after the second ignored.\n"),
-        ("x.tmx", "x.tmx", languages, ""), ("en", "x.tmx", languages, ""),
-    ):  # fmt: skip
+        ("en", "de", [], ""),
+        ("x.tsv", "x.tsv", [], "x.tsv: 1 lines' columns after the second ignored.\n"),
+        ("x.tmx", "x.tmx", languages, ""),
+        ("en", "x.tmx", languages, ""),
+    ):
         result = evaluated(source, reference, *flags)
         assert result.returncode == 0 and result.stderr.decode().endswith(said)
         assert json.loads(result.stdout)["read"] == [["en text"], [["de text"]]]
@@ -1082,8 +1088,10 @@ def test_text_of_unequal_length_is_reported_at_once(text, tmp_path, name):
 
 
 @pytest.mark.parametrize(("flag", "named"), [
-    ("--model_dir={}", "config.json"), ("--alpha=-5", "--alpha=-5: -5.0 is not a number in the range [0, 10]"),
-    ("--beam_size=0", "beam_size=0"), ("--checkpoint=newest", "average|best"),
+    ("--model_dir={}", "config.json"),
+    ("--alpha=-5", "--alpha=-5: -5.0 is not a number in the range [0, 10]"),
+    ("--beam_size=0", "beam_size=0"),
+    ("--checkpoint=newest", "average|best"),
 ])  # fmt: skip
 @pytest.mark.parametrize("name", ["translate", "export"])
 def test_a_wrong_option_is_reported_in_one_line_and_at_once(tmp_path, name, flag, named):

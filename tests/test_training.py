@@ -963,9 +963,13 @@ def test_an_error_loses_no_update_that_was_made(folder, finished, tmp_path, monk
 def test_a_signal_lets_the_update_that_runs_ahead_finish_and_saves_after_it(folder, tmp_path, started):
     with pytest.raises(StoppedError, match="update 3: received SIGTERM"):
         Run(
-            folder, tmp_path, valid_steps=100, checkpoint_steps=100, log_steps=1,
+            folder,
+            tmp_path,
+            valid_steps=100,
+            checkpoint_steps=100,
+            log_steps=1,
             at_step={2: lambda run: os.kill(os.getpid(), signal.SIGTERM)},
-        )  # fmt: skip
+        )
     assert steps_on_disk(tmp_path) == [3] and [number for number in started if started[number].is_set()] == [1, 2, 3]
 
 

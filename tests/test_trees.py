@@ -123,10 +123,15 @@ def test_no_tree_is_read_from_blank_lines():
 
 
 @pytest.mark.parametrize(("text", "line", "message"), [
-    ("(S (X a))\n(S\n(X a)\n", 2, "begins here and lacks 1 ')'"), ("(S (X a)))", 1, "')' without '('"),
-    ("(S (X a))\nword", 2, "'word' outside of brackets"), ("(S\n(X a b))", 2, "'b'"), ("(S\n(X (Y a) b))", 2, "'b'"),
-    ("(S\n(X a (Y b)))", 2, "'(' after 'X a'"), ("(S\n\n(((X a))))", 3, "a label after '('. Received: '('"),
-    ("(S () (X a))", 1, "a label after '('. Received: ')'"), ("(S (" + "x" * 1000 + " a b))", 1, "'b'"),
+    ("(S (X a))\n(S\n(X a)\n", 2, "begins here and lacks 1 ')'"),
+    ("(S (X a)))", 1, "')' without '('"),
+    ("(S (X a))\nword", 2, "'word' outside of brackets"),
+    ("(S\n(X a b))", 2, "'b'"),
+    ("(S\n(X (Y a) b))", 2, "'b'"),
+    ("(S\n(X a (Y b)))", 2, "'(' after 'X a'"),
+    ("(S\n\n(((X a))))", 3, "a label after '('. Received: '('"),
+    ("(S () (X a))", 1, "a label after '('. Received: ')'"),
+    ("(S (" + "x" * 1000 + " a b))", 1, "'b'"),
     ("x" * 1000, 1, "xxx"),
 ])  # fmt: skip
 def test_an_error_names_the_file_and_the_line(text, line, message):
