@@ -48,6 +48,7 @@ class Servable:
         name: of the model.
         before: called with the inputs of each request before it is run; may wait, or raise one of `tf.errors`.
         batching: whether requests share batches, as `serving/batching_parameters.txt` says.
+        model: that version, where it is loaded already.
     """
 
     def __init__(
@@ -56,11 +57,12 @@ class Servable:
         name: str = "translate",
         before: Callable[[dict], None] = lambda inputs: None,
         batching: bool = False,
+        model=None,
     ):
         self.name, self.before = name, before
         self.version = max(int(path.name) for path in export_dir.iterdir() if path.name.isdecimal())
         self.folder = export_dir / str(self.version)
-        self.model = tf.saved_model.load(str(self.folder))
+        self.model = model or tf.saved_model.load(str(self.folder))
         self.functions = {
             name: batched(function) if batching else function for name, function in self.model.signatures.items()
         }

@@ -36,6 +36,17 @@ WITH_TENSORFLOW = (
     *(*WITHOUT_TENSORFLOW, "tensorflow", "keras", "tensorboard.plugins.hparams.summary"),
     *(["tensorflow_text"] if importlib.util.find_spec("tensorflow_text") else []),
 )
+# For `alone`: what an export makes of lines: the translations, their scores, and the scores of the lines themselves.
+TRANSLATE = """
+import json, sys
+import tensorflow as tf, tensorflow_text
+lines = tf.constant(json.load(sys.stdin))
+signatures = tf.saved_model.load(sys.argv[1]).signatures
+found, scores = signatures["serving_default"](text=lines), signatures["score"](source=lines, target=lines)
+assert not [name for name in sys.modules if name.split(".")[0] == "t2t_keras"]
+texts = [text.decode("utf-8", "replace") for text in found["text"].numpy()]
+print(json.dumps([texts, found["score"].numpy().tolist(), scores["log_prob"].numpy().tolist()]))
+"""
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER.
 _LIMIT = 2**18  # Bytes of a request.
 

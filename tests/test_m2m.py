@@ -105,9 +105,8 @@ def test_an_unknown_language_is_refused_with_those_like_it(run, usual, options):
 @pytest.mark.medium
 def test_without_a_default_the_languages_must_be_given(nllb, tmp_path):
     t2t_keras.import_huggingface(nllb, tmp_path / "run")
-    with pytest.raises(
-        ValueError, match="multilingual. Choose `target_language` among its 5 languages, such as ace_Latn"
-    ):
+    message = "multilingual. Choose `target_language` among its 5 languages, such as ace_Latn"
+    with pytest.raises(ValueError, match=message):
         t2t_keras.load(tmp_path / "run")
     with pytest.raises(ValueError, match="Choose `source_language`"):
         t2t_keras.load(tmp_path / "run", target_language="deu_Latn")
@@ -180,12 +179,8 @@ def text_of_pairs(folder: pathlib.Path, tag: str = "") -> dict[str, str]:
 @pytest.mark.parametrize("languages", [{}, {"source_language": "fra_Latn", "target_language": "zho_Hans"}])
 def test_a_new_run_starts_from_an_import_with_its_languages_or_others(run, tmp_path, languages):
     sizes = {
-        "batch_tokens": 200,
-        "buckets_per_update": 1,
-        "train_steps": 2,
-        "warmup_steps": 1,
-        "learning_rate_factor": 0.1,
-    }
+        "batch_tokens": 200, "buckets_per_update": 1, "train_steps": 2, "warmup_steps": 1, "learning_rate_factor": 0.1,
+    }  # fmt: skip
     others = {"valid_sentences": 0, "attention_images": 0, "best_metric": "loss"}
     t2t_keras.train(tmp_path / "run", parent=run, **text_of_pairs(tmp_path), **languages, **sizes, **others)
     source, target = tuple(languages.values()) or ("eng_Latn", "deu_Latn")
@@ -195,10 +190,8 @@ def test_a_new_run_starts_from_an_import_with_its_languages_or_others(run, tmp_p
         moved = np.abs(after.numpy() - before.numpy())
         assert 0 < moved.max() < 0.2, before.path
     folder = tmp_path / "run/data/valid"
-    pairs, tags = (
-        read_pairs(folder, shards.read_info(folder)),
-        [child.tokenizer.pieces.index(f">>{code}<<") for code in (source, target)],
-    )
+    pairs = read_pairs(folder, shards.read_info(folder))
+    tags = [child.tokenizer.pieces.index(f">>{code}<<") for code in (source, target)]
     assert len(pairs) == 81 and all([ids[0] for ids in pair] == tags for pair in pairs)
 
 
@@ -215,10 +208,7 @@ def test_text_may_bring_the_languages_of_its_lines(run, tmp_path):
 def test_languages_of_a_data_folder_are_those_that_it_was_prepared_with(run, tmp_path):
     """Other ones ask for another folder."""
     text = text_of_pairs(tmp_path)
-    of_run = {
-        "subwords_file": str(run / files.SUBWORDS),
-        "source_subwords_file": str(run / files.SOURCE_SUBWORDS),
-    }
+    of_run = {"subwords_file": str(run / files.SUBWORDS), "source_subwords_file": str(run / files.SOURCE_SUBWORDS)}
     size = loading.load(run).tokenizer.vocab_size
     data = DataConfig(**text, **of_run, subwords="sentencepiece", source_language="fra_Latn")
     prepare.Preparation(data, size, 1, tmp_path / "data", run_options.Options().task).run()
@@ -228,13 +218,8 @@ def test_languages_of_a_data_folder_are_those_that_it_was_prepared_with(run, tmp
     ]
     assert found == ["fra_Latn", "deu_Latn"]
     with pytest.raises(ValueError, match="`source_language` was fra_Latn, and is now ace_Latn"):
-        prepare.Preparation(
-            dataclasses.replace(data, source_language="ace_Latn"),
-            size,
-            1,
-            tmp_path / "data",
-            run_options.Options().task,
-        ).run()
+        changed = dataclasses.replace(data, source_language="ace_Latn")
+        prepare.Preparation(changed, size, 1, tmp_path / "data", run_options.Options().task).run()
     with pytest.raises(ValueError, match="`target_language`: .* is none of the 5 languages.*Did you mean deu_Latn"):
         prepare.Preparation(
             dataclasses.replace(data, target_language="deu"), size, 1, tmp_path / "other", run_options.Options().task
@@ -252,11 +237,9 @@ def test_the_programs_translate_between_the_chosen_languages(nllb, usual, tmp_pa
     assert languages_of(tmp_path / "run") == ("eng_Latn", "fra_Latn")
     expected = usual.translate(LINES)
     result = programs.tool(
-        "translate",
-        f"--model_dir={tmp_path}/run",
-        "--target_language=deu_Latn",
+        "translate", f"--model_dir={tmp_path}/run", "--target_language=deu_Latn",
         input="".join(f"{line}\n" for line in LINES),
-    )
+    )  # fmt: skip
     assert result.returncode == 0 and result.stdout.splitlines() == expected, result.stderr
 
 
@@ -358,8 +341,7 @@ def test_m2m_100_has_its_languages_where_no_file_has_them(tmp_path):
 
 def test_runs_that_read_other_languages_by_default_translate_together_only_from_one(run, nllb, tmp_path):
     t2t_keras.import_huggingface(nllb, tmp_path / "other", source_language="fra_Latn", target_language="deu_Latn")
-    with pytest.raises(
-        ValueError, match=r"Expected runs with the same .* language of the source. Received: .*eng_Latn.*fra_Latn"
-    ):
+    message = r"Expected runs with the same .* language of the source. Received: .*eng_Latn.*fra_Latn"
+    with pytest.raises(ValueError, match=message):
         loading.load([run, tmp_path / "other"])
     assert len(loading.load([run, tmp_path / "other"], source_language="ace_Latn").model.models) == 2

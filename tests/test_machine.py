@@ -9,17 +9,10 @@ import pytest
 from t2t_keras.system import machine
 
 
-@pytest.mark.parametrize(
-    ("limit", "expected"),
-    [
-        (None, 6),
-        ("max 100000", 6),
-        ("400000 100000", 4),
-        ("250000 100000", 2),
-        ("50000 100000", 1),
-        ("3200000 100000", 6),
-    ],
-)
+@pytest.mark.parametrize(("limit", "expected"), [
+    (None, 6), ("max 100000", 6), ("400000 100000", 4), ("250000 100000", 2), ("50000 100000", 1),
+    ("3200000 100000", 6),
+])  # fmt: skip
 def test_cores_are_those_of_the_affinity_and_of_the_time_that_a_container_has(monkeypatch, tmp_path, limit, expected):
     monkeypatch.setattr(machine, "_ROOT", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", {0: set(range(6))}.get)  # 0 is this process.
@@ -94,23 +87,20 @@ def test_limits_are_those_of_the_groups_of_the_process_and_of_all_above_them(cas
     assert (machine.cores(), machine.memory(), machine.free_memory(tmp_path)) == (3, 3000, 2000)
 
 
-@pytest.mark.parametrize(
-    ("files_", "expected"),
-    [
-        ({}, math.inf),
-        ({"proc/meminfo": "MemTotal:  9 kB\nMemFree:  1 kB\nMemAvailable:    5 kB\n"}, 5 * 1024),
-        (
-            {
-                "memory.max": "4000\n", "memory.current": "3000\n",
-                "memory.stat": "anon 2500\nactive_file 70\ninactive_file 500\n"
-            },
-            1500
-        ),
-        ({"memory.max": "max\n", "memory.current": "3000\n", "memory.stat": "inactive_file 500\n"}, 5 * 1024),
-        ({"memory/memory.limit_in_bytes": "4000\n", "memory/memory.usage_in_bytes": "3000\n",
-          "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 400\n"}, 1400),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("files_", "expected"), [
+    ({}, math.inf),
+    ({"proc/meminfo": "MemTotal:  9 kB\nMemFree:  1 kB\nMemAvailable:    5 kB\n"}, 5 * 1024),
+    (
+        {
+            "memory.max": "4000\n", "memory.current": "3000\n",
+            "memory.stat": "anon 2500\nactive_file 70\ninactive_file 500\n"
+        },
+        1500
+    ),
+    ({"memory.max": "max\n", "memory.current": "3000\n", "memory.stat": "inactive_file 500\n"}, 5 * 1024),
+    ({"memory/memory.limit_in_bytes": "4000\n", "memory/memory.usage_in_bytes": "3000\n",
+      "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 400\n"}, 1400),
+])  # fmt: skip
 def test_the_free_memory_is_that_of_the_machine_or_of_the_container(tmp_path, files_, expected):
     files_ = {"proc/meminfo": "MemAvailable:    5 kB\n"} | files_ if files_ else {}
     for name, content in files_.items():

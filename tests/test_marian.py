@@ -1,6 +1,4 @@
-"""Imported Marian models: options of the model and of the search, vocabularies, and what a run does. The rest is in
-`test_imports.py`.
-"""
+"""Imported Marian models: their options, vocabularies, and what a run does. The rest is in `test_imports.py`."""
 
 import json
 import pathlib
@@ -28,6 +26,12 @@ STEP_0 = "checkpoints/step-000000000.npz"
 LINES = ["a dog runs", ">>de<< two men play ball near the house", "猫 1 2024", "don't </s> ½", "tree"]
 
 
+@pytest.fixture
+def folder(opus, tmp_path) -> pathlib.Path:
+    """A copy of the model, to change."""
+    return shutil.copytree(opus, tmp_path / "model")
+
+
 @pytest.fixture(scope="module")
 def run(opus):
     t2t_keras.import_marian(opus, opus.parent / "run")
@@ -47,20 +51,14 @@ def test_a_model_may_have_the_position_encodings_of_marian_itself(opus, run, tmp
         found, _ = each.decode(tf.constant([[BOS, *target]]), each.encode(tf.constant([source])))
         expected = models.logits(opus, *ids, native=native)[:, [theirs[own] for own in kept]]
         np.testing.assert_allclose(found[0].numpy()[:, kept], expected, atol=1e-4)
-        assert (
-            np.abs(expected - models.logits(opus, *ids, native=not native)[:, [theirs[own] for own in kept]]).max()
-            > 1e-2
-        )
+        other = models.logits(opus, *ids, native=not native)[:, [theirs[own] for own in kept]]
+        assert np.abs(expected - other).max() > 1e-2
 
 
 def test_the_run_says_where_its_options_are_from(opus, run):
     options = SavedRun.open(run).options
-    assert (
-        options.model.activation == "swish"
-        and options.model.d_k == 8
-        and options.model.attention_bias
-        and options.model.logits_bias
-    )
+    assert options.model.activation == "swish" and options.model.d_k == 8 and options.model.attention_bias
+    assert options.model.logits_bias
     assert options.sources["activation"] == f"import of {opus}" and options.data.subwords == "sentencepiece"
     assert (options.data.source_language, options.data.target_language) == ("en", "de")
     with np.load(run / STEP_0) as arrays:
@@ -135,8 +133,7 @@ def test_with_two_lists_the_start_token_is_one_of_the_target_alone(tmp_path):
     ({"min_length": 0, "do_sample": False, "repetition_penalty": 1.0, "renormalize_logits": True,
       "forced_eos_token_id": 0}, {}, ""),
 ])  # fmt: skip
-def test_options_of_the_search_are_taken_over_or_reported(opus, tmp_path, search, expected, left):
-    folder = shutil.copytree(opus, tmp_path / "model")
+def test_options_of_the_search_are_taken_over_or_reported(folder, search, expected, left):
     (folder / "generation_config.json").write_text(json.dumps(search))
     config = marian_config.read(huggingface_folder.Folder(folder))
     assert {name: getattr(config.decode, name) for name in expected} == expected
@@ -145,29 +142,18 @@ def test_options_of_the_search_are_taken_over_or_reported(opus, tmp_path, search
 
 
 UNCHANGED = {
-    "do_sample": [False, None],
-    "min_length": [0, 1, None],
-    "min_new_tokens": [0, None],
-    "repetition_penalty": [1.0, None],
-    "encoder_no_repeat_ngram_size": [0, None],
-    "num_beam_groups": [1, None],
-    "diversity_penalty": [0.0, None],
-    "early_stopping": [False, None],
-    "guidance_scale": [1.0, None],
-    "exponential_decay_length_penalty": [None],
-    "sequence_bias": [None],
-    "encoder_repetition_penalty": [1.0, None],
-    "forced_decoder_ids": [None, []],
-    "max_new_tokens": [None],
-    "penalty_alpha": [0.0, None],
+    "do_sample": [False, None], "min_length": [0, 1, None], "min_new_tokens": [0, None],
+    "repetition_penalty": [1.0, None], "encoder_no_repeat_ngram_size": [0, None], "num_beam_groups": [1, None],
+    "diversity_penalty": [0.0, None], "early_stopping": [False, None], "guidance_scale": [1.0, None],
+    "exponential_decay_length_penalty": [None], "sequence_bias": [None], "encoder_repetition_penalty": [1.0, None],
+    "forced_decoder_ids": [None, []], "max_new_tokens": [None], "penalty_alpha": [0.0, None],
     **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens", "stop_strings", "force_words_ids"), [None, []]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", UNCHANGED)
-def test_options_of_the_search_that_change_nothing_are_not_reported(opus, tmp_path, name):
+def test_options_of_the_search_that_change_nothing_are_not_reported(folder, name):
     """They are in the files of many models."""
-    folder = shutil.copytree(opus, tmp_path / "model")
     for value in UNCHANGED[name]:
         (folder / "generation_config.json").write_text(json.dumps({name: value}))
         assert marian_config.read(huggingface_folder.Folder(folder)).left == []
@@ -175,43 +161,32 @@ def test_options_of_the_search_that_change_nothing_are_not_reported(opus, tmp_pa
     assert marian_config.read(huggingface_folder.Folder(folder)).left == [name]
 
 
-def test_an_end_that_is_not_forced_is_no_option_of_the_search(opus, tmp_path):
-    folder = shutil.copytree(opus, tmp_path / "model")
+def test_an_end_that_is_not_forced_is_no_option_of_the_search(folder):
     models.rewrite(folder, "config.json", forced_eos_token_id=None, num_beams=None)
     models.rewrite(folder, "generation_config.json", forced_eos_token_id=..., num_beams=...)
     config = marian_config.read(huggingface_folder.Folder(folder))
     assert config.left == [] and config.decode.beam_size == 1
 
 
-def test_what_config_json_does_not_say_is_as_in_transformers(opus, tmp_path):
-    folder = shutil.copytree(opus, tmp_path / "model")
+def test_what_config_json_does_not_say_is_as_in_transformers(folder):
     names = ("share_encoder_decoder_embeddings", "tie_word_embeddings", "scale_embedding", "static_position_embeddings")
     models.rewrite(
-        folder,
-        "config.json",
-        **dict.fromkeys(names, ...),
-        eos_token_id=[0],
-        encoder_attention_heads=1,
+        folder, "config.json", **dict.fromkeys(names, ...), eos_token_id=[0], encoder_attention_heads=1,
         decoder_attention_heads=1,
-    )
+    )  # fmt: skip
     config = marian_config.read(huggingface_folder.Folder(folder))
     assert (config.shared, config.tied, config.scaled, config.eos) == (True, True, False, 0)
     assert (config.model.num_heads, config.model.d_k) == (1, 16)
 
 
 NETWORK = {
-    "is_encoder_decoder": True,
-    "is_decoder": False,
-    "normalize_before": False,
-    "add_final_layer_norm": False,
-    "normalize_embedding": False,
-    "static_position_embeddings": True,
-}
+    "is_encoder_decoder": True, "is_decoder": False, "normalize_before": False, "add_final_layer_norm": False,
+    "normalize_embedding": False, "static_position_embeddings": True,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NETWORK)
-def test_what_makes_another_network_is_refused_and_what_makes_this_one_is_not(opus, tmp_path, name):
-    folder = shutil.copytree(opus, tmp_path / "model")
+def test_what_makes_another_network_is_refused_and_what_makes_this_one_is_not(folder, name):
     models.rewrite(folder, "config.json", **{name: NETWORK[name]})
     assert marian_config.read(huggingface_folder.Folder(folder)).model.d_model == 16
     models.rewrite(folder, "config.json", **{name: not NETWORK[name]})
@@ -236,9 +211,8 @@ def test_an_import_names_the_options_of_the_search_that_it_ignores(opus, tmp_pat
     assert "Options of the search without a counterpart are ignored: do_sample, min_length." in "\n".join(messages)
 
 
-def test_options_of_the_search_may_be_in_config_json(opus, tmp_path):
+def test_options_of_the_search_may_be_in_config_json(folder):
     """As before transformers 4.27."""
-    folder = shutil.copytree(opus, tmp_path / "model")
     (folder / "generation_config.json").unlink()
     models.rewrite(folder, "config.json", num_beams=3)
     assert marian_config.read(huggingface_folder.Folder(folder)).decode.beam_size == 3
@@ -260,9 +234,7 @@ def test_forbidden_words_are_never_written(opus, tmp_path):
 
 
 def test_no_state_of_the_decoder_makes_a_forbidden_word_likely(opus, tmp_path):
-    """Its logit is the largest for γ ∘ n + β with n along γ ∘ e and of length √d_model, as a layer normalization has
-    it.
-    """
+    """Its logit is the largest for γ ∘ n + β with n along γ ∘ e and of length √d_model, as a normalization has it."""
     folder, arrays = shutil.copytree(opus, tmp_path / "model"), safetensors.numpy.load_file(opus / "model.safetensors")
     arrays["model.shared.weight"] *= 50
     safetensors.numpy.save_file(arrays, folder / "model.safetensors")
@@ -290,11 +262,8 @@ def test_a_forbidden_word_is_known_by_its_bias(opus, tmp_path):
             assert written["model/transformer/embedding/logits_bias"][own] <= -100
 
 
-def test_rates_of_dropout_are_those_of_the_model(opus, tmp_path):
-    folder, rates = (
-        shutil.copytree(opus, tmp_path / "model"),
-        {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1},
-    )
+def test_rates_of_dropout_are_those_of_the_model(folder):
+    rates = {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1}
     models.rewrite(folder, "config.json", **rates)
     model = marian_config.read(huggingface_folder.Folder(folder)).model
     assert {name: getattr(model, name) for name in rates} == rates
@@ -306,11 +275,8 @@ def test_bfloat16_is_read_in_a_process_without_tensorflow(opus, tmp_path):
     arrays = {name: array.astype(tf.bfloat16.as_numpy_dtype) for name, array in arrays.items()}
     safetensors.numpy.save_file(arrays, folder / "model.safetensors")
     command = [
-        sys.executable,
-        ROOT / "tools" / "import_marian.py",
-        f"--from={folder}",
-        f"--model_dir={tmp_path / 'run'}",
-    ]
+        sys.executable, ROOT / "tools" / "import_marian.py", f"--from={folder}", f"--model_dir={tmp_path / 'run'}",
+    ]  # fmt: skip
     programs.run(command, check=True, modules=programs.WITHOUT_TENSORFLOW)
     safetensors.numpy.save_file(
         {name: array.astype(np.float32) for name, array in arrays.items()}, folder / "model.safetensors"
@@ -319,8 +285,7 @@ def test_bfloat16_is_read_in_a_process_without_tensorflow(opus, tmp_path):
     assert (tmp_path / "run" / STEP_0).read_bytes() == (tmp_path / "expected" / STEP_0).read_bytes()
 
 
-def test_the_start_token_of_sentencepiece_may_be_in_the_list(opus, tmp_path):
-    folder = shutil.copytree(opus, tmp_path / "model")
+def test_the_start_token_of_sentencepiece_may_be_in_the_list(folder, tmp_path):
     ids = json.loads((folder / "vocab.json").read_text())
     renamed = next(piece for piece, index in ids.items() if index == 9)
     models.rewrite(folder, "vocab.json", **{renamed: ..., "<s>": 9})
@@ -330,11 +295,8 @@ def test_the_start_token_of_sentencepiece_may_be_in_the_list(opus, tmp_path):
     assert pieces.index("<s>") == BOS and pieces.index("<s>", BOS + 1) == 9 + 2
 
 
-def test_weights_that_files_hold_twice_are_one(opus, run, tmp_path):
-    """As in files of transformers 4, which also hold the position encodings. A bias of the logits that is missing is
-    0.
-    """
-    folder = shutil.copytree(opus, tmp_path / "model")
+def test_weights_that_files_hold_twice_are_one(folder, opus, run, tmp_path):
+    """As in files of transformers 4, which also hold the position encodings. A missing bias of the logits is 0."""
     arrays = safetensors.numpy.load_file(opus / "model.safetensors")
     for name in ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"):
         arrays[name] = arrays["model.shared.weight"].copy()
@@ -358,10 +320,8 @@ def test_weights_that_files_hold_twice_are_one(opus, run, tmp_path):
 
 
 def test_a_new_run_has_the_sub_words_of_an_import(run, tmp_path):
-    given = {
-        "parent": str(run),
-        **dict.fromkeys(("train_source", "train_target", "valid_source", "valid_target"), "text"),
-    }
+    texts = dict.fromkeys(("train_source", "train_target", "valid_source", "valid_target"), "text")
+    given = {"parent": str(run), **texts}
     data = Start.open(tmp_path / "run", given).options.data
     subwords = str(run / files.SUBWORDS), str(run / files.SOURCE_SUBWORDS)
     assert (data.subwords, data.subwords_file, data.source_subwords_file) == ("sentencepiece", *subwords)
@@ -378,12 +338,8 @@ def test_a_new_run_starts_from_an_import(run, tmp_path):
             path.write_text("".join(f"{first} {second}\n" for first in words[:9] for second in words[:9]))
             text[f"{split}_{side}"] = str(path)
     sizes = {
-        "batch_tokens": 200,
-        "buckets_per_update": 1,
-        "train_steps": 2,
-        "warmup_steps": 1,
-        "learning_rate_factor": 0.1,
-    }
+        "batch_tokens": 200, "buckets_per_update": 1, "train_steps": 2, "warmup_steps": 1, "learning_rate_factor": 0.1,
+    }  # fmt: skip
     t2t_keras.train(
         tmp_path / "run", parent=run, **text, **sizes, valid_sentences=0, attention_images=0, best_metric="loss"
     )
@@ -406,25 +362,17 @@ def test_special_tokens_of_a_vocabulary_may_be_listed_again(tmp_path, separate, 
     t2t_keras.import_marian(folder, tmp_path / "run")
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "given"),
-    [
-        ("en", "de", True),
-        ("zh_Hans", "en-GB", True),
-        ("en", "en", False),
-        ("en", 3, False),
-        (None, "de", False),
-        ("en: x", "de", False),
-    ],
-)
+@pytest.mark.parametrize(("source", "target", "given"), [
+    ("en", "de", True), ("zh_Hans", "en-GB", True), ("en", "en", False), ("en", 3, False), (None, "de", False),
+    ("en: x", "de", False),
+])  # fmt: skip
 def test_languages_are_two_codes_or_none(tmp_path, source, target, given):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"source_lang": source, "target_lang": target}))
     found = marian_vocabulary.languages_of(huggingface_folder.Folder(tmp_path))
     assert found == ({"source_language": source, "target_language": target} if given else {})
 
 
-def test_a_model_of_several_languages_tells_at_import_which_tags_a_line_may_begin_with(opus, tmp_path, messages):
-    folder = shutil.copytree(opus, tmp_path / "model")
+def test_a_model_of_several_languages_tells_at_import_which_tags_a_line_may_begin_with(folder, tmp_path, messages):
     t2t_keras.import_marian(folder, tmp_path / "two")
     assert any("one of 2 tags, >>de<<, >>en US<<." in message for message in messages)
     assert TrainedModel.open(tmp_path / "two").tags == [">>de<<", ">>en US<<"]
@@ -438,9 +386,8 @@ def test_a_model_of_several_languages_tells_at_import_which_tags_a_line_may_begi
 
 
 @pytest.mark.parametrize("value", ["true", 1, None])
-def test_whether_vocabularies_are_separate_is_true_or_false(opus, tmp_path, value):
+def test_whether_vocabularies_are_separate_is_true_or_false(folder, tmp_path, value):
     """Story: "true" in quotes was read as false."""
-    folder = shutil.copytree(opus, tmp_path / "model")
     models.rewrite(folder, "tokenizer_config.json", separate_vocabs=value)
     with pytest.raises(ValueError, match="separate_vocabs to be true or false"):
         t2t_keras.import_marian(folder, tmp_path / "run")

@@ -1,6 +1,4 @@
-"""Exports for transformers: what comes in goes out the same, logits of a NumPy Marian, ids of SentencePiece, and what
-is refused.
-"""
+"""Exports for transformers: what comes in goes out the same, logits of NumPy, ids, and what is refused."""
 
 import json
 import pathlib
@@ -54,13 +52,10 @@ def in_and_out(request, tmp_path_factory):
     return request.param, folder, top / "run", top / "out", top / "again"
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        {"tied": False, "options": {"decoder_start_token_id": 3}},
-        {"separate": True, "shared": True, "options": {"decoder_vocab_size": 58}},  # Two lists with one matrix.
-    ],
-)
+@pytest.mark.parametrize("shape", [
+    {"tied": False, "options": {"decoder_start_token_id": 3}},
+    {"separate": True, "shared": True, "options": {"decoder_vocab_size": 58}},  # Two lists with one matrix.
+])  # fmt: skip
 def test_two_matrices_of_shared_weights_are_the_same_after_out_and_in(tmp_path, shape):
     """Story: the row of the start token of the source's matrix was another one."""
     folder = models.make(tmp_path / "model", **shape)
@@ -107,10 +102,8 @@ def test_the_model_is_the_same_after_in_and_out(in_and_out):
         if path.name != "vocab.json" or old == new:
             assert list(parsed(path).items()) == list(parsed(out / path.name).items())
     for path in folder.glob("*config.json"):
-        expected, found = (
-            parsed(path) | {"max_length": 64} if path.name == "generation_config.json" else parsed(path),
-            parsed(out / path.name),
-        )
+        expected = parsed(path) | {"max_length": 64} if path.name == "generation_config.json" else parsed(path)
+        found = parsed(out / path.name)
         assert {name: found.get(name) for name in expected} == expected
 
 
@@ -174,9 +167,8 @@ def test_ids_and_text_are_those_of_the_run(exported):
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "target.spm"))
     for side, tokenizer in (("source", translator.source_tokenizer), ("target", translator.tokenizer)):
         ids, own = marian_ids(folder, side), tokenizer.tokenize(tf.constant(lines))
-        assert [[ids[index] for index in row] for row in own.to_list()] == [
-            models.ids_of(folder, line, side) for line in lines
-        ]
+        received = [[ids[index] for index in row] for row in own.to_list()]
+        assert received == [models.ids_of(folder, line, side) for line in lines]
     pieces = translator.tokenizer.pieces
     written = [text.decode("utf-8", "replace") for text in translator.tokenizer.detokenize(own).numpy()]
     found = [processor.decode_pieces([pieces[index] for index in row if index > EOS]) for row in own.to_list()]
@@ -184,29 +176,20 @@ def test_ids_and_text_are_those_of_the_run(exported):
 
 
 def test_an_export_that_is_imported_has_the_ids_and_weights_of_the_run(exported, tmp_path):
-    """But for the row of the padding, which is the start token's, and where another ε of layer normalization is made up
-    for.
-    """
+    """But for the padding's row, which is the start token's, and where another ε of normalization is made up for."""
     translator, folder = exported
     other = translator.model.config.norm_epsilon != marian_run.SMALL.norm_epsilon
     t2t_keras.import_marian(folder, tmp_path / "run")
     with np.load(tmp_path / "run" / STEP_0) as arrays:
         for weight in translator.model.weights:
-            first = (
-                BOS
-                if weight.path.endswith("embedding/matrix")
-                else EOS
-                if weight.path.endswith(("logits_matrix", "logits_bias"))
-                else 0
-            )
+            firsts = {"embedding/matrix": BOS, "logits_matrix": EOS, "logits_bias": EOS}
+            first = next((row for name, row in firsts.items() if weight.path.endswith(name)), 0)
             assert other or np.array_equal(arrays[f"model/{weight.path}"][first:], weight.numpy()[first:]), weight.path
     again = vocabulary.load_sides(*SavedRun.open(tmp_path / "run").subwords())
     lines = tf.constant([line for line in models.nasty_lines(300) if not line.startswith(">>")])
     for before, after in ((translator.tokenizer, again), (translator.source_tokenizer, again.source)):
-        assert (
-            before.pieces[EOS:] == after.pieces[EOS:]
-            and before.tokenize(lines).to_list() == after.tokenize(lines).to_list()
-        )
+        assert before.pieces[EOS:] == after.pieces[EOS:]
+        assert before.tokenize(lines).to_list() == after.tokenize(lines).to_list()
 
 
 @pytest.fixture(scope="module")
@@ -270,15 +253,8 @@ def test_the_files_are_as_transformers_wants_them(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     t2t_keras.export_marian(run, ".")
     tokenizer = parsed(tmp_path / "tokenizer_config.json")
-    assert (
-        tokenizer["split_special_tokens"],
-        tokenizer["clean_up_tokenization_spaces"],
-        tokenizer["separate_vocabs"],
-    ) == (
-        True,
-        False,
-        False,
-    )
+    found = (tokenizer["split_special_tokens"], tokenizer["clean_up_tokenization_spaces"], tokenizer["separate_vocabs"])
+    assert found == (True, False, False)
     with safetensors.safe_open(tmp_path / "model.safetensors", framework="np") as file:
         assert file.metadata() == {"format": "pt"}
     for path in tmp_path.glob("*.json"):
@@ -289,27 +265,30 @@ def test_the_files_are_as_transformers_wants_them(run, tmp_path, monkeypatch):
 # The card.
 
 
+def card_of(run, out: pathlib.Path, **options) -> str:
+    t2t_keras.export_marian(run, out, **options)
+    return (out / "README.md").read_text()
+
+
+def change(run, **changes) -> None:
+    """Changes what a run's folder says of it."""
+    (run / "config.json").write_text(json.dumps(parsed(run / "config.json") | changes))
+
+
 def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
     scores = {
-        "bleu": 31.25,
-        "signature": "nrefs:1|tok:13a",
-        "chrf": 50.0,
-        "chrf_signature": "nrefs:1|nc:6",
+        "bleu": 31.25, "signature": "nrefs:1|tok:13a", "chrf": 50.0, "chrf_signature": "nrefs:1|nc:6",
         "checkpoint": "average",
-    }
+    }  # fmt: skip
     (tmp_path / "test_2016.json").write_text(json.dumps(scores))
     (tmp_path / "test_2017.json").write_text(
         json.dumps(scores | {"bleu": 20.5, "checkpoint": "best", "dtype": "bfloat16", "int8": True})
     )
-    t2t_keras.export_marian(run, tmp_path / "mine", scores=[tmp_path / "test_2016.json", tmp_path / "test_2017.json"])
-    card = (tmp_path / "mine" / "README.md").read_text()
+    card = card_of(run, tmp_path / "mine", scores=[tmp_path / "test_2016.json", tmp_path / "test_2017.json"])
     head = card.split("---\n")[1]
     assert head.startswith('language:\n- "en"\n- "de"\nlibrary_name: transformers\npipeline_tag: translation\n')
-    assert (
-        "that translates en to de:" in card
-        and "Trained with t2t_keras for 3 updates." in card
-        and "base_model" not in card
-    )
+    assert "that translates en to de:" in card and "Trained with t2t_keras for 3 updates." in card
+    assert "base_model" not in card
     assert "license" not in head and "whoever publishes the model chooses it" in card
     assert "- training: some.en,more.en and some.de,more.de\n- validation: other.en and other.de\n" in card
     assert "/private" not in card and str(tmp_path) not in card
@@ -328,11 +307,9 @@ def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
 
 @pytest.mark.parametrize("origin", ["parent", "encoder_from"])
 def test_the_card_of_a_child_names_its_parent(run, tmp_path, origin):
-    child = marian_run.make(
-        tmp_path / "child", groups={"train": TrainConfig(**{origin: str(run)}, parent_checkpoint="2")}
-    )
-    t2t_keras.export_marian(child, tmp_path / "out")
-    card = (tmp_path / "out" / "README.md").read_text()
+    train = TrainConfig(**{origin: str(run)}, parent_checkpoint="2")
+    child = marian_run.make(tmp_path / "child", groups={"train": train})
+    card = card_of(child, tmp_path / "out")
     digest = parsed(run / "checkpoints/step-000000002.json")["sha256"]
     assert f"from those of the run run (step-000000002.npz: SHA-256 {digest})" in card and f"--{origin}=run " in card
 
@@ -342,40 +319,24 @@ def test_the_card_of_a_child_names_its_parent(run, tmp_path, origin):
 )
 def test_the_card_of_an_import_names_what_was_imported(tmp_path, source, base):
     t2t_keras.import_marian(models.make(tmp_path / "opus"), tmp_path / "run")
-    config = parsed(tmp_path / "run" / "config.json")
-    config["sources"] = dict.fromkeys(config["sources"], f"import of {source}")
-    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    t2t_keras.export_marian(tmp_path / "run", tmp_path / "out")
-    card = (tmp_path / "out" / "README.md").read_text()
+    sources = parsed(tmp_path / "run" / "config.json")["sources"]
+    change(tmp_path / "run", sources=dict.fromkeys(sources, f"import of {source}"))
+    card = card_of(tmp_path / "run", tmp_path / "out")
     name = base[13:-2] or "opus"
-    assert (
-        f"Imported from {name} into" in card
-        and f"--from={name} --model_dir=runs/model\n" in card
-        and ("base_model" in card) == bool(base)
-        and base in card
-    )
+    assert f"Imported from {name} into" in card and f"--from={name} --model_dir=runs/model\n" in card
+    assert ("base_model" in card) == bool(base) and base in card
     assert "best BLEU" not in card  # It has not been trained.
 
 
 def test_the_card_of_a_fine_tuned_import_names_its_base_model_and_its_own_command(run, tmp_path):
     train = TrainConfig(parent=str(run), label_smoothing=0.2, best_metric="loss")
     child = marian_run.make(tmp_path / "child", groups={"train": train})
-    config = parsed(child / "config.json")
-    config["sources"] = {
-        "d_model": "parent: parent: import of the hub's Some/opus-mt",
-        "label_smoothing": "given",
-        "dropout": "given",
-    }
-    (child / "config.json").write_text(json.dumps(config))
-    t2t_keras.export_marian(child, tmp_path / "out")
-    card = (tmp_path / "out" / "README.md").read_text()
+    given = dict.fromkeys(("label_smoothing", "dropout"), "given")
+    change(child, sources={"d_model": "parent: parent: import of the hub's Some/opus-mt", **given})
+    card = card_of(child, tmp_path / "out")
     assert 'base_model: "Some/opus-mt"\n' in card and "Imported from" not in card
-    assert (
-        "--parent=run" in card
-        and "--label_smoothing=0.2" in card
-        and "--d_model" not in card
-        and "--dropout=0.1" in card
-    )
+    assert "--parent=run" in card and "--label_smoothing=0.2" in card and "--d_model" not in card
+    assert "--dropout=0.1" in card
     assert "best BLEU" not in card, "12.345 is the best loss"
     assert "--warmup_steps" not in card, "a default that nobody has given"
 
@@ -383,21 +344,16 @@ def test_the_card_of_a_fine_tuned_import_names_its_base_model_and_its_own_comman
 @pytest.mark.parametrize("parent", ["x", {}, {"checkpoints": {"a": 3, "b": {}}}])
 def test_a_parent_without_hashes_is_named_alone(run, tmp_path, parent):
     child = marian_run.make(tmp_path / "child", groups={"train": TrainConfig(parent=str(run))})
-    config = parsed(child / "config.json")
-    (child / "config.json").write_text(json.dumps(config | {"parent": parent}))
-    t2t_keras.export_marian(child, tmp_path / "out")
-    assert "Its weights started from those of the run run.\n" in (tmp_path / "out" / "README.md").read_text()
+    change(child, parent=parent)
+    assert "Its weights started from those of the run run.\n" in card_of(child, tmp_path / "out")
 
 
 def test_the_command_has_what_differs_from_the_defaults_and_holds_elsewhere(tmp_path):
     """Without an option that was given its default, and without the address of a machine."""
-    run = marian_run.make(
-        tmp_path / "run", groups={"train": TrainConfig(data_service="grpc://10.0.0.1:5050", warmup_steps=77)}
-    )
-    config = parsed(run / "config.json")
-    (run / "config.json").write_text(json.dumps(config | {"sources": {"dropout": "given", "warmup_steps": "given"}}))
-    t2t_keras.export_marian(run, tmp_path / "out")
-    card = (tmp_path / "out" / "README.md").read_text()
+    train = TrainConfig(data_service="grpc://10.0.0.1:5050", warmup_steps=77)
+    run = marian_run.make(tmp_path / "run", groups={"train": train})
+    change(run, sources={"dropout": "given", "warmup_steps": "given"})
+    card = card_of(run, tmp_path / "out")
     assert "--warmup_steps=77" in card and "--dropout" not in card and "10.0.0.1" not in card
 
 
@@ -405,11 +361,8 @@ def test_a_card_says_what_is_known_of_training_and_scores_and_no_more(run):
     """As of checkpoints of other programs."""
     saved = SavedRun.open(run)
     for state in (
-        {},
-        {"best": "12.5", "best_step": 1},
-        {"best": 12.5, "best_step": "1"},
-        {"best": 12.5, "best_step": 0},
-    ):
+        {}, {"best": "12.5", "best_step": 1}, {"best": 12.5, "best_step": "1"}, {"best": 12.5, "best_step": 0},
+    ):  # fmt: skip
         card = model_card.card("mine", saved, saved.data, saved.search, "average", state, [])
         assert "Trained with t2t_keras.\n" in card and "## Scores\n\nNone were given.\n\n" in card
     state = {"step": 3000, "best": 12.5, "best_step": 2000}
@@ -424,30 +377,22 @@ def test_a_card_names_a_data_set_or_says_that_it_knows_none(run):
         for data in (DataConfig(dataset="builtin", train_split="first", valid_split="second"), DataConfig())
     ]
     assert "## Data\n\n- training: builtin, first\n- validation: builtin, second\n" in cards[0]
-    assert (
-        "## Data\n\nThe run does not name its data.\n" in cards[1]
-        and "that translates one language to another:" in cards[1]
-    )
+    assert "## Data\n\nThe run does not name its data.\n" in cards[1]
+    assert "that translates one language to another:" in cards[1]
 
 
 def test_a_hostile_name_is_no_markup(tmp_path):
     hostile = "x```\n---\nlicense: mit\n<script>.en"
     data = DataConfig(train_source=hostile, train_target="y.de", source_language="en: x", target_language="de")
     run = marian_run.make(tmp_path / "run", groups={"data": data})
-    t2t_keras.export_marian(run, tmp_path / "<script>")
-    card = (tmp_path / "<script>" / "README.md").read_text()
-    assert (
-        "<script>" not in "".join(card.split("```")[::2])
-        and card.count("```") == 4
-        and "\nlicense: mit" not in card
-        and "language:" not in card
-    )
+    card = card_of(run, tmp_path / "<script>")
+    assert "<script>" not in "".join(card.split("```")[::2]) and card.count("```") == 4 and "\nlicense: mit" not in card
+    assert "language:" not in card
 
 
 def test_the_card_names_the_tags_of_sentences(tmp_path):
     data = DataConfig(train_source="a.en,b.en,c.en", train_target="a.fr,b.de,c.fr", source_tag="<2fr>,<2de>,<2fr>")
-    t2t_keras.export_marian(marian_run.make(tmp_path / "run", groups={"data": data}), tmp_path / "out")
-    card = (tmp_path / "out" / "README.md").read_text()
+    card = card_of(marian_run.make(tmp_path / "run", groups={"data": data}), tmp_path / "out")
     assert "A sentence begins with its tag: `<2de>`, `<2fr>`." in card and "--source_tag='<2fr>,<2de>,<2fr>'" in card
 
 
@@ -469,10 +414,8 @@ def test_languages_are_those_of_the_options_or_of_the_names(data, expected):
 def test_the_data_of_a_resumed_run_are_those_of_its_folder(tmp_path):
     run = marian_run.make(tmp_path / "run", groups={"data": DataConfig()})
     options = {
-        "train_source": ["my a.en 3 ab", "b.en 4 cd"],
-        "train_target": ["a.de 3 ab", "b.de 4 cd"],
-        "vocab_size": 330,
-    }
+        "train_source": ["my a.en 3 ab", "b.en 4 cd"], "train_target": ["a.de 3 ab", "b.de 4 cd"], "vocab_size": 330,
+    }  # fmt: skip
     options["source_tag"] = "<1>,<2>,<3>"  # Of other names than these files have: one was a glob.
     (run / "data").mkdir()
     (run / "data" / "corpus.json").write_text(json.dumps({"options": options}))
@@ -496,11 +439,8 @@ REFUSED = {
     "epsilon": ({"norm_epsilon": 1e-3}, "norm_epsilon of at most 1e-05.*0.001"),
     "words": ({"subwords": "word"}, "byte-pair encoding"),
     "word pieces": ({"subwords": "wordpiece"}, "byte-pair encoding"),
-    "other sub-words": (
-        {"subwords": "bpe", "vocab_size": 331},
-        "the model's 331 sub-words. Received: 330",
-    ),
-}
+    "other sub-words": ({"subwords": "bpe", "vocab_size": 331}, "the model's 331 sub-words. Received: 330"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -523,21 +463,17 @@ def test_what_matters_in_training_alone_does_not_hinder_an_export(tmp_path):
 
 
 def test_the_card_does_not_say_where_word_vectors_were(tmp_path):
-    run = marian_run.make(
-        tmp_path / "run", groups={"train": TrainConfig(embeddings=str(tmp_path / "secret" / "vectors.txt"))}
-    )
-    t2t_keras.export_marian(run, tmp_path / "out")
-    card = (tmp_path / "out" / "README.md").read_text()
+    train = TrainConfig(embeddings=str(tmp_path / "secret" / "vectors.txt"))
+    run = marian_run.make(tmp_path / "run", groups={"train": train})
+    card = card_of(run, tmp_path / "out")
     assert "--embeddings=vectors.txt" in card and "secret" not in card
 
 
 def test_another_architecture_is_refused(run, tmp_path):
     (tmp_path / "rnn").mkdir()
     SavedRun.write(tmp_path / "rnn", run_options.Options.default("rnn"), run / files.SUBWORDS, None)
-    with pytest.raises(
-        ValueError,
-        match="Expected a Transformer for the format of Hugging Face. Received: a run with architecture=rnn.",
-    ):
+    message = "Expected a Transformer for the format of Hugging Face. Received: a run with architecture=rnn."
+    with pytest.raises(ValueError, match=message):
         t2t_keras.export_marian(tmp_path / "rnn", tmp_path / "out")
 
 
@@ -613,12 +549,8 @@ def test_the_program_needs_no_tensorflow(run, tmp_path):
         "try: export.main()\nfinally: assert not {'tensorflow', 'keras'} & set(sys.modules)"
     )
     options = [
-        "--format=huggingface",
-        f"--model_dir={run}",
-        f"--export_dir={tmp_path}/out",
-        "--beam_size=2",
-        "--checkpoint=1",
-    ]
+        "--format=huggingface", f"--model_dir={run}", f"--export_dir={tmp_path}/out", "--beam_size=2", "--checkpoint=1",
+    ]  # fmt: skip
     result = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | {"vocab.json"}
@@ -626,22 +558,17 @@ def test_the_program_needs_no_tensorflow(run, tmp_path):
     assert parsed(tmp_path / "out" / "generation_config.json")["num_beams"] == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--dtype=bfloat16"], "--dtype and --int8 do not apply to --format=huggingface. Received: --dtype=bfloat16"),
-        (["--int8"], "--int8=True"),
-        (["--quantization=int8"], "--quantization has no effect without --format=ctranslate2 or --format=argos."),
-        (
-            ["--format=savedmodel", "--scores=x"],
-            "--scores has no effect without --format=huggingface. Received: --scores=['x'].",
-        ),
-        (["--model_dir={run},{run}"], "--format=huggingface takes one run. Received: 2."),
-        (["--scores=/no/such.json"], "/no/such.json"),
-        (["--checkpoint=7"], "No checkpoint for --checkpoint=7"),
-        (["--diverse_groups=2", "--beam_size=3"], "divide"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    (["--dtype=bfloat16"], "--dtype and --int8 do not apply to --format=huggingface. Received: --dtype=bfloat16"),
+    (["--int8"], "--int8=True"),
+    (["--quantization=int8"], "--quantization has no effect without --format=ctranslate2 or --format=argos."),
+    (["--format=savedmodel", "--scores=x"],
+     "--scores has no effect without --format=huggingface. Received: --scores=['x']."),
+    (["--model_dir={run},{run}"], "--format=huggingface takes one run. Received: 2."),
+    (["--scores=/no/such.json"], "/no/such.json"),
+    (["--checkpoint=7"], "No checkpoint for --checkpoint=7"),
+    (["--diverse_groups=2", "--beam_size=3"], "divide"),
+])  # fmt: skip
 def test_what_the_program_cannot_do_is_reported_in_one_sentence(run, tmp_path, options, message):
     result = tool(f"--model_dir={run}", f"--export_dir={tmp_path}/out", *(option.format(run=run) for option in options))
     *_, last = result.stderr.splitlines()
@@ -660,7 +587,6 @@ def test_sub_words_with_languages_are_refused():
     content = piece_file.HEAD + b'{"language": "", "pieces": [">>de<<"]}\n'
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(piece_file, "unpack", lambda content: piece_file.Pieces((), b"", ""))
-        with pytest.raises(
-            ValueError, match="needs sub-words without languages. Received: those of a multilingual model"
-        ):
+        message = "needs sub-words without languages. Received: those of a multilingual model"
+        with pytest.raises(ValueError, match=message):
             marian_export._side(content)

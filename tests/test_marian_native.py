@@ -1,6 +1,4 @@
-"""Marian's own files: the run is that of the same weights in transformers' format, scores are those of CTranslate2, and
-folders that do not fit give one sentence.
-"""
+"""Marian's own files: the run is that of transformers' format, scores are CTranslate2's, and what is refused."""
 
 import io
 import json
@@ -41,6 +39,13 @@ def native(both, tmp_path):
     return shutil.copytree(both / "native", tmp_path / "native")
 
 
+@pytest.fixture(scope="module")
+def usual(both):
+    """The run that the native files give as they are."""
+    t2t_keras.import_marian(both / "native", both.parent / "usual")
+    return both.parent / "usual"
+
+
 def check_same(first, second) -> None:
     with np.load(first / STEP_0) as expected, np.load(second / STEP_0) as received:
         assert expected.files == received.files
@@ -49,9 +54,7 @@ def check_same(first, second) -> None:
 
 
 def oracle(native, folder):
-    """Returns CTranslate2's translator of native files. Its converter has the position encodings of transformers unless
-    the file has others.
-    """
+    """CTranslate2's translator of native files; its converter needs the position encodings in the file."""
     with np.load(native / "opus.npz") as file:
         arrays = dict(file)
     width = natives.load(native)[0]["dim-emb"]
@@ -137,42 +140,39 @@ def test_ids_of_a_sentencepiece_vocabulary_are_its_own(native, tmp_path):
         assert not arrays["model/transformer/embedding/matrix"][BOS].any()
 
 
-def test_a_vocabulary_may_have_a_piece_a_line(native, tmp_path):
+def test_a_vocabulary_may_have_a_piece_a_line(native, tmp_path, usual):
     """As OPUS-MT's models of two vocabularies have it."""
-    t2t_keras.import_marian(native, tmp_path / "expected")
     ids = yaml.load((native / "opus.vocab.yml").read_text(), Loader=yaml.BaseLoader)
     lines = sorted(ids, key=lambda piece: int(ids[piece]))
     (native / "opus.src.vocab").write_text("\n".join(lines), encoding="utf-8")
     (native / "opus.trg.vocab").write_text("".join(f"{line}\r\n" for line in lines), encoding="utf-8", newline="")
     natives.rewrite(native, "decoder.yml", vocabs=["opus.src.vocab", "opus.trg.vocab"])
     t2t_keras.import_marian(native, tmp_path / "run")
-    check_same(tmp_path / "expected", tmp_path / "run")
+    check_same(usual, tmp_path / "run")
     (native / "opus.trg.vocab").write_text("\n".join([*lines[:9], *lines[3:]]))
     check_refused(native, tmp_path / "other", "Received: a line twice.")
 
 
-def test_without_decoder_yml_the_only_model_has_the_only_vocabulary(both, native, tmp_path):
-    t2t_keras.import_marian(native, tmp_path / "expected")
+def test_without_decoder_yml_the_only_model_has_the_only_vocabulary(native, tmp_path, usual):
     (native / "decoder.yml").unlink()
     (native / "opus.npz.optimizer.npz").write_bytes(b"")
     t2t_keras.import_huggingface(native, tmp_path / "run")
-    check_same(tmp_path / "expected", tmp_path / "run")
+    check_same(usual, tmp_path / "run")
     assert SavedRun.open(tmp_path / "run").options.decode.beam_size == 12  # Marian's default.
     (native / "opus.vocab.yml").rename(native / "opus.vocab.yaml")
     t2t_keras.import_huggingface(native, tmp_path / "yaml")
-    check_same(tmp_path / "expected", tmp_path / "yaml")
+    check_same(usual, tmp_path / "yaml")
     (native / "other.vocab.yml").write_text("a: 1")
     with pytest.raises(ValueError, match="Expected the names of one model and of its vocabularies"):
         t2t_keras.import_marian(native, tmp_path / "other")
 
 
-def test_names_may_begin_with_the_folder_itself(native, tmp_path):
+def test_names_may_begin_with_the_folder_itself(native, tmp_path, usual):
     """Story: ./opus.npz was refused as a path."""
-    t2t_keras.import_marian(native, tmp_path / "expected")
     text = (native / "decoder.yml").read_text()
     (native / "decoder.yml").write_text(text.replace("opus.npz", "./opus.npz"))
     t2t_keras.import_marian(native, tmp_path / "run")
-    check_same(tmp_path / "expected", tmp_path / "run")
+    check_same(usual, tmp_path / "run")
 
 
 def test_a_decoder_yml_may_have_the_name_of_the_model_before_it(native, tmp_path):
@@ -256,11 +256,10 @@ def test_the_gelu_of_earlier_versions_is_another_function(native, tmp_path, vers
     ("transformer_depth_scaling", True), ("transformer_guided_alignment_layer", "1"), ("input_types", ["sequence"] * 2),
     ("transformer_postprocess_emb", ""), ("transformer_postprocess_top", ...), ("transformer_decoder_autoreg", ...),
 ])  # fmt: skip
-def test_what_changes_no_translation_is_no_other_network(both, native, tmp_path, name, value):
+def test_what_changes_no_translation_is_no_other_network(native, tmp_path, usual, name, value):
     natives.rewrite(native, "opus.npz", **{name: value})
     t2t_keras.import_marian(native, tmp_path / "run")
-    t2t_keras.import_marian(both / "native", tmp_path / "expected")
-    check_same(tmp_path / "expected", tmp_path / "run")
+    check_same(usual, tmp_path / "run")
 
 
 def check_refused(native, tmp_path, message: str, error=ValueError) -> None:

@@ -32,9 +32,7 @@ def opened(folder: pathlib.Path) -> SavedRun:
 
 
 def test_counts_of_words_and_of_pairs():
-    """By hand: 7 comes five times; after 5 comes 6 twice and 7 once; after 7 come 5 and 7 once each, and the first
-    wins.
-    """
+    """By hand: 7 comes five times; after 5 comes 6 twice and 7 once; after 7 come 5 and 7 once each: the first wins."""
     texts = [np.array([5, 6, 7]), np.array([5, 6]), np.array([5, 7, 7, 5]), np.array([7]), np.array([7])]
     unigram, following = masked_words.counts(iter([texts[:1], texts[1:4], texts[4:]]), 9)
     assert unigram == 7
@@ -104,11 +102,8 @@ def folder(tmp_path_factory) -> pathlib.Path:
 def test_figures_are_shares_of_the_same_words(folder):
     found = masked_words.evaluate(opened(folder), "latest", str(folder / "test.txt"), 3)
     one, again = (masked_words.evaluate(opened(folder), "latest", str(folder / "test.txt"), 1) for _ in range(2))
-    assert (
-        one == again
-        and one["texts"] * 3 == found["texts"]
-        and found["words"] == pytest.approx(3 * one["words"], rel=0.1)
-    )
+    assert one == again and one["texts"] * 3 == found["texts"]
+    assert found["words"] == pytest.approx(3 * one["words"], rel=0.1)
     assert 0.5 <= found["chance"] < 0.65 and 0.3 < found["next_sentences"] <= 1
     # "the ship is by the wave": "the" is most frequent, and after "is" comes "by", after which comes "the".
     assert 0.1 < found["unigram"] < found["bigram"] < 0.9
@@ -174,23 +169,15 @@ def test_the_program_prints_a_table_or_json(folder):
 
 def test_the_table_has_each_figure_in_its_row():
     found = {
-        "masked_words": 0.5,
-        "unigram": 0.1,
-        "bigram": 0.25,
-        "words": 1200,
-        "next_sentences": 0.9,
-        "chance": 0.55,
+        "masked_words": 0.5, "unigram": 0.1, "bigram": 0.25, "words": 1200, "next_sentences": 0.9, "chance": 0.55,
         "texts": 80,
-    }
+    }  # fmt: skip
     assert [
         [cell.strip() for cell in row.strip("|").split("|")] for row in masked_words.table(found).splitlines()[2:]
     ] == [
-        ["masked words", "50.0%", "1,200"],
-        ["… by a unigram model", "10.0%", "1,200"],
-        ["… by a bigram model", "25.0%", "1,200"],
-        ["next sentences", "90.0%", "80"],
-        ["… by chance", "55.0%", "80"],
-    ]
+        ["masked words", "50.0%", "1,200"], ["… by a unigram model", "10.0%", "1,200"],
+        ["… by a bigram model", "25.0%", "1,200"], ["next sentences", "90.0%", "80"], ["… by chance", "55.0%", "80"],
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("flags", "said"), [

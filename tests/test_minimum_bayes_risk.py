@@ -1,6 +1,4 @@
-"""Minimum Bayes risk decoding is the double loop over sacreBLEU's chrF, and by aggregation the formula of Vamvas and
-Sennrich (2024).
-"""
+"""Minimum Bayes risk decoding: a double loop over sacreBLEU's chrF; aggregation as of Vamvas and Sennrich (2024)."""
 
 import collections
 import random
@@ -20,10 +18,8 @@ SENTENCES = [
 
 def variants(number: int) -> list[str]:
     """Sentences of which each has some words of its own."""
-    draw, words = (
-        random.Random(number),
-        "the small black dog and two old friends walk home along a narrow road at night".split(),
-    )
+    draw = random.Random(number)
+    words = "the small black dog and two old friends walk home along a narrow road at night".split()
     return [
         " ".join("".join(draw.sample(word, len(word))) if draw.random() < 0.3 else word for word in words)
         for _ in range(number)
@@ -32,14 +28,8 @@ def variants(number: int) -> list[str]:
 
 def double_loop(candidates: list[str], weights: list[float]) -> list[float]:
     metric = sacrebleu.CHRF()
-    return [
-        sum(
-            weight * metric.sentence_score(candidate, [other]).score
-            for other, weight in zip(candidates, weights, strict=True)
-        )
-        / sum(weights)
-        for candidate in candidates
-    ]
+    rows = ([metric.sentence_score(candidate, [other]).score for other in candidates] for candidate in candidates)
+    return [sum(weight * score for weight, score in zip(weights, row, strict=True)) / sum(weights) for row in rows]
 
 
 @pytest.mark.parametrize("weights", [[1] * 8, [3, 0, 1, 1e-9, 5, 2, 0.5, 1]], ids=["equal", "weighted"])
@@ -130,9 +120,8 @@ def test_an_n_best_list_is_reordered_by_its_probabilities():
         result = by_mbr({"text": texts, "score": scores, "truncated": True})
         expected = double_loop(texts, list(np.exp(scores)))
         assert (result["text"][0] != texts[0]) == agree and result["truncated"]
-        assert dict(zip(result["text"], result["score"], strict=True)) == pytest.approx(
-            dict(zip(texts, expected, strict=True))
-        )
+        wanted = pytest.approx(dict(zip(texts, expected, strict=True)))
+        assert dict(zip(result["text"], result["score"], strict=True)) == wanted
         assert result["score"] == sorted(result["score"], reverse=True)
 
 

@@ -1,6 +1,4 @@
-"""The moving average of the weights (`--ema_decay`): it follows from the weights of all updates, in float32, and is a
-choice of weights.
-"""
+"""The moving average of the weights (`--ema_decay`): it follows from all updates, and is a choice of weights."""
 
 import json
 import pathlib
@@ -8,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+import test_parent
 from logged import logged
 from toy import strategy_of
 
@@ -20,11 +19,8 @@ from t2t_keras.training import parent, run
 from t2t_keras.training.optimizer import adam
 
 DECAY = 0.8
-GIVEN = {
-    "dataset": "builtin", "builtin_pairs": 400, "vocab_size": 340, "encoder_layers": 1, "decoder_layers": 1,
-    "d_model": 8, "d_ff": 16, "num_heads": 2, "d_k": 4, "d_v": 4, "train_steps": 5, "warmup_steps": 5,
-    "batch_tokens": 400, "valid_steps": 5, "valid_sentences": 0, "best_metric": "loss", "checkpoint_steps": 1,
-    "keep_checkpoints": 5,
+GIVEN = test_parent.GIVEN | {
+    "train_steps": 5, "warmup_steps": 5, "valid_steps": 5, "checkpoint_steps": 1, "keep_checkpoints": 5,
 }  # fmt: skip
 
 
@@ -47,18 +43,13 @@ def folder(tmp_path_factory) -> pathlib.Path:
 
 @pytest.mark.medium
 def test_it_is_the_decayed_sum_of_the_weights_after_each_update(folder):
-    """On two devices, in bfloat16, with a frozen embedding, which is its own average. After the first update they are
-    the weights.
-    """
+    """On two devices, in bfloat16, with a frozen embedding, which is its own average. The first are the weights."""
     averages, paths = None, checkpoint.kept(folder)
     assert [checkpoint.step_of(path) for path in paths] == [1, 2, 3, 4, 5]
     for path in paths:
         weights, found = arrays(path, "model"), arrays(path, "ema")
-        averages = (
-            weights
-            if averages is None
-            else {name: DECAY * averages[name] + (1 - DECAY) * weights[name] for name in weights}
-        )
+        before = averages or weights
+        averages = {name: DECAY * before[name] + (1 - DECAY) * weights[name] for name in weights}
         assert found.keys() == weights.keys()
         for name, expected in averages.items():
             assert found[name].dtype == np.float32

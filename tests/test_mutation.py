@@ -1,6 +1,4 @@
-"""The tool that makes faults finds those of a toy package, in the function that each test reaches, and leaves texts
-alone.
-"""
+"""The tool that makes faults finds those of a toy package, in what each test reaches, and leaves texts alone."""
 
 import json
 import os
@@ -90,16 +88,9 @@ def mutants(text: str) -> set[str]:
 
 
 def test_mutants_are_small_changes():
-    assert mutants("def f(x, y=1):\n    return g(x, y, key=2)\n") == {
-        *(
-            "deff(x,y=2):",
-            "deff(x,y=0):",
-            "returng(y,x,key=2)",
-            "returng(x,y,)",
-            "returng(x,y,key=3)",
-            "returng(x,y,key=1)",
-        ),
-    }
+    expected = {"deff(x,y=2):", "deff(x,y=0):", "returng(y,x,key=2)", "returng(x,y,)"}
+    expected |= {"returng(x,y,key=3)", "returng(x,y,key=1)"}
+    assert mutants("def f(x, y=1):\n    return g(x, y, key=2)\n") == expected
     assert mutants("if a and not b[1:]:\n    a.b = f(c)\n") == {
         *("ifaornotb[1:]:", "ifnotb[1:]:", "ifa:", "ifTrue:", "ifFalse:", "ifnotaandnotb[1:]:", "ifaandb[1:]:"),
         *("ifaandnotb[:]:", "ifaandnotb[2:]:", "ifaandnotb[0:]:", "a.b=(c)", "pass"),
@@ -134,12 +125,9 @@ def test_a_reason_holds_however_the_lines_are_wrapped():
 def repository(tmp_path_factory) -> pathlib.Path:
     root = tmp_path_factory.mktemp("repository")
     for name, text in {
-        "t2t_keras/__init__.py": "",
-        "t2t_keras/toy.py": PACKAGE,
-        "tests/test_toy.py": TESTS,
-        "tests/data/nothing": "",
+        "t2t_keras/__init__.py": "", "t2t_keras/toy.py": PACKAGE, "tests/test_toy.py": TESTS, "tests/data/nothing": "",
         "tests/mutation_reasons.toml": "survivor = []\n",
-    }.items():
+    }.items():  # fmt: skip
         (root / name).parent.mkdir(exist_ok=True, parents=True)
         (root / name).write_text(text)
     for name in ("mutation.py", "mutation_operators.py"):

@@ -158,29 +158,19 @@ def other_arrays(**changed):
 ZEROS = np.zeros((41, 4), "float32")
 FFN = "decoder/layers/0/ffn/layer/inner"
 BROKEN = {
-    "relative positions": (
-        other_arrays(**{"encoder/layers/0/self_attention/layer/relative_position_keys": ZEROS}),
-        "relative positions.*cannot be imported, because",
-    ),
-    "learned positions": (
-        other_arrays(**{"encoder/position_encoder/position_embedding": ZEROS}),
-        "sinusoids. Received encoder/position_encoder/position_embedding",
-    ),
+    "relative positions": (other_arrays(**{"encoder/layers/0/self_attention/layer/relative_position_keys": ZEROS}),
+        "relative positions.*cannot be imported, because"),
+    "learned positions": (other_arrays(**{"encoder/position_encoder/position_embedding": ZEROS}),
+        "sinusoids. Received encoder/position_encoder/position_embedding"),
     "another source": (other_arrays(**{"decoder/layers/0/attention/1/layer/x": ZEROS}), "attention/1.* besides"),
     "a missing weight": (other_arrays(**{f"{FFN}/bias": None}), f"the weight {FFN}/bias.*missing"),
-    "another shape": (
-        other_arrays(**{f"{FFN}/kernel": ZEROS}),
-        rf"{FFN}/kernel of shape \(16, 24\).*Received: \(41, 4\)",
-    ),
+    "another shape": (other_arrays(**{f"{FFN}/kernel": ZEROS}),
+        rf"{FFN}/kernel of shape \(16, 24\).*Received: \(41, 4\)"),
     "infinity": (other_arrays(**{f"{FFN}/bias": np.full(24, np.inf, "float32")}), f"Received: {FFN}/bias"),
-    "a recurrent model": (
-        lambda folder: models.write(folder, {"encoder/cells/0/kernel": ZEROS}, 9),
-        "Transformer of OpenNMT-tf 2.*encoder/cells/0/kernel.*RNN models cannot be imported",
-    ),
-    "too few tokens": (
-        rewrite("source.vocab", "w3\n", ""),
-        "vocabulary of 22 tokens and an unknown one, as .*rows. Received: .*source.vocab with 21 tokens",
-    ),
+    "a recurrent model": (lambda folder: models.write(folder, {"encoder/cells/0/kernel": ZEROS}, 9),
+        "Transformer of OpenNMT-tf 2.*encoder/cells/0/kernel.*RNN models cannot be imported"),
+    "too few tokens": (rewrite("source.vocab", "w3\n", ""),
+        "vocabulary of 22 tokens and an unknown one, as .*rows. Received: .*source.vocab with 21 tokens"),
     "a token twice": (rewrite("source.vocab", "w2\n", "w4\n"), "twice"),
     "other special tokens": (rewrite("target.vocab", "<blank>\n", "<pad>\n"), "<blank>, <s>, </s> as the first lines"),
     "no UTF-8": (lambda folder: (folder / "source.vocab").write_bytes(b"\xff\n"), "in UTF-8"),
@@ -195,10 +185,8 @@ BROKEN = {
     "a list": (lambda folder: (folder / "data.yml").write_text("- 1"), "sections"),
     "a number as a path": (rewrite("data.yml", "source.vocab", "[1]"), r"data: source_vocabulary.*Received: \[1\]"),
     "a negative beam": (rewrite("data.yml", "3", "-3"), "beam_size"),
-    "a start of sources": (
-        rewrite("data.yml", "data:\n", "data:\n  source_sequence_controls: {start: true}\n"),
-        "do not begin with <s>",
-    ),
+    "a start of sources": (rewrite("data.yml", "data:\n", "data:\n  source_sequence_controls: {start: true}\n"),
+        "do not begin with <s>"),
     "a vocabulary in a linked folder": (
         lambda folder: [
             (folder / "sub").symlink_to(folder),
@@ -209,14 +197,12 @@ BROKEN = {
     "a long configuration": (lambda folder: (folder / "data.yml").write_text("#" * 2**20 + "\n"), "at most 1,048,576"),
     "a linked vocabulary": (
         lambda folder: [(folder / "source.vocab").unlink(), (folder / "source.vocab").symlink_to("/etc/passwd")],
-        "is a link",
-    ),
+        "is a link"),
     "a checkpoint elsewhere": (
         lambda folder: (folder / "checkpoint").write_text('model_checkpoint_path: "/etc/ckpt-1"\n'),
-        "name a checkpoint of its folder",
-    ),
+        "name a checkpoint of its folder"),
     "no shard": (lambda folder: (folder / "ckpt-5.data-00000-of-00001").unlink(), "missing"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", BROKEN)
@@ -228,15 +214,12 @@ def test_a_folder_that_does_not_fit_gives_one_sentence_and_no_run(folder, tmp_pa
     assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_heads": 3}, "`num_heads` that divide d_model=16. Received: num_heads=3"),
-        ({"activation": "tanh"}, "activation"),
-        ({"source_subwords": "data.yml"}, "data.yml does not fit"),
-        ({"checkpoint": "ckpt-6"}, "ckpt-6.index.*missing"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"num_heads": 3}, "`num_heads` that divide d_model=16. Received: num_heads=3"),
+    ({"activation": "tanh"}, "activation"),
+    ({"source_subwords": "data.yml"}, "data.yml does not fit"),
+    ({"checkpoint": "ckpt-6"}, "ckpt-6.index.*missing"),
+])  # fmt: skip
 def test_options_that_do_not_fit_give_one_sentence(folder, tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(folder)
     with pytest.raises((ValueError, FileNotFoundError), match=message):

@@ -16,16 +16,13 @@ def rate(schedule, step: int) -> float:
     return float(schedule(step - 1))
 
 
-@pytest.mark.parametrize(
-    ("step", "expected"),
-    [
-        (1, 1.74693e-07),  # 1 / (√512 · 4000^1.5)
-        (2000, 3.49386e-04),  # half of the highest
-        (4000, 6.98771e-04),  # 1 / √(512 · 4000), the highest
-        (16000, 3.49386e-04),  # four times the step, half the rate
-        (100_000, 1.39754e-04),  # 1 / √(512 · 100000)
-    ],
-)
+@pytest.mark.parametrize(("step", "expected"), [
+    (1, 1.74693e-07),  # 1 / (√512 · 4000^1.5)
+    (2000, 3.49386e-04),  # half of the highest
+    (4000, 6.98771e-04),  # 1 / √(512 · 4000), the highest
+    (16000, 3.49386e-04),  # four times the step, half the rate
+    (100_000, 1.39754e-04),  # 1 / √(512 · 100000)
+])  # fmt: skip
 def test_the_rate_at_the_papers_steps_is_what_equation_3_gives_by_hand(step, expected):
     assert rate(TransformerSchedule(512, 4000), step) == pytest.approx(expected, rel=1e-5)
 
@@ -57,27 +54,16 @@ def test_the_two_branches_meet_at_warm_up_and_nowhere_is_the_rate_higher():
 
 def test_the_factor_multiplies_the_whole_rate():
     for step in (1, 4000, 9000):
-        assert rate(TransformerSchedule(512, 4000, factor=2.5), step) == pytest.approx(
-            2.5 * rate(TransformerSchedule(512, 4000), step)
-        )
+        found = rate(TransformerSchedule(512, 4000, factor=2.5), step)
+        assert found == pytest.approx(2.5 * rate(TransformerSchedule(512, 4000), step))
 
 
 def test_the_rate_falls_to_zero_over_the_last_updates_by_hand():
-    """Width 1 and a warm-up of one update: the paper's rate at step n is 1 / √n. Four of ten updates are the
-    cooldown.
-    """
+    """Width 1 and a warm-up of one update: the paper's rate at step n is 1 / √n. Four of ten updates cool down."""
     schedule = Cooldown(TransformerSchedule(1, 1), train_steps=10, cooldown_steps=4)
     expected = {
-        1: 1.0,
-        4: 0.5,
-        6: 6**-0.5,
-        7: 7**-0.5,
-        8: 0.75 * 8**-0.5,
-        9: 0.5 / 3,
-        10: 0.25 * 10**-0.5,
-        11: 0.0,
-        12: 0.0,
-    }
+        1: 1.0, 4: 0.5, 6: 6**-0.5, 7: 7**-0.5, 8: 0.75 * 8**-0.5, 9: 0.5 / 3, 10: 0.25 * 10**-0.5, 11: 0.0, 12: 0.0,
+    }  # fmt: skip
     assert {step: rate(schedule, step) for step in expected} == pytest.approx(expected)
 
 
@@ -123,12 +109,8 @@ def test_a_cooldown_that_the_run_has_no_updates_for_is_refused(cooldown_steps):
 def test_adam_has_the_papers_constants():
     optimizer = adam(TransformerSchedule(512))
     assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.98, 1e-9)
-    assert (optimizer.weight_decay, optimizer.clipnorm, optimizer.global_clipnorm, optimizer.amsgrad) == (
-        None,
-        None,
-        None,
-        False,
-    )
+    expected = (None, None, None, False)
+    assert (optimizer.weight_decay, optimizer.clipnorm, optimizer.global_clipnorm, optimizer.amsgrad) == expected
 
 
 def test_an_optimizer_counts_its_own_updates_from_the_papers_step_one():
@@ -151,9 +133,8 @@ def test_schedule_and_optimizer_survive_serialisation():
     assert float(again.learning_rate) == rate(schedule, 1)
     cooled = Cooldown(schedule, 100, 30)
     restored = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(cooled))
-    assert restored.get_config() == cooled.get_config() and rate(restored, 91) == rate(cooled, 91) == pytest.approx(
-        rate(schedule, 91) / 3
-    )
+    assert restored.get_config() == cooled.get_config()
+    assert rate(restored, 91) == rate(cooled, 91) == pytest.approx(rate(schedule, 91) / 3)
 
 
 @pytest.mark.parametrize("sizes", [{"d_model": 0}, {"d_model": -4}, {"d_model": 512, "warmup_steps": 0}])

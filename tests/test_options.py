@@ -59,11 +59,9 @@ from t2t_keras.training import embeddings, interruption, loop, parent, train_ste
 from t2t_keras.training import run as training_run
 
 TEXTS = {
-    "train_source": "train.source",
-    "train_target": "train.target",
-    "valid_source": "valid.source",
+    "train_source": "train.source", "train_target": "train.target", "valid_source": "valid.source",
     "valid_target": "valid.target",
-}
+}  # fmt: skip
 TRAIN_PAIRS, VALID_PAIRS = sentences(200, seed=1), sentences(20, seed=2)
 TRAIN_PAIRS[0] = ("½ house", "½ Haus")
 OTHER_TRAIN, OTHER_VALID = sentences(200, seed=3), sentences(20, seed=4)
@@ -104,11 +102,8 @@ class Lab:
 def lab(folder, prepared, tmp_path_factory):  # noqa: F811
     root = tmp_path_factory.mktemp("lab")
     for split, pairs in (
-        ("train", TRAIN_PAIRS),
-        ("valid", VALID_PAIRS),
-        ("other-train", OTHER_TRAIN),
-        ("other-valid", OTHER_VALID),
-    ):
+        ("train", TRAIN_PAIRS), ("valid", VALID_PAIRS), ("other-train", OTHER_TRAIN), ("other-valid", OTHER_VALID),
+    ):  # fmt: skip
         write_text(root, split, pairs)
     (root / "bad.source").write_bytes(b"\xff\n" + (root / "train.source").read_bytes().partition(b"\n")[2])
     (root / "terms.tsv").write_text("house\tHaus\n")
@@ -169,9 +164,7 @@ def word_dropouts(lab, config) -> list:
 
 
 def diverged(lab, config) -> float:
-    """What training adds to the cross entropy of each token, where the divergence of two passes is 1 in both
-    directions.
-    """
+    """What training adds to the cross entropy of each token, where the divergence of two passes is 1 both ways."""
     model = model_of(config)
     found = model._consistency() or (0, 0, 0, 0)
     return (found[2] + found[3]) / (found[0] or 1) if model.passes == 2 else 0.0
@@ -229,10 +222,8 @@ def attention_functions(lab, config) -> list[str]:
 
 def activations(lab, config) -> list[str]:
     """The names of the functions that agree with the inner map of a feed-forward network."""
-    inner, x = (
-        model_of(config).encoder.stack[0].feed_forward.inner,
-        np.linspace(-2, 2, 24, dtype="float32").reshape(3, 8),
-    )
+    inner = model_of(config).encoder.stack[0].feed_forward.inner
+    x = np.linspace(-2, 2, 24, dtype="float32").reshape(3, 8)
     before = x @ inner.kernel.numpy()
     functions = {"relu": keras.activations.relu, "gelu": keras.activations.gelu, "swish": keras.activations.silu}
     return [name for name, function in functions.items() if np.allclose(inner(x), function(before), atol=1e-6)]
@@ -348,10 +339,8 @@ def looped(
         patch.setattr(loop, "make_train_step", toy.pretended_train_step(made, finite))
         patch.setattr(data_service, "batches", read_by_service)
         try:
-            run, ended = (
-                Run(folder or lab.folder, model_dir, figures=figures, started=-1e9, **dataclasses.asdict(config)),
-                "at its end",
-            )
+            run = Run(folder or lab.folder, model_dir, figures=figures, started=-1e9, **dataclasses.asdict(config))
+            ended = "at its end"
         except (ValueError, interruption.StoppedError) as error:
             run, ended = None, str(error)
     return types.SimpleNamespace(
@@ -615,6 +604,7 @@ def compiled(lab, config) -> int:
 
 
 def most_rows(found) -> int:
+    """Sentences of up to 9 sub-words are padded to 16."""
     return max(rows_and_length(ids)[0] for each in found.applied for ids in each.source)
 
 
@@ -622,10 +612,8 @@ def distance(lab, config) -> float:
     """How far the weights move in an update at a rate of 1."""
     model = toy.Toy()
     toy.set_weights(model)
-    before, (after, _) = (
-        toy.weights_of(model),
-        toy.on_devices(toy.random_updates([3]), replicas=1, micro_batch_tokens=10**6, train=config),
-    )
+    before = toy.weights_of(model)
+    (after, _) = toy.on_devices(toy.random_updates([3]), replicas=1, micro_batch_tokens=10**6, train=config)
     return sum(((after[name] - before[name]) ** 2).sum() for name in before) ** 0.5
 
 
@@ -633,9 +621,7 @@ def distance(lab, config) -> float:
 
 
 def searched(lab, config, endless: bool = False) -> tuple[str, int]:
-    """The translation of `LINE` by a model that copies it, or does not; and the steps of the search beyond the source's
-    length.
-    """
+    """The translation of `LINE` by a model that copies it, or does not; and the steps beyond the source's length."""
     subwords = byte_pairs.BytePairs((lab.data_dir / prepare.SUBWORDS).read_bytes())
     model = Copier(MODEL, endless=endless)
     model.skill.assign(1.0)
@@ -758,9 +744,14 @@ class Row(NamedTuple):
 
 
 ANOTHER = object()
+called = of_parts(lambda found: found.called)
+rate = of_parts(lambda found: float(found.optimizer.learning_rate))
+updates = of_run(lambda found: len(found.applied))
+saved_steps = of_run(lambda found: steps_on_disk(found.model_dir))
 NO_TEXTS = dict.fromkeys(TEXTS, "")
 BUILTIN = {**NO_TEXTS, "dataset": "builtin", "builtin_pairs": 150}
 TFDS = {**NO_TEXTS, "dataset": "wmt14_translate/de-en", "source_language": "de", "target_language": "en"}
+PAIRS_OF_TFDS = [pair for pair in zip(EXAMPLES["en"], EXAMPLES["de"], strict=True) if " " not in pair]
 TURNED = {"source_language": "en", "target_language": "de"}
 
 OF_PAIRS = {
@@ -777,54 +768,50 @@ OF_PAIRS = {
     "norm": [Row("pre", lambda lab, config: model_of(config).encoder.norm is None, False)],
 }
 ROWS = {
-    ModelConfig: {"vocab_size": [Row(23, shape_of("embedding/matrix"), (23, 8)), Row(23, logits, 23)],
-                  "encoder_layers": [Row(3, layers_of("encoder"), 3)],
-                  "decoder_layers": [Row(3, layers_of("decoder"), 3)],
-                  "d_model": [Row(6, shape_of("embedding/matrix"), (20, 6)),
-                              Row(6, shape_of("feed_forward/inner/kernel"), (6, 12))],
-                  "d_ff": [Row(7, shape_of("feed_forward/inner/kernel"), (8, 7))],
-                  "num_heads": [Row(3, heads, (3, 3, 5))], "d_k": [Row(4, heads, (2, 4, 5))],
-                  "d_v": [Row(4, heads, (2, 3, 4))], "dropout": [Row(0.5, dropout_rates, {0.5})],
-                  "attention_dropout": [Row(0.5, rates_of_dropout("attention"), [0.5] * 3)],
-                  "activation_dropout": [Row(0.5, rates_of_dropout("feed_forward"), [0.5] * 2)],
-                  "word_dropout": [Row(0.5, word_dropouts, [(0.5, False)] * 2),
-                                   Row(0.5, word_dropouts, [(0.5, True)] * 2, {"word_dropout": 0.1, "simcut": 3.0})],
-                  "r_drop": [Row(2.0, diverged, 2.0, {"dropout": 0.1})],
-                  "simcut": [Row(3.0, diverged, 3.0, {"word_dropout": 0.5})],
-                  "learned_positions": [Row(9, positions, [(9, 8)])],
-                  "sinusoids": [Row("tensor2tensor", frequencies,
-                                    pytest.approx([1, 10000 ** (-1 / 3), 10000 ** (-2 / 3), 1e-4], abs=1e-6))],
-                  "first_position": [Row(2, first_angle, pytest.approx(2))],
-                  "attention_window": [Row(4, reached, [3, 4, 5])],
-                  "attention_bias": [Row(True, biases_of("attention"), 3 * 4)],
-                  "attention": [Row(name, attention_functions, [name]) for name in ("additive", "unscaled")],
-                  "activation": [Row(name, activations, [name]) for name in ("gelu", "swish")],
-                  "norm": [Row("pre", normalized, (False, True))], "norm_epsilon": [Row(0.5, epsilons, {0.5})],
-                  "source_end": [Row(False, reads_the_end, False)],
-                  "source_vocab_size": [Row(31, shape_of("source_embedding/matrix"), (31, 8)),
-                                        Row(31, embedded_rows, (31, 20))],
-                  "tie_logits": [Row(False, shape_of("logits_matrix"), (20, 8))],
-                  "logits_bias": [Row(True, shape_of("logits_bias"), (20,))]},
-    RnnConfig: {"vocab_size": [Row(23, shape_of("embedding/matrix"), (23, 6))],
-                "d_model": [Row(4, shape_of("forward_gru/gru_cell/recurrent_kernel"), (4, 12)),
-                            Row(4, shape_of("decoder/first/recurrent_kernel"), (4, 12)),
-                            Row(4, shape_of("decoder/attention/key/kernel"), (8, 4))],
-                "d_embedding": [Row(5, shape_of("embedding/matrix"), (20, 5)), Row(0, shape_of("readout/bias"), (8,))],
-                "encoder_layers": [Row(3, layers_of("encoder"), 3)],
-                "cell": [Row("lstm", shape_of("forward_lstm/lstm_cell/bias"), (32,), {"layer_norm": False}),
-                         Row("lstm", shape_of("decoder/second/bias"), (32,))],
-                "attention": [Row("unscaled", scale_of, pytest.approx(1, rel=1e-3)),
-                              Row("scaled", scale_of, pytest.approx(8**0.5, rel=1e-3)),
-                              Row("additive", scores_grow, lambda found: not 3.99 < found < 4.01,
-                                  {"attention": "scaled"})],
-                "layer_norm": [Row(False, shape_of("first/input_norm/gamma"), ()),
-                               Row(False, shape_of("backward_gru/gru_cell/recurrent_norm/beta"), ())],
-                "embedding_dropout": [Row(0.5, rate_of("source_dropout"), 0.5),
-                                      Row(0.5, rate_of("target_dropout"), 0.5)],
-                "context_dropout": [Row(0.5, rate_of("context_dropout"), 0.5)],
-                "output_dropout": [Row(0.5, rate_of("output_dropout"), 0.5)],
-                "source_vocab_size": [Row(31, shape_of("source_embedding/matrix"), (31, 6))],
-                "tie_logits": [Row(False, shape_of("logits_matrix"), (20, 6))]},
+    ModelConfig: {
+        "vocab_size": [Row(23, shape_of("embedding/matrix"), (23, 8)), Row(23, logits, 23)],
+        "encoder_layers": [Row(3, layers_of("encoder"), 3)], "decoder_layers": [Row(3, layers_of("decoder"), 3)],
+        "d_model": [Row(6, shape_of("embedding/matrix"), (20, 6)),
+                    Row(6, shape_of("feed_forward/inner/kernel"), (6, 12))],
+        "d_ff": [Row(7, shape_of("feed_forward/inner/kernel"), (8, 7))], "num_heads": [Row(3, heads, (3, 3, 5))],
+        "d_k": [Row(4, heads, (2, 4, 5))], "d_v": [Row(4, heads, (2, 3, 4))],
+        "dropout": [Row(0.5, dropout_rates, {0.5})],
+        "attention_dropout": [Row(0.5, rates_of_dropout("attention"), [0.5] * 3)],
+        "activation_dropout": [Row(0.5, rates_of_dropout("feed_forward"), [0.5] * 2)],
+        "word_dropout": [Row(0.5, word_dropouts, [(0.5, False)] * 2),
+                         Row(0.5, word_dropouts, [(0.5, True)] * 2, {"word_dropout": 0.1, "simcut": 3.0})],
+        "r_drop": [Row(2.0, diverged, 2.0, {"dropout": 0.1})],
+        "simcut": [Row(3.0, diverged, 3.0, {"word_dropout": 0.5})], "learned_positions": [Row(9, positions, [(9, 8)])],
+        "sinusoids": [Row("tensor2tensor", frequencies,
+                          pytest.approx([1, 10000 ** (-1 / 3), 10000 ** (-2 / 3), 1e-4], abs=1e-6))],
+        "first_position": [Row(2, first_angle, pytest.approx(2))], "attention_window": [Row(4, reached, [3, 4, 5])],
+        "attention_bias": [Row(True, biases_of("attention"), 3 * 4)],
+        "attention": [Row(name, attention_functions, [name]) for name in ("additive", "unscaled")],
+        "activation": [Row(name, activations, [name]) for name in ("gelu", "swish")],
+        "norm": [Row("pre", normalized, (False, True))], "norm_epsilon": [Row(0.5, epsilons, {0.5})],
+        "source_end": [Row(False, reads_the_end, False)],
+        "source_vocab_size": [Row(31, shape_of("source_embedding/matrix"), (31, 8)), Row(31, embedded_rows, (31, 20))],
+        "tie_logits": [Row(False, shape_of("logits_matrix"), (20, 8))],
+        "logits_bias": [Row(True, shape_of("logits_bias"), (20,))]},
+    RnnConfig: {
+        "vocab_size": [Row(23, shape_of("embedding/matrix"), (23, 6))],
+        "d_model": [Row(4, shape_of("forward_gru/gru_cell/recurrent_kernel"), (4, 12)),
+                    Row(4, shape_of("decoder/first/recurrent_kernel"), (4, 12)),
+                    Row(4, shape_of("decoder/attention/key/kernel"), (8, 4))],
+        "d_embedding": [Row(5, shape_of("embedding/matrix"), (20, 5)), Row(0, shape_of("readout/bias"), (8,))],
+        "encoder_layers": [Row(3, layers_of("encoder"), 3)],
+        "cell": [Row("lstm", shape_of("forward_lstm/lstm_cell/bias"), (32,), {"layer_norm": False}),
+                 Row("lstm", shape_of("decoder/second/bias"), (32,))],
+        "attention": [Row("unscaled", scale_of, pytest.approx(1, rel=1e-3)),
+                      Row("scaled", scale_of, pytest.approx(8**0.5, rel=1e-3)),
+                      Row("additive", scores_grow, lambda found: not 3.99 < found < 4.01, {"attention": "scaled"})],
+        "layer_norm": [Row(False, shape_of("first/input_norm/gamma"), ()),
+                       Row(False, shape_of("backward_gru/gru_cell/recurrent_norm/beta"), ())],
+        "embedding_dropout": [Row(0.5, rate_of("source_dropout"), 0.5), Row(0.5, rate_of("target_dropout"), 0.5)],
+        "context_dropout": [Row(0.5, rate_of("context_dropout"), 0.5)],
+        "output_dropout": [Row(0.5, rate_of("output_dropout"), 0.5)],
+        "source_vocab_size": [Row(31, shape_of("source_embedding/matrix"), (31, 6))],
+        "tie_logits": [Row(False, shape_of("logits_matrix"), (20, 6))]},
     BertConfig: OF_PAIRS
     | {
         "mask_rate": [Row(0.5, masked_words, lambda found: 8 < found <= 12)],
@@ -832,131 +819,77 @@ ROWS = {
     },
     ClassifierConfig: OF_PAIRS | {"labels": [Row("a,b,c", shape_of("classes/bias"), (3,))]},
     TrainConfig: {
-        "train_steps": [Row(5, of_run(lambda found: len(found.applied)), 5)],
-        "epochs": [Row(2.0, two_epochs, True, {"train_steps": 1000})],
-        "warmup_steps": [
-            Row(7, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(8**-0.5 * 7**-1.5))
-        ],
-        "learning_rate_factor": [
-            Row(
-                3.0,
-                of_parts(lambda found: float(found.optimizer.learning_rate)),
-                pytest.approx(3 * 8**-0.5 * 4000**-1.5),
-            )
-        ],
-        "learning_rate": [
-            Row(0.5, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(0.5 / 4000))
-        ],
+        "train_steps": [Row(5, updates, 5)], "epochs": [Row(2.0, two_epochs, True, {"train_steps": 1000})],
+        "warmup_steps": [Row(7, rate, pytest.approx(8**-0.5 * 7**-1.5))],
+        "learning_rate_factor": [Row(3.0, rate, pytest.approx(3 * 8**-0.5 * 4000**-1.5))],
+        "learning_rate": [Row(0.5, rate, pytest.approx(0.5 / 4000))],
         "cooldown_steps": [Row(3, of_parts(last_rate), pytest.approx(8**-0.5 * 8 * 4000**-1.5 / 3))],
         "cooldown_share": [Row(0.375, of_parts(last_rate), pytest.approx(8**-0.5 * 8 * 4000**-1.5 / 3))],
         "label_smoothing": [Row(0.0, smoothing, 1.0)],
         "clip_norm": [Row(0.01, distance, pytest.approx(0.01, rel=1e-3))],
         "batch_tokens": [Row(120, of_run(largest_update), lambda found: 60 < found <= 120)],
         "buckets_per_update": [Row(2, of_run(max_micro_batches), 2)],
-        "micro_batch_tokens": [
-            Row(20, of_run(largest_micro_batch), lambda found: 8 < found <= 20),
-            Row(40, of_parts(validated), lambda found: 0 < found[1] <= 40, usual={"damaged_records": "skip"}),
-        ],
-        "micro_batches_at_once": [Row(1, at_once, [1])],
-        "jit_compile": [Row("true", compiled, 1)],
-        "length_buckets": [Row(2.0, of_run(most_rows), 3)],  # Sentences of up to 9 sub-words are padded to 16.
+        "micro_batch_tokens": [Row(20, of_run(largest_micro_batch), lambda found: 8 < found <= 20),
+                               Row(40, of_parts(validated), lambda found: 0 < found[1] <= 40,
+                                   usual={"damaged_records": "skip"})],
+        "micro_batches_at_once": [Row(1, at_once, [1])], "jit_compile": [Row("true", compiled, 1)],
+        "length_buckets": [Row(2.0, of_run(most_rows), 3)],
         "device_tflops": [Row(2.0, of_run(lambda found: list(found.run.curve("train/estimated_flops"))), [8])],
         "dtype": [Row("bfloat16", of_parts(dtype), "bfloat16")],
         "tf32": [Row(False, of_parts(lambda found: found.tf32), False)],
-        "parent": [Row("parent", of_parts(lambda found: found.called), ["parent average None"])],
-        "parent_checkpoint": [
-            Row("best", of_parts(lambda found: found.called), ["parent best None"], usual={"parent": "parent"})
-        ],
+        "parent": [Row("parent", called, ["parent average None"])],
+        "parent_checkpoint": [Row("best", called, ["parent best None"], usual={"parent": "parent"})],
         "parent_subwords": [Row(False, refused, False, usual={"parent": "stranger"})],
-        "parent_optimizer": [
-            Row(
-                True,
-                of_parts(lambda found: found.called),
-                ["parent latest adam"],
-                {"parent": "parent", "parent_checkpoint": "latest"},
-            )
-        ],
-        "encoder_from": [Row("parent", of_parts(lambda found: found.called), ["parent average None"])],
+        "parent_optimizer": [Row(True, called, ["parent latest adam"],
+                                 {"parent": "parent", "parent_checkpoint": "latest"})],
+        "encoder_from": [Row("parent", called, ["parent average None"])],
         "freeze": [Row("encoder", of_parts(frozen), {"encoder_0"})],
-        "bpe_dropout": [
-            Row(0.3, divided_anew, lambda share: share > 0.8),
-            Row(0.02, divided_anew, lambda share: 0.02 < share < 0.4),
-        ],
-        "augment": [
-            Row("upper:0.3", divided_anew, lambda share: 0.2 < share < 0.4),
-            Row("upper:0.3,title:0.3", divided_anew, lambda share: 0.4 < share < 0.6),
-        ],
-        "ema_decay": [
-            Row(
-                0.25,
-                of_parts(lambda found: (found.optimizer.ema_momentum, len(found.optimizer.averages) > 9)),
-                (0.25, True),
-            )
-        ],
-        "embeddings": [Row("vectors", of_parts(lambda found: found.called), ["vectors"])],
+        "bpe_dropout": [Row(0.3, divided_anew, lambda share: share > 0.8),
+                        Row(0.02, divided_anew, lambda share: 0.02 < share < 0.4)],
+        "augment": [Row("upper:0.3", divided_anew, lambda share: 0.2 < share < 0.4),
+                    Row("upper:0.3,title:0.3", divided_anew, lambda share: 0.4 < share < 0.6)],
+        "ema_decay": [Row(0.25,
+                          of_parts(lambda found: (found.optimizer.ema_momentum, len(found.optimizer.averages) > 9)),
+                          (0.25, True))],
+        "embeddings": [Row("vectors", called, ["vectors"])],
         "freeze_embeddings": [
-            Row(
-                3,
-                of_parts(lambda run: run.frozen_rows is not None and np.flatnonzero(run.frozen_rows).tolist()),
-                [300],
-                {"embeddings": "vectors"},
-            ),
-            Row(3, rows_that_move, [False] * 3 + [True], {"embeddings": "vectors"}),
-        ],
-        "seed": [
-            Row(4, of_parts(initial_weights), ANOTHER),
-            Row(4, of_run(lambda found: found.applied[0].source.tolist()), ANOTHER),
-            Row(4, dropped, ANOTHER),
-        ],
-        "deterministic": [
-            Row(True, of_parts(lambda found: found.called), ["determinism", {"arithmetic_optimization": False}])
-        ],
-        "data_service": [
-            Row("grpc://localhost:9", of_run(lambda found: found.asked), ["grpc://localhost:9"]),
-            Row("grpc://localhost:9", of_parts(lambda found: found.called), ["grpc://localhost:9"]),
-        ],
-        "damaged_records": [
-            Row("skip", of_damaged, "skipped True"),
-            Row("skip", of_parts(lambda found: validated(found)[0]), "read"),
-        ],
-        "checkpoint_steps": [Row(4, of_run(lambda found: steps_on_disk(found.model_dir)), [4, 8])],
-        "checkpoint_minutes": [Row(1e-9, of_run(lambda found: steps_on_disk(found.model_dir)), [4, 5, 6, 7, 8])],
-        "keep_checkpoints": [Row(2, of_run(lambda found: steps_on_disk(found.model_dir)), [6, 8])],
+            Row(3, of_parts(lambda run: run.frozen_rows is not None and np.flatnonzero(run.frozen_rows).tolist()),
+                [300], {"embeddings": "vectors"}),
+            Row(3, rows_that_move, [False] * 3 + [True], {"embeddings": "vectors"})],
+        "seed": [Row(4, of_parts(initial_weights), ANOTHER),
+                 Row(4, of_run(lambda found: found.applied[0].source.tolist()), ANOTHER), Row(4, dropped, ANOTHER)],
+        "deterministic": [Row(True, called, ["determinism", {"arithmetic_optimization": False}])],
+        "data_service": [Row("grpc://localhost:9", of_run(lambda found: found.asked), ["grpc://localhost:9"]),
+                         Row("grpc://localhost:9", called, ["grpc://localhost:9"])],
+        "damaged_records": [Row("skip", of_damaged, "skipped True"),
+                            Row("skip", of_parts(lambda found: validated(found)[0]), "read")],
+        "checkpoint_steps": [Row(4, saved_steps, [4, 8])],
+        "checkpoint_minutes": [Row(1e-9, saved_steps, [4, 5, 6, 7, 8])],
+        "keep_checkpoints": [Row(2, saved_steps, [6, 8])],
         "valid_steps": [Row(3, of_run(lambda found: list(found.run.validated)), [3, 6, 8])],
         "valid_sentences": [Row(3, of_parts(lambda found: len(found.translated)), 3)],
         "attention_images": [
-            Row(
-                2,
-                of_parts(lambda found: sum(name.startswith("valid/attention") for name in found.metrics)),
-                2,
-                usual={"valid_sentences": 5},
-            )
-        ],
+            Row(2, of_parts(lambda found: sum(name.startswith("valid/attention") for name in found.metrics)), 2,
+                usual={"valid_sentences": 5})],
         "log_steps": [Row(3, of_run(lambda found: list(found.run.curve("train/loss"))), [3, 6, 8])],
-        "histogram_steps": [
-            Row(3, of_run(lambda found: list(found.run.curve("weights/out/bias"))), [3, 6, 8]),
-            Row(3, gradient_norms, 3),
-        ],
+        "histogram_steps": [Row(3, of_run(lambda found: list(found.run.curve("weights/out/bias"))), [3, 6, 8]),
+                            Row(3, gradient_norms, 3)],
         "profile_steps": [Row("2,3", of_run(profiles), 1)],
         "patience": [Row(2, of_run(lambda found: len(found.applied), figures=WORSE), 6)],
         "max_skipped": [Row(3, of_run(lambda found: len(found.applied), finite=False), 3)],
         "max_hours": [Row(5.0, of_run(lambda found: "max_hours=5" in found.ended), True)],
-        "best_metric": [
-            Row(
-                "bleu", of_run(lambda found: found.run.state.best_step, figures=WORSE), 8, usual={"valid_sentences": 1}
-            ),
-        ],
-    },
-    DecodeConfig: {"beam_size": [Row(1, translation, LINE)],
-                   "alpha": [Row(6.0, translation, lambda found: found.startswith(LINE))],
-                   "extra_length": [Row(2, steps_beyond_source, 2)],
-                   "max_input": [Row(4, translation,
-                                     lambda found: len(found) > 2 and LINE.startswith(found) and found != LINE,
-                                     {"beam_size": 1})], "no_repeat_ngram": [Row(2, several, no_pair_twice)],
-                   "diverse_groups": [Row(2, several, ANOTHER, {"diversity": 5.0})],
-                   "diversity": [Row(5.0, several, ANOTHER, {"diverse_groups": 2})],
-                   "search_rows": [Row(3, limits, (3, 384))],
-                   "search_cores": [Row(7, lambda lab, config: limits_of(config).cores, 7)]},
+        "best_metric": [Row("bleu", of_run(lambda found: found.run.state.best_step, figures=WORSE), 8,
+                            usual={"valid_sentences": 1})]},
+    DecodeConfig: {
+        "beam_size": [Row(1, translation, LINE)],
+        "alpha": [Row(6.0, translation, lambda found: found.startswith(LINE))],
+        "extra_length": [Row(2, steps_beyond_source, 2)],
+        "max_input": [Row(4, translation, lambda found: len(found) > 2 and LINE.startswith(found) and found != LINE,
+                          {"beam_size": 1})],
+        "no_repeat_ngram": [Row(2, several, no_pair_twice)],
+        "diverse_groups": [Row(2, several, ANOTHER, {"diversity": 5.0})],
+        "diversity": [Row(5.0, several, ANOTHER, {"diverse_groups": 2})], "search_rows": [Row(3, limits, (3, 384))],
+        "search_cores": [Row(7, lambda lab, config: limits_of(config).cores, 7)]},
     SampleConfig: {"draws": [Row(3, lambda lab, config: len(drawn(lab, config)[0]), 3)],
                    "seed": [Row(2, drawn, ANOTHER)], "temperature": [Row(0.01, drawn, one_alone)],
                    "top_k": [Row(1, drawn, one_alone)], "top_p": [Row(1e-6, drawn, one_alone)]},
@@ -965,36 +898,14 @@ ROWS = {
         "train_target": [Row("other-train.target", of_data(lambda found: side(found.train, 1)), side(OTHER_TRAIN, 1))],
         "valid_source": [Row("other-valid.source", of_data(lambda found: side(found.valid, 0)), side(OTHER_VALID, 0))],
         "valid_target": [Row("other-valid.target", of_data(lambda found: side(found.valid, 1)), side(OTHER_VALID, 1))],
-        "valid_pairs": [
-            Row(
-                3,
-                of_data(lambda found: (side(found.valid, 0), len(found.train))),
-                (side(TRAIN_PAIRS, 0)[-3:], len(TRAIN_PAIRS) - 3),
-                {"valid_source": "", "valid_target": "", "valid_pairs": 5},
-            )
-        ],
-        "source_tag": [
-            Row("<2de>", of_data(lambda found: ("▁<2de>" in found.pieces, found.train[1][0][:6])), (True, "<2de> "))
-        ],
+        "valid_pairs": [Row(3, of_data(lambda found: (side(found.valid, 0), len(found.train))),
+                            (side(TRAIN_PAIRS, 0)[-3:], len(TRAIN_PAIRS) - 3),
+                            {"valid_source": "", "valid_target": "", "valid_pairs": 5})],
+        "source_tag": [Row("<2de>", of_data(lambda found: ("▁<2de>" in found.pieces, found.train[1][0][:6])),
+                           (True, "<2de> "))],
         "dataset": [Row("builtin", of_data(lambda found: len(found.train)), 150, beside=BUILTIN)],
-        "source_language": [
-            Row(
-                "en",
-                of_tfds("train"),
-                [pair for pair in zip(EXAMPLES["en"], EXAMPLES["de"], strict=True) if " " not in pair],
-                TFDS,
-                TURNED,
-            )
-        ],
-        "target_language": [
-            Row(
-                "de",
-                of_tfds("valid"),
-                [pair for pair in zip(EXAMPLES["en"], EXAMPLES["de"], strict=True) if " " not in pair],
-                TFDS,
-                TURNED,
-            )
-        ],
+        "source_language": [Row("en", of_tfds("train"), PAIRS_OF_TFDS, TFDS, TURNED)],
+        "target_language": [Row("de", of_tfds("valid"), PAIRS_OF_TFDS, TFDS, TURNED)],
         "train_split": [Row("train[1:]", splits_of_tfds, ["train[1:]", "validation"], TFDS)],
         "valid_split": [Row("test", splits_of_tfds, ["train", "test"], TFDS)],
         "builtin_pairs": [Row(170, of_data(lambda found: len(found.train)), 170, BUILTIN)],
@@ -1003,27 +914,19 @@ ROWS = {
             Row(kind, of_data(lambda found, head=head: found.subwords.startswith(head)), True, BUILTIN)
             for kind, head in (("wordpiece", HEAD), ("word", words.HEAD))
         ],
-        "subwords_file": [
-            Row("given.model", of_data(lambda found: found.subwords == pathlib.Path("given.model").read_bytes()), True)
-        ],
+        "subwords_file": [Row("given.model",
+                              of_data(lambda found: found.subwords == pathlib.Path("given.model").read_bytes()), True)],
         "source_subwords_file": [
-            Row(
-                "given.model",
-                of_data(lambda found: found.source_subwords == pathlib.Path("given.model").read_bytes()),
-                True,
-            )
-        ],
+            Row("given.model", of_data(lambda found: found.source_subwords == pathlib.Path("given.model").read_bytes()),
+                True)],
         "normalization": [Row("nfkc", of_data(lambda found: found.train[0][0]), "1\u20442 house")],
         "character_coverage": [Row(1.0, of_data(lambda found: "½" in found.pieces), True)],
         "vocab_sample": [Row(150, of_data(lambda found: found.subwords), ANOTHER)],
-        "train_terms": [
-            Row("terms.tsv", of_data(lambda found: any("⟦ Haus ⟧" in source for source, _ in found.train)), True)
-        ],
+        "train_terms": [Row("terms.tsv", of_data(lambda found: any("⟦ Haus ⟧" in source for source, _ in found.train)),
+                            True)],
         "keep_patterns": [Row("/½/", of_data(lambda found: "｟1｠" in found.pieces and "½" not in found.pieces), True)],
-        "skip_bad_lines": [
-            Row(True, of_data(lambda found: found.report.get("not_utf8")), 1, {"train_source": "bad.source"})
-        ],
-    },
+        "skip_bad_lines": [Row(True, of_data(lambda found: found.report.get("not_utf8")), 1,
+                               {"train_source": "bad.source"})]},
 }  # fmt: skip
 
 

@@ -160,9 +160,8 @@ def test_alignments_of_a_padded_batch_are_the_papers_attention_in_the_last_layer
 def test_the_smoothed_loss_of_a_padded_batch_is_the_papers_for_each_sentence_alone(model):
     loss = np.array(cross_entropy(model((SOURCE, shift_right(TARGET))), TARGET, LABEL_SMOOTHING)[0])
     expected = paper_losses(as_in_the_paper(values_of(model), model.config))
-    assert float(model.cross_entropy(SOURCE, TARGET, LABEL_SMOOTHING)[0]) == pytest.approx(
-        np.concatenate(expected).sum(), rel=1e-5
-    )
+    wanted = pytest.approx(np.concatenate(expected).sum(), rel=1e-5)
+    assert float(model.cross_entropy(SOURCE, TARGET, LABEL_SMOOTHING)[0]) == wanted
     for row, losses in enumerate(expected):
         np.testing.assert_allclose(loss[row, : len(losses)], losses, atol=1e-5)
     assert loss.sum() == pytest.approx(np.concatenate(expected).sum(), rel=1e-5)

@@ -93,16 +93,13 @@ def test_lines_join_the_words_and_are_as_dark_as_their_weights(browser):
     drawn = np.array(browser.execute_script(script))
     script = """const top = document.querySelector('#lines').getBoundingClientRect().top;
         return [...document.querySelectorAll(arguments[0])].map(w => w.getBoundingClientRect()).map(r => r.top + r.height / 2 - top)"""  # noqa: E501
-    start, ends = (
-        browser.execute_script(script, "#from .word")[1],
-        np.array(browser.execute_script(script, "#to .word")),
-    )
+    start = browser.execute_script(script, "#from .word")[1]
+    ends = np.array(browser.execute_script(script, "#to .word"))
     weights = SHORT.by_words().cross[0, 0, 1]
     np.testing.assert_allclose(drawn[:, 0], start, atol=1)
     for _, end, opacity in drawn:
-        assert (
-            opacity == pytest.approx(weights[np.abs(ends - end).argmin()], abs=0.003) and np.abs(ends - end).min() < 1
-        )
+        assert opacity == pytest.approx(weights[np.abs(ends - end).argmin()], abs=0.003)
+        assert np.abs(ends - end).min() < 1
     assert len(drawn) > 1 and len(set(drawn[:, 1])) == len(drawn)
 
 
@@ -144,9 +141,8 @@ def test_a_model_without_self_attention_has_attention_to_the_source_alone(opened
     )
     (tmp_path / "alone.html").write_text(pages.attention_page({1: alone}), encoding="utf-8")
     browser.get((tmp_path / "alone.html").as_uri())
-    assert [option.get_attribute("value") for option in Select(browser.find_element(By.ID, "kind")).options] == [
-        "cross"
-    ]
+    expected = ["cross"]
+    assert [option.get_attribute("value") for option in Select(browser.find_element(By.ID, "kind")).options] == expected
     point(browser, words(browser, "from")[1])
     np.testing.assert_allclose(bars(browser, "to"), alone.by_words().cross[0, :, 1].T, atol=0.003)
     assert browser.get_log("browser") == []

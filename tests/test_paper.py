@@ -10,9 +10,7 @@ from t2t_keras.training import cost
 
 
 class System(NamedTuple):
-    """A row of Table 2: BLEU on newstest2014 and training cost in floating-point operations; `None` where the table has
-    no figure.
-    """
+    """A row of Table 2: BLEU on newstest2014 and training cost in operations; `None` where the table has no figure."""
 
     name: str
     en_de: float | None
@@ -91,18 +89,10 @@ def test_a_smaller_table_has_its_widths_divided_by_one_number_and_its_depths_by_
     assert paper.table_3("A32", divide_widths=1000)["d_k"] == 1
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("A2",),
-        ("",),
-        ("base", 0.5),
-        ("base", 1, 0),
-        ("base", float("nan")),
-        ("base", float("inf")),
-        ("base", 1, float("inf")),
-    ],
-)
+@pytest.mark.parametrize("arguments", [
+    ("A2",), ("",), ("base", 0.5), ("base", 1, 0), ("base", float("nan")), ("base", float("inf")),
+    ("base", 1, float("inf")),
+])  # fmt: skip
 def test_an_unknown_row_or_divisor_is_refused(arguments):
     with pytest.raises(ValueError, match="Expected .* Received: "):
         paper.table_3(*arguments)

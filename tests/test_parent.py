@@ -32,15 +32,9 @@ GIVEN = {
 }  # fmt: skip
 UNTRAINED = types.SimpleNamespace(train=TrainState)  # A trainer whose runs do not train.
 CHILD = {
-    "dataset": "builtin",
-    "builtin_pairs": 500,
-    "seed": 9,
-    "train_steps": 2,
-    "valid_steps": 2,
-    "valid_sentences": 0,
-    "best_metric": "loss",
-    "batch_tokens": 400,
-}
+    "dataset": "builtin", "builtin_pairs": 500, "seed": 9, "train_steps": 2, "valid_steps": 2, "valid_sentences": 0,
+    "best_metric": "loss", "batch_tokens": 400,
+}  # fmt: skip
 
 
 def trained(model_dir: pathlib.Path, **given) -> str:
@@ -170,9 +164,7 @@ def with_other_sub_words(monkeypatch, folder: pathlib.Path, child: pathlib.Path,
 
 
 def shared_rows(seen: types.SimpleNamespace, layer: str, pieces) -> int:
-    """Checks that the rows of the sub-words that the parent has are its rows, and the others those at the start.
-    Returns how many the parent has.
-    """
+    """Checks that rows of the parent's sub-words are its rows, the others the initial ones. Returns how many are."""
     name, shared = f"model/transformer/{layer}/matrix", 0
     for index, piece in enumerate(pieces):
         row = seen.row("model/transformer/embedding/matrix", piece)
@@ -327,11 +319,8 @@ def test_a_run_without_a_checkpoint_keeps_its_parent_and_the_model_of_it(folder,
         "The same weights, in another place."
     )
     started = Start.open(child, given | {"train_steps": 7}).options
-    assert (started.model, started.train.parent, started.train.train_steps) == (
-        SavedRun.open(parents[0]).options.model,
-        str(parents[0]),
-        7,
-    )
+    found = (started.model, started.train.parent, started.train.train_steps)
+    assert found == (SavedRun.open(parents[0]).options.model, str(parents[0]), 7)
     with pytest.raises(ValueError, match="Expected activation=relu, of the model in .*Received: activation=gelu"):
         Start.open(child, given | {"activation": "gelu"})
     for path in checkpoint.kept(parents[1]):  # Now it has other weights.
@@ -425,17 +414,13 @@ def test_parts_that_the_model_does_not_have_are_refused_before_data_are_prepared
     assert not (tmp_path / "child").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("sinusoids", "tensor2tensor"), ("first_position", 2), ("attention", "additive"), ("activation", "gelu"),
-        ("norm", "pre"), ("norm_epsilon", 1e-5), ("d_model", 16), ("d_v", 8),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "value"), [
+    ("sinusoids", "tensor2tensor"), ("first_position", 2), ("attention", "additive"), ("activation", "gelu"),
+    ("norm", "pre"), ("norm_epsilon", 1e-5), ("d_model", 16), ("d_v", 8),
+])  # fmt: skip
 def test_a_model_of_another_form_is_refused_before_data_are_prepared(folder, tmp_path, name, value):
-    with pytest.raises(
-        ValueError, match=f"Expected {name}=.*, of the model in .* Received: {name}={value}. Leave out what differs."
-    ):
+    message = f"Expected {name}=.*, of the model in .* Received: {name}={value}. Leave out what differs."
+    with pytest.raises(ValueError, match=message):
         Start.open(tmp_path / "child", {"parent": str(folder / "parent"), name: value})
 
 

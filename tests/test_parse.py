@@ -89,24 +89,19 @@ def test_a_broken_treebank_file_is_named_with_its_line_and_nothing_is_written(tm
     (tmp_path / "a.mrg").write_text(TREES)
     (tmp_path / "b.mrg").write_text(TREES + "( (S (NN x))\n")
     result = parse(
-        "--linearize",
-        f"--trees={tmp_path}/a.mrg,{tmp_path}/b.mrg",
-        f"--source={tmp_path}/words",
+        "--linearize", f"--trees={tmp_path}/a.mrg,{tmp_path}/b.mrg", f"--source={tmp_path}/words",
         f"--target={tmp_path}/brackets",
-    )
+    )  # fmt: skip
     assert result.returncode == 1 and b"Traceback" not in result.stderr
     assert f"{tmp_path}/b.mrg, line 10: " in result.stderr.decode()
     assert not (tmp_path / "words").exists() and not (tmp_path / "brackets").exists()
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "message"),
-    [
-        ("words", "./words", "--source and --target must be two files. Received: ./words twice."),
-        ("1.mrg", "brackets", "--source and --target must not replace a file of --trees. Received: 1.mrg."),
-        ("words", "link.mrg", "--source and --target must not replace a file of --trees. Received: 1.mrg."),
-    ],
-)
+@pytest.mark.parametrize(("source", "target", "message"), [
+    ("words", "./words", "--source and --target must be two files. Received: ./words twice."),
+    ("1.mrg", "brackets", "--source and --target must not replace a file of --trees. Received: 1.mrg."),
+    ("words", "link.mrg", "--source and --target must not replace a file of --trees. Received: 1.mrg."),
+])  # fmt: skip
 def test_a_file_is_not_written_over_a_treebank_or_twice(tmp_path, source, target, message):
     """Story: the treebank was replaced by its words."""
     (tmp_path / "1.mrg").write_text(TREES)
@@ -132,11 +127,8 @@ def test_a_line_gives_a_tree_and_a_blank_line_a_blank_line(nouns):
 def test_a_truncated_sentence_is_named_and_its_words_are_in_the_tree(nouns):
     result = nouns(input=b"one\none two three four\n")
     assert result.stdout.decode().splitlines()[1] == "(TOP (NP (NN one) (NN two) (NN three) (NN four)))"
-    assert (
-        result.stderr.decode()
-        .splitlines()[0]
-        .startswith("Line 2: longer than --max_input=3 sub-words, end token included.")
-    )
+    said = result.stderr.decode().splitlines()[0]
+    assert said.startswith("Line 2: longer than --max_input=3 sub-words, end token included.")
 
 
 def test_a_picture_has_several_lines_and_a_blank_line_after_it(nouns):
@@ -153,10 +145,8 @@ def test_an_output_file_is_replaced_when_all_lines_are_parsed(nouns, tmp_path):
     (tmp_path / "out").write_text("before")
     result = nouns(f"--input={tmp_path}/in", f"--output={tmp_path}/out")
     assert (result.returncode, result.stdout) == (1, b"")
-    assert ((tmp_path / "out").read_text(), (tmp_path / "out.partial").read_text()) == (
-        "before",
-        "(TOP (NP (NN one)))\n",
-    )
+    expected = ("before", "(TOP (NP (NN one)))\n")
+    assert ((tmp_path / "out").read_text(), (tmp_path / "out.partial").read_text()) == expected
     (tmp_path / "in").write_text("one\n")
     assert nouns(f"--input={tmp_path}/in", f"--output={tmp_path}/out").returncode == 0
     assert (tmp_path / "out").read_text() == "(TOP (NP (NN one)))\n"
@@ -181,11 +171,8 @@ def test_scores_are_printed_to_two_decimals(tmp_path):
     result = scored(tmp_path, f"{GOLD}\n", f"{PARSED}\n")
     assert (result.returncode, result.stderr) == (0, b"")
     rows = {line[:20].strip(): line[20:].split() for line in result.stdout.decode().splitlines()}
-    assert (
-        rows["recall"] == ["75.00", "75.00"]
-        and rows["precision"] == ["100.00", "100.00"]
-        and rows["F1"] == ["85.71", "85.71"]
-    )
+    assert rows["recall"] == ["75.00", "75.00"] and rows["precision"] == ["100.00", "100.00"]
+    assert rows["F1"] == ["85.71", "85.71"]
     assert rows["sentences"] == ["1", "1"] and rows["tagging accuracy"] == ["100.00", "100.00"]
 
 
@@ -207,16 +194,11 @@ def test_a_treebank_file_scores_100_against_itself_and_its_cleaned_trees(tmp_pat
         assert (scores["f1"], scores["sentences"], scores["errors"], scores["skipped"]) == (100, 3, 0, 1)
 
 
-@pytest.mark.parametrize(
-    ("gold", "parsed", "expected"),
-    [
-        ("{0}\n{0}\n", "{1}\n\n", (2, 1)),
-        ("{0}\n\n{0}\n", "{1}\n\n{1}\n", (2, 0)),
-        ("\n{0}\n\n{0}\n\n", "{1}\n{1}\n", (2, 0)),
-        ("{0}\n\n{0}\n", "{1}\n\n", (2, 1)),
-        ("{0}\n{0}\n", "\n{1}\n\n{1}\n", (2, 0)),
-    ],
-)
+@pytest.mark.parametrize(("gold", "parsed", "expected"), [
+    ("{0}\n{0}\n", "{1}\n\n", (2, 1)), ("{0}\n\n{0}\n", "{1}\n\n{1}\n", (2, 0)),
+    ("\n{0}\n\n{0}\n\n", "{1}\n{1}\n", (2, 0)), ("{0}\n\n{0}\n", "{1}\n\n", (2, 1)),
+    ("{0}\n{0}\n", "\n{1}\n\n{1}\n", (2, 0)),
+])  # fmt: skip
 def test_a_blank_line_is_a_missing_tree_where_the_lines_correspond(tmp_path, gold, parsed, expected):
     """Elsewhere, and where it is blank in both files, it separates trees."""
     scores = json.loads(scored(tmp_path, gold.format(GOLD, PARSED), parsed.format(GOLD, PARSED), "--json").stdout)[
@@ -248,20 +230,16 @@ def test_sentences_that_are_not_scored_are_counted_and_named(tmp_path):
     scores = json.loads(result.stdout)["all"]
     assert (scores["sentences"], scores["errors"], scores["skipped"], round(scores["recall"])) == (4, 2, 1, 75)
     said = result.stderr.decode().splitlines()
-    assert said[0].startswith(f"Not scored: {tmp_path}/parsed, line 2: ") and said[1].startswith(
-        "3 of 4 sentences are not scored"
-    )
+    assert said[0].startswith(f"Not scored: {tmp_path}/parsed, line 2: ")
+    assert said[1].startswith("3 of 4 sentences are not scored")
     assert ": 2 with other words" in said[1] and "; 1 without words" in said[1]
 
 
-@pytest.mark.parametrize(
-    ("gold", "parsed", "message"),
-    [
-        (f"{GOLD}\n", f"{PARSED}\n{PARSED}\n", "2 in"),
-        (f"{GOLD}\n(TOP (S\n{GOLD}\n", f"{PARSED}\n" * 3, "gold, line 2: Expected"),
-        ("", f"{PARSED}\n", "gold is empty"),
-    ],
-)
+@pytest.mark.parametrize(("gold", "parsed", "message"), [
+    (f"{GOLD}\n", f"{PARSED}\n{PARSED}\n", "2 in"),
+    (f"{GOLD}\n(TOP (S\n{GOLD}\n", f"{PARSED}\n" * 3, "gold, line 2: Expected"),
+    ("", f"{PARSED}\n", "gold is empty"),
+])  # fmt: skip
 def test_files_that_cannot_be_compared_are_an_error(tmp_path, gold, parsed, message):
     assert message in complaint(scored(tmp_path, gold, parsed))
 
@@ -297,11 +275,8 @@ class Nouns:
     """Stands in for a `Translator`: every word is a noun, in the second of its hypotheses."""
 
     def n_best(self, text):
-        hypotheses = [
-            tf.strings.join([text, " x"]),
-            tf.strings.regex_replace(text, "[^ ]+", "NN"),
-            tf.strings.regex_replace(text, "[^ ]+", "VB"),
-        ]
+        hypotheses = [tf.strings.join([text, " x"])]
+        hypotheses += [tf.strings.regex_replace(text, "[^ ]+", tag) for tag in ("NN", "VB")]
         scores = tf.zeros([tf.shape(text)[0], 3])
         return {"text": tf.stack(hypotheses, 1), "score": scores, "truncated": tf.strings.length(text) > 5}
 
@@ -317,12 +292,9 @@ def test_sentences_of_any_length_keep_their_order_and_their_words():
     lines = ["one two three", "", "(", "four five", " six "] * 3
     parses = list(parse_lines(OfTwo(), lines, batch_size=2, read_ahead=4))
     expected = [
-        "(TOP (NN one) (NN two) (NN three))",
-        "(TOP)",
-        "(TOP (NN -LRB-))",
-        "(TOP (NN four) (NN five))",
+        "(TOP (NN one) (NN two) (NN three))", "(TOP)", "(TOP (NN -LRB-))", "(TOP (NN four) (NN five))",
         "(TOP (NN six))",
-    ] * 3
+    ] * 3  # fmt: skip
     assert [str(parse.tree) for parse in parses] == expected
     assert [parse.truncated for parse in parses] == [True, False, False, True, False] * 3
     assert [parse.hypothesis for parse in parses] == [1] * 15 and not any(parse.repaired for parse in parses)
@@ -340,9 +312,7 @@ def test_the_best_hypothesis_is_repaired_if_none_is_well_formed():
 
 @pytest.mark.slow
 def test_a_trained_model_parses_what_it_has_learned(tmp_path):
-    """All of it together: treebank files, training, search and scores. Sixteen sentences of a small grammar are learned
-    by heart.
-    """
+    """All of it together: treebank files, training, search, scores. A small grammar is learned by heart."""
     subjects, objects = ("Ada", "He", "The cat", "A dog"), ("tea", "the kettle", "a cat", "it")
     tags = {"Ada": "NNP", "He": "PRP", "it": "PRP", "The": "DT", "A": "DT", "the": "DT", "a": "DT"}
 
@@ -361,12 +331,9 @@ def test_a_trained_model_parses_what_it_has_learned(tmp_path):
 
     for name in ("trees", "gold"):
         run(
-            *program,
-            "--linearize",
-            f"--trees={tmp_path}/{name}",
-            f"--source={tmp_path}/{name}.words",
+            *program, "--linearize", f"--trees={tmp_path}/{name}", f"--source={tmp_path}/{name}.words",
             f"--target={tmp_path}/{name}.brackets",
-        )
+        )  # fmt: skip
     run(
         sys.executable, str(ROOT / "tools/train.py"), f"--train_source={tmp_path}/trees.words",
         f"--train_target={tmp_path}/trees.brackets", f"--valid_source={tmp_path}/gold.words",

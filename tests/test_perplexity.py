@@ -14,9 +14,7 @@ from t2t_keras.evaluation import cross_entropy, evaluate, scores
 
 @pytest.fixture
 def calls(monkeypatch) -> Iterator[list[tuple[list, list]]]:
-    """The texts of each call. A translator is a number x: each letter of a target has log P = x · the number of letters
-    of its source.
-    """
+    """The texts of each call. A translator is a number x: log P of a letter is x · the letters of its source."""
     calls = []
 
     def log_probs(translator, source, target) -> tf.RaggedTensor:

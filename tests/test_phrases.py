@@ -31,19 +31,16 @@ def test_phrases_are_joined_by_tabs():
     assert joined([], "avoid") == "" and joined(["a b", "c"], "avoid") == joined(("a b", "c"), "avoid") == "a b\tc"
 
 
-@pytest.mark.parametrize(
-    ("phrases", "message"),
-    [
-        ("a b", "avoid: expected a list of phrases. Received: 'a b'."),
-        (["a", 3], r"avoid: expected a list of phrases. Received: \['a', 3\]."),
-        (None, "avoid: expected a list of phrases. Received: None."),
-        (["a", " "], "avoid: expected phrases of one or more words, .* Received: ' '."),
-        (["a\tb"], r"avoid: expected phrases of one or more words, .* Received: 'a\\tb'."),
-        (["a\nb"], r"avoid: expected phrases of one or more words, .* Received: 'a\\nb'."),
-        (["￭"], "avoid: expected phrases of one or more words, .* Received: '￭'."),
-        (["a"] * (MAX_PHRASES + 1), "avoid: expected at most 32 phrases for a sentence. Received: 33."),
-    ],
-)
+@pytest.mark.parametrize(("phrases", "message"), [
+    ("a b", "avoid: expected a list of phrases. Received: 'a b'."),
+    (["a", 3], r"avoid: expected a list of phrases. Received: \['a', 3\]."),
+    (None, "avoid: expected a list of phrases. Received: None."),
+    (["a", " "], "avoid: expected phrases of one or more words, .* Received: ' '."),
+    (["a\tb"], r"avoid: expected phrases of one or more words, .* Received: 'a\\tb'."),
+    (["a\nb"], r"avoid: expected phrases of one or more words, .* Received: 'a\\nb'."),
+    (["￭"], "avoid: expected phrases of one or more words, .* Received: '￭'."),
+    (["a"] * (MAX_PHRASES + 1), "avoid: expected at most 32 phrases for a sentence. Received: 33."),
+])  # fmt: skip
 def test_what_is_no_phrase_is_refused(phrases, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         joined(phrases, "avoid")
@@ -114,40 +111,30 @@ def test_what_terms_add_to_phrases_in_order_may_be_anywhere():
 
 
 TERMS = {
-    "house": "Haus",
-    "boat": "Boot",
-    "house boat": "Hausboot",
-    "C++": "C++",
-    "e.g.": "z. B.",
-    "café": "Café",
-    "猫": "cat",
-    "Bank": "Ufer",
-    "bank holiday": "Feiertag",
-}
+    "house": "Haus", "boat": "Boot", "house boat": "Hausboot", "C++": "C++", "e.g.": "z. B.", "café": "Café",
+    "猫": "cat", "Bank": "Ufer", "bank holiday": "Feiertag",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a house, a boat", ["Haus", "Boot"]),
-        ("the boat house", ["Boot", "Haus"]),
-        ("the house boat", ["Hausboot"]),
-        ("a House houses farmhouse house2 boat_", ["Boot"]),
-        ("House, House", ["Haus"]),  # A small letter is a capital one at the beginning.
-        ("House boat", ["Hausboot"]),
-        ("Bank holiday", ["Feiertag"]),  # The longest, also with another first letter.
-        (" House  \tboat", ["Hausboot"]),  # The model reads single spaces.
-        ("house (house) house", ["Haus"] * 3),
-        ("C++, C+++ C", ["C++", "C++"]),
-        ("e.g. this", ["z. B."]),
-        ("café cafés", ["Café"]),
-        ("小猫在", ["cat"]),
-        ("bank", []),
-        ("The bank", []),
-        ("Bank", ["Ufer"]),
-        ("", []),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("a house, a boat", ["Haus", "Boot"]),
+    ("the boat house", ["Boot", "Haus"]),
+    ("the house boat", ["Hausboot"]),
+    ("a House houses farmhouse house2 boat_", ["Boot"]),
+    ("House, House", ["Haus"]),  # A small letter is a capital one at the beginning.
+    ("House boat", ["Hausboot"]),
+    ("Bank holiday", ["Feiertag"]),  # The longest, also with another first letter.
+    (" House  \tboat", ["Hausboot"]),  # The model reads single spaces.
+    ("house (house) house", ["Haus"] * 3),
+    ("C++, C+++ C", ["C++", "C++"]),
+    ("e.g. this", ["z. B."]),
+    ("café cafés", ["Café"]),
+    ("小猫在", ["cat"]),
+    ("bank", []),
+    ("The bank", []),
+    ("Bank", ["Ufer"]),
+    ("", []),
+])  # fmt: skip
 def test_terms_are_found_as_whole_words_the_longest_first(text, expected):
     assert [term.translation for term in Terms(TERMS).of(text)] == expected
     assert Terms({}).of(text) == []
@@ -203,9 +190,7 @@ def test_what_is_kept_or_copied_has_no_terms():
 
 
 def test_the_place_of_a_term_is_counted_among_its_words_that_the_model_reads():
-    """Story: the word for York in "New York" was replaced in place of that for the first York. A placeholder, which is
-    read, has no words.
-    """
+    """Story: "York" of "New York" was replaced in place of the first. A placeholder, which is read, has no words."""
     terms = Terms({"York": "Yorck", "New York": "NY"})
     [request] = with_phrases([Request("York or New York", avoid=["NY"])], terms, Kept(""), pytest.fail)
     assert request.terms == (Term("York", "Yorck", after=1),)
@@ -267,9 +252,8 @@ def test_long_lines_with_much_to_keep_take_linear_time():
     seconds, terms = [], Terms({"man": "homme"})
     for number in (1000, 8000):
         text, started = "{a} " * number + "man " * 30, time.perf_counter()
-        list(
-            with_phrases([Request(text)], terms, Kept(""), lambda warning: None, copied=Kept("", expression=r"\{\w+\}"))
-        )
+        copied = Kept("", expression=r"\{\w+\}")
+        list(with_phrases([Request(text)], terms, Kept(""), lambda warning: None, copied=copied))
         seconds.append(time.perf_counter() - started)
     assert seconds[1] < 30 * seconds[0] + 0.1
 
@@ -283,20 +267,17 @@ FORBIDDEN = Terms(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "avoid", "expected"),
-    [
-        ("a man", [], ["homme", "Homme", "Mann", "gars", "Gars"]),
-        ("a man, a man", ["gars", "x"], ["gars", "x", "homme", "Homme", "Mann", "Gars"]),
-        ("a woman", [], []),
-        ("an old man", [], ["homme âgé", "Homme âgé"]),  # The longest term counts.
-        ("a man, sir", [], ["Homme", "Mann", "gars", "Gars"]),  # "homme" is a part of what must appear.
-        ("a man, man", ["monsieur"], ["monsieur"]),  # What the sentence says itself counts.
-        ("sea", [], ["océan", "Océan", "étendue d'eau", "Étendue d'eau"]),
-        ("lake", [], ["étang", "Étang"]),
-        ("a man, water", [], ["homme", "Homme", "Mann", "gars", "Gars"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "avoid", "expected"), [
+    ("a man", [], ["homme", "Homme", "Mann", "gars", "Gars"]),
+    ("a man, a man", ["gars", "x"], ["gars", "x", "homme", "Homme", "Mann", "Gars"]),
+    ("a woman", [], []),
+    ("an old man", [], ["homme âgé", "Homme âgé"]),  # The longest term counts.
+    ("a man, sir", [], ["Homme", "Mann", "gars", "Gars"]),  # "homme" is a part of what must appear.
+    ("a man, man", ["monsieur"], ["monsieur"]),  # What the sentence says itself counts.
+    ("sea", [], ["océan", "Océan", "étendue d'eau", "Étendue d'eau"]),
+    ("lake", [], ["étang", "Étang"]),
+    ("a man, water", [], ["homme", "Homme", "Mann", "gars", "Gars"]),
+])  # fmt: skip
 def test_forbidden_forms_are_avoided_where_their_term_is(text, avoid, expected):
     """As they are and with a capital letter, unless the sentence wants them, or there are too many."""
     warnings = []
@@ -318,30 +299,19 @@ def test_a_term_whose_translation_the_sentence_requires_itself_keeps_its_forbidd
     ]
     warnings = []
     found = extended(requests, FORBIDDEN, Kept(""), warnings.append, lambda phrase, line: False)
-    assert [sorted(each.required) for each in found] == [
-        ["monsieur", "monsieur", "x"], ["monsieur", "monsieur"], ["monsieur", "x"], ["monsieur"] + ["x"] * 31,
-    ]  # fmt: skip
+    expected = [["monsieur", "monsieur", "x"], ["monsieur", "monsieur"], ["monsieur", "x"], ["monsieur"] + ["x"] * 31]
+    assert [sorted(each.required) for each in found] == expected
     forms = ["homme", "Homme", "Mann", "gars", "Gars"]
     assert [each.excluded for each in found] == [forms, forms, [], forms] and not warnings
     [inline] = with_phrases(requests[:1], FORBIDDEN, Kept(""), warnings.append, inline=True)
     assert inline == requests[0]  # A model that reads terms in the source need not read this one.
 
 
-@pytest.mark.parametrize(
-    ("text", "phrase", "expected"),
-    [
-        ("un homme.", "homme", True),
-        ("un homme-grenouille", "homme", True),
-        ("un hommes", "homme", False),
-        ("surhomme homme", "homme", True),
-        ("un Homme", "homme", False),
-        ("l'homme âgé", "homme âgé", True),
-        ("C++!", "C++", True),
-        ("小猫在", "猫", True),
-        ("", "a", False),
-        ("a", "", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "phrase", "expected"), [
+    ("un homme.", "homme", True), ("un homme-grenouille", "homme", True), ("un hommes", "homme", False),
+    ("surhomme homme", "homme", True), ("un Homme", "homme", False), ("l'homme âgé", "homme âgé", True),
+    ("C++!", "C++", True), ("小猫在", "猫", True), ("", "a", False), ("a", "", False),
+])  # fmt: skip
 def test_a_phrase_is_in_a_text_as_whole_words(text, phrase, expected):
     assert holds(text, phrase) == expected
 
@@ -365,9 +335,7 @@ def test_no_form_of_a_term_with_more_than_a_sentence_may_avoid_is_looked_at():
 
 
 def test_forms_that_overlap_and_a_term_of_many_lines_are_read_in_time():
-    """Story: 21 KB of one glossary took 13 seconds: a large expression was made at each place of each form. All forms
-    of a term were checked again at each line.
-    """
+    """Story: 21 KB of one glossary took 13 seconds: forms of a term were checked anew at each place and each line."""
     forms, missed = ["a" * number for number in range(1, 100)], in_word.cache_info().misses
     Terms.read([f"x\t{'a' * 500}\t{'|'.join(forms)}"], "terms.tsv")
     assert in_word.cache_info().misses - missed <= 2
@@ -384,12 +352,9 @@ def test_a_file_of_terms_has_a_term_and_its_translation_in_each_line():
 def test_forbidden_forms_are_the_third_column_with_bars_between_them():
     """With blanks, escaped bars, a backslash that escapes nothing, repeated forms and lines, and both cases."""
     lines = [
-        "man\tmonsieur\thomme| Homme |un  gars ||homme|",
-        "or\toder\ta\\|b|\\|\\||c\\d",
-        "a|b\tc|d\t \u200b | ",
-        "man\tmonsieur\thomme | type",
-        "sea\tmer\t",
-    ]
+        "man\tmonsieur\thomme| Homme |un  gars ||homme|", "or\toder\ta\\|b|\\|\\||c\\d", "a|b\tc|d\t \u200b | ",
+        "man\tmonsieur\thomme | type", "sea\tmer\t",
+    ]  # fmt: skip
     terms = Terms.read(lines, "terms.tsv")
     assert terms.forbidden == {"man": ("homme", "Homme", "un gars", "type"), "or": ("a|b", "||", "c\\d")}
     assert terms.translations == {"man": "monsieur", "or": "oder", "a|b": "c|d", "sea": "mer"}
@@ -406,18 +371,10 @@ def test_spaces_of_unicode_in_a_term_and_its_translation_are_kept():
     assert terms.of("a 10\xa0km b") == [Term("10\xa0km", "10\u202fkm")] and terms.of("a 10 km b") == []
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("<news> a <b>", " a <b>"),
-        (">>deu_Latn<< a dog", " a dog"),
-        (">>deu_Latn<<a dog", "a dog"),
-        ("<news>a", "<news>a"),
-        ("a <news> b", "a <news> b"),
-        ("a >>de<<", "a >>de<<"),
-        ("<2de> a", " a"),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("<news> a <b>", " a <b>"), (">>deu_Latn<< a dog", " a dog"), (">>deu_Latn<<a dog", "a dog"),
+    ("<news>a", "<news>a"), ("a <news> b", "a <news> b"), ("a >>de<<", "a >>de<<"), ("<2de> a", " a"),
+])  # fmt: skip
 def test_a_tag_at_the_beginning_is_no_text(text, expected):
     assert untagged(text, ["<news>", "", "<2de>"]) == expected
 
@@ -444,16 +401,13 @@ def test_a_line_that_is_no_term_is_reported_with_its_number(line, message):
         Terms.read(["boat\tBoot", line], "terms.tsv")
 
 
-@pytest.mark.parametrize(
-    ("tags", "lines", "expected"),
-    [
-        (["<a>", "<b>"], ["<b> x", "", " ", "<c> y", "z"], [7]),
-        (["<a>"], ["<a> x", "<a>x"], [5]),
-        (["<a>", ""], ["x"], []),  # Some text of the training had none.
-        ([""], ["x"], []),
-        ([], ["x"], []),
-    ],
-)
+@pytest.mark.parametrize(("tags", "lines", "expected"), [
+    (["<a>", "<b>"], ["<b> x", "", " ", "<c> y", "z"], [7]),
+    (["<a>"], ["<a> x", "<a>x"], [5]),
+    (["<a>", ""], ["x"], []),  # Some text of the training had none.
+    ([""], ["x"], []),
+    ([], ["x"], []),
+])  # fmt: skip
 def test_the_first_line_without_a_tag_is_warned_of_if_the_model_knows_no_others(tags, lines, expected):
     """Story: a model of several target languages mixed them, and nothing said that the text had no tags."""
     warnings: list[str] = []
@@ -469,9 +423,8 @@ def test_a_tag_is_named_once_and_a_tag_alone_is_blank():
     found = list(with_tags_checked(lines, ["<a>"] * 5 + ["<b>"], warnings.append))
     assert found == ["hello", "", "", "", "<a> x", " ", "", "", ""]
     assert list(with_tags_checked(["  ", "x"], ["", "<a>"], warnings.append)) == ["  ", "x"]
-    assert warnings == [
-        "Line 1: expected a tag at the beginning, <a> or <b>, as in the text that the model was trained on."
-    ]
+    wanted = ["Line 1: expected a tag at the beginning, <a> or <b>, as in the text that the model was trained on."]
+    assert warnings == wanted
     request = Request("<a> \u00a0", ["x"])
     [blank] = with_tags_checked([request], ["<a>"], warnings.append, text_of=lambda each: each.text)
     assert blank == dataclasses.replace(request, text="")

@@ -1,6 +1,4 @@
-"""Placeholders for text to keep: against Python's regular expressions, in sub-words, records, translations and an
-export.
-"""
+"""Placeholders for text to keep: against regular expressions, in sub-words, records, translations and an export."""
 
 import dataclasses
 import random
@@ -35,12 +33,9 @@ from t2t_keras.text.sentencepiece_model import escaping, pattern_of, with_patter
 PATTERN = parse("braces,printf,tags,urls,emails")
 VOCAB_SIZE = 350
 LINES = [
-    "two {0} <b>hundred</b> {0}",
-    "one",
-    "",
-    "%s: http://x.de/{1} ｟1｠",
+    "two {0} <b>hundred</b> {0}", "one", "", "%s: http://x.de/{1} ｟1｠",
     "".join(f"{{{number}}}" for number in range(20)),
-]
+]  # fmt: skip
 
 
 def learned(pattern: str = PATTERN, normalization: str = "identity") -> bytes:
@@ -125,10 +120,8 @@ def test_placeholders_that_stand_for_nothing_are_left_out():
 
 
 def test_what_both_sides_share_is_in_the_order_of_the_first_by_hand():
-    first, second = (
-        [["c", "a", "b", ""], ["a", "", "", ""], ["", "", "", ""]],
-        [["b", "c", ""], ["b", "", ""], ["", "", ""]],
-    )
+    first = [["c", "a", "b", ""], ["a", "", "", ""], ["", "", "", ""]]
+    second = [["b", "c", ""], ["b", "", ""], ["", "", ""]]
     expected = [["c", "b"], [], []]
     found = common(tf.constant(first), tf.constant(second)).numpy()
     assert found.shape == (3, NUMBER) and [[each.decode() for each in row if each] for row in found] == expected
@@ -143,9 +136,8 @@ def test_a_placeholder_is_one_sub_word_wherever_it_is_and_text_with_any_comes_ba
     found = subwords.tokenize(lines, kept=kept)
     for line, row in zip(lines, found.to_list(), strict=True):
         replaced, _ = in_python(line)
-        assert [piece for piece in row if piece in ids] == [
-            subwords.pieces.index(name) for name in re.findall(r"｟\d+｠", replaced)
-        ]
+        received = [piece for piece in row if piece in ids]
+        assert received == [subwords.pieces.index(name) for name in re.findall(r"｟\d+｠", replaced)]
     if normalization == "identity":
         assert [text.decode() for text in subwords.detokenize(found, kept).numpy()] == lines
     cut, _ = subwords.cut(tf.constant(lines), 4, kept)
@@ -156,10 +148,8 @@ def test_a_placeholder_is_one_sub_word_wherever_it_is_and_text_with_any_comes_ba
 def test_a_long_pattern_is_in_the_file_that_sentencepiece_still_reads(subwords):
     long = f"{PATTERN}|{'x' * 20_000}"
     for pattern, found in (
-        (PATTERN, subwords),
-        (long, vocabulary.load(learned(long))),
-        ("<y>", vocabulary.load(learned("<y>"))),
-    ):
+        (PATTERN, subwords), (long, vocabulary.load(learned(long))), ("<y>", vocabulary.load(learned("<y>"))),
+    ):  # fmt: skip
         assert found.pattern == found.placeholders.pattern == pattern
         processor = sentencepiece.SentencePieceProcessor(model_proto=found.model)
         assert processor.vocab_size() == found.vocab_size and processor.encode("｟2｠", out_type=str) == ["▁", "｟2｠"]
@@ -190,9 +180,8 @@ def test_no_sub_word_is_learned_from_text_to_keep(subwords):
 
 
 def test_what_re2_does_not_know_is_refused_in_one_sentence():
-    with pytest.raises(
-        ValueError, match=r"^`keep_patterns`: expected regular expressions of RE2. Received: 'a.*Z' \(invalid escape"
-    ):
+    message = r"^`keep_patterns`: expected regular expressions of RE2. Received: 'a.*Z' \(invalid escape"
+    with pytest.raises(ValueError, match=message):
         Placeholders(r"a\Z")
 
 
@@ -229,9 +218,7 @@ def test_a_model_that_copies_sub_words_copies_text_to_keep_in_every_way_to_trans
 
 @pytest.mark.medium
 def test_scores_are_of_placeholders(copier):
-    """A pair has the same score whatever stands in the braces of both sides, and another where the target has other
-    braces.
-    """
+    """A pair has the same score whatever stands in the braces of both sides, but not with other ones in the target."""
     pairs = [("one {0}", "one {0}"), ("one {abcdef}", "one {abcdef}"), ("one {0}", "one {abcdef}")]
     service = Signatures(copier)
     found = service.score(*map(tf.constant, zip(*pairs, strict=True)))
@@ -252,9 +239,8 @@ def test_phrases_and_a_forced_start_have_the_placeholders_of_their_source(copier
     kept = copier.tokenizer.kept(text)
     tokens, *_ = constraints.read(copier.tokenizer, tf.constant(["<b>\t￭{0}", "{0}"]), kept)
     names = [[copier.tokenizer.pieces[index] for index in row if index] for row in tokens[0].numpy()]
-    assert names == [["▁", "｟2｠"], ["｟1｠"]] and not set(NAMES) & {
-        copier.tokenizer.pieces[index] for index in tokens[1].numpy().ravel()
-    }
+    assert names == [["▁", "｟2｠"], ["｟1｠"]]
+    assert not set(NAMES) & {copier.tokenizer.pieces[index] for index in tokens[1].numpy().ravel()}
     service = Signatures(copier)
     found = service.translate_with_options(
         text, tf.zeros(rows), tf.zeros(rows, tf.int32), tf.ones(rows, tf.int32), prefix=tf.constant(["<b>", "{1} {1}"]),
@@ -262,12 +248,8 @@ def test_phrases_and_a_forced_start_have_the_placeholders_of_their_source(copier
         ordered=tf.fill(rows, False),
     )  # fmt: skip
     texts = [row[0].decode() for row in found["text"].numpy()]
-    assert (
-        texts[0].startswith("<b>")
-        and "{0}" in texts[0]
-        and texts[1].startswith("{1} {1}")
-        and found["constraints_met"].numpy().all()
-    )
+    assert texts[0].startswith("<b>") and "{0}" in texts[0] and texts[1].startswith("{1} {1}")
+    assert found["constraints_met"].numpy().all()
 
 
 def test_text_to_keep_of_any_length_fits_a_constraint_of_its_own_sentence(copier):
@@ -286,19 +268,10 @@ def test_a_text_is_read_to_its_end_if_its_sub_words_with_their_placeholders_fit(
     assert not reads("{longer" * 58)
 
 
-ALONE = """
-import json, sys
-import tensorflow as tf, tensorflow_text
-found = tf.saved_model.load(sys.argv[1]).signatures["serving_default"](text=tf.constant(json.load(sys.stdin)))
-assert not [name for name in sys.modules if name.split(".")[0] == "t2t_keras"]
-print(json.dumps([text.decode() for text in found["text"].numpy()]))
-"""
-
-
 @pytest.mark.medium
 def test_an_export_keeps_text_in_a_process_without_this_package(copier, tmp_path):
     version = savedmodel.export(copier, tmp_path, {})
-    assert programs.alone(ALONE, version, LINES) == LINES
+    assert programs.alone(programs.TRANSLATE, version, LINES)[0] == LINES
 
 
 def test_the_end_is_no_placeholder(subwords):
@@ -340,21 +313,17 @@ def test_prepared_data_have_placeholders_and_say_in_how_many_pairs(data, tmp_pat
         for name in ("data", "other")
     )
     assert first == second
-    with pytest.raises(
-        ValueError, match="^Expected placeholders of keep_patterns=urls in .*subwords.model. It has those of .*{"
-    ):
+    message = "^Expected placeholders of keep_patterns=urls in .*subwords.model. It has those of .*{"
+    with pytest.raises(ValueError, match=message):
         prepared(dataclasses.replace(given, keep_patterns="urls"), tmp_path / "third")
 
 
 def test_sub_words_that_are_learned_for_the_source_alone_do_not_fit_a_file_with_placeholders(data, tmp_path):
     (tmp_path / "target.model").write_bytes(learned())
-    given, task = (
-        dataclasses.replace(data, keep_patterns="", subwords_file=str(tmp_path / "target.model")),
-        registry.task("translation"),
-    )
-    with pytest.raises(
-        ValueError, match="^Expected source and target sub-words with the same placeholders .* Give `subwords_file` and"
-    ):
+    given = dataclasses.replace(data, keep_patterns="", subwords_file=str(tmp_path / "target.model"))
+    task = registry.task("translation")
+    message = "^Expected source and target sub-words with the same placeholders .* Give `subwords_file` and"
+    with pytest.raises(ValueError, match=message):
         prepare.Preparation(given, VOCAB_SIZE, 1, tmp_path / "data", task, source_vocab_size=320).run()
 
 
@@ -365,18 +334,14 @@ def test_patterns_that_no_pair_shares_and_that_re2_does_not_know_are_reported(da
         message.startswith("No training pair has text to keep on both sides (keep_patterns=printf)")
         for message in messages
     )
-    with (
-        logged() as messages,
-        pytest.raises(ValueError, match="^`keep_patterns`: expected regular expressions of RE2. Received: "),
-    ):
+    message = "^`keep_patterns`: expected regular expressions of RE2. Received: "
+    with logged() as messages, pytest.raises(ValueError, match=message):
         prepared(dataclasses.replace(data, keep_patterns=r"/a\Z/"), tmp_path / "none")
     with pytest.raises(ValueError, match=r"^Expected tags that are not text to keep. Received: source_tag=<news>"):
         prepared(dataclasses.replace(data, source_tag="<news>"), tmp_path / "none")
     assert not messages, "no text is read before"
-    with pytest.raises(
-        ValueError,
-        match="`keep_patterns` needs `subwords=bpe`. Received: subwords=.wordpiece., keep_p",
-    ):
+    said = "`keep_patterns` needs `subwords=bpe`. Received: subwords=.wordpiece., keep_p"
+    with pytest.raises(ValueError, match=said):
         dataclasses.replace(data, subwords="wordpiece")
     with pytest.raises(ValueError, match="`keep_patterns`: expected names among braces"):
         dataclasses.replace(data, keep_patterns="brace")

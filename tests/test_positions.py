@@ -36,16 +36,13 @@ def test_sine_and_cosine_alternate_as_worked_by_hand():
 def test_the_sinusoids_follow_the_formula_up_to_position_one_thousand():
     position, column = np.arange(1000)[:, None], np.arange(64)[None, :]
     angle = position / 10000 ** (2 * (column // 2) / 64)
-    np.testing.assert_allclose(
-        sinusoids(ops.arange(1000), 64), np.where(column % 2 == 0, np.sin(angle), np.cos(angle)), atol=3e-4
-    )
+    found = sinusoids(ops.arange(1000), 64)
+    np.testing.assert_allclose(found, np.where(column % 2 == 0, np.sin(angle), np.cos(angle)), atol=3e-4)
 
 
 @pytest.mark.parametrize("k", [1, 7, 100])
 def test_the_encoding_of_pos_plus_k_is_one_linear_map_of_the_encoding_of_pos(k):
-    """ "For any fixed offset k, PE(pos+k) can be represented as a linear function of PE(pos)": a rotation of each
-    pair.
-    """
+    """PE(pos+k) "can be represented as a linear function of PE(pos)" for any k: a rotation of each pair."""
     rotation = np.zeros((D, D))
     for i in range(0, D, 2):
         angle = k / 10000 ** (i / D)

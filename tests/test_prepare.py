@@ -175,9 +175,8 @@ def test_records_that_another_process_packs_leave_no_trace(data, folder, tmp_pat
         [None, (np.array([5, 6]), np.array([7])), None, (np.array([8]), np.array([9, 3])), None],
     ):
         again = list(prepare._unpacked(prepare._packed(some)))
-        assert [record and [ids.tolist() for ids in record] for record in again] == [
-            record and [*map(list, record)] for record in some
-        ]
+        expected = [record and [*map(list, record)] for record in some]
+        assert [record and [ids.tolist() for ids in record] for record in again] == expected
 
 
 @pytest.mark.slow
@@ -263,20 +262,11 @@ def test_progress_is_reported_from_time_to_time(messages, monkeypatch):
     assert messages == ["… 1,024 of 5,000 pairs, 26 pairs/s.", "… 3,072 of 5,000 pairs, 38 pairs/s."]
 
 
-def test_the_same_corpus_and_seed_give_the_same_bytes(data, folder, tmp_path):
-    run(data, folder)
-    run(data, tmp_path / "again")
-    assert contents(tmp_path / "again") == contents(folder)
-
-
 def test_the_held_out_text_is_kept_line_for_line(data, folder, tmp_path):
     """The lines of which a translation is scored: too long ones too, and ends of lines that are none."""
     strange = [
-        *VALID,
-        ("a\u2028b\x85c\x0c d", "e\rf ▁ \ue0f0g"),
-        ("long " * 300 + "end", "lang"),
-        ("  two  spaces ", "x"),
-    ]
+        *VALID, ("a\u2028b\x85c\x0c d", "e\rf ▁ \ue0f0g"), ("long " * 300 + "end", "lang"), ("  two  spaces ", "x"),
+    ]  # fmt: skip
     names = write_text(tmp_path, "valid", strange)
     run(dataclasses.replace(data, **names), folder)
     for side in shards.SIDES:
@@ -379,9 +369,7 @@ def test_a_text_without_a_usable_pair_is_refused(data, folder, tmp_path, split):
 
 
 def test_a_sentence_limit_that_lengths_on_disk_cannot_hold_is_refused():
-    """Lengths are uint16: with the limit, a sentence of 65,536 sub-words would stop the writing with an
-    OverflowError.
-    """
+    """Lengths are uint16: a sentence of 65,536 sub-words would stop the writing with an OverflowError."""
     with pytest.raises(ValueError, match="max_length"):
         DataConfig(max_length=2**16)
 
@@ -409,10 +397,8 @@ def test_text_of_both_directions_is_not_taken_for_swapped_files(data, folder, mo
     }
     run(dataclasses.replace(data, **both, valid_source=data.valid_target, valid_target=data.valid_source), folder)
     with pytest.raises(ValueError, match="swapped"):
-        run(
-            dataclasses.replace(data, valid_source=data.valid_target, valid_target=data.valid_source),
-            folder.parent / "other",
-        )
+        changed = dataclasses.replace(data, valid_source=data.valid_target, valid_target=data.valid_source)
+        run(changed, folder.parent / "other")
 
 
 def test_the_pairs_that_are_compared_are_drawn_from_all_of_the_text(data, folder, monkeypatch):
@@ -520,18 +506,13 @@ def test_a_prepared_folder_is_used_where_no_corpus_is_named(data, folder):
     assert run(DataConfig(), folder) == [f"Using the data in {folder}."]
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"max_length": 50}, "`max_length` was 100, and is now 50"),
-        ({"max_length": 100, "normalization": "nfkc"}, "options: `normalization` was identity, and is now nfkc"),
-        ({"builtin_pairs": 7}, "`builtin_pairs` was not given, and is now 7"),
-        (
-            {"valid_source": "train.source", "valid_target": "train.target"},
-            r"`valid_source` was \['valid.source .*'\], and is now \['train",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("given", "told"), [
+    ({"max_length": 50}, "`max_length` was 100, and is now 50"),
+    ({"max_length": 100, "normalization": "nfkc"}, "options: `normalization` was identity, and is now nfkc"),
+    ({"builtin_pairs": 7}, "`builtin_pairs` was not given, and is now 7"),
+    ({"valid_source": "train.source", "valid_target": "train.target"},
+     r"`valid_source` was \['valid.source .*'\], and is now \['train"),
+])  # fmt: skip
 def test_data_options_are_compared_where_no_corpus_is_named(data, folder, tmp_path, monkeypatch, given, told):
     monkeypatch.chdir(tmp_path)
     run(dataclasses.replace(data, max_length=100), folder)
@@ -586,18 +567,10 @@ def test_a_folder_of_a_version_without_word_pieces_and_tasks_is_of_byte_pair_enc
         run(dataclasses.replace(data, subwords="wordpiece"), folder)
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"max_length": 100},
-        {"subwords": "wordpiece"},
-        {"normalization": "nfkc"},
-        {"character_coverage": 1.0},
-        {"vocab_sample": 1000},
-        {"skip_bad_lines": True},
-    ],
-    ids=lambda changed: next(iter(changed)),
-)
+@pytest.mark.parametrize("changed", [
+    {"max_length": 100}, {"subwords": "wordpiece"}, {"normalization": "nfkc"}, {"character_coverage": 1.0},
+    {"vocab_sample": 1000}, {"skip_bad_lines": True},
+], ids=lambda changed: next(iter(changed)))  # fmt: skip
 def test_a_folder_prepared_with_another_option_is_refused_by_its_name(data, folder, changed):
     run(data, folder)
     before = contents(folder)
@@ -617,30 +590,15 @@ def test_every_option_that_differs_is_named_with_both_values(data, folder):
     run(data, folder)
     with pytest.raises(ValueError) as refused:
         run(dataclasses.replace(data, max_length=100, normalization="nfkc"), folder, VOCAB - 1)
-    for change in (
-        "`max_length` was 256, and is now 100",
-        "`normalization` was identity, and is now nfkc",
-        f"`vocab_size` was {VOCAB}",
-    ):
-        assert change in str(refused.value)
+    changes = ("`max_length` was 256, and is now 100", "`normalization` was identity, and is now nfkc")
+    assert all(change in str(refused.value) for change in (*changes, f"`vocab_size` was {VOCAB}"))
     assert "train_source" not in str(refused.value) and "vocab_sample" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        b"",
-        b"[]",
-        b"{}",
-        b'{"options": 3}',
-        b'{"options": ["a"]}',
-        b'{"options": "abc"}',
-        b"\xff",
-        b"[" * 10**5,
-        b'{"options": {"train_source": 5}}',
-        b'{"options": {"valid_target": "a.de 3 ab"}}',
-    ],
-)
+@pytest.mark.parametrize("broken", [
+    b"", b"[]", b"{}", b'{"options": 3}', b'{"options": ["a"]}', b'{"options": "abc"}', b"\xff", b"[" * 10**5,
+    b'{"options": {"train_source": 5}}', b'{"options": {"valid_target": "a.de 3 ab"}}',
+])  # fmt: skip
 def test_a_folder_whose_corpus_json_is_damaged_is_reported(data, folder, broken):
     run(data, folder)
     (folder / prepare.CORPUS).write_bytes(broken)
@@ -680,10 +638,8 @@ def test_a_file_that_changes_while_it_is_read_is_reported(data, folder, monkeypa
             path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
         return model
 
-    with (
-        monkeypatch.context() as patch,
-        pytest.raises(ValueError, match=rf"train\.{sides[0]} was changed while it was being read"),
-    ):
+    message = rf"train\.{sides[0]} was changed while it was being read"
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match=message):
         patch.setattr(vocabulary, "learn", learn_while_text_changes)
         run(data, folder)
     assert not (folder / prepare.CORPUS).exists()
@@ -795,15 +751,8 @@ def test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when
     data, folder, tmp_path, monkeypatch, name
 ):
     """Whichever file it is that does not fit."""
-    with (
-        monkeypatch.context() as patched,
-        pytest.raises(
-            OSError,
-            match=(
-                r"^Could not write .*data \(.*No space left on device\)\. It is incomplete and is not used: free space"
-            ),
-        ),
-    ):
+    message = r"^Could not write .*data \(.*No space left on device\)\. It is incomplete and is not used: free space"
+    with monkeypatch.context() as patched, pytest.raises(OSError, match=message):
         toy.fill_disk(patched, f"{pathlib.Path(name).name}*")
         run(data, folder)
     assert not (folder / prepare.CORPUS).exists()
@@ -830,9 +779,8 @@ def test_chunks_of_documents_end_where_one_does():
 
 def test_a_file_is_left_as_it_is(data, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(
-        NotADirectoryError, match="^`data_dir` must be a folder. Received: .*/file, which is not a folder.$"
-    ):
+    message = "^`data_dir` must be a folder. Received: .*/file, which is not a folder.$"
+    with pytest.raises(NotADirectoryError, match=message):
         run(data, tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -942,9 +890,7 @@ def test_a_prepared_folder_is_read_by_many_and_needs_no_lock(data, folder):
 
 
 def test_who_names_no_corpus_waits_for_the_one_that_prepares_and_uses_what_it_made(folder, data, tmp_path, holder):
-    """Story: README's pair of commands, prepare.py and train.py, was refused where the second did not wait for the
-    first.
-    """
+    """Story: README's prepare.py and train.py were refused where the second did not wait for the first."""
     run(data, tmp_path / "alone")
     said = run_beside(
         holder, DataConfig(), folder, lambda: shutil.copytree(tmp_path / "alone", folder, dirs_exist_ok=True)

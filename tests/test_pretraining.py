@@ -1,6 +1,4 @@
-"""BERT's pretraining (Devlin et al. 2019, section 3.1 and appendix A): pairs and masks, counted and by hand; a run on
-small documents.
-"""
+"""BERT's pretraining (Devlin et al. 2019): pairs and masks, counted and by hand; a run on small documents."""
 
 import collections
 import dataclasses
@@ -60,25 +58,16 @@ def records(text: str, max_length: int) -> list[tuple[str, list[int], int]]:
 
 
 def test_a_record_has_as_many_sentences_of_a_document_as_fit():
-    """By hand, with room for 8 sub-words: sentences of 5 are divided into 4 and 1; a last one alone comes with the one
-    before it.
-    """
+    """By hand, for 8 sub-words: sentences of 5 become 4 and 1; a last one alone comes with the one before it."""
     one, two = (1 + zlib.crc32(text) % 65535 for text in (b"abc\nde\nfgh\nij", b"rst\nuvwxy\nz"))
-    assert records("abc\nde\nfgh\nij\n\nrst\nuvwxy\nz\n", 11) == [
-        ("abcdefgh", [3, 2, 3], one),
-        ("fghij", [3, 2], one),
-        ("rstuvwxy", [3, 4, 1], two),
-        ("yz", [1, 1], two),
-    ]
+    expected = [("abcdefgh", [3, 2, 3], one), ("fghij", [3, 2], one), ("rstuvwxy", [3, 4, 1], two), ("yz", [1, 1], two)]
+    assert records("abc\nde\nfgh\nij\n\nrst\nuvwxy\nz\n", 11) == expected
 
 
 def test_each_record_of_a_document_has_the_same_room():
     """For 8 sub-words."""
-    assert [lengths for _, lengths, _ in records("abcd\nefgh\nijkl\nmnop\nq\nrst\nuvwx", 11)] == [
-        [4, 4],
-        [4, 4],
-        [1, 3, 4],
-    ]
+    expected = [[4, 4], [4, 4], [1, 3, 4]]
+    assert [lengths for _, lengths, _ in records("abcd\nefgh\nijkl\nmnop\nq\nrst\nuvwx", 11)] == expected
     assert [lengths for _, lengths, _ in records("abcd\nefgh\nijkl\nmnop\nq", 11)] == [[4, 4], [4, 4], [4, 1]]
 
 
@@ -99,9 +88,7 @@ def test_lines_that_are_all_blank_are_no_documents():
 
 
 def test_documents_that_begin_alike_are_two():
-    """Story: of papers that began with "abstract" no second sentence was another's, because a document was known by its
-    first line.
-    """
+    """Story: a document was known by its first line, so papers that begin with "abstract" were one."""
     [one], [two] = (records(f"abstract\n{line}\n", 40) for line in ("ab", "cd"))
     assert one[2] != two[2] and records("abstract\nab\n\n\nabstract\ncd\n", 40) == [one, two]
 
@@ -133,9 +120,7 @@ def ragged(rows: list) -> tf.RaggedTensor:
 
 
 def some_records(number: int, seed: int = 0) -> tuple[list[list[list[int]]], list[int]]:
-    """Sentences of records, each id once: 100,000 × record + 1,000 × sentence + place + 10. A document has three
-    records.
-    """
+    """Sentences of records, each id once: 100,000 × record + 1,000 × sentence + place + 10; three records each."""
     draw = random.Random(seed)
     sentences = [
         [
@@ -188,9 +173,7 @@ def test_half_of_the_second_sentences_follow_and_the_others_are_of_another_docum
 
 
 def test_lengths_do_not_reveal_which_second_sentences_follow():
-    """Story: those that followed filled the record, and others did not. A network told 71%, and nothing of single
-    sentences.
-    """
+    """Story: those that followed filled the record, and others did not, which told a network 71%."""
     sentences, documents = some_records(6000, seed=3)
     found = {1: [], 2: []}
     for row, (first, second, answer) in enumerate(drawn(sentences, documents)):
@@ -206,9 +189,7 @@ def test_lengths_do_not_reveal_which_second_sentences_follow():
 
 
 def test_second_sentences_have_half_of_what_is_left_or_more_but_not_all_of_it():
-    """By hand, of nine sentences of one sub-word each, beside records with more left: all sentences below a drawn limit
-    are taken.
-    """
+    """By hand, of nine sentences of one sub-word, beside records with more: all below a drawn limit are taken."""
     nine, long = [[10 + place] for place in range(9)], [[30], [*range(40, 90)]]
     found = {answer: collections.defaultdict(set) for answer in (1, 2)}
     for first, second, answer in drawn([nine] * 600 + [long] * 2400, [3] * 600 + [4] * 2400)[:600]:
@@ -280,15 +261,12 @@ def test_memory_is_planned_for_the_masked_words_alone():
     tokenizer = types.SimpleNamespace(word_parts=None, vocab_size=9)
     for whole_words, expected in ((False, {10: 2, 3: 1, 100: 15}), (True, {10: 10, 3: 3, 100: 31})):
         longest = masking.renewal(tokenizer, 0.15, whole_words).longest
-        assert {length: longest(length) for length in expected} == {
-            length: {"masked": number, "target": number, "following": 1} for length, number in expected.items()
-        }
+        wanted = {length: {"masked": number, "target": number, "following": 1} for length, number in expected.items()}
+        assert {length: longest(length) for length in expected} == wanted
 
 
 def test_whole_words_are_masked_or_none_of_a_word():
-    """Ids 10 to 19 begin words and 20 to 29 go on with them; 30 is a comma, which neither goes on nor is gone on
-    with.
-    """
+    """Ids 10 to 19 begin words and 20 to 29 go on with them; 30 is a comma, which does neither."""
     goes_on = np.array([20 <= word < 30 for word in range(40)])
     inside = np.array([10 <= word < 30 for word in range(40)])
     words = [[10, 20], [11], [30], [12, 21, 22], [30], [13], [14, 23], [25], [30]]
@@ -325,9 +303,7 @@ SUBJECTS = {
 
 
 def documents(number: int, seed: int) -> str:
-    """Each document is of one subject, and says "the A is by the B": what follows is told by the subject, and words by
-    their neighbours.
-    """
+    """Each document has one subject, and says "the A is by the B": it tells what follows, and neighbours tell words."""
     draw = random.Random(seed)
     found = []
     for _ in range(number):
@@ -416,14 +392,11 @@ def test_text_without_documents_is_refused(tmp_path, split):
         prepare.Preparation(data, 300, 1, tmp_path / "data", TASK).run()
 
 
-@pytest.mark.parametrize(
-    ("text", "received"),
-    [
-        ("a b\nc d\ne f\n\n", "one such document"),
-        ("a b\nc d\n\na b\nc d\n\n", "one such document"),
-        ("a b\n\nc d\n\ne f\n", "no document has two sentences"),
-    ],
-)
+@pytest.mark.parametrize(("text", "received"), [
+    ("a b\nc d\ne f\n\n", "one such document"),
+    ("a b\nc d\n\na b\nc d\n\n", "one such document"),
+    ("a b\n\nc d\n\ne f\n", "no document has two sentences"),
+])  # fmt: skip
 @pytest.mark.parametrize("split", ["train", "valid"])
 def test_text_without_two_documents_is_refused(tmp_path, split, text, received):
     """Story: of one document, and a blank line at its end, every second sentence followed."""
@@ -439,9 +412,8 @@ def test_text_without_two_documents_is_refused(tmp_path, split, text, received):
         "text. "
     )
     with pytest.raises(ValueError, match=re.escape(f"{expected}Received: {received}.")):
-        prepare.Preparation(
-            dataclasses.replace(data, subwords_file=str(tmp_path / "subwords.model")), size, 1, tmp_path / "data", TASK
-        ).run()
+        changed = dataclasses.replace(data, subwords_file=str(tmp_path / "subwords.model"))
+        prepare.Preparation(changed, size, 1, tmp_path / "data", TASK).run()
 
 
 def test_messages_count_sentences_and_records_but_no_blank_lines(tmp_path, messages, monkeypatch):
@@ -467,11 +439,8 @@ def test_messages_count_sentences_and_records_but_no_blank_lines(tmp_path, messa
         "blank lines count, and are not in the total"
     )
     number = sum(line in lines["train"] for line in lines["valid"] if line)
-    assert (
-        number
-        and f"{number} of {len(list(filter(None, lines['valid'])))} validation pairs are also in the training text."
-        in messages
-    )
+    total = len(list(filter(None, lines["valid"])))
+    assert number and f"{number} of {total} validation pairs are also in the training text." in messages
 
 
 # The network.
@@ -502,11 +471,9 @@ def test_a_forward_pass_has_the_counted_products():
     """But for two small ones: of the vector of the second sentence, and of the head that says whether it follows."""
     config = BertConfig(20, encoder_layers=1, d_model=8, d_ff=12, num_heads=2)
     model, rows, size, masked = registry.architecture("bert").model_class()(config), 2, 20, 3
-    tokens, words, ones = (
-        tf.ones([rows, size], tf.int32),
-        tf.ones([rows, masked], tf.int32),
-        tf.ones([rows, 1], tf.int32),
-    )
+    tokens = tf.ones([rows, size], tf.int32)
+    words = tf.ones([rows, masked], tf.int32)
+    ones = tf.ones([rows, 1], tf.int32)
     counted = products(tf.function(lambda: model.losses(tokens, words, words, ones, 0.1)["objective"], autograph=False))
     assert config.mask_rate == masked / size
     assert counted - 2 * rows * size * 8 - 2 * rows * 8 * 2 == pytest.approx(model.flops(rows, size))
@@ -533,9 +500,8 @@ def test_logits_are_those_of_the_equations():
         x = paper.encoder(x, encoder)
         np.testing.assert_allclose(hidden[row, : len(ids)], x, atol=1e-4)
         pooled = np.tanh(x[0] @ values["pooler/kernel"] + values["pooler/bias"])
-        np.testing.assert_allclose(
-            following[row], pooled @ values["following/kernel"] + values["following/bias"], atol=1e-4
-        )
+        wanted = pooled @ values["following/kernel"] + values["following/bias"]
+        np.testing.assert_allclose(following[row], wanted, atol=1e-4)
         chosen = paper.ACTIVATIONS["gelu"](x[np.array(positions) - 1] @ values["words/kernel"] + values["words/bias"])
         chosen = paper.layer_norm(chosen, (values["words_norm/gamma"], values["words_norm/beta"], 1e-6))
         expected = chosen @ matrix.T + of_encoder["embedding/logits_bias"]
@@ -563,15 +529,11 @@ def dropouts_drawn(model, loss) -> list[str]:
 def test_every_dropout_acts_in_training_and_none_in_validation():
     model = Bert(BertConfig(12, encoder_layers=1, d_model=8, d_ff=12, num_heads=2, dropout=0.5))
     batch = {
-        "tokens": np.array([[BOS, UNK, EOS]]),
-        "masked": np.array([[2]]),
-        "target": np.array([[7]]),
+        "tokens": np.array([[BOS, UNK, EOS]]), "masked": np.array([[2]]), "target": np.array([[7]]),
         "following": np.array([[1]]),
-    }
-    assert (
-        len(dropouts_drawn(model, lambda training: TASK.loss(model, batch, label_smoothing=0.0, training=training)))
-        == 4
-    )
+    }  # fmt: skip
+    found = len(dropouts_drawn(model, lambda training: TASK.loss(model, batch, label_smoothing=0.0, training=training)))
+    assert found == 4
 
 
 def test_the_memory_of_a_batch_is_that_of_the_encoder():
@@ -608,16 +570,12 @@ def test_it_survives_the_ways_of_a_keras_model(make, tmp_path):
 
 
 def test_the_objective_is_the_sum_of_both_losses_weighted_by_masked_words():
-    """By hand from the logits: of texts with 2 and 1 masked words, and of a row that is empty. Smoothing is of the
-    words alone.
-    """
+    """By hand from the logits: texts with 2 and 1 masked words, and an empty row. Smoothing is of the words alone."""
     model = Bert(BertConfig(12, encoder_layers=1, d_model=8, d_ff=12, num_heads=2, dropout=0.0))
     tokens = np.array([[BOS, UNK, 6, EOS, UNK, EOS], [BOS, 5, EOS, UNK, EOS, 0], [0] * 6])
-    masked, target, following = (
-        np.array([[2, 5], [4, 0], [0, 0]]),
-        np.array([[7, 8], [9, 0], [0, 0]]),
-        np.array([[2], [1], [0]]),
-    )
+    masked = np.array([[2, 5], [4, 0], [0, 0]])
+    target = np.array([[7, 8], [9, 0], [0, 0]])
+    following = np.array([[2], [1], [0]])
     hidden = model(tokens)
     words = tf.nn.log_softmax(model.word_logits(hidden, masked)).numpy()
     answers = tf.nn.log_softmax(model.following_logits(hidden)).numpy()

@@ -1,6 +1,4 @@
-"""Narrow models in float32 decode with Eigen's kernels, all others with oneDNN's; an operation has one thread; the
-user's choice stands.
-"""
+"""Narrow float32 models decode with Eigen's kernels, others with oneDNN's; the user's choice stands."""
 
 import os
 import pathlib
@@ -16,17 +14,10 @@ ROOT = pathlib.Path(__file__).parent.parent
 RUN = ROOT / "tests/data/run_1"
 
 
-@pytest.mark.parametrize(
-    ("d_model", "dtype", "int8", "before", "after"),
-    [
-        (128, "float32", False, None, "0"),
-        (130, "float32", False, None, None),
-        (512, "float32", False, None, None),
-        (128, "bfloat16", False, None, None),
-        (128, "float32", True, None, None),
-        (128, "float32", False, "1", "1"),
-    ],
-)
+@pytest.mark.parametrize(("d_model", "dtype", "int8", "before", "after"), [
+    (128, "float32", False, None, "0"), (130, "float32", False, None, None), (512, "float32", False, None, None),
+    (128, "bfloat16", False, None, None), (128, "float32", True, None, None), (128, "float32", False, "1", "1"),
+])  # fmt: skip
 def test_kernels_are_chosen_by_width_and_dtype_unless_the_user_has(d_model, dtype, int8, before, after):
     environment = {} if before is None else {process_environment.ONEDNN: before}
     process_environment.choose([ModelConfig(100, d_model=d_model)], dtype, int8, environment)

@@ -61,9 +61,8 @@ class SlowToUnpickle:
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_results_come_in_the_order_of_the_items(number):
-    assert list(processes.ordered(make_square, (5,), iter(range(20)), number)) == [
-        item * item + 5 for item in range(20)
-    ]
+    expected = [item * item + 5 for item in range(20)]
+    assert list(processes.ordered(make_square, (5,), iter(range(20)), number)) == expected
 
 
 def test_one_process_is_this_one(tmp_path):
@@ -156,17 +155,14 @@ def test_that_processes_cannot_start_is_no_error_of_a_file(monkeypatch):
     assert raised.value.errno is None
 
 
-@pytest.mark.parametrize(
-    ("wanted", "size", "free", "number"),
-    [
-        (3, 10, 0, 3),
-        (0, 2**40, 2**40, 8),
-        (0, 2**24 * 3, 2**40, 3),
-        (0, 10, 2**40, 1),
-        (0, 2**40, 2**31, 2),
-        (0, 2**40, float("inf"), 8),
-    ],
-)
+@pytest.mark.parametrize(("wanted", "size", "free", "number"), [
+    (3, 10, 0, 3),
+    (0, 2**40, 2**40, 8),
+    (0, 2**24 * 3, 2**40, 3),
+    (0, 10, 2**40, 1),
+    (0, 2**40, 2**31, 2),
+    (0, 2**40, float("inf"), 8),
+])  # fmt: skip
 def test_as_many_processes_as_pay(monkeypatch, wanted, size, free, number):
     monkeypatch.setattr(machine, "cores", lambda: 8)
     monkeypatch.setattr(machine, "free_memory", lambda: free)

@@ -68,9 +68,8 @@ def test_a_profile_that_is_cut_short_says_where_it_ends(tmp_path, messages):
 def test_a_run_that_resumes_among_the_updates_is_profiled_from_there(tmp_path, messages):
     with Profiler(tmp_path, "3,5") as profiler:
         make_updates(profiler, [4, 5, 6])
-    assert len(profiles(tmp_path)) == 1 and messages == [
-        f"Wrote a profile of updates up to 5 to {tmp_path}/plugins/profile."
-    ]
+    assert len(profiles(tmp_path)) == 1
+    assert messages == [f"Wrote a profile of updates up to 5 to {tmp_path}/plugins/profile."]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,4 @@
-"""A program that is a fork of a process with its imports says and does what it does in a process that begins with
-nothing.
-"""
+"""A program that is a fork of a process with its imports does what it does in a process that begins with nothing."""
 
 import os
 import pathlib
@@ -36,13 +34,9 @@ def test_a_fork_ends_and_says_what_a_process_of_its_own_does(tmp_path, name, for
         command[1:3] = [str(tmp_path / "program.py")]
     environment = {"NAME": "a name", "PATH": os.environ["PATH"], "PYTHONPATH": "mine"}
     options = {
-        "input": "given",
-        "capture_output": True,
-        "text": True,
-        "cwd": tmp_path,
-        "env": environment,
+        "input": "given", "capture_output": True, "text": True, "cwd": tmp_path, "env": environment,
         "start_new_session": True,
-    }
+    }  # fmt: skip
     expected = subprocess.run(command, **options)
     found = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, **options)
     assert (found.returncode, found.stdout) == (expected.returncode, expected.stdout)
@@ -55,17 +49,14 @@ def test_a_fork_has_the_modules_asked_for_and_none_of_this_package():
         (programs.WITHOUT_TENSORFLOW, "numpy\n"),
         (programs.WITH_TENSORFLOW, "numpy tensorflow\n"),
     ):
-        assert (
-            programs.run([sys.executable, "-c", code], modules=modules, capture_output=True, text=True).stdout
-            == expected
-        )
+        found = programs.run([sys.executable, "-c", code], modules=modules, capture_output=True, text=True).stdout
+        assert found == expected
 
 
 def test_a_program_that_takes_too_long_is_ended():
     with pytest.raises(subprocess.TimeoutExpired):
-        programs.run(
-            [sys.executable, "-c", "import time; time.sleep(60)"], modules=programs.WITHOUT_TENSORFLOW, timeout=0.2
-        )
+        command = [sys.executable, "-c", "import time; time.sleep(60)"]
+        programs.run(command, modules=programs.WITHOUT_TENSORFLOW, timeout=0.2)
 
 
 def test_forks_are_children_of_the_process_that_asks():

@@ -33,10 +33,8 @@ def quickstart(
 
 def test_short_sentences_are_counted_on_their_own():
     rows = [
-        ("four", "vier", "vier"),
-        ("one euro", "eins Euro", "ein Euro"),
-        ("one hundred and one", "x", "einhunderteins"),
-    ]
+        ("four", "vier", "vier"), ("one euro", "eins Euro", "ein Euro"), ("one hundred and one", "x", "einhunderteins"),
+    ]  # fmt: skip
     assert exactly_right(rows) == [True, False, False]
     assert exactly_right(rows, 3) == [True, False]
 
@@ -86,10 +84,8 @@ evaluation.evaluate = lambda translator, *sides: (found, scores) if sides == tex
         "dtype": "bfloat16", "training_seconds": 61.3, "model_dir": str(tmp_path),
     }  # fmt: skip
     said = result.stderr
-    assert (
-        "2 of 4 new sentences are exactly right, BLEU 1.50." in said
-        and "1 of the 3 sentences of at most 3 words" in said
-    )
+    assert "2 of 4 new sentences are exactly right, BLEU 1.50." in said
+    assert "1 of the 3 sentences of at most 3 words" in said
     assert "wrong: f e d → ? (expected: F)" in said and "twenty-one → TWENTY-ONE" in said
 
 

@@ -1,6 +1,4 @@
-"""Cells are Keras's, cut into the projection of all inputs and the transition of one step; layer normalisation is that
-of Ba et al.
-"""
+"""Cells are Keras's, cut into the projection of inputs and the transition; layer normalisation is Ba et al.'s."""
 
 import keras
 import numpy as np
@@ -40,9 +38,8 @@ def test_the_options_name_the_cells():
 def test_a_cell_is_that_of_keras_with_the_same_weights(kind):
     ours, theirs, states = made(kind), KERAS[kind](D), states_of(kind, B)
     theirs.build((None, X))
-    assert [(weight.name, weight.shape) for weight in ours.weights] == [
-        (weight.name, weight.shape) for weight in theirs.weights
-    ]
+    wanted = [(weight.name, weight.shape) for weight in theirs.weights]
+    assert [(weight.name, weight.shape) for weight in ours.weights] == wanted
     assert kind == "gru" or np.array_equal(CELLS[kind](D).bias_initializer((4 * D,)), theirs.bias_initializer((4 * D,)))
     theirs.set_weights(ours.get_weights())
     (output, after), (expected, expected_after) = ours(INPUTS[:, 0], states), theirs(INPUTS[:, 0], states)

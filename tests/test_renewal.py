@@ -1,6 +1,4 @@
-"""A task may change its records anew each epoch: the changes are a function of the seed, the epoch and the record's
-place in it.
-"""
+"""A task may change its records anew each epoch, as a function of the seed, the epoch and the record's place."""
 
 import collections
 import dataclasses
@@ -152,13 +150,9 @@ def test_a_data_service_changes_them_likewise(folder, small, monkeypatch):
         folder, service="grpc://a:1", job="j", batch_tokens=BUDGET, seed=5, damaged_records="skip", renewal=RENEWAL
     )
     expected = {
-        "batch_tokens": BUDGET,
-        "seed": 5,
-        "damaged_records": "skip",
-        "renewal": RENEWAL,
-        "start": batching.START,
+        "batch_tokens": BUDGET, "seed": 5, "damaged_records": "skip", "renewal": RENEWAL, "start": batching.START,
         "epochs": 1,
-    }
+    }  # fmt: skip
     assert asked == [expected]
 
 
@@ -206,9 +200,7 @@ def trained(model_dir: pathlib.Path, number: int, **given):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> pathlib.Path:
-    """A run on two devices, one that was killed after 4 of its 8 updates and resumed, and one on one device; 2 epochs
-    or more.
-    """
+    """A run on two devices, one killed after 4 of 8 updates and resumed, and one on one device; 2 epochs or more."""
     folder = tmp_path_factory.mktemp("blanks")
     lines = [" ".join(f"w{row * n % 7}" for n in range(1, 2 + row % 6)) for row in range(90)]
     for split in ("train", "valid"):

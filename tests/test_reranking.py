@@ -98,9 +98,7 @@ def test_a_list_does_not_depend_on_its_neighbours(translator, other):
 
 
 def test_empty_places_of_a_list_stay_last(other):
-    """Their score of 0 is above all others. An empty translation that has a score is none, nor is one that is
-    certain.
-    """
+    """Their score of 0 is above all others. An empty translation that has a score is none, nor is a certain one."""
     texts, scores = [["", "one", "", "two", "three"]], [[0.0, -1.0, -2.0, -0.5, 0.0]]
     fixed = lambda text: {"text": tf.constant(texts), "score": tf.constant(scores)}  # noqa: E731
     [found] = listed(reranked(fixed, other, weight=0.0, alpha=0.6), ["a source"])

@@ -1,6 +1,4 @@
-"""Section 4: restricted attention equals full attention under a band mask, grows linearly, and works wherever a model
-goes.
-"""
+"""Section 4: restricted attention equals full attention under a band mask, grows linearly, and works in a model."""
 
 import dataclasses
 import functools
@@ -111,11 +109,8 @@ def test_it_equals_full_attention_under_a_band_mask_and_so_do_its_gradients(leng
 def weights(length: int, window: int, mask=None) -> np.ndarray:
     """The weights, which are the result if the values are the identity."""
     q, k, _ = qkv(length)
-    return np.array(
-        restricted_attention(
-            q, k, np.broadcast_to(np.eye(length, dtype="float32"), [B, H, length, length]), window, mask
-        )
-    )
+    v = np.broadcast_to(np.eye(length, dtype="float32"), [B, H, length, length])
+    return np.array(restricted_attention(q, k, v, window, mask))
 
 
 def test_of_five_positions_each_attends_to_itself_and_its_neighbors():
@@ -180,18 +175,16 @@ def test_in_bfloat16_the_softmax_is_computed_in_float32():
     q, k = ops.ones((1, 1, 65, 1), "bfloat16"), ops.cast(scores.reshape(1, 1, -1, 1), "bfloat16")
     found = restricted_attention(q, k, ops.eye(65, dtype="bfloat16")[None, None], 130)
     assert keras.backend.standardize_dtype(found.dtype) == "bfloat16"
-    np.testing.assert_allclose(
-        np.array(ops.cast(found, "float32"))[0, 0, 7], np.exp(scores) / np.exp(scores).sum(), rtol=2**-8
-    )
+    received = np.array(ops.cast(found, "float32"))[0, 0, 7]
+    np.testing.assert_allclose(received, np.exp(scores) / np.exp(scores).sum(), rtol=2**-8)
 
 
 def test_in_bfloat16_it_is_close_to_float32():
     received = restricted_attention(*qkv(150, "bfloat16"), 20, padding(150))
     assert received.dtype == "bfloat16"
     words = padding(150).swapaxes(2, 3)
-    np.testing.assert_allclose(
-        tf.cast(received, "float32") * words, restricted_attention(*qkv(150), 20, padding(150)) * words, atol=0.05
-    )
+    found = tf.cast(received, "float32") * words
+    np.testing.assert_allclose(found, restricted_attention(*qkv(150), 20, padding(150)) * words, atol=0.05)
 
 
 def tensors(graph) -> list[tf.TensorShape]:
@@ -302,8 +295,7 @@ def test_the_mask_of_an_embedding_hides_padding():
     np.testing.assert_array_equal(layer(embedding(ids)), expected)
 
 
-@pytest.mark.parametrize("functional", [False, True])
-def test_without_a_window_a_layer_is_that_of_before(functional):
+def test_without_a_window_a_layer_is_that_of_before():
     """Also one of a saved model from before there were windows."""
     config = EncoderLayer(**SIZES).get_config()
     del config["attention_window"]
@@ -382,20 +374,12 @@ WINDOW_64 = ModelConfig(attention_window=64)
 
 def test_the_largest_micro_batch_is_the_one_that_needs_most_memory_with_the_window():
     """With full attention, a sentence of 8,192 needs more than two of 5,000; with a window it needs less."""
-    info, train = (
-        {"source_longest": 8192, "target_longest": 16, "columns": shards.SIDES},
-        TrainConfig(batch_tokens=10_000, buckets_per_update=1, micro_batch_tokens=10_000),
-    )
-    assert device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, ModelConfig()))[8192] == (
-        1,
-        8192,
-        16,
-    )
-    assert device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, WINDOW_64))[8192] == (
-        2,
-        5000,
-        16,
-    )
+    info = {"source_longest": 8192, "target_longest": 16, "columns": shards.SIDES}
+    train = TrainConfig(batch_tokens=10_000, buckets_per_update=1, micro_batch_tokens=10_000)
+    found = device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, ModelConfig()))[8192]
+    assert found == (1, 8192, 16)
+    received = device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, WINDOW_64))[8192]
+    assert received == (2, 5000, 16)
     small = dataclasses.replace(WINDOW_64, vocab_size=20, d_model=8, d_ff=8, num_heads=1, d_k=4, d_v=4)
     for model, lengths in ((Transformer(small), (5000, 16)), (TransformerEncoder(small), (5000,))):
         assert model.memory_cost(2, *lengths) == flops.memory_cost(WINDOW_64, 2, *lengths)
@@ -450,10 +434,8 @@ def test_with_int8_it_translates_as_with_the_products_and_in_both_dtypes(lines, 
     plain = with_window(3, dtype)
     quantized = Translator(plain.model, plain.tokenizer, DECODE, frozen=True, int8=Int8(plain.model))
     # `Int8` has set the weights of the model to the products.
-    expected, received = (
-        found(Translator(plain.model, plain.tokenizer, DECODE, frozen=True)(lines)),
-        found(quantized(lines)),
-    )
+    expected = found(Translator(plain.model, plain.tokenizer, DECODE, frozen=True)(lines))
+    received = found(quantized(lines))
     assert expected[0] == received[0]
     np.testing.assert_allclose(expected[1], received[1], atol=1e-4 if dtype == "float32" else 0.1)
 
@@ -482,9 +464,7 @@ def test_pictures_of_attention_show_the_band(translator):
 
 
 def test_the_weights_of_a_layer_are_those_that_its_output_is_made_with():
-    """Of padded sentences too: with one head, and identities for values and output, the output is the weighted mean of
-    the input.
-    """
+    """Of padding too: with one head, and identities for values and output, the output is the mean of the input."""
     layer, x, mask = RestrictedSelfAttention(1, K, D, window=5), normal(B, 80, D), padding(80)
     layer.build(x.shape)
     layer.set_weights([*layer.get_weights()[:2], np.eye(D), np.eye(D)])
@@ -497,9 +477,8 @@ def test_the_weights_of_a_layer_are_those_that_its_output_is_made_with():
 @pytest.mark.parametrize("function", ["additive", "unscaled"])
 def test_another_attention_function_is_refused(function):
     """It would be computed as the scaled one."""
-    with pytest.raises(
-        ValueError, match=f"Restricted self-attention has `function=scaled` only. Received: function={function}"
-    ):
+    message = f"Restricted self-attention has `function=scaled` only. Received: function={function}"
+    with pytest.raises(ValueError, match=message):
         RestrictedSelfAttention(1, K, D, window=5, function=function)
     with pytest.raises(ValueError, match=f"Received: function={function}"):
         EncoderLayer(**SIZES, attention=function, attention_window=4)

@@ -1,6 +1,4 @@
-"""The recurrent translator: equal to its equations in NumPy, one decoding path for training and search, and nothing of
-padding.
-"""
+"""The recurrent translator: its equations in NumPy, one decoding path for training and search, nothing of padding."""
 
 import dataclasses
 import math
@@ -110,9 +108,7 @@ def test_the_gradient_is_the_slope_of_the_loss(model):
 
 
 def test_step_by_step_with_beams_that_cross_the_logits_are_those_of_whole_sentences(model):
-    """Three beams; the parents of each step are drawn. The last column of a hypothesis's own path has the logits of
-    teacher forcing.
-    """
+    """Three beams with drawn parents. The last column of a hypothesis's own path has the logits of teacher forcing."""
     draw, rows, beams, length = np.random.default_rng(2), len(SOURCES), 3, 6
     memory = model.encode(SOURCE)
     state = model.initial_state(memory, beams)
@@ -163,14 +159,11 @@ def test_a_changed_target_word_changes_no_earlier_logit_and_all_later_ones(plain
     assert (difference[:, :position] < 1e-6).all() and (difference[:, position:] > 1e-6).all()
 
 
-@pytest.mark.parametrize(
-    ("option", "names"),
-    [
-        ("embedding_dropout", {"source_dropout", "target_dropout"}),
-        ("context_dropout", {"context_dropout"}),
-        ("output_dropout", {"output_dropout"}),
-    ],
-)
+@pytest.mark.parametrize(("option", "names"), [
+    ("embedding_dropout", {"source_dropout", "target_dropout"}),
+    ("context_dropout", {"context_dropout"}),
+    ("output_dropout", {"output_dropout"}),
+])  # fmt: skip
 def test_a_dropout_acts_where_it_says_and_in_training_alone(option, names):
     none = dict.fromkeys(("embedding_dropout", "context_dropout", "output_dropout"), 0.0)
     model = Rnn(dataclasses.replace(SMALL, **none | {option: 0.5}))
@@ -234,9 +227,7 @@ def test_long_sentences_cost_more_memory_and_so_do_beams():
 
 
 def accumulated(model, length: int) -> int:
-    """Numbers that the loop over positions keeps for the gradient, for one sentence of as many sub-words on both
-    sides.
-    """
+    """Numbers that the loop over positions keeps for the gradient, for a sentence of so many sub-words on each side."""
     ids = tf.ones([1, length], tf.int32)
 
     def gradient():
@@ -258,9 +249,7 @@ def accumulated(model, length: int) -> int:
 
 @pytest.mark.parametrize("attention", ["additive", "scaled", "unscaled"])
 def test_no_step_keeps_a_copy_of_the_memory_for_the_gradient(attention):
-    """Story: the transposed keys of each step were kept, [T, S, D] numbers, and 8,192 tokens of long sentences took 2
-    GB more.
-    """
+    """Story: the transposed keys of each step were kept: 8,192 tokens of long sentences took 2 GB more."""
     model = Rnn(dataclasses.replace(SMALL, attention=attention, layer_norm=False))
     assert accumulated(model, 50) < 50 * SMALL.d_model
 

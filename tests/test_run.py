@@ -1,6 +1,4 @@
-"""A whole run, small: what its folder holds, what TensorBoard shows, and what going on, loading and scoring make of
-it.
-"""
+"""A whole run, small: what its folder holds, what TensorBoard shows, and what going on, loading and scoring make."""
 
 import dataclasses
 import json
@@ -92,9 +90,8 @@ def run(tmp_path_factory):
 @pytest.mark.medium
 def test_the_folder_holds_what_the_module_says_and_no_more(run):
     model_dir, _, _ = run
-    assert {path.name for path in model_dir.iterdir()} == {
-        "config.json", "subwords.model", "data", "checkpoints", "logs", "lock", "curves.png", "curves.csv"
-    }  # fmt: skip
+    expected = {"config.json", "subwords.model", "data", "checkpoints", "logs", "lock", "curves.png", "curves.csv"}
+    assert {path.name for path in model_dir.iterdir()} == expected
     assert [path.name for path in checkpoint.kept(model_dir)] == [f"step-00000000{step}.npz" for step in (2, 3, 4)]
     assert SavedRun.open(model_dir).options == run_options.Options(MODEL, TRAIN, DECODE, DATA)
     assert (model_dir / "subwords.model").read_bytes() == (model_dir / "data" / "subwords.model").read_bytes()
@@ -183,9 +180,8 @@ def test_tensorboard_shows_training_speed_padding_and_validation(run):
     assert sorted(found["config"]) == [0] and b"| batch_tokens" in found["config"][0]
     assert all(sorted(found[tag]) == [2, 4] for tag in found if tag != "config")
     assert found["train/learning_rate"] == pytest.approx({step: 8**-0.5 * step * 10**-1.5 for step in (2, 4)})
-    assert found["train/perplexity"] == pytest.approx(
-        {step: math.exp(loss) for step, loss in found["train/loss"].items()}, rel=1e-5
-    )
+    received = found["train/perplexity"]
+    assert received == pytest.approx({step: math.exp(loss) for step, loss in found["train/loss"].items()}, rel=1e-5)
     assert found["valid/perplexity"] == pytest.approx(
         {step: math.exp(loss) for step, loss in found["valid/loss"].items()}, rel=1e-5
     )
@@ -238,9 +234,7 @@ def test_a_run_keeps_what_its_data_was_prepared_with(prepared, tmp_path, monkeyp
 
 
 def test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment(prepared, tmp_path, monkeypatch):
-    """Of the first --valid_sentences in their order, by a model that translates them rightly, if it is searched
-    greedily.
-    """
+    """Of the first --valid_sentences in order, by a model that translates them rightly if it is searched greedily."""
     lines, references = (side[:10] for side in prepare.read_text(prepared, "valid"))
     references = [*lines[: TRAIN.valid_sentences], *references[TRAIN.valid_sentences :]]
     monkeypatch.setattr(prepare, "read_text", lambda folder, split, sides: (lines, references))
@@ -443,9 +437,8 @@ def test_a_run_is_resumed_with_its_options_but_for_those_given_which_are_announc
     assert [checkpoint.step_of(path) for path in checkpoint.kept(copy)] == [4, 5]
     assert points(copy)["train/learning_rate"][5] == pytest.approx(8**-0.5 * 5 * TRAIN.warmup_steps**-1.5 / 2)
     changed = dataclasses.replace(TRAIN, train_steps=5, cooldown_steps=2, keep_checkpoints=2, valid_sentences=1)
-    assert SavedRun.open(copy).options == run_options.Options(
-        MODEL, changed, dataclasses.replace(DECODE, beam_size=2), DATA
-    )
+    found = SavedRun.open(copy).options
+    assert found == run_options.Options(MODEL, changed, dataclasses.replace(DECODE, beam_size=2), DATA)
 
 
 def test_other_workers_take_the_options_of_the_chief_s_folder(copy, monkeypatch):
@@ -464,9 +457,7 @@ def test_other_workers_take_the_options_of_the_chief_s_folder(copy, monkeypatch)
 @pytest.mark.medium
 @pytest.mark.parametrize("is_new", [True, False])
 def test_other_workers_dry_run_a_new_run_with_the_options_that_the_chief_wrote(copy, monkeypatch, is_new):
-    """Story: the chief had decided the vocabulary, and the others had none. Of a run with checkpoints, the chief writes
-    no options.
-    """
+    """Story: others had no vocabulary, which the chief had decided. Of a run with checkpoints it writes no options."""
     if is_new:
         shutil.rmtree(copy / "checkpoints")
     monkeypatch.setattr(devices, "is_chief", lambda strategy: False)
@@ -481,11 +472,8 @@ def test_another_model_in_the_same_folder_is_refused_by_the_names_of_its_flags(r
     model_dir, _, _ = run
     before = contents(model_dir)
     with pytest.raises(ValueError, match=r"d_ff=32 \(the run: 16\), seed=2 \(the run: 1\)\. .*`model_dir`"):
-        train(
-            model_dir,
-            model=dataclasses.replace(MODEL, d_ff=32),
-            train=dataclasses.replace(TRAIN, seed=2, train_steps=9),
-        )
+        model = dataclasses.replace(MODEL, d_ff=32)
+        train(model_dir, model=model, train=dataclasses.replace(TRAIN, seed=2, train_steps=9))
     assert contents(model_dir) == before
 
 
@@ -573,12 +561,8 @@ def test_sub_words_of_other_data_are_refused(run, tmp_path):
 
 def test_prepared_data_of_another_vocabulary_is_refused_before_anything_is_written(run, tmp_path):
     with pytest.raises(ValueError, match="`vocab_size` was 340, and is now 350"):
-        train(
-            tmp_path / "new",
-            model=dataclasses.replace(MODEL, vocab_size=350),
-            data=DataConfig(),
-            data_dir=run[0] / "data",
-        )
+        model = dataclasses.replace(MODEL, vocab_size=350)
+        train(tmp_path / "new", model=model, data=DataConfig(), data_dir=run[0] / "data")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["lock"]
 
 
@@ -592,12 +576,8 @@ def test_no_corpus_at_all_is_reported_with_what_to_give(tmp_path):
 def test_bfloat16_on_two_devices_from_prepared_data_leaves_float32_weights_and_a_model_that_loads(run, tmp_path):
     """Hardware and arithmetic are no part of a model: what is kept of it is the same."""
     options = {
-        "train_steps": 2,
-        "dtype": "bfloat16",
-        "micro_batch_tokens": 100,
-        "valid_sentences": 0,
-        "best_metric": "loss",
-    }
+        "train_steps": 2, "dtype": "bfloat16", "micro_batch_tokens": 100, "valid_sentences": 0, "best_metric": "loss",
+    }  # fmt: skip
     state, said = train(
         tmp_path, train=dataclasses.replace(TRAIN, **options), data=DataConfig(), data_dir=run[0] / "data", number=2
     )
@@ -666,9 +646,7 @@ def test_a_damaged_checkpoint_is_not_averaged_in_silence(run, tmp_path):
 
 @pytest.mark.medium
 def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch, tmp_path):
-    """A weight that is not a number, as a broken device may leave one, ends a run with the pairs at hand. Each side has
-    its sub-words.
-    """
+    """A weight that is not a number ends a run with the pairs at hand. Each side has its sub-words."""
     make = Transformer.__init__
 
     def spoiled(self, *args, **kwargs):
@@ -676,14 +654,10 @@ def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch,
         self.decoder[0].feed_forward.inner.kernel.assign(self.decoder[0].feed_forward.inner.kernel * np.nan)
 
     monkeypatch.setattr(Transformer, "__init__", spoiled)
-    with pytest.raises(
-        ValueError, match="2 updates in a row, up to 2.*the weight transformer/decoder_0/feed_forward/inner/kernel"
-    ):
-        train(
-            tmp_path,
-            model=dataclasses.replace(MODEL, source_vocab_size=330),
-            train=dataclasses.replace(TRAIN, max_skipped=2),
-        )
+    message = "2 updates in a row, up to 2.*the weight transformer/decoder_0/feed_forward/inner/kernel"
+    with pytest.raises(ValueError, match=message):
+        model = dataclasses.replace(MODEL, source_vocab_size=330)
+        train(tmp_path, model=model, train=dataclasses.replace(TRAIN, max_skipped=2))
     [report] = (tmp_path / "not_finite").glob("*.json")
     pairs = [tuple(pair) for finding in json.loads(report.read_text()) for pair in finding["pairs"]]
     assert set(pairs) <= set(builtin_corpus.splits(DATA.builtin_pairs, seed=TRAIN.seed)["train"])
@@ -728,9 +702,7 @@ def test_a_worker_that_another_one_leaves_alone_says_so(monkeypatch, copy):
 def test_a_second_trainer_in_the_same_folder_is_refused_and_changes_nothing(run):
     model_dir = run[0]
     before = contents(model_dir)
-    with (
-        files.exclusive(model_dir / "lock", "a first trainer"),
-        pytest.raises(BlockingIOError, match=f"{model_dir} is in use by process"),
-    ):
+    in_use = pytest.raises(BlockingIOError, match=f"{model_dir} is in use by process")
+    with files.exclusive(model_dir / "lock", "a first trainer"), in_use:
         train(model_dir, train=dataclasses.replace(TRAIN, train_steps=8))
     assert contents(model_dir) == before

@@ -52,15 +52,11 @@ def rewrite(model_dir: pathlib.Path, change) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "config.json",
-        "subwords.model",
-        "subwords.source.model",
-        "embeddings.txt",
-        "checkpoints/model.h5",
+        "config.json", "subwords.model", "subwords.source.model", "embeddings.txt", "checkpoints/model.h5",
         "logs/events.out.tfevents.1",
     ]
     + ["curves.png", "curves.csv"],
-)
+)  # fmt: skip
 def test_a_folder_with_somebody_s_own_files_is_refused(tmp_path, name):
     """Story: a config.json and a subwords.model of another program were replaced."""
     (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -79,16 +75,13 @@ def test_a_folder_with_other_files_can_become_a_run_s(tmp_path):
     assert SavedRun.find(tmp_path) and (tmp_path / "notes.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"version": 2}, "another version"), ({"version": "1"}, "not the config.json of a run"),
-        ({"surprise": 1}, "another version"), ({"data_dir": 7}, "'data_dir'"),
-        ({"train": {"width": 3}}, "Unknown: .'width'"), ({"train": {"seed": "1"}}, "seed='1'"),
-        ({"model": {"encoder_layers": 10**7}}, "encoder_layers=10000000"),
-        ({"model": {"d_model": 2**40}}, "d_model=1099511627776"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "expected"), [
+    ({"version": 2}, "another version"), ({"version": "1"}, "not the config.json of a run"),
+    ({"surprise": 1}, "another version"), ({"data_dir": 7}, "'data_dir'"),
+    ({"train": {"width": 3}}, "Unknown: .'width'"), ({"train": {"seed": "1"}}, "seed='1'"),
+    ({"model": {"encoder_layers": 10**7}}, "encoder_layers=10000000"),
+    ({"model": {"d_model": 2**40}}, "d_model=1099511627776"),
+])  # fmt: skip
 def test_a_config_that_this_version_did_not_write_is_refused_in_a_sentence(tmp_path, change, expected):
     write(tmp_path)
     rewrite(tmp_path, lambda contents: contents.update(change))
@@ -121,9 +114,8 @@ def test_sub_words_are_those_of_the_run(tmp_path):
 def test_other_sub_words_are_refused_in_a_sentence(tmp_path, content):
     write(tmp_path)
     (tmp_path / "subwords.model").write_bytes(content)
-    with pytest.raises(
-        ValueError, match=f"{tmp_path}/subwords.model is not what .* was trained with. Expected: .* Received: "
-    ):
+    message = f"{tmp_path}/subwords.model is not what .* was trained with. Expected: .* Received: "
+    with pytest.raises(ValueError, match=message):
         SavedRun.open(tmp_path).subwords()
 
 
@@ -161,22 +153,12 @@ def test_a_folder_that_holds_something_else_is_reported(tmp_path):
         folder.mkdir()
         (folder / name).write_text("{}")
     for check, path, said in (
-        (
-            data_folder.check,
-            others,
-            "{} holds files and no prepared data. Give a new or an empty folder as `data_dir`.",
-        ),
-        (
-            export_folder.check,
-            run,
-            "{} holds a run, and cannot hold exports. Give another `export_dir`.",
-        ),
-        (
-            lambda path: files.check_new(path, "export_dir"),
-            others,
-            "`export_dir` must be a new or an empty folder. Received: {}, which holds files. Give another one.",
-        ),
-    ):
+        (data_folder.check, others,
+         "{} holds files and no prepared data. Give a new or an empty folder as `data_dir`."),
+        (export_folder.check, run, "{} holds a run, and cannot hold exports. Give another `export_dir`."),
+        (lambda path: files.check_new(path, "export_dir"), others,
+         "`export_dir` must be a new or an empty folder. Received: {}, which holds files. Give another one."),
+    ):  # fmt: skip
         with pytest.raises((OSError, ValueError)) as raised:
             check(path)
         assert str(raised.value) == said.format(path)
@@ -189,9 +171,8 @@ def test_a_folder_that_holds_something_else_is_reported(tmp_path):
 def test_a_folder_of_the_run_that_is_none_is_reported(tmp_path, name, make):
     """Story: a pipe in place of the logs said that the disk is full."""
     make(tmp_path / name)
-    with pytest.raises(
-        NotADirectoryError, match=f"^{tmp_path}/{name} is not a folder. Move it away, or give another `model_dir`."
-    ):
+    message = f"^{tmp_path}/{name} is not a folder. Move it away, or give another `model_dir`."
+    with pytest.raises(NotADirectoryError, match=message):
         saved_run.check_before_writing(tmp_path)
 
 
@@ -211,19 +192,15 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(
-    ("program", "flags"),
-    [
-        ("translate", ["--model_dir={run}", "--input={text}", "--n_best=1"]),
-        ("evaluate", ["--model_dir={run}", "--source={text}", "--reference={text}"]),
-        ("attention", ["--model_dir={run}", "--input={text}", "--output={out}"]),
-        ("export", ["--model_dir={run}", "--export_dir={out}"]),
-        ("export", ["--model_dir={run}", "--export_dir={out}", "--format=ctranslate2"]),
-        ("compare", ["--reference={text}", "--source={text}", "--randomization_trials=0", "{text}", "{run}"]),
-        ("train", ["--model_dir={run}", "--train_steps=2001"]),
-    ],
-    ids=["translate", "evaluate", "attention", "export", "export to CTranslate2", "compare", "resume"],
-)
+@pytest.mark.parametrize(("program", "flags"), [
+    ("translate", ["--model_dir={run}", "--input={text}", "--n_best=1"]),
+    ("evaluate", ["--model_dir={run}", "--source={text}", "--reference={text}"]),
+    ("attention", ["--model_dir={run}", "--input={text}", "--output={out}"]),
+    ("export", ["--model_dir={run}", "--export_dir={out}"]),
+    ("export", ["--model_dir={run}", "--export_dir={out}", "--format=ctranslate2"]),
+    ("compare", ["--reference={text}", "--source={text}", "--randomization_trials=0", "{text}", "{run}"]),
+    ("train", ["--model_dir={run}", "--train_steps=2001"]),
+], ids=["translate", "evaluate", "attention", "export", "export to CTranslate2", "compare", "resume"])  # fmt: skip
 def test_a_program_reads_the_options_of_a_run_once(tmp_path, program, flags):
     """Story: an export opened them 26 times, and what it read first and last could be of two runs."""
     run, text = shutil.copytree(RUN_1, tmp_path / "run"), tmp_path / "text"

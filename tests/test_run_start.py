@@ -1,6 +1,4 @@
-"""The options that a run starts and resumes with: what is given, what a run or a data folder adds, and what is
-refused.
-"""
+"""The options that a run starts and resumes with: given ones, those of a run or a data folder, and refused ones."""
 
 import dataclasses
 import json
@@ -32,11 +30,9 @@ def changes(model_dir: pathlib.Path, given: dict, data_dir: str = "") -> str:
 def test_options_of_an_earlier_start_that_are_not_given_again_are_listed(tmp_path):
     """Story: options of a dry run stayed in the folder, and the training that followed had them without a word."""
     earlier = {
-        "train_steps": "command line",
-        "d_ff": "flagfile multi30k_en_de",
-        "d_model": "parent: command line",
+        "train_steps": "command line", "d_ff": "flagfile multi30k_en_de", "d_model": "parent: command line",
         "alpha": "command line",
-    }
+    }  # fmt: skip
     write(tmp_path, dataclasses.replace(OPTIONS, sources={**earlier, "vocab_size": "data folder"}))
     values = {
         name: value for group in (OPTIONS.model, OPTIONS.train, OPTIONS.decode) for name, value in vars(group).items()
@@ -93,24 +89,20 @@ def test_an_option_that_has_no_effect_is_refused_where_it_is_given(tmp_path, giv
     assert (again.train, again.decode) == (chosen.train, chosen.decode)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"dataset": "builtin", "builtin_pairs": 5, "source_language": "en", "target_language": "de"},
-        {"dataset": "ted/x", "source_language": "en", "target_language": "de", "train_split": "a", "valid_split": "b"},
-        FILES | {"skip_bad_lines": True, "vocab_sample": 500},
-        FILES | {"subwords_file": "x", "source_vocab_size": 400, "vocab_sample": 500},
-        FILES | {"subwords_file": "x", "source_language": "en", "target_language": "de"},
-        FILES | {"train_source": "a.en,b.tmx.gz", "source_language": "en", "target_language": "de"},
-        {"train_source": "A.TMX", "valid_source": "b.tsv", "source_language": "en", "target_language": "de"},
-        {"diverse_groups": 2, "diversity": 2.0},
-        {"train_steps": 40, "profile_steps": "40,60"},
-        {"embeddings": "x", "freeze_embeddings": 5},
-        {"builtin_pairs": 40_000, "train_split": "train", "parent_checkpoint": "average", "learning_rate_factor": 1.0},
-        BERT | {"beam_size": 4, "valid_sentences": 0, "attention_images": 0, "alpha": 0.0},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("given", [
+    {"dataset": "builtin", "builtin_pairs": 5, "source_language": "en", "target_language": "de"},
+    {"dataset": "ted/x", "source_language": "en", "target_language": "de", "train_split": "a", "valid_split": "b"},
+    FILES | {"skip_bad_lines": True, "vocab_sample": 500},
+    FILES | {"subwords_file": "x", "source_vocab_size": 400, "vocab_sample": 500},
+    FILES | {"subwords_file": "x", "source_language": "en", "target_language": "de"},
+    FILES | {"train_source": "a.en,b.tmx.gz", "source_language": "en", "target_language": "de"},
+    {"train_source": "A.TMX", "valid_source": "b.tsv", "source_language": "en", "target_language": "de"},
+    {"diverse_groups": 2, "diversity": 2.0},
+    {"train_steps": 40, "profile_steps": "40,60"},
+    {"embeddings": "x", "freeze_embeddings": 5},
+    {"builtin_pairs": 40_000, "train_split": "train", "parent_checkpoint": "average", "learning_rate_factor": 1.0},
+    BERT | {"beam_size": 4, "valid_sentences": 0, "attention_images": 0, "alpha": 0.0},
+], ids=str)  # fmt: skip
 def test_an_option_with_an_effect_or_its_default_or_that_asks_for_nothing_is_accepted(tmp_path, given):
     chosen = Start.open(tmp_path, given).options
     values = {name: value for group in chosen.groups.values() for name, value in vars(group).items()}
@@ -120,18 +112,14 @@ def test_an_option_with_an_effect_or_its_default_or_that_asks_for_nothing_is_acc
     } == {name: value for name, value in given.items() if name not in ("architecture", "train_split", "builtin_pairs")}
 
 
-@pytest.mark.parametrize(
-    ("given", "refused"),
-    [
-        ({"vocab_size": 100}, "vocab_size=100"),
-        ({"vocab_size": 260}, "vocab_size=260"),
-        ({"vocab_size": 300, "source_vocab_size": 260}, "source_vocab_size=260"),
-        ({"vocab_size": 261}, ""),
-        ({"vocab_size": 100, "subwords_file": "x"}, ""),
-        ({"vocab_size": 300, "source_vocab_size": 260, "source_subwords_file": "x"}, ""),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("given", "refused"), [
+    ({"vocab_size": 100}, "vocab_size=100"),
+    ({"vocab_size": 260}, "vocab_size=260"),
+    ({"vocab_size": 300, "source_vocab_size": 260}, "source_vocab_size=260"),
+    ({"vocab_size": 261}, ""),
+    ({"vocab_size": 100, "subwords_file": "x"}, ""),
+    ({"vocab_size": 300, "source_vocab_size": 260, "source_subwords_file": "x"}, ""),
+], ids=str)  # fmt: skip
 def test_a_vocabulary_without_room_for_characters_is_refused_before_the_text_is_read(tmp_path, given, refused):
     """Story: --vocab_size=100 failed after an hour of reading."""
     if not refused:
@@ -164,20 +152,10 @@ def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path, monk
     """Story: --warmup_steps=20, forgotten at the second start, became 4000, and the rate 0.00030 instead of 0.0051."""
     # By other options.
     excluded = {
-        "cooldown_share": 0.0,
-        "deterministic": False,
-        "embeddings": "",
-        "encoder_from": "",
-        "freeze_embeddings": 0,
-        "learning_rate": 0.0,
-        "parent_optimizer": False,
-        "sinusoids": "paper",
-        "first_position": 0,
-        "r_drop": 0.0,
-        "bpe_dropout": 0.0,
-        "augment": "",
-        "attention_window": 0,
-    }
+        "cooldown_share": 0.0, "deterministic": False, "embeddings": "", "encoder_from": "", "freeze_embeddings": 0,
+        "learning_rate": 0.0, "parent_optimizer": False, "sinusoids": "paper", "first_position": 0, "r_drop": 0.0,
+        "bpe_dropout": 0.0, "augment": "", "attention_window": 0,
+    }  # fmt: skip
     groups = {}
     for name, group in run_options.groups_of().items():
         values = {field.name: other(field) for field in dataclasses.fields(group)}
@@ -202,22 +180,19 @@ def test_a_new_run_has_the_options_given_and_the_defaults(tmp_path):
     assert Start.open(tmp_path / "new", {"d_ff": 8, "seed": 2, "alpha": 1.0, "dataset": "builtin"}).options == expected
 
 
-@pytest.mark.parametrize(
-    ("given", "sources", "expected"),
-    [
-        ({"epochs": 3.0}, {}, (100_000, 3.0)),
-        ({"train_steps": 9}, {}, (9, 0.0)),
-        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "flagfile small", "train_steps": "command line"}, (9, 0.0)),
-        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "command line", "train_steps": "flagfile x"}, (100_000, 3.0)),
-        ({"epochs": 0.0, "train_steps": 9}, {"epochs": "command line", "train_steps": "command line"}, (9, 0.0)),
-        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "command line", "train_steps": "command line"}, None),
-        ({"epochs": 3.0, "train_steps": 9}, {}, None),
-        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "flagfile small", "train_steps": "row a"}, (9, 0.0)),
-        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "row a", "train_steps": "flagfile x"}, (100_000, 3.0)),
-        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "row a", "train_steps": "command line"}, (9, 0.0)),
-        ({"epochs": 3.0, "train_steps": 9}, {"epochs": "flagfile x", "train_steps": "flagfile y"}, None),
-    ],
-)
+@pytest.mark.parametrize(("given", "sources", "expected"), [
+    ({"epochs": 3.0}, {}, (100_000, 3.0)),
+    ({"train_steps": 9}, {}, (9, 0.0)),
+    ({"epochs": 3.0, "train_steps": 9}, {"epochs": "flagfile small", "train_steps": "command line"}, (9, 0.0)),
+    ({"epochs": 3.0, "train_steps": 9}, {"epochs": "command line", "train_steps": "flagfile x"}, (100_000, 3.0)),
+    ({"epochs": 0.0, "train_steps": 9}, {"epochs": "command line", "train_steps": "command line"}, (9, 0.0)),
+    ({"epochs": 3.0, "train_steps": 9}, {"epochs": "command line", "train_steps": "command line"}, None),
+    ({"epochs": 3.0, "train_steps": 9}, {}, None),
+    ({"epochs": 3.0, "train_steps": 9}, {"epochs": "flagfile small", "train_steps": "row a"}, (9, 0.0)),
+    ({"epochs": 3.0, "train_steps": 9}, {"epochs": "row a", "train_steps": "flagfile x"}, (100_000, 3.0)),
+    ({"epochs": 3.0, "train_steps": 9}, {"epochs": "row a", "train_steps": "command line"}, (9, 0.0)),
+    ({"epochs": 3.0, "train_steps": 9}, {"epochs": "flagfile x", "train_steps": "flagfile y"}, None),
+])  # fmt: skip
 def test_the_length_is_of_updates_or_epochs_and_the_command_line_overrides_a_flagfile(
     tmp_path, given, sources, expected
 ):
@@ -295,9 +270,8 @@ def test_an_option_given_wins_over_the_run_s(tmp_path):
 def test_an_option_that_does_not_fit_the_run_s_others_is_reported_with_where_those_are(tmp_path):
     write(tmp_path, dataclasses.replace(OPTIONS, train=TrainConfig(best_metric="loss", valid_sentences=0)))
     assert Start.open(tmp_path, {"patience": 3}).options.train.best_metric == "loss"
-    with pytest.raises(
-        ValueError, match="best_metric='bleu', valid_sentences=0.*Options not given are those of .*config.json"
-    ):
+    message = "best_metric='bleu', valid_sentences=0.*Options not given are those of .*config.json"
+    with pytest.raises(ValueError, match=message):
         Start.open(tmp_path, {"best_metric": "bleu"})
 
 
@@ -316,14 +290,9 @@ def test_all_options_that_may_not_change_are_named_at_once_with_both_values(tmp_
     """Story: a run of ten model options took ten tries."""
     write(tmp_path)
     given = {
-        "vocab_size": 350,
-        "d_ff": 16,
-        "seed": 2,
-        "batch_tokens": 500,
-        "train_source": "b.en",
-        "max_length": 50,
+        "vocab_size": 350, "d_ff": 16, "seed": 2, "batch_tokens": 500, "train_source": "b.en", "max_length": 50,
         "train_steps": 11,
-    }
+    }  # fmt: skip
     with pytest.raises(ValueError) as raised:
         changes(tmp_path, given)
     assert str(raised.value) == (
@@ -333,15 +302,12 @@ def test_all_options_that_may_not_change_are_named_at_once_with_both_values(tmp_
     )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(field.name for field in dataclasses.fields(ModelConfig)), "seed", "batch_tokens", "buckets_per_update",
-        "best_metric", "max_length", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines",
-        "keep_patterns", "source_tag", "builtin_pairs",
-        "train_split",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [
+    *(field.name for field in dataclasses.fields(ModelConfig)), "seed", "batch_tokens", "buckets_per_update",
+    "best_metric", "max_length", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines",
+    "keep_patterns", "source_tag", "builtin_pairs",
+    "train_split",
+])  # fmt: skip
 def test_what_decides_weights_or_the_order_of_the_data_may_not_change(tmp_path, name):
     write(tmp_path)
     [field] = [
@@ -351,13 +317,10 @@ def test_what_decides_weights_or_the_order_of_the_data_may_not_change(tmp_path, 
         changes(tmp_path, {name: other(field)})
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("parent", "/other"), ("parent_checkpoint", "latest"), ("parent_subwords", False), ("parent_optimizer", True),
-        ("freeze", "encoder"), ("bpe_dropout", 0.1), ("augment", "upper:0.1"), ("ema_decay", 0.9),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "value"), [
+    ("parent", "/other"), ("parent_checkpoint", "latest"), ("parent_subwords", False), ("parent_optimizer", True),
+    ("freeze", "encoder"), ("bpe_dropout", 0.1), ("augment", "upper:0.1"), ("ema_decay", 0.9),
+])  # fmt: skip
 def test_what_a_run_started_from_and_how_it_trains_may_not_change(tmp_path, monkeypatch, name, value):
     monkeypatch.setattr(checkpoint, "identity", lambda parent, which: {})
     write(tmp_path, dataclasses.replace(OPTIONS, train=TrainConfig(parent="/parent", parent_checkpoint="3")))
@@ -440,12 +403,9 @@ def prepared(folder: pathlib.Path, **recorded) -> pathlib.Path:
     """A data folder that was prepared with these options."""
     folder.mkdir(parents=True)
     options = {
-        "task": "translation",
-        "vocab_size": 2000,
-        "max_length": 100,
-        "subwords": "wordpiece",
+        "task": "translation", "vocab_size": 2000, "max_length": 100, "subwords": "wordpiece",
         "normalization": "identity",
-    }
+    }  # fmt: skip
     (folder / "corpus.json").write_text(json.dumps({"options": options | recorded}))
     return folder
 
@@ -475,9 +435,7 @@ def test_one_message_names_options_of_the_data_and_of_training_that_may_not_chan
 
 
 def test_a_file_of_terms_is_compared_by_its_content_wherever_it_is(tmp_path, monkeypatch):
-    """Stories: with a folder in its path, the same command again was refused; and a run that did not name the file was,
-    if the working directory had another one of its name.
-    """
+    """Stories: the same command was refused for a folder in its path, or for a file of that name elsewhere."""
     (tmp_path / "lists").mkdir()
     terms = tmp_path / "lists" / "terms.tsv"
     terms.write_text("man\tMann\n")
@@ -501,17 +459,14 @@ def test_a_resumed_run_needs_no_text_for_an_option_that_it_has(tmp_path):
 
 
 def test_a_new_run_takes_what_its_data_folder_was_prepared_with(tmp_path):
-    """Story: `prepare.py --vocab_size=2000`, then `train.py --data_dir`, failed with --vocab_size=37000, which nobody
-    gave.
-    """
+    """Story: `prepare.py --vocab_size=2000`, then `train.py --data_dir`, failed with --vocab_size=37000."""
     folder = prepared(tmp_path / "data", dataset="builtin", builtin_pairs=500, seed=4)
     alone = Start.open(tmp_path / "run", {"d_ff": 8}, str(folder)).options
     assert alone.model == ModelConfig(2000, d_ff=8)
     # The dataset is compared only if it is given.
     assert alone.data == DataConfig(max_length=100, subwords="wordpiece")
-    assert {name: source for name, source in alone.sources.items() if source == "data folder"}.keys() == {
-        *("vocab_size", "source_tag", "max_length", "subwords", "normalization", "keep_patterns")
-    }
+    expected = {*("vocab_size", "source_tag", "max_length", "subwords", "normalization", "keep_patterns")}
+    assert {name: source for name, source in alone.sources.items() if source == "data folder"}.keys() == expected
     assert re.search(r"\| vocab_size +\| 2000 +\| data folder \|", alone.table())
     named = Start.open(tmp_path / "run", {"dataset": "builtin", "max_length": 100}, str(folder)).options
     assert named.data == DataConfig(dataset="builtin", builtin_pairs=500, max_length=100, subwords="wordpiece")
@@ -546,9 +501,8 @@ def test_a_folder_without_a_run_is_not_taken_for_a_new_one_that_lacks_text(tmp_p
     def check(given: dict, data_dir: str = "") -> None:
         Start.open(tmp_path / "typo", given, data_dir).check()
 
-    with pytest.raises(
-        FileNotFoundError, match=f"There is no run in {tmp_path}/typo. .* `train_source` and `train_target`, `dataset`"
-    ):
+    message = f"There is no run in {tmp_path}/typo. .* `train_source` and `train_target`, `dataset`"
+    with pytest.raises(FileNotFoundError, match=message):
         check({"train_steps": 7})
     with pytest.raises(FileNotFoundError, match=f"There is no prepared data in {tmp_path}/gone. "):
         check({}, str(tmp_path / "gone"))
@@ -600,16 +554,12 @@ def start(model_dir: pathlib.Path) -> None:
     Start.open(model_dir, {"dataset": "builtin"}).check()
 
 
-@pytest.mark.parametrize(
-    ("check", "name"),
-    [
-        (start, "model_dir"),
-        (data_folder.check, "data_dir"),
-        (export_folder.check, "export_dir"),
-        (lambda path: files.check_new(path, "export_dir"), "export_dir"),
-    ],
-    ids=["model_dir", "data_dir", "export_dir", "new"],
-)
+@pytest.mark.parametrize(("check", "name"), [
+    (start, "model_dir"),
+    (data_folder.check, "data_dir"),
+    (export_folder.check, "export_dir"),
+    (lambda path: files.check_new(path, "export_dir"), "export_dir"),
+], ids=["model_dir", "data_dir", "export_dir", "new"])  # fmt: skip
 def test_what_cannot_be_a_folder_is_reported(tmp_path, monkeypatch, check, name):
     """A file, a pipe, a link to nothing, or a path through one of them."""
     (tmp_path / "file").write_text("mine")

@@ -1,6 +1,4 @@
-"""A runner of Apache Beam that fails is one sentence with its own reason; all that it wrote is in a file, or shown on
-demand.
-"""
+"""A runner of Apache Beam that fails is one sentence with its reason; what it wrote is in a file, or shown."""
 
 import concurrent.futures
 import pathlib
@@ -45,9 +43,8 @@ GRPC = """<_InactiveRpcError of RPC that terminated with:
 ])  # fmt: skip
 def test_the_reason_is_the_last_line_that_says_why(error, expected):
     assert reason(error) == expected
-    assert f"Expected the runner A to run the pipeline to its end. Received: {expected}. Check" in str(
-        RunnerError("A", error)
-    )
+    said = str(RunnerError("A", error))
+    assert f"Expected the runner A to run the pipeline to its end. Received: {expected}. Check" in said
     assert "\n" not in str(RunnerError("A", error))
 
 

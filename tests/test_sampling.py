@@ -34,9 +34,7 @@ def sampled(seeds, draws: int = 1, first: int = 0, **options) -> Sampled:
 
 
 def allowed(probabilities, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> np.ndarray:
-    """The probabilities that a token is drawn with: those of the model with a temperature, of the most likely
-    tokens.
-    """
+    """The probabilities that a token is drawn with: those of the model with a temperature, of the likeliest tokens."""
     changed = probabilities ** (1 / temperature)
     changed /= changed.sum()
     kept = np.zeros(len(changed), bool)
@@ -63,12 +61,8 @@ def splitmix64(seed: int, number: int) -> list[int]:
 
 def test_random_bits_are_those_of_splitmix64():
     published = [
-        6457827717110365317,
-        3203168211198807973,
-        9817491932198370423,
-        4593380528125082431,
-        16408922859458223821,
-    ]
+        6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821,
+    ]  # fmt: skip
     assert splitmix64(1234567, 5) == published
     for seed in (0, 1234567, 2**64 - 1):
         received = random_bits(tf.constant(seed, tf.uint64), tf.constant(np.arange(50), tf.uint64))
@@ -82,9 +76,7 @@ def test_keys_of_seeds_and_draws_differ():
 
 
 def test_random_numbers_are_uniform_in_each_of_their_arguments():
-    """Of seeds, draws, positions and rounds that follow each other, in 50 intervals; and numbers beside each other are
-    unrelated.
-    """
+    """Of seeds, draws, positions and rounds in a row, in 50 intervals; and numbers side by side are unrelated."""
     seeds, draws, positions = np.meshgrid(np.arange(20), np.arange(20), np.arange(50), indexing="ij")
     bits = random_bits(
         keys(tf.constant(seeds.ravel(), tf.int64), tf.constant(draws.ravel())),
@@ -127,18 +119,8 @@ def test_no_token_of_probability_zero_is_drawn_at_either_end(uniform):
 
 
 LIMITS = [
-    (0, 1.0),
-    (1, 1.0),
-    (3, 1.0),
-    (7, 1.0),
-    (100, 1.0),
-    (0, 0.5),
-    (0, 0.9),
-    (0, 1e-6),
-    (4, 0.5),
-    (2, 0.99),
-    (5, 1.0),
-]
+    (0, 1.0), (1, 1.0), (3, 1.0), (7, 1.0), (100, 1.0), (0, 0.5), (0, 0.9), (0, 1e-6), (4, 0.5), (2, 0.99), (5, 1.0),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("spread", "vocab_size"), [(0.3, 40), (2.0, 40), (1.0, 600)])
@@ -157,11 +139,9 @@ def test_tokens_are_drawn_from_the_most_likely_with_their_probabilities(spread, 
         return _uniform(random_bits(tf.gather(bits, rows), tf.cast(number, tf.uint64)))
 
     tokens = draw_of_most_likely(
-        tf.constant(np.tile(probabilities, [rows, 1]), tf.float32),
-        tf.constant(top_k, tf.int32),
-        tf.constant(top_p, tf.float32),
-        uniform,
-    ).numpy()
+        tf.constant(np.tile(probabilities, [rows, 1]), tf.float32), tf.constant(top_k, tf.int32),
+        tf.constant(top_p, tf.float32), uniform,
+    ).numpy()  # fmt: skip
     assert rounds == list(range(len(rounds))) and 2 < len(rounds) < 30
     for place, (k, p) in enumerate(LIMITS):
         expected = {token: value for token, value in enumerate(allowed(probabilities, 1.0, k, p)) if value > 0}
@@ -197,12 +177,9 @@ def test_draws_have_the_probabilities_of_all_that_could_be_written(draws, option
     number = 3000 // draws
     (table,) = random_tables(batch=1, seed=7, vocab_size=5, spread=0.7)
     found = search(
-        np.repeat(table[None], number, axis=0),
-        beam_size=draws,
-        max_length=3,
-        alpha=0.0,
+        np.repeat(table[None], number, axis=0), beam_size=draws, max_length=3, alpha=0.0,
         selector=sampled(range(number), draws, **options),
-    )
+    )  # fmt: skip
     of_model = every_hypothesis(table, 3)
 
     def probability(tokens) -> float:
@@ -347,9 +324,7 @@ SOURCES = [[4, EOS], [6, 5, 4, 6, 4, EOS], [5, 5, EOS]]
 
 @pytest.mark.medium
 def test_draws_of_a_transformer_have_its_probabilities():
-    """χ² over all outputs of two tokens, for two sentences with other options. Padding at the end cannot be told from
-    none.
-    """
+    """χ² over all outputs of two tokens, for two sentences with other options. Final padding counts as none."""
     model, number = small(1), 4000
     options = [{}, {"temperature": 1.5, "top_p": 0.9}]
     both = {"temperature": [1.0, 1.5], "top_p": [1.0, 0.9]}
@@ -432,16 +407,14 @@ def test_a_sentence_alone_has_the_draws_that_it_has_among_others():
         np.testing.assert_allclose([score for _, score in kept], [score for _, score in together[row]], atol=1e-5)
     assert [len(row) for row in together] == options["draws"].tolist()
     [backwards] = [drawn(alone, sources[::-1], **{name: values[::-1] for name, values in options.items()})]
-    assert [[tokens for tokens, _ in row] for row in backwards[::-1]] == [
-        [tokens for tokens, _ in row] for row in together
-    ]
+    expected = [[tokens for tokens, _ in row] for row in together]
+    assert [[tokens for tokens, _ in row] for row in backwards[::-1]] == expected
 
 
 def test_sentences_are_divided_into_few_draws_at_a_time():
     rows = divided({"seed": tf.constant([7, 8, 9, 10], tf.int64)}, tf.constant([9, 0, 4, 1]))
-    assert {name: values.numpy().tolist() for name, values in rows.items()} == {
-        "seed": [7, 7, 7, 9, 10], "draws": [4, 4, 1, 4, 1], "first": [0, 4, 8, 0, 0]
-    }  # fmt: skip
+    expected = {"seed": [7, 7, 7, 9, 10], "draws": [4, 4, 1, 4, 1], "first": [0, 4, 8, 0, 0]}
+    assert {name: values.numpy().tolist() for name, values in rows.items()} == expected
 
 
 def test_a_draw_repeats_no_n_gram_where_the_configuration_forbids_it():
@@ -464,9 +437,8 @@ def test_a_translator_samples_text_by_the_numbers_of_lines():
     assert found["text"][0].numpy().tolist() != found["text"][3].numpy().tolist()
     options = {"draws": 6, "seeds": [3 * 2**32 + 5], "max_length": 3 + 3}
     [expected] = drawn(translator, [[5, 4, EOS]], **options)
-    assert [Numbers.written("5 4", text, 3) for text in found["text"][0].numpy()] == [
-        list(tokens) for tokens, _ in expected
-    ]
+    wanted = [list(tokens) for tokens, _ in expected]
+    assert [Numbers.written("5 4", text, 3) for text in found["text"][0].numpy()] == wanted
     np.testing.assert_allclose(found["score"][0], [score for _, score in expected], atol=1e-5)
     of_lines = sampler(signatures, SampleConfig(draws=2, temperature=2.0))
     many, again = (
@@ -482,10 +454,8 @@ def test_a_sampler_has_the_options_of_its_configuration_and_a_seed_for_each_line
         return {"text": 1, "score": 2, "truncated": 3, "error": tf.constant(["", wrong])}
 
     seen, wrong, config = {}, "", SampleConfig(draws=3, seed=2, temperature=0.5, top_k=7, top_p=0.25)
-    draws, lines = (
-        sampler(types.SimpleNamespace(sample=sample), config),
-        (tf.constant(["a", "b"]), tf.constant([4, 9], tf.int64)),
-    )
+    draws = sampler(types.SimpleNamespace(sample=sample), config)
+    lines = (tf.constant(["a", "b"]), tf.constant([4, 9], tf.int64))
     assert draws(*lines) == {"text": 1, "score": 2, "truncated": 3}
     assert seen == {
         "text": [b"a", b"b"], "seed": [2 * 2**32 + 4, 2 * 2**32 + 9], "draws": [3, 3], "temperature": [0.5, 0.5],

@@ -150,10 +150,8 @@ def test_an_export_that_fails_leaves_no_version_and_the_next_is_whole(
         assert [savedmodel.export(translator, tmp_path, {}).name for _ in range(2)] == ["1", "2"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "1", "2"] and len(messages) == 2
     for name in ("1", "2"):
-        assert contents(tmp_path / name) == {
-            f"assets.extra/{savedmodel.DESCRIPTION}",
-            f"assets.extra/{savedmodel.WARM_UP}",
-        }
+        expected = {f"assets.extra/{savedmodel.DESCRIPTION}", f"assets.extra/{savedmodel.WARM_UP}"}
+        assert contents(tmp_path / name) == expected
 
 
 def test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when_there_is_room(tmp_path):
@@ -163,20 +161,16 @@ def test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when
         with tf.io.TFRecordWriter("/dev/full") as file:
             file.write(b"x" * 2**20)
 
-    with pytest.raises(
-        OSError,
-        match=rf"^Could not write {tmp_path}/1 \(.*No space left on device.*\)\. It is incomplete and is not used: ",
-    ):
+    message = rf"^Could not write {tmp_path}/1 \(.*No space left on device.*\)\. It is incomplete and is not used: "
+    with pytest.raises(OSError, match=message):
         savedmodel.write_version(tmp_path, write)
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
     assert savedmodel.write_version(tmp_path, lambda folder: None) == tmp_path / "1"
 
 
 def test_a_second_export_at_the_same_time_is_refused_and_harms_nothing(translator, tmp_path):
-    with (
-        files.exclusive(tmp_path / ".lock", "it"),
-        pytest.raises(BlockingIOError, match=f"{tmp_path} is in use by process {os.getpid()}"),
-    ):
+    in_use = pytest.raises(BlockingIOError, match=f"{tmp_path} is in use by process {os.getpid()}")
+    with files.exclusive(tmp_path / ".lock", "it"), in_use:
         savedmodel.export(translator, tmp_path, {})
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
@@ -215,12 +209,9 @@ def test_warm_up_requests_have_texts_of_every_size_and_ask_for_alignments(tmp_pa
             [length] = {len(text.split()) for text in texts}
             sizes.setdefault((request.model_spec.signature_name, name), []).append((len(texts), length))
     asked = [
-        ("serving_default", "text"),
-        ("translate_with_options", "text"),
-        ("sample", "text"),
-        ("score", "source"),
+        ("serving_default", "text"), ("translate_with_options", "text"), ("sample", "text"), ("score", "source"),
         ("score", "target"),
-    ]
+    ]  # fmt: skip
     assert sizes == {one: list(savedmodel.WARM_UP_SIZES) for one in asked}
 
 
@@ -234,9 +225,8 @@ def test_the_description_has_the_facts(version, translator):
     text = (version / "assets.extra" / savedmodel.DESCRIPTION).read_text()
     description = json.loads(text)
     assert text == json.dumps(description, indent=2) + "\n", "a line for each, for people"
-    assert description.pop("versions") == {
-        name: sys.modules[name].__version__ for name in ("t2t_keras", "tensorflow", "tensorflow_text", "keras")
-    }
+    expected = {name: sys.modules[name].__version__ for name in ("t2t_keras", "tensorflow", "tensorflow_text", "keras")}
+    assert description.pop("versions") == expected
     assert description == {
         "model": dataclasses.asdict(translator.model.config),
         "decode": dataclasses.asdict(DECODE),
@@ -314,16 +304,12 @@ def test_another_program_without_this_package_translates_and_scores_the_same(ver
 @pytest.mark.medium
 def test_a_loaded_export_answers_options_and_names_what_is_wrong_with_a_row(loaded, service):
     inputs = {
-        "text": tf.constant(["two hundred and seven"] * 4),
-        "alpha": tf.constant([-1.0, float("nan"), 0.0, -1.0]),
-        "max_length": tf.constant([0, 0, 3, 0]),
-        "n_best": tf.constant([2, 1, 1, 3]),
-        "prefix": tf.constant(["", "", "x", ""]),
-        "alignment": tf.constant([True, True, False, False]),
-        "constraints": tf.constant(["Euro\tzwei", "", "", ""]),
-        "avoid": tf.constant(["und", "", "", ""]),
+        "text": tf.constant(["two hundred and seven"] * 4), "alpha": tf.constant([-1.0, float("nan"), 0.0, -1.0]),
+        "max_length": tf.constant([0, 0, 3, 0]), "n_best": tf.constant([2, 1, 1, 3]),
+        "prefix": tf.constant(["", "", "x", ""]), "alignment": tf.constant([True, True, False, False]),
+        "constraints": tf.constant(["Euro\tzwei", "", "", ""]), "avoid": tf.constant(["und", "", "", ""]),
         "ordered": tf.constant([True, False, False, False]),
-    }
+    }  # fmt: skip
     found, expected = loaded.signatures["translate_with_options"](**inputs), service.translate_with_options(**inputs)
     assert set(found) == set(expected)
     for name, value in expected.items():
@@ -371,19 +357,14 @@ def test_an_export_in_bfloat16_says_so_and_scores_almost_as_one_in_float32(tmp_p
 
 
 def test_nothing_but_numbers_the_network_and_sub_words_is_in_the_graph(version):
-    """No Python, no files: whoever serves it needs TF.Text's SentencePiece operations, and no other than TensorFlow's
-    own.
-    """
+    """No Python, no files: whoever serves it needs TensorFlow's operations and TF.Text's SentencePiece alone."""
     saved = saved_model_pb2.SavedModel.FromString((version / "saved_model.pb").read_bytes())
     graph = saved.meta_graphs[0].graph_def
     used = {node.op for node in graph.node} | {
         node.op for function in graph.library.function for node in function.node_def
     }
-    assert {op for op in used if "Sentencepiece" in op} == {
-        "SentencepieceOp",
-        "SentencepieceTokenizeOp",
-        "SentencepieceDetokenizeOp",
-    }
+    expected = {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
+    assert {op for op in used if "Sentencepiece" in op} == expected
     assert not {op for op in used if op in ("PyFunc", "EagerPyFunc", "PyFuncStateless", "ReadFile", "WriteFile")}
 
 

@@ -1,6 +1,4 @@
-"""What scores continuations and what selects them, against every hypothesis listed by hand; alone, and through a
-`Translator`.
-"""
+"""What scores and what selects continuations, against every hypothesis by hand; alone, and in a `Translator`."""
 
 import collections
 import itertools
@@ -48,9 +46,7 @@ class Forbidden(Scorer):
 
 
 class Sampler(Selector):
-    """Draws a continuation of each beam, with a seed for each sentence, [B] int32. Before the first token, all beams
-    continue the first.
-    """
+    """Draws a continuation of each beam, by a seed for each sentence, [B] int32; at first all of the first beam."""
 
     def __init__(self, seeds):
         self.state = seeds
@@ -89,9 +85,7 @@ class Apart(Selector):
 
 
 class Forgetful(Scorer):
-    """Takes 0.7 from a token for each time that its hypothesis has written it. The state, [R, W, V] float32, counts
-    them.
-    """
+    """Takes 0.7 from a token for each time that its hypothesis has it; the state, [R, W, V] float32, counts them."""
 
     def __init__(self, batch: int, beam_size: int, vocab_size: int):
         self.state, self.crossed = tf.zeros([batch, beam_size, vocab_size]), 0
@@ -253,11 +247,8 @@ def test_sentences_that_finish_early_do_not_disturb_the_states_of_others(beam_si
     def run(start, max_length, forbidden, prefix, seed):
         batch = tf.shape(start)[0]
         scorers = [
-            Forbidden(forbidden),
-            Prefix(prefix),
-            Forgetful(batch, beam_size, 6),
-            NoRepeatedPair(batch, beam_size),
-        ]
+            Forbidden(forbidden), Prefix(prefix), Forgetful(batch, beam_size, 6), NoRepeatedPair(batch, beam_size),
+        ]  # fmt: skip
         state = {"read": tf.zeros([batch, 0, beam_size], tf.int32)}
         options = {"eos_id": EOS, "beam_size": beam_size, "max_length": max_length, "alpha": 0.6, "scorers": scorers}
         best = beam_search(history_step(weights), state, start, **options)
@@ -526,10 +517,8 @@ def searched(translator: Translator, sources: list[list[int]], max_length: int =
     source, number = tf.ragged.constant(sources, tf.int32, row_splits_dtype=tf.int64), len(sources)
     beam_size = translator.config.beam_size
     rows = (
-        tf.fill([number], float(translator.config.alpha)),
-        tf.fill([number], max_length),
-        tf.fill([number], beam_size),
-    )
+        tf.fill([number], float(translator.config.alpha)), tf.fill([number], max_length), tf.fill([number], beam_size),
+    )  # fmt: skip
     sequences, scores = tf.function(lambda: translator.search(source, *rows, **inputs), autograph=False)()
     found = [tuple(row) for row in sequences.to_list()]
     return [
@@ -553,9 +542,7 @@ def test_a_recurrent_decoder_follows_its_beams_in_a_translator():
 
 
 def test_a_translator_makes_a_scorer_of_the_inputs_of_its_sentences():
-    """Sentences of several sub-batches, each with a token of its own that is forbidden; scores are those of the
-    model.
-    """
+    """Sentences of several sub-batches, each with a forbidden token of its own; scores are those of the model."""
     model = Recurrent(seed=4)
     translator = Translator(
         model, None, DecodeConfig(beam_size=60, alpha=0.6), scorers=[lambda inputs: Forbidden(inputs["forbidden"])]

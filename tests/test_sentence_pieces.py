@@ -107,19 +107,12 @@ def test_such_sub_words_cannot_be_learned():
         vocabulary.learn("sentencepiece", [b"a"], 300)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "other bytes"),
-        (b'["a"]\n', "other bytes"),
-        (b'["a"]\nno model', "other bytes"),
-        (b'{"a": 1}\nMODEL', "is not a list of sub-words"),
-        (b"[1]\nMODEL", "is not a list of sub-words"),
-        (b'["a", "a"]\nMODEL', "one of them twice"),
-        (b'["a", "\\ud800"]\nMODEL', "is not a list of sub-words"),
-        (b"[" * 100_000 + b"\nMODEL", "other bytes"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    (b"", "other bytes"), (b'["a"]\n', "other bytes"), (b'["a"]\nno model', "other bytes"),
+    (b'{"a": 1}\nMODEL', "is not a list of sub-words"), (b"[1]\nMODEL", "is not a list of sub-words"),
+    (b'["a", "a"]\nMODEL', "one of them twice"), (b'["a", "\\ud800"]\nMODEL', "is not a list of sub-words"),
+    (b"[" * 100_000 + b"\nMODEL", "other bytes"),
+])  # fmt: skip
 def test_other_files_are_refused(content, message):
     model = models.spm(models.SOURCE_WORDS)
     with pytest.raises(ValueError, match=message):
@@ -143,19 +136,13 @@ def packed(language: str | None) -> bytes:
 def test_a_file_of_many_languages_has_one_of_them_or_none():
     none, german, french, without = map(packed, ("", "deu_Latn", "fra_Latn", None))
     assert piece_file.with_language(none, "deu_Latn") == piece_file.with_language(french, "deu_Latn") == german
-    assert [piece_file.unpack(content).language for content in (none, german, french, without)] == [
-        "",
-        "deu_Latn",
-        "fra_Latn",
-        None,
-    ]
+    expected = ["", "deu_Latn", "fra_Latn", None]
+    assert [piece_file.unpack(content).language for content in (none, german, french, without)] == expected
     assert (
         piece_file.unpack(german).languages == piece_file.unpack(none).languages == ("deu_Latn", "fra_Latn", "eng_Latn")
     )
-    assert (
-        piece_file.unpack(without).languages == ()
-        and len({piece_file.unpack(content)[:2] for content in (none, german, without)}) == 1
-    )
+    assert piece_file.unpack(without).languages == ()
+    assert len({piece_file.unpack(content)[:2] for content in (none, german, without)}) == 1
     assert [piece_file.without_language(content) for content in (none, german, french)] == [none] * 3
     assert [piece_file.without_language(content) for content in (without, b"bpe")] == [without, b"bpe"]
 
@@ -167,10 +154,8 @@ def test_languages_are_chosen_for_the_target_and_the_source():
     assert piece_file.with_languages([german, french], target_language="fra_Latn") == [french, french]
     assert piece_file.with_languages([b"bpe"]) == [b"bpe"]
     for contents, chosen, option in (([none, german], {}, "target_language"), ([german, none], {}, "source_language")):
-        with pytest.raises(
-            ValueError,
-            match=f"^The model is multilingual. Choose `{option}` among its 3 languages, such as deu_Latn, fra_Latn",
-        ):
+        message = f"^The model is multilingual. Choose `{option}` among its 3 languages, such as deu_Latn, fra_Latn"
+        with pytest.raises(ValueError, match=message):
             piece_file.with_languages(contents, **chosen)
 
 
@@ -187,22 +172,17 @@ def test_a_file_without_languages_takes_none():
 def test_a_language_that_is_not_among_the_sub_words_is_refused():
     changed = packed("").replace(b'"language": ""', b'"language": "deu"')
     for refused in (
-        lambda: packed("deu"),
-        lambda: piece_file.with_language(packed(""), "deu"),
-        lambda: vocabulary.load(changed),
-    ):
+        lambda: packed("deu"), lambda: piece_file.with_language(packed(""), "deu"), lambda: vocabulary.load(changed),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match="^'deu' is none of the 3 languages of the model. Did you mean deu_Latn"):
             refused()
 
 
-@pytest.mark.parametrize(
-    ("number", "content", "reason"),
-    [
-        (1, sentencepiece_model._field(1, b"a" * 400_000), "piece is too long"),
-        (3, sentencepiece_model._field(2, struct.pack("<I", 2**32 - 16) + bytes(64)), "Trie data size exceeds"),
-        (3, sentencepiece_model._field(2, struct.pack("<I", 1024) + bytes(range(1, 256)) * 5 + b"a\0"), "is invalid"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("number", "content", "reason"), [
+    (1, sentencepiece_model._field(1, b"a" * 400_000), "piece is too long"),
+    (3, sentencepiece_model._field(2, struct.pack("<I", 2**32 - 16) + bytes(64)), "Trie data size exceeds"),
+    (3, sentencepiece_model._field(2, struct.pack("<I", 1024) + bytes(range(1, 256)) * 5 + b"a\0"), "is invalid"),
+])  # fmt: skip
 def test_a_crafted_model_is_refused_before_tensorflow_reads_it(number, content, reason):
     """A piece of 400,000 characters, and maps of characters that point outside; of both kinds of sub-words."""
     model = models.spm(models.SOURCE_WORDS) + sentencepiece_model._field(number, content)

@@ -78,11 +78,10 @@ def tensorflow_serving(export_dir: pathlib.Path, folder: pathlib.Path):
 
 
 @pytest.fixture(scope="module", params=["loopback_server", "loopback_server batching", "tensorflow_model_server"])
-def servers(request, export_dir, tmp_path_factory):
+def servers(request, export_dir, saved_model, tmp_path_factory):
     if request.param.startswith("loopback_server"):
-        served = loopback_server.served(
-            loopback_server.Servable(export_dir, batching=request.param.endswith("batching"))
-        )
+        batching = request.param.endswith("batching")
+        served = loopback_server.served(loopback_server.Servable(export_dir, batching=batching, model=saved_model))
     elif shutil.which("tensorflow_model_server"):
         served = tensorflow_serving(export_dir, tmp_path_factory.mktemp("serving"))
     else:
@@ -112,14 +111,11 @@ def post(servers, body: dict, path: str = "translate:predict") -> requests.Respo
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(
-    ("signature", "inputs"),
-    [
-        ("serving_default", {"text": LINES}),
-        ("translate_with_options", {"text": ["two hundred", "three"], **OPTIONS}),
-        ("score", {"source": ["one", "two"], "target": ["eins", ""]}),
-    ],
-)
+@pytest.mark.parametrize(("signature", "inputs"), [
+    ("serving_default", {"text": LINES}),
+    ("translate_with_options", {"text": ["two hundred", "three"], **OPTIONS}),
+    ("score", {"source": ["one", "two"], "target": ["eins", ""]}),
+])  # fmt: skip
 def test_grpc_rest_and_the_saved_model_itself_give_the_same(servers, saved_model, signature, inputs):
     """Scores to a relative 1e-5: another build of TensorFlow may sum in another order."""
     by_grpc, by_rest = (
@@ -140,11 +136,9 @@ def test_grpc_rest_and_the_saved_model_itself_give_the_same(servers, saved_model
 
 def test_rows_columns_and_a_lone_column_are_ways_to_say_the_same(servers):
     bodies = [
-        {"instances": LINES},
-        {"instances": [{"text": line} for line in LINES]},
-        {"inputs": LINES},
+        {"instances": LINES}, {"instances": [{"text": line} for line in LINES]}, {"inputs": LINES},
         {"inputs": {"text": LINES}},
-    ]
+    ]  # fmt: skip
     answers = [post(servers, {"signature_name": "serving_default", **body}).json() for body in bodies]
     rows = answers[0]["predictions"]
     assert len(rows) == len(LINES) and all(set(row) == {"text", "score", "truncated"} for row in rows)
@@ -174,10 +168,8 @@ def test_what_is_wrong_with_a_request_is_reported(servers):
 def test_what_is_wrong_with_a_sentence_is_reported_in_its_row_and_the_one_beside_it_is_translated(servers):
     inputs = {"text": ["two hundred", "three"], **OPTIONS, "alpha": [-2.0, 0.6]}
     predict = client.connect(client.Model(servers["grpc"], "translate"))
-    found, alone = (
-        predict("translate_with_options", inputs),
-        predict("translate_with_options", {k: v[1:] for k, v in inputs.items()}),
-    )
+    found = predict("translate_with_options", inputs)
+    alone = predict("translate_with_options", {k: v[1:] for k, v in inputs.items()})
     assert found["error"][0].startswith("alpha: expected") and found["text"][0] == ["", ""]
     assert found["error"][1] == "" and found["text"][1] == alone["text"][0]
     with pytest.raises(client.ServerError, match="refused 2 of 2 lines, such as 'two hundred': alpha: expected"):
@@ -204,9 +196,8 @@ def test_the_client_scores_words_as_the_signature_scores_pairs(servers, scheme):
 
 def test_the_status_of_the_model_is_what_probes_ask_for(servers):
     status = requests.get(f"{servers['http']}/v1/models/translate", timeout=60).json()
-    assert [(version["version"], version["state"]) for version in status["model_version_status"]] == [
-        ("1", "AVAILABLE")
-    ]
+    expected = [("1", "AVAILABLE")]
+    assert [(version["version"], version["state"]) for version in status["model_version_status"]] == expected
     assert requests.get(f"{servers['http']}/v1/models/other", timeout=60).status_code == 404
 
 
@@ -240,20 +231,15 @@ def test_the_server_serves_the_name_that_the_client_asks_for():
 
 
 def batching_parameters():
-    """The message `BatchingParameters` of TensorFlow Serving's session_bundle_config.proto, which its Python package
-    leaves out.
-    """
+    """`BatchingParameters` of session_bundle_config.proto, which TensorFlow Serving's Python package leaves out."""
     file = descriptor_pb2.FileDescriptorProto(
         name="batching.proto", package="t", syntax="proto3", dependency=["google/protobuf/wrappers.proto"]
     )
     message = file.message_type.add(name="BatchingParameters")
     names = [
-        "max_batch_size",
-        "batch_timeout_micros",
-        "max_enqueued_batches",
-        "num_batch_threads",
+        "max_batch_size", "batch_timeout_micros", "max_enqueued_batches", "num_batch_threads",
         "enable_large_batch_splitting",
-    ]
+    ]  # fmt: skip
     for number, name in enumerate(names, 1):
         kind = "BoolValue" if name.startswith("enable") else "Int64Value"
         message.field.add(name=name, number=number, type=11, label=1, type_name=f".google.protobuf.{kind}")
@@ -267,11 +253,8 @@ def batching_parameters():
 
 def test_batches_are_neither_padded_nor_split_and_hold_a_request_of_the_client():
     found = text_format.Parse((SERVING / "batching_parameters.txt").read_text(), batching_parameters())
-    assert (
-        not found.pad_variable_length_inputs
-        and not found.allowed_batch_sizes
-        and not found.enable_large_batch_splitting.value
-    )
+    assert not found.pad_variable_length_inputs and not found.allowed_batch_sizes
+    assert not found.enable_large_batch_splitting.value
     [sent] = [
         line for line in (ROOT / "tools/client.py").read_text(encoding="utf-8").splitlines() if '"batch_size", ' in line
     ]
@@ -359,14 +342,12 @@ def test_kubernetes_and_docker_start_the_same_server():
     assert {"--port=8500", "--rest_api_port=8501"} <= set(container["args"]) and list(ports.values()) == [8500, 8501]
     for probe in ("startupProbe", "readinessProbe"):
         assert container[probe]["httpGet"] == {"path": "/v1/models/translate", "port": "rest"}
-    assert {mount["name"] for mount in container["volumeMounts"]} == {
-        volume["name"] for volume in pod["spec"]["volumes"]
-    }
+    expected = {volume["name"] for volume in pod["spec"]["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == expected
     script = (SERVING / "serve.sh").read_text()
     assert subprocess.run(["bash", "-n", SERVING / "serve.sh"]).returncode == 0
     assert {argument for argument in container["args"] if "parallelism" not in argument} <= set(shlex.split(script))
     cpus = container["resources"]["limits"]["cpu"]
-    assert {"--tensorflow_intra_op_parallelism=1", f"--tensorflow_inter_op_parallelism={cpus}"} <= set(
-        container["args"]
-    )
+    wanted = set(container["args"])
+    assert {"--tensorflow_intra_op_parallelism=1", f"--tensorflow_inter_op_parallelism={cpus}"} <= wanted
     assert service["spec"]["clusterIP"] == "None"  # A client finds the addresses of all pods.

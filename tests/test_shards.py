@@ -73,14 +73,8 @@ def test_records_and_shards_of_documents_hold_fewer_pairs_and_those_of_sentences
 
 
 def test_the_number_of_shards_of_ordinary_text_is_that_of_its_pairs():
-    assert [len(shards.names(count, count * 250)) for count in (0, 1, 2**16, 2**16 + 1, 4_500_000, 10**9)] == [
-        1,
-        1,
-        1,
-        2,
-        69,
-        512,
-    ]
+    expected = [1, 1, 1, 2, 69, 512]
+    assert [len(shards.names(count, count * 250)) for count in (0, 1, 2**16, 2**16 + 1, 4_500_000, 10**9)] == expected
     assert len(shards.names(10_000, 10_000 * 80_000)) == 12  # Documents: 800 MB of text.
 
 
@@ -235,10 +229,8 @@ def test_a_changed_byte_is_noticed_or_does_not_matter_wherever_it_is(tmp_path, c
     pairs = make_pairs(30, SMALL)
     info = shards.write(tmp_path, pairs, count=30, vocab_size=SMALL, seed=1)
     path = tmp_path / info["shards"][0]
-    whole, [(offset, length)] = (
-        path.read_bytes(),
-        zip(column(tmp_path, "offset"), column(tmp_path, "length"), strict=True),
-    )
+    whole = path.read_bytes()
+    [(offset, length)] = zip(column(tmp_path, "offset"), column(tmp_path, "length"), strict=True)
     assert (offset, offset + length) == (12, len(whole) - 4)
     for position in {*range(12), *np.linspace(12, len(whole) - 5, 40, dtype=int), *range(len(whole) - 4, len(whole))}:
         path.write_bytes(whole)
@@ -273,9 +265,8 @@ def test_only_a_damaged_record_is_left_out_and_its_neighbours_stay(tmp_path, sma
     columns = shards.read(tmp_path, [0, 1, 2, 3], "skip")
     assert columns["damaged"] == 2
     for side in range(2):
-        assert columns[f"{[*shards.SIDES][side]}_ids"].numpy().tolist() == [
-            number for pair in expected for number in pair[side]
-        ]
+        wanted = [number for pair in expected for number in pair[side]]
+        assert columns[f"{[*shards.SIDES][side]}_ids"].numpy().tolist() == wanted
         assert columns[f"{[*shards.SIDES][side]}_lengths"].numpy().tolist() == [len(pair[side]) for pair in expected]
 
 
@@ -330,21 +321,18 @@ def test_a_damaged_index_is_reported_by_its_name(tmp_path):
         shards.read_records(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("shards", value) for value in ([], ["/etc/passwd"], ["../train/00000-of-00001.tfrecord"], [3], 3, None)),
-        ("shards", "00000-of-00001.tfrecord"),
-        *(
-            ("columns", value)
-            for value in ({}, ["source"], {"source": True, "../x": True}, {"source": True, "position": True}, None)
-        ),
-        *(
-            (name, value) for name in ("pairs", "vocab_size", "source_longest")
-            for value in (-1, 2**62, 2**70, 1.5, "9", True, None)
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "value"), [
+    *(("shards", value) for value in ([], ["/etc/passwd"], ["../train/00000-of-00001.tfrecord"], [3], 3, None)),
+    ("shards", "00000-of-00001.tfrecord"),
+    *(
+        ("columns", value)
+        for value in ({}, ["source"], {"source": True, "../x": True}, {"source": True, "position": True}, None)
+    ),
+    *(
+        (name, value) for name in ("pairs", "vocab_size", "source_longest")
+        for value in (-1, 2**62, 2**70, 1.5, "9", True, None)
+    ),
+])  # fmt: skip
 def test_an_info_that_was_not_written_by_this_program_is_reported_by_its_name(tmp_path, name, value):
     """Story: the names of shards were opened whatever they were, wherever they led."""
     info = shards.write(tmp_path, make_pairs(30, SMALL), count=30, vocab_size=SMALL, seed=1)
@@ -414,9 +402,8 @@ def test_numbers_of_the_index_below_their_limit_are_read(tmp_path, column, limit
 def test_records_of_other_pairs_than_those_of_the_description_are_reported(tmp_path):
     info = shards.write(tmp_path, make_pairs(350, SMALL), count=350, vocab_size=SMALL, seed=1)
     (tmp_path / shards.INFO).write_text(json.dumps(info | {"pairs": 349}))
-    with pytest.raises(
-        ValueError, match=f"{shards.RECORDS} is missing or damaged: it has 350 pairs, and info.json has 349. Remove"
-    ):
+    message = f"{shards.RECORDS} is missing or damaged: it has 350 pairs, and info.json has 349. Remove"
+    with pytest.raises(ValueError, match=message):
         shards.read_records(tmp_path)
 
 
@@ -425,12 +412,8 @@ def test_records_that_overlap_or_lie_in_no_shard_are_reported(tmp_path, small_sh
     path = tmp_path / shards.RECORDS
     header, *lines = path.read_text().splitlines(keepends=True)
     for wrong in (
-        lines + lines[-1:],
-        lines[1:],
-        lines[::-1],
-        [*lines, "4" + lines[0][1:]],
-        [*lines[:3], "0\t1\n", *lines[3:]],
-    ):
+        lines + lines[-1:], lines[1:], lines[::-1], [*lines, "4" + lines[0][1:]], [*lines[:3], "0\t1\n", *lines[3:]],
+    ):  # fmt: skip
         path.write_text("".join([header, *wrong]))
         with pytest.raises(ValueError, match=f"{path} is missing or damaged"):
             shards.read_records(tmp_path)

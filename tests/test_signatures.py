@@ -62,16 +62,11 @@ def numpy(outputs) -> dict:
 def translated(service, rows: list[dict]) -> dict:
     """What `translate_with_options` gives for rows of a text and options other than the default ones."""
     inputs = {name: [{**DEFAULTS, **row}[name] for row in rows] for name in ("text", *DEFAULTS)}
-    return numpy(
-        service.translate_with_options(
-            **{
-                name: strings(values)
-                if name == "text" or DTYPES[name] == tf.string
-                else tf.constant(values, DTYPES[name])
-                for name, values in inputs.items()
-            }
-        )
-    )
+    texts = {"text", *(name for name, dtype in DTYPES.items() if dtype == tf.string)}
+    columns = {
+        name: strings(values) if name in texts else tf.constant(values, DTYPES[name]) for name, values in inputs.items()
+    }
+    return numpy(service.translate_with_options(**columns))
 
 
 def assert_refused(errors, named: str) -> None:
@@ -155,9 +150,8 @@ def test_options_of_rows_in_one_batch_are_those_of_requests_of_their_own(service
         alone = translated(service, [row])
         assert not alone["error"][0]
         assert_same(row_of(together, number), row_of(alone, 0))
-        assert [text != b"" for text in alone["text"][0]] == [
-            row["text"] != "" and place < row.get("n_best", 1) for place in range(3)
-        ]
+        expected = [row["text"] != "" and place < row.get("n_best", 1) for place in range(3)]
+        assert [text != b"" for text in alone["text"][0]] == expected
     assert together["score"][1, 0] != together["score"][0, 0] != together["score"][2, 0]  # α is heard.
 
 
@@ -173,9 +167,7 @@ def test_the_models_own_alpha_is_asked_for_by_minus_one(service):
 
 @pytest.mark.medium
 def test_a_score_is_log_p_over_the_length_penalty_also_of_what_a_prefix_forces(service):
-    """log P of the pieces by one call of the model; and by `score`, where the text is cut into the same pieces
-    again.
-    """
+    """log P of the pieces by one call of the model; and by `score`, where the text is cut into the same pieces."""
     rows = [
         {"text": line, "prefix": prefix, "alpha": [0.0, 0.6, 2.0][(first + second) % 3], "n_best": 3, "alignment": True}
         for first, line in enumerate(stand_in.sentences(6))
@@ -210,11 +202,8 @@ def test_a_translation_is_no_longer_than_its_row_allows(service, most):
     )
     lengths = (found["pieces"] != b"").sum(axis=-1)
     free = len(ids_of(service, found["source_pieces"][0])) + DECODE.extra_length
-    assert (
-        lengths[0].max() == most
-        and most < lengths[1].max() <= free
-        and lengths[2].max() <= DECODE.max_input + DECODE.extra_length
-    )
+    assert lengths[0].max() == most and most < lengths[1].max() <= free
+    assert lengths[2].max() <= DECODE.max_input + DECODE.extra_length
 
 
 def test_a_source_that_is_too_long_is_cut_and_that_is_reported(service):
@@ -228,11 +217,8 @@ def test_a_source_that_is_too_long_is_cut_and_that_is_reported(service):
     kept, longer = " ".join(words[:number]), " ".join(words[: number + 5])
     found = translated(service, [{"text": text, "alignment": True} for text in (kept, longer, longer + " x" * 2000)])
     assert found["truncated"].tolist() == [False, True, True]
-    assert numpy(service.translate(strings([kept, longer, longer + " x" * 2000])))["truncated"].tolist() == [
-        False,
-        True,
-        True,
-    ]
+    wanted = [False, True, True]
+    assert numpy(service.translate(strings([kept, longer, longer + " x" * 2000])))["truncated"].tolist() == wanted
     expected = {**row_of(found, 0), "truncated": True}
     for row in (1, 2):
         assert_same(row_of(found, row), expected)
@@ -242,30 +228,23 @@ def test_a_source_that_is_too_long_is_cut_and_that_is_reported(service):
     assert scores["length"][2] == DECODE.max_input + DECODE.extra_length
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        *(({"alpha": alpha}, "alpha") for alpha in (float("nan"), float("inf"), float("-inf"), -0.5, -1.5, 10.5, 1e30)),
-        *(({"n_best": number}, "n_best") for number in (0, -1, DECODE.beam_size + 1, 2**31 - 1, -(2**31))),
-        *(({"max_length": number}, "max_length") for number in (-1, -(2**31))),
-        *(({"prefix": "zwei Euro und ein Mai", "max_length": most}, "prefix") for most in (1, 3)),
-        ({"prefix": "x" * 1000}, "prefix"),
-        ({"prefix": "x" * 1000, "max_length": 2**31 - 1}, "prefix"),
-        ({"alpha": float("nan"), "n_best": 0, "max_length": -7, "prefix": "x"}, "alpha n_best max_length"),
-    ],
-)
+@pytest.mark.parametrize(("options", "named"), [
+    *(({"alpha": alpha}, "alpha") for alpha in (float("nan"), float("inf"), float("-inf"), -0.5, -1.5, 10.5, 1e30)),
+    *(({"n_best": number}, "n_best") for number in (0, -1, DECODE.beam_size + 1, 2**31 - 1, -(2**31))),
+    *(({"max_length": number}, "max_length") for number in (-1, -(2**31))),
+    *(({"prefix": "zwei Euro und ein Mai", "max_length": most}, "prefix") for most in (1, 3)),
+    ({"prefix": "x" * 1000}, "prefix"),
+    ({"prefix": "x" * 1000, "max_length": 2**31 - 1}, "prefix"),
+    ({"alpha": float("nan"), "n_best": 0, "max_length": -7, "prefix": "x"}, "alpha n_best max_length"),
+])  # fmt: skip
 def test_an_option_that_cannot_be_is_named_in_its_row_and_harms_no_other(service, options, named):
     one, two, three = stand_in.sentences(3)
     beside = [{"text": one, "n_best": 3, "alignment": True}, {"text": three, "prefix": "zwei", "alpha": 2.0}]
     found = translated(service, [beside[0], {"text": two, "alignment": True, **options}, beside[1]])
     assert_refused(found["error"], named)
     refused = row_of(found, 1)
-    assert (
-        set(refused["text"]) == {b""}
-        and not refused["score"].any()
-        and refused["source_pieces"] == []
-        and refused["alignment"].size == 0
-    )
+    assert set(refused["text"]) == {b""} and not refused["score"].any() and refused["source_pieces"] == []
+    assert refused["alignment"].size == 0
     expected = translated(service, beside)
     assert_same(row_of(found, 0), row_of(expected, 0))
     assert_same(row_of(found, 2), row_of(expected, 1))
@@ -278,16 +257,14 @@ def test_a_request_with_an_input_of_another_number_of_values_is_refused_by_name(
         **{name: tf.constant([value] * 2, DTYPES[name]) for name, value in DEFAULTS.items()},
     }
     named = "alpha" if name == "text" else name
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=f"{named}: expected one value for each sentence, as many as in .*text"
-    ):
+    message = f"{named}: expected one value for each sentence, as many as in .*text"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         service.translate_with_options(**{**inputs, name: inputs[name][:1]})
 
 
 def test_a_score_of_other_numbers_of_sources_and_targets_is_refused_by_name(service):
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="target: expected one value for each sentence, as many as in .*source"
-    ):
+    message = "target: expected one value for each sentence, as many as in .*source"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         service.score(strings(["one", "two"]), strings(["eins"]))
 
 
@@ -299,11 +276,8 @@ def test_pieces_are_those_of_the_texts_and_look_at_all_of_the_source(service):
     texts = 0
     for row, line in enumerate(lines):
         if row % 2:
-            assert (
-                not found["alignment"][row].any()
-                and not any(found["pieces"][row].ravel())
-                and not any(found["source_pieces"][row])
-            )
+            assert not found["alignment"][row].any() and not any(found["pieces"][row].ravel())
+            assert not any(found["source_pieces"][row])
             continue
         assert spelled(found["source_pieces"][row]) == line and b"</s>" in found["source_pieces"][row]
         for place in range(3):
@@ -378,15 +352,11 @@ def test_score_is_the_log_softmax_of_the_model(service):
 
 def test_no_sentences_give_nothing(service):
     none = strings([])
-    assert {name: value.shape for name, value in service.translate(none).items()} == {
-        "text": (0,),
-        "score": (0,),
-        "truncated": (0,),
-    }
+    expected = {"text": (0,), "score": (0,), "truncated": (0,)}
+    assert {name: value.shape for name, value in service.translate(none).items()} == expected
     scores = {name: value.shape for name, value in service.score(none, none).items()}
-    assert scores == {
-        "log_prob": (0,), "token_log_probs": (0, 0), "length": (0,), "pieces": (0, 0), "truncated": (0,)
-    }  # fmt: skip
+    wanted = {"log_prob": (0,), "token_log_probs": (0, 0), "length": (0,), "pieces": (0, 0), "truncated": (0,)}
+    assert scores == wanted
     assert {name: value.shape for name, value in translated(service, []).items()} == {
         "text": (0, 3), "score": (0, 3), "constraints_met": (0, 3), "truncated": (0,), "error": (0,),
         "source_pieces": (0, 0), "pieces": (0, 3, 0), "alignment": (0, 3, 0, 0),
@@ -426,9 +396,7 @@ def test_batches_of_1_7_and_64_give_the_same(service):
 
 
 def strange_text(draw) -> bytes:
-    """Of the strange ones, of words, of any bytes, of any characters; or several of these after another; rarely very
-    long.
-    """
+    """Strange ones, words, any bytes or characters; or several of these after another; rarely very long."""
     chance = draw.random()
     if chance < 0.003:
         unit = strange_text(draw) or b" "
@@ -448,12 +416,10 @@ def strange_text(draw) -> bytes:
 def strange_row(draw) -> dict:
     """A text, and for about half of the options something other than the default."""
     options = {
-        "alpha": ALPHAS[draw.integers(len(ALPHAS))],
-        "max_length": NUMBERS[draw.integers(len(NUMBERS))],
-        "n_best": NUMBERS[draw.integers(len(NUMBERS))],
-        "prefix": strange_text(draw),
+        "alpha": ALPHAS[draw.integers(len(ALPHAS))], "max_length": NUMBERS[draw.integers(len(NUMBERS))],
+        "n_best": NUMBERS[draw.integers(len(NUMBERS))], "prefix": strange_text(draw),
         "alignment": bool(draw.integers(2)),
-    }
+    }  # fmt: skip
     given = {name: value for name, value in options.items() if draw.random() < 0.4}
     return {**DEFAULTS, "text": strange_text(draw), **given}
 
@@ -491,16 +457,13 @@ def check_translations(service, rows: list[dict]) -> dict:
         unwanted = 0 if names else row["n_best"]
         assert not any(texts[unwanted:]) and not found["score"][number, unwanted:].any()
         assert names or (found["score"][number, :unwanted] < 0).all() or not any(texts)
-        assert any(found["source_pieces"][number]) == (
-            row["alignment"] and not names and bool(found["score"][number, 0])
-        )
+        aligned = row["alignment"] and not names and bool(found["score"][number, 0])
+        assert any(found["source_pieces"][number]) == aligned
     return found
 
 
 def fuzz(service, requests: int, seed: int) -> collections.Counter:
-    """So many requests of up to 9 rows, of which one is always the same and asks for the defaults; returns what was
-    met, and how often.
-    """
+    """So many requests of up to 9 rows, of which one is always the same; returns what was met, and how often."""
     draw, met = np.random.default_rng(seed), collections.Counter()
     known, target = stand_in.sentences(2)
     expected = numpy(service.translate(strings([known])))
@@ -510,17 +473,14 @@ def fuzz(service, requests: int, seed: int) -> collections.Counter:
         place = int(draw.integers(len(rows) + 1))
         rows.insert(place, {**DEFAULTS, "text": known})
         rows = [] if draw.random() < 0.01 else rows
-        texts, signature = (
-            strings([row["text"] for row in rows]),
-            draw.choice(["translate", "options", "score"], p=[0.25, 0.55, 0.2]),
-        )
+        texts = strings([row["text"] for row in rows])
+        signature = draw.choice(["translate", "options", "score"], p=[0.25, 0.55, 0.2])
         met.update([signature, f"rows: {len(rows)}"])
         if signature == "score":
             targets = strings([target if number == place else row["prefix"] for number, row in enumerate(rows)])
             found = numpy(service.score(texts, targets))
-            assert (
-                np.isfinite(found["log_prob"]).all() and (found["log_prob"] < 0).all() and (found["length"] >= 1).all()
-            )
+            assert np.isfinite(found["log_prob"]).all() and (found["log_prob"] < 0).all()
+            assert (found["length"] >= 1).all()
             there = np.arange(found["token_log_probs"].shape[1]) < found["length"][:, None]
             assert (there == (found["token_log_probs"] < 0)).all()
             np.testing.assert_allclose(found["token_log_probs"].sum(axis=1), found["log_prob"], rtol=1e-5)
@@ -622,17 +582,14 @@ def test_the_score_of_a_sample_is_the_log_softmax_of_the_model(service):
     assert len(set(found["text"][0])) > 5
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        *(({"temperature": value}, "temperature") for value in (0.0, -1.0, 0.001, 1e30, float("nan"), float("inf"))),
-        *(({"top_k": value}, "top_k") for value in (-1, -(2**31))),
-        *(({"top_p": value}, "top_p") for value in (0.0, -0.1, 1.01, float("nan"))),
-        *(({"draws": value}, "draws") for value in (0, -1, 1001, 2**31 - 1)),
-        ({"max_length": -1}, "max_length"),
-        ({"temperature": float("nan"), "top_p": 2.0, "draws": 0}, "draws temperature top_p"),
-    ],
-)
+@pytest.mark.parametrize(("options", "named"), [
+    *(({"temperature": value}, "temperature") for value in (0.0, -1.0, 0.001, 1e30, float("nan"), float("inf"))),
+    *(({"top_k": value}, "top_k") for value in (-1, -(2**31))),
+    *(({"top_p": value}, "top_p") for value in (0.0, -0.1, 1.01, float("nan"))),
+    *(({"draws": value}, "draws") for value in (0, -1, 1001, 2**31 - 1)),
+    ({"max_length": -1}, "max_length"),
+    ({"temperature": float("nan"), "top_p": 2.0, "draws": 0}, "draws temperature top_p"),
+])  # fmt: skip
 def test_an_option_of_a_sample_that_cannot_be_is_named_in_its_row_and_harms_no_other(service, options, named):
     one, two, three = stand_in.sentences(3)
     beside = [{"text": one, "draws": 3, "seed": 4}, {"text": three, "top_k": 4}]
@@ -655,14 +612,12 @@ def test_a_sample_has_no_more_sub_words_than_a_translation_may_have(service):
 
 
 def test_no_sentences_have_no_samples_and_inputs_of_other_numbers_are_refused_by_name(service):
-    assert {name: value.shape for name, value in sampled(service, []).items()} == {
-        "text": (0, 0), "score": (0, 0), "truncated": (0,), "error": (0,)
-    }  # fmt: skip
+    wanted = {"text": (0, 0), "score": (0, 0), "truncated": (0,), "error": (0,)}
+    assert {name: value.shape for name, value in sampled(service, []).items()} == wanted
     inputs = {name: tf.constant([value] * 2, SAMPLE_DTYPES[name]) for name, value in SAMPLE_DEFAULTS.items()}
     for name in inputs:
-        with pytest.raises(
-            tf.errors.InvalidArgumentError, match=f"{name}: expected one value for each sentence, as many as in .*text"
-        ):
+        message = f"{name}: expected one value for each sentence, as many as in .*text"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             service.sample(text=strings(["one", "two"]), **{**inputs, name: inputs[name][:1]})
 
 
@@ -674,9 +629,8 @@ def test_no_operation_reads_an_input_before_the_numbers_of_values_are_compared(s
     readers = {reader for tensor in inputs if tensor.dtype != tf.resource for reader in tensor.consumers()}
     assert {reader.type for reader in readers} == {"Size", "Identity"}
     for reader in readers:
-        assert len(reader.control_inputs) == (len(graph.structured_input_signature[0]) - 1) * (
-            reader.type == "Identity"
-        )
+        expected = (len(graph.structured_input_signature[0]) - 1) * (reader.type == "Identity")
+        assert len(reader.control_inputs) == expected
 
 
 # Phrases
@@ -699,11 +653,8 @@ def test_each_request_has_its_own_phrases_and_its_own_order_of_them():
         "ordered": [True, False, False],
     }  # fmt: skip
     assert several["score"].tolist() == [[-1, -2], [-3, -4], [-5, -6]] and best["score"].tolist() == [-1, -3, -5]
-    assert best["constraints_met"].tolist() == [False, False, True] and best["truncated"].tolist() == [
-        False,
-        True,
-        False,
-    ]
+    assert best["constraints_met"].tolist() == [False, False, True]
+    assert best["truncated"].tolist() == [False, True, False]
 
 
 def test_sentences_with_constraints_are_searched_with_more_beams_and_others_with_those_of_the_options(service):
@@ -724,21 +675,14 @@ def test_sentences_with_constraints_are_searched_with_more_beams_and_others_with
 
 
 def test_phrases_are_in_the_text_or_it_is_said_that_they_could_not_be(service):
-    """Of rows beside each other: several phrases, one of several words, twice the same, in order, too long for the row,
-    none.
-    """
+    """Of rows side by side: several phrases, one of several words, one twice, in order, too long for the row, none."""
     line, other = stand_in.sentences(2)
     rows = [
-        {"constraints": "Euro"},
-        {"constraints": "Euro\t der 5. Mai \n\n  "},
-        {"constraints": "zwei\tzwei"},
-        {"constraints": "zwei\tEuro", "ordered": True},
-        {"constraints": "Euro\tzwei", "ordered": True},
-        {"constraints": "Euro\n\nzwei", "ordered": True},
-        {"constraints": "der 5. Mai", "max_length": 2},
-        {"constraints": ""},
-        {"constraints": "½ 😀", "prefix": "x"},
-    ]
+        {"constraints": "Euro"}, {"constraints": "Euro\t der 5. Mai \n\n  "}, {"constraints": "zwei\tzwei"},
+        {"constraints": "zwei\tEuro", "ordered": True}, {"constraints": "Euro\tzwei", "ordered": True},
+        {"constraints": "Euro\n\nzwei", "ordered": True}, {"constraints": "der 5. Mai", "max_length": 2},
+        {"constraints": ""}, {"constraints": "½ 😀", "prefix": "x"},
+    ]  # fmt: skip
     rows = [{"text": text, "n_best": 3, "alignment": True, **row} for row in rows for text in (line, other)]
     found = translated(service, rows)
     for number, row in enumerate(rows):
@@ -785,17 +729,11 @@ def test_a_joined_phrase_follows_text_without_a_space_and_others_do_not(service)
     ]
     found = translated(service, [{"text": line, "constraints": "Euro\t￭</b>", "ordered": True, "alignment": True}])
     ids, wanted = ids_of(service, found["pieces"][0, 0]), expected[1]
-    assert (
-        any(ids[place : place + len(wanted)] == wanted for place in range(len(ids)))
-        and "</b>" in found["text"][0, 0].decode()
-    )
+    assert any(ids[place : place + len(wanted)] == wanted for place in range(len(ids)))
+    assert "</b>" in found["text"][0, 0].decode()
     assert found["constraints_met"][0, 0]
-    assert [service.fits(phrase, line) for phrase in ("{" * 31, "￭" + "{" * 32, "￭" + "{" * 33, "{" * 33)] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    received = [service.fits(phrase, line) for phrase in ("{" * 31, "￭" + "{" * 32, "￭" + "{" * 33, "{" * 33)]
+    assert received == [True, True, False, False]
 
 
 def test_a_blank_sentence_has_no_phrases_and_says_so(service):
@@ -831,18 +769,13 @@ def test_a_word_that_is_to_be_avoided_is_not_in_the_text(service):
 
 
 def test_a_word_goes_on_after_one_that_is_avoided(service):
-    """Forced to begin with the first sub-words of a long word, which are to be avoided as a word, it still writes the
-    rest.
-    """
+    """Forced to begin with the first sub-words of a long word, which as a word are to be avoided, it goes on."""
     line, tokenizer = stand_in.sentences(1)[0], service.translator.tokenizer
     inside, joined = tokenizer.word_parts
     whole = tokenizer.tokenize(strings(["zweihundertsiebzig"]))[0].numpy()[:-1].tolist()
     part = spelled([tokenizer.pieces[index].encode() for index in whole[:2]])
-    assert (
-        tokenizer.tokenize(strings([part]))[0].numpy()[:-1].tolist() == whole[:2]
-        and inside[whole[2]]
-        and joined[whole[1]]
-    )
+    assert tokenizer.tokenize(strings([part]))[0].numpy()[:-1].tolist() == whole[:2] and inside[whole[2]]
+    assert joined[whole[1]]
     found = translated(service, [{"text": line, "avoid": part, "prefix": "zweihundertsiebzig"}])
     assert found["text"][0, 0].decode().startswith("zweihundertsiebzig")
     # Story: a prefix with what is to be avoided had an empty translation, and no error.
@@ -852,14 +785,11 @@ def test_a_word_goes_on_after_one_that_is_avoided(service):
 
 
 @pytest.mark.parametrize("name", ["constraints", "avoid"], ids=str)
-@pytest.mark.parametrize(
-    ("phrases", "expected"),
-    [
-        ("\t".join(["x"] * 33), "{}: expected at most 32 phrases. Received: 33. "),
-        ("x" + 40 * " x", "{}: expected phrases of at most 32 sub-words. Received: 33. "),
-        ("\t".join(["x"] * 32), ""),
-    ],
-)
+@pytest.mark.parametrize(("phrases", "expected"), [
+    ("\t".join(["x"] * 33), "{}: expected at most 32 phrases. Received: 33. "),
+    ("x" + 40 * " x", "{}: expected phrases of at most 32 sub-words. Received: 33. "),
+    ("\t".join(["x"] * 32), ""),
+])  # fmt: skip
 def test_too_many_or_too_long_phrases_are_refused_in_their_row(service, name, phrases, expected):
     line = stand_in.sentences(1)[0]
     found = translated(service, [{"text": line, name: phrases}, {"text": line}])
@@ -903,9 +833,7 @@ def test_alignments_are_computed_within_the_budget_of_both_sides(service, monkey
 
 
 def test_searches_of_sub_batches_do_not_wait_for_each_other(service):
-    """Story: words to avoid were looked for by an operation with a state, and all requests took 1.6 times as long on
-    two cores.
-    """
+    """Story: words to avoid were looked for by an operation with a state, and requests took 1.6 times as long."""
     graph = service.translate_with_options.get_concrete_function().graph.as_graph_def()
     loops = [node.op for function in graph.library.function for node in function.node_def if node.op.endswith("While")]
     loops += [node.op for node in graph.node if node.op.endswith("While")]
@@ -917,24 +845,9 @@ def test_searches_of_sub_batches_do_not_wait_for_each_other(service):
 
 def test_sub_words_that_go_on_with_a_word(translator):
     """▁ begins a word, and no word goes on after a full stop or in a script without spaces."""
-    pieces = (
-        "<pad>",
-        "<unk>",
-        "<s>",
-        "</s>",
-        *(f"<0x{byte:02X}>" for byte in range(256)),
-        "▁",
-        "▁a",
-        "b",
-        "ß",
-        "5",
-        ".",
-        "▁a.",
-        ".b",
-        "猫",
-        "́",
-        *"のカกກកကཀ",  # Of Hiragana, Katakana, Thai, Lao, Khmer, Myanmar and Tibetan.
-    )
+    pieces = ("<pad>", "<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)))
+    pieces += ("▁", "▁a", "b", "ß", "5", ".", "▁a.", ".b", "猫", "́")
+    pieces += tuple("のカกກកကཀ")  # Of Hiragana, Katakana, Thai, Lao, Khmer, Myanmar and Tibetan.
     stand_in_for = type("Pieces", (), {"pieces": pieces})()
     inside, joined = type(translator.tokenizer).word_parts.func(stand_in_for)
     expected = {

@@ -1,6 +1,4 @@
-"""Sub-words of the source alone: from text to records, in a run's folder, and for all that reads or writes text with a
-model.
-"""
+"""Sub-words of the source alone: in records, in a run's folder, and for all that reads or writes text."""
 
 import dataclasses
 import hashlib
@@ -15,6 +13,7 @@ import pytest
 import stand_in
 import tensorflow as tf
 import toy_task  # noqa: F401
+from test_architecture import arrays
 from test_parent import GIVEN, trained
 from test_prepare import TRAIN, VALID, contents, texts, write_text
 
@@ -84,9 +83,8 @@ def test_given_files_are_those_of_their_sides(data, tmp_path, sizes, messages):
     given = dataclasses.replace(data, subwords_file=str(files[0]), source_subwords_file=str(files[1]))
     folder = prepared(given, tmp_path / "data", **sizes)
     assert any("share one embedding matrix" in message for message in messages) == (sizes != SIZES)
-    assert [(folder / name).read_bytes() for name in ("subwords.model", "subwords.source.model")] == [
-        path.read_bytes() for path in files
-    ]
+    found = [(folder / name).read_bytes() for name in ("subwords.model", "subwords.source.model")]
+    assert found == [path.read_bytes() for path in files]
     assert texts(folder, "train") == TRAIN
     prepared(given, folder, **sizes)  # Used again.
     files[1].write_bytes(files[0].read_bytes())
@@ -94,14 +92,11 @@ def test_given_files_are_those_of_their_sides(data, tmp_path, sizes, messages):
         prepared(given, folder, **sizes)
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"source_vocab_size": 0}, "`source_vocab_size` was 320, and is now not given"),
-        ({"source_vocab_size": 321}, "`source_vocab_size` was 320, and is now 321"),
-        ({"vocab_size": 311}, "`vocab_size` was 310, and is now 311"),
-    ],
-)
+@pytest.mark.parametrize(("options", "told"), [
+    ({"source_vocab_size": 0}, "`source_vocab_size` was 320, and is now not given"),
+    ({"source_vocab_size": 321}, "`source_vocab_size` was 320, and is now 321"),
+    ({"vocab_size": 311}, "`vocab_size` was 310, and is now 311"),
+])  # fmt: skip
 def test_a_folder_prepared_with_other_sizes_is_refused(data, tmp_path, options, told):
     folder = prepared(data, tmp_path / "data")
     with pytest.raises(ValueError, match=told):
@@ -231,13 +226,13 @@ def test_a_run_does_not_go_on_with_other_sub_words_of_the_source(folder):
 
 @pytest.mark.medium
 def test_a_resumed_run_is_the_uninterrupted_one(folder, tmp_path):
-    trained(tmp_path / "run", **GIVEN | OPTIONS | {"train_steps": 2})
-    trained(tmp_path / "run", train_steps=4)
-    archives = [np.load(checkpoint.path_of(each, 4)) for each in (folder, tmp_path / "run")]
-    assert archives[0].files == archives[1].files
-    for name in archives[0].files:
-        if name.startswith(("model/", "optimizer/")):
-            np.testing.assert_allclose(archives[1][name], archives[0][name], rtol=1e-4, atol=1e-6, err_msg=name)
+    shutil.copytree(folder, tmp_path / "again")
+    checkpoint.put_aside(tmp_path / "again", after=checkpoint.path_of(tmp_path / "again", 2))
+    trained(tmp_path / "again")
+    whole, again = arrays(folder), arrays(tmp_path / "again")
+    assert again.keys() == whole.keys()
+    for name, expected in whole.items():
+        np.testing.assert_allclose(again[name], expected, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.medium
@@ -295,10 +290,8 @@ def own_ids(translator: Translator, lines: list[str]) -> tf.RaggedTensor:
 
 
 def log_p(translator: Translator, source: str, target: str) -> list[float]:
-    ids, tokens = (
-        own_ids(translator, [source]).to_tensor(),
-        translator.tokenizer.tokenize(tf.constant([target]))[0].numpy(),
-    )
+    ids = own_ids(translator, [source]).to_tensor()
+    tokens = translator.tokenizer.tokenize(tf.constant([target]))[0].numpy()
     logits = translator.model((ids, tf.constant([[BOS, *tokens[:-1]]])))[0]
     return [float(row[token]) for row, token in zip(tf.nn.log_softmax(logits), tokens, strict=True)]
 
@@ -323,14 +316,9 @@ def test_the_best_of_many_samples_are_read_with_the_source_s_sub_words_too(trans
     """At a low temperature all draws are the greedy translation."""
     rows = tf.ones(len(LINES), tf.int32)
     found = service.sample(
-        tf.constant(LINES),
-        tf.zeros(len(LINES), tf.int64),
-        rows,
-        tf.fill(len(LINES), 0.01),
-        0 * rows,
-        tf.ones(len(LINES)),
-        0 * rows,
-    )
+        tf.constant(LINES), tf.zeros(len(LINES), tf.int64), rows, tf.fill(len(LINES), 0.01), 0 * rows,
+        tf.ones(len(LINES)), 0 * rows,
+    )  # fmt: skip
     greedy = Translator(translator.model, translator.tokenizer, dataclasses.replace(DECODE, beam_size=1))
     np.testing.assert_array_equal(found["text"][:, 0], greedy(tf.constant(LINES))["text"])
 
@@ -370,9 +358,8 @@ def test_pieces_of_each_side_are_named_by_its_own_sub_words(translator, service)
         constraints=tf.constant([""]), avoid=tf.constant([""]), ordered=tf.constant([False]),
     )  # fmt: skip
     source, target = translator.source_tokenizer, translator.tokenizer
-    assert [piece.decode() for piece in found["source_pieces"][0].numpy()] == [
-        source.pieces[i] for i in own_ids(translator, [line])[0].numpy()
-    ]
+    received = [piece.decode() for piece in found["source_pieces"][0].numpy()]
+    assert received == [source.pieces[i] for i in own_ids(translator, [line])[0].numpy()]
     forced = [target.pieces[i] for i in target.tokenize(["zwei"])[0, :-1].numpy()]
     assert [piece.decode() for piece in found["pieces"][0, 0].numpy()][: len(forced)] == forced
     attention = attention_of(translator, line, "zwei eins")
@@ -381,25 +368,13 @@ def test_pieces_of_each_side_are_named_by_its_own_sub_words(translator, service)
     assert attention.source.words[-1] == "</s>" and attention.target.words[:2] == ("zwei", "eins")
 
 
-ALONE = """
-import json, sys
-import tensorflow as tf, tensorflow_text
-lines = tf.constant(json.load(sys.stdin))
-signatures = tf.saved_model.load(sys.argv[1]).signatures
-found, scores = signatures["serving_default"](text=lines), signatures["score"](source=lines, target=lines)
-assert not [name for name in sys.modules if name.split(".")[0] == "t2t_keras"]
-texts = [text.decode("utf-8", "replace") for text in found["text"].numpy()]
-print(json.dumps([texts, scores["log_prob"].numpy().tolist()]))
-"""
-
-
 @pytest.mark.medium
 def test_an_export_without_this_package_reads_and_writes_as_the_translator(translator, service, tmp_path):
     version = savedmodel.export(translator, tmp_path, {})
     described = json.loads((version / "assets.extra" / savedmodel.DESCRIPTION).read_text())
     hashes = [hashlib.sha256(model).hexdigest() for model in translator.tokenizer.models]
     assert [described["subwords_sha256"], described["source_subwords_sha256"]] == hashes
-    written, log_probs = programs.alone(ALONE, version, LINES)
+    written, _, log_probs = programs.alone(programs.TRANSLATE, version, LINES)
     lines = tf.constant(LINES)
     assert written == [text.decode("utf-8", "replace") for text in translator(lines)["text"].numpy()]
     np.testing.assert_allclose(log_probs, service.score(lines, lines)["log_prob"], atol=1e-4)

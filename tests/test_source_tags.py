@@ -48,10 +48,8 @@ def test_each_file_has_its_tag_or_none_or_all_have_one(names):
         plain = read(split, **names)
         assert read(split, **names, source_tag="<2xx>") == [(f"<2xx> {source}", target) for source, target in plain]
         for tag, beginnings in (
-            ("<2de>,<2fr>", ("<2de> ", "<2fr> ")),
-            (",<2fr>", ("", "<2fr> ")),
-            ("<2de>,", ("<2de> ", "")),
-        ):
+            ("<2de>,<2fr>", ("<2de> ", "<2fr> ")), (",<2fr>", ("", "<2fr> ")), ("<2de>,", ("<2de> ", "")),
+        ):  # fmt: skip
             expected = [
                 (beginnings[number >= sizes[0]] + source, target) for number, (source, target) in enumerate(plain)
             ]
@@ -64,9 +62,8 @@ def test_a_tag_follows_its_name_through_weights_and_globs_and_one_file_may_have_
     )
     given = names | {"train_source": sources, "train_target": targets.replace("@2", ""), "source_tag": "<g>,<w>,<1>"}
     del given["valid_source"], given["valid_target"]
-    assert [source[:5] for source, _ in read("train", **given)] == 100 * ["<g> a"] + 200 * ["<g> b"] + 20 * [
-        "<w> c"
-    ] + 10 * ["<1> c"]
+    expected = 100 * ["<g> a"] + 200 * ["<g> b"] + 20 * ["<w> c"] + 10 * ["<1> c"]
+    assert [source[:5] for source, _ in read("train", **given)] == expected
 
 
 def test_a_line_that_is_empty_without_its_tag_is_left_out(names, tmp_path):
@@ -100,9 +97,8 @@ def test_a_tag_is_one_sub_word_and_no_text_of_the_source_is(names, tmp_path):
     assert min(places) > BOS
     for line, tag in (("<2de> one", places[0]), ("<2fr> one", places[1])):
         [ids], [rest] = subwords.sentences([line.encode()]), subwords.sentences([b"one"])
-        assert ids.tolist() == [tag, *rest] and subwords.detokenize(subwords.tokenize([line])).numpy() == [
-            line.encode()
-        ]
+        assert ids.tolist() == [tag, *rest]
+        assert subwords.detokenize(subwords.tokenize([line])).numpy() == [line.encode()]
     sources, targets = prepare.read_text(tmp_path / "data", "valid")
     assert (sources[0][:7], sources[-1][:7]) == ("<2de> c", "<2fr> d") and targets[0][:2] == "c "
 

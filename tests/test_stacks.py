@@ -1,6 +1,4 @@
-"""Section 3.1: LayerNorm(x + Sublayer(x)), layers made of it; and one exam that every public layer of the package
-passes.
-"""
+"""Section 3.1: LayerNorm(x + Sublayer(x)), layers made of it; and an exam that every public layer passes."""
 
 import keras
 import numpy as np
@@ -57,9 +55,8 @@ def test_gain_and_bias_come_after_the_normalisation():
     layer.build((None, None, 4), (None, None, 4))
     layer.set_weights([np.array([2.0, 2, 2, 10]), np.array([0.0, 0, 0, 1])])
     x = np.array([[[1.0, 3, 5, 7]]], "float32")
-    np.testing.assert_allclose(
-        layer(x, np.zeros_like(x)), [[[-6 / 5**0.5, -2 / 5**0.5, 2 / 5**0.5, 1 + 30 / 5**0.5]]], atol=1e-5
-    )
+    expected = [[[-6 / 5**0.5, -2 / 5**0.5, 2 / 5**0.5, 1 + 30 / 5**0.5]]]
+    np.testing.assert_allclose(layer(x, np.zeros_like(x)), expected, atol=1e-5)
 
 
 def test_dropout_falls_on_the_sub_layer_and_not_on_what_is_carried_past_it():
@@ -150,9 +147,7 @@ def test_a_decoder_layer_with_a_cache_gives_a_position_at_a_time_what_it_gives_a
 
 
 def test_padding_that_keras_masks_changes_no_word_through_a_whole_stack():
-    """Embedding(mask_zero=True), an encoder layer, another one, and a decoder layer over them, as a functional
-    model.
-    """
+    """Embedding(mask_zero=True), two encoder layers, and a decoder layer over them, as a functional model."""
     source, target = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
     embedding = keras.layers.Embedding(20, D, mask_zero=True)
     memory = EncoderLayer(**SIZES)(EncoderLayer(**SIZES)(embedding(source)))
@@ -231,11 +226,8 @@ def test_in_a_functional_model_a_layer_computes_what_it_computes_eagerly(layer_c
     model, eager = in_a_model(layer, inputs), call(layer, inputs)
     np.testing.assert_array_equal(as_float(model(inputs)), as_float(eager))
     symbolic = model.output
-    assert (
-        keras.backend.standardize_dtype(symbolic.dtype)
-        == keras.backend.standardize_dtype(eager.dtype)
-        == layer.compute_dtype
-    )
+    dtypes = {keras.backend.standardize_dtype(each.dtype) for each in (symbolic, eager)}
+    assert dtypes == {layer.compute_dtype}
     assert all(expected in (None, received) for expected, received in zip(symbolic.shape, eager.shape, strict=True))
     assert symbolic.shape[-1] == D
 

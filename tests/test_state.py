@@ -50,22 +50,15 @@ def test_updates_are_counted_with_what_they_had():
     state.count_update(update(target_tokens=30.0, flops=7.0), (0, 6), 2, 1.5)
     for position in ((1, 0), (1, 1)):
         state.count_update(update(target_tokens=0.0, flops=0.0, finite=False), position, 1, 1.0)
-    assert (state.step, state.position, state.target_tokens, state.flops, state.damaged_records) == (
-        8,
-        (1, 1),
-        30,
-        21.0,
-        4,
-    )
+    expected = (8, (1, 1), 30, 21.0, 4)
+    assert (state.step, state.position, state.target_tokens, state.flops, state.damaged_records) == expected
     assert (state.skipped, state.skipped_in_a_row) == (2, 2)
     state.count_update(update(), (1, 2), 0, 1.0)
     assert (state.skipped, state.skipped_in_a_row) == (2, 0)
 
 
 def test_of_validations_with_bleu_0_the_last_is_the_best():
-    """Story: `patience` stopped runs that learned, before their BLEU was above 0, and their first checkpoint was the
-    best.
-    """
+    """Story: `patience` stopped runs before their BLEU was above 0, and their first checkpoint was the best."""
     state = TrainState()
     for state.step, score, is_best in ((10, 0.0, True), (20, 0.0, True), (30, 0.1, True), (40, 0.0, False)):
         assert state.count_validation(score) == is_best
@@ -77,34 +70,20 @@ def test_the_best_validation_is_the_first_of_the_highest_score():
     found = []
     for step, score in ((10, -2.0), (20, -1.0), (30, -1.0), (40, -1.5)):
         state.step = step
-        found.append(
-            (
-                state.count_validation(score),
-                state.validated_step,
-                state.best,
-                state.best_step,
-                state.validations_since_best,
-            )
-        )
-    assert found == [
-        (True, 10, -2.0, 10, 0),
-        (True, 20, -1.0, 20, 0),
-        (False, 30, -1.0, 20, 1),
-        (False, 40, -1.0, 20, 2),
-    ]
+        better = state.count_validation(score)
+        found.append((better, state.validated_step, state.best, state.best_step, state.validations_since_best))
+    expected = [(True, 10, -2.0, 10, 0), (True, 20, -1.0, 20, 0), (False, 30, -1.0, 20, 1), (False, 40, -1.0, 20, 2)]
+    assert found == expected
 
 
-@pytest.mark.parametrize(
-    ("state", "dtype", "scale"),
-    [
-        (TrainState(), "float16", (1024.0, 0.0)),
-        (TrainState(), "bfloat16", (1.0, 0.0)),
-        (TrainState(step=1), "float16", (1024.0, 0.0)),
-        (TrainState(step=1, dtype="float16", loss_scale=LossScale(8.0, 3.0)), "float16", (8.0, 3.0)),
-        (TrainState(step=1, dtype="float16", loss_scale=LossScale(8.0, 3.0)), "float32", (1.0, 0.0)),
-        (TrainState(dtype="float16", loss_scale=LossScale(8.0, 3.0)), "float16", (1024.0, 0.0)),
-    ],
-)
+@pytest.mark.parametrize(("state", "dtype", "scale"), [
+    (TrainState(), "float16", (1024.0, 0.0)),
+    (TrainState(), "bfloat16", (1.0, 0.0)),
+    (TrainState(step=1), "float16", (1024.0, 0.0)),
+    (TrainState(step=1, dtype="float16", loss_scale=LossScale(8.0, 3.0)), "float16", (8.0, 3.0)),
+    (TrainState(step=1, dtype="float16", loss_scale=LossScale(8.0, 3.0)), "float32", (1.0, 0.0)),
+    (TrainState(dtype="float16", loss_scale=LossScale(8.0, 3.0)), "float16", (1024.0, 0.0)),
+])  # fmt: skip
 def test_the_loss_scale_starts_anew_with_a_run_and_with_another_dtype(state, dtype, scale):
     state.set_dtype(dtype)
     assert (state.dtype, tuple(state.loss_scale)) == (dtype, scale)
@@ -132,12 +111,9 @@ def test_a_point_has_means_over_the_updates_since_the_last():
     state = TrainState()
     for tokens in (60.0, 20.0):
         counted = {
-            "target_tokens": tokens,
-            "loss": 3 * tokens,
-            "real_tokens": 2 * tokens,
-            "positions": 4 * tokens,
+            "target_tokens": tokens, "loss": 3 * tokens, "real_tokens": 2 * tokens, "positions": 4 * tokens,
             "flops": 1e12,
-        }
+        }  # fmt: skip
         state.count_update(update(**counted), (0, 1), 3, 2.0)
     found = state.pop_summary({"learning_rate": 0.25, "gradient_norm": 0.75}, TASK)
     names = ("train/loss", "utilization/padding_share", "utilization/real_token_share", "utilization/tflops")
@@ -161,15 +137,12 @@ def test_a_point_has_the_speed_since_the_last_point_and_the_loss_scale():
     assert [found[f"train/{name}"] for name in ("loss_scale", "learning_rate", "gradient_norm")] == [512, 0.25, 0.75]
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        {"speed": 1}, {"step": -1}, {"step": 1.5}, {"step": "1"}, {"step": True}, {"step": 2**70}, {"position": [1]},
-        {"position": 3}, {"position": [1, 2, 3]}, {"measured": {"loss": 1.0, "z": "x"}}, {"step": 2**63},
-        {"position": [1, "2"]}, {"dtype": 32}, {"best": "high"}, {"interim": 1}, {"measured": [1]},
-        {"measured": {"loss": []}}, {"loss_scale": [1.0]},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("state", [
+    {"speed": 1}, {"step": -1}, {"step": 1.5}, {"step": "1"}, {"step": True}, {"step": 2**70}, {"position": [1]},
+    {"position": 3}, {"position": [1, 2, 3]}, {"measured": {"loss": 1.0, "z": "x"}}, {"step": 2**63},
+    {"position": [1, "2"]}, {"dtype": 32}, {"best": "high"}, {"interim": 1}, {"measured": [1]},
+    {"measured": {"loss": []}}, {"loss_scale": [1.0]},
+])  # fmt: skip
 def test_a_state_of_other_fields_or_types_is_refused_in_a_sentence(state):
     """Story: it was a TypeError with a traceback."""
     with pytest.raises(ValueError, match=f"checkpoint's state .* Received: {next(iter(state))}="):

@@ -25,9 +25,7 @@ def sub_batches_of(lengths, max_rows: int, max_tokens: int, cores: int = 1) -> l
 
 
 def test_an_example_by_hand():
-    """Shortest first: rows 1 and 3 of length 2, 4 of 3, 0 of 5, 2 of 9, in sub-batches of 3 rows and 10 tokens at
-    most.
-    """
+    """Shortest first: rows 1 and 3 of length 2, 4 of 3, 0 of 5, 2 of 9; at most 3 rows and 10 tokens at a time."""
     assert sub_batches_of([5, 2, 9, 2, 3], max_rows=3, max_tokens=10) == [[1, 3, 4], [0], [2]]
     assert sub_batches_of([5, 2, 9, 2, 3], max_rows=2, max_tokens=10) == [[1, 3], [4, 0], [2]]
     assert sub_batches_of([5, 2, 9, 2, 3], max_rows=9, max_tokens=8) == [[1, 3], [4], [0], [2]]
@@ -49,40 +47,34 @@ def test_every_row_is_in_one_sub_batch_and_each_holds_as_many_rows_as_fit(seed):
             assert more > max_rows or more * lengths[following[0]] > max_tokens
 
 
-@pytest.mark.parametrize(
-    ("cores", "rows", "expected"),
-    [
-        (1, 40, [32, 8]),  # Not divided.
-        (2, 64, [32, 32]),
-        (2, 65, [17, 17, 17, 14]),  # As many for each core.
-        (2, 32, [16, 16]),
-        (2, 9, [5, 4]),
-        (2, 7, [7]),  # Not fewer than four rows.
-        (2, 1, [1]),
-        (2, 0, []),
-        (8, 64, [8] * 8),
-        (8, 12, [4, 4, 4]),
-    ],
-)
+@pytest.mark.parametrize(("cores", "rows", "expected"), [
+    (1, 40, [32, 8]),  # Not divided.
+    (2, 64, [32, 32]),
+    (2, 65, [17, 17, 17, 14]),  # As many for each core.
+    (2, 32, [16, 16]),
+    (2, 9, [5, 4]),
+    (2, 7, [7]),  # Not fewer than four rows.
+    (2, 1, [1]),
+    (2, 0, []),
+    (8, 64, [8] * 8),
+    (8, 12, [4, 4, 4]),
+])  # fmt: skip
 def test_a_batch_is_divided_among_the_cores(cores, rows, expected):
     batches = sub_batches_of([7] * rows, max_rows=32, max_tokens=4096, cores=cores)
     assert [len(batch) for batch in batches if batch] == expected
 
 
-@pytest.mark.parametrize(
-    ("gpus", "cores", "gib", "rows", "own_cores", "expected"),
-    [
-        (0, 2, 23, 0, 0, (32, 4096, 2)),
-        (0, 1, 2, 0, 0, (32, 4096, 1)),
-        (0, 64, 256, 0, 0, (32, 4096, 64)),
-        (0, 16, 8, 0, 0, (32, 1024, 16)),  # Sub-batches on more cores need no more memory than there is.
-        (0, 16, 64, 128, 0, (128, 8192, 16)),
-        (0, 16, 64, 0, 3, (32, 4096, 3)),
-        (0, 2, 23, 4096, 0, (4096, 22528, 2)),  # As a folder from elsewhere might ask for.
-        (1, 16, 64, 0, 0, (256, 32768, 1)),
-        (1, 16, 64, 500, 2, (500, 64000, 2)),
-    ],
-)
+@pytest.mark.parametrize(("gpus", "cores", "gib", "rows", "own_cores", "expected"), [
+    (0, 2, 23, 0, 0, (32, 4096, 2)),
+    (0, 1, 2, 0, 0, (32, 4096, 1)),
+    (0, 64, 256, 0, 0, (32, 4096, 64)),
+    (0, 16, 8, 0, 0, (32, 1024, 16)),  # Sub-batches on more cores need no more memory than there is.
+    (0, 16, 64, 128, 0, (128, 8192, 16)),
+    (0, 16, 64, 0, 3, (32, 4096, 3)),
+    (0, 2, 23, 4096, 0, (4096, 22528, 2)),  # As a folder from elsewhere might ask for.
+    (1, 16, 64, 0, 0, (256, 32768, 1)),
+    (1, 16, 64, 500, 2, (500, 64000, 2)),
+])  # fmt: skip
 def test_limits_follow_from_cores_memory_and_device_unless_they_are_given(
     monkeypatch, gpus, cores, gib, rows, own_cores, expected
 ):
@@ -128,13 +120,9 @@ def test_no_rows_give_nothing_of_the_right_shapes():
     def run(rows):
         outputs = [tf.TensorSpec([None, 3], tf.float32), tf.TensorSpec([None], tf.string)]
         return in_sub_batches(
-            lambda rows: (rows, tf.strings.as_string(rows[:, 0])),
-            rows,
-            tf.zeros([0], tf.int32),
-            max_rows=2,
-            max_tokens=2,
-            outputs=outputs,
-        )
+            lambda rows: (rows, tf.strings.as_string(rows[:, 0])), rows, tf.zeros([0], tf.int32), max_rows=2,
+            max_tokens=2, outputs=outputs,
+        )  # fmt: skip
 
     values, texts, order = run(tf.zeros([0, 3]))
     assert (values.shape, texts.shape, order.shape) == ((0, 3), (0,), (0,))

@@ -1,6 +1,4 @@
-"""A run that is killed at any moment and started again ends, to the last bit, where an uninterrupted one ends. Real
-processes, SIGKILL.
-"""
+"""A run that is killed and started again ends, to the last bit, where an uninterrupted one ends. Real processes."""
 
 import json
 import os
@@ -39,9 +37,7 @@ def trained(model_dir: pathlib.Path, kills: list, *flags: str) -> list[dict]:
 
 
 def curves(model_dir: pathlib.Path) -> dict[str, list[tuple]]:
-    """Every curve's points, (step, value as a serialized tensor), in the order they were written; of curves of speed,
-    the steps alone.
-    """
+    """Each curve's points, (step, value as a serialized tensor), in order; of curves of speed, the steps alone."""
     found = {}
     for path in sorted((model_dir / "logs").glob("events.out.tfevents.*")):
         for event in tf.compat.v1.train.summary_iterator(str(path)):

@@ -1,6 +1,4 @@
-"""Table 1 by hand: exponents of known powers, operations and paths of small layers; and that measurements are
-continued.
-"""
+"""Table 1 by hand: exponents of powers, operations and paths of small layers; and measurements are continued."""
 
 import dataclasses
 import json
@@ -8,7 +6,6 @@ import math
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import types
 
@@ -29,18 +26,11 @@ def test_the_fitted_exponent_of_a_power_is_its_exponent():
     assert math.isnan(table1.fitted_exponent(points, 4096)), "of one length"
 
 
-@pytest.mark.parametrize(
-    ("name", "sequential", "path", "dilated"),
-    [
-        ("attention", 2, 1, None),
-        ("restricted", 2, 25, None),
-        ("recurrent", 12, 101, None),
-        ("convolutional", 1, 50, 4),
-        ("separable", 2, 50, 4),
-        ("attention_projected", 4, 1, None),
-        ("restricted_projected", 4, 25, None),
-    ],
-)
+@pytest.mark.parametrize(("name", "sequential", "path", "dilated"), [
+    ("attention", 2, 1, None), ("restricted", 2, 25, None), ("recurrent", 12, 101, None),
+    ("convolutional", 1, 50, 4), ("separable", 2, 50, 4), ("attention_projected", 4, 1, None),
+    ("restricted_projected", 4, 25, None),
+])  # fmt: skip
 def test_sequential_operations_and_path_lengths_are_those_of_the_layers(name, sequential, path, dilated):
     """By hand, for r = 8 and k = 5 and 101 positions: 4 and 2 positions a layer; with dilations, 2 + 10 + 50 + 250."""
     settings = table1.Settings(d=16, heads=2, window=8, kernel=5)
@@ -51,22 +41,12 @@ def test_sequential_operations_and_path_lengths_are_those_of_the_layers(name, se
         assert table1.path_length(name, dataclasses.replace(settings, kernel=3), 12) == 11
 
 
-@pytest.mark.parametrize(
-    ("name", "weights"),
-    [
-        ("attention", 0),
-        ("restricted", 0),
-        ("recurrent", 4 * (2 * 16**2 + 16)),
-        ("convolutional", 3 * 16**2 + 16),
-        ("separable", 3 * 16 + 16**2 + 16),
-        ("attention_projected", 4 * 16**2),
-        ("restricted_projected", 4 * 16**2),
-    ],
-)
+@pytest.mark.parametrize(("name", "weights"), [
+    ("attention", 0), ("restricted", 0), ("recurrent", 4 * (2 * 16**2 + 16)), ("convolutional", 3 * 16**2 + 16),
+    ("separable", 3 * 16 + 16**2 + 16), ("attention_projected", 4 * 16**2), ("restricted_projected", 4 * 16**2),
+])  # fmt: skip
 def test_a_layer_maps_n_vectors_to_as_many_of_its_width(name, weights):
-    """And has the weights of the paper: a step returns their gradients and those of the inputs. Its graph serves all
-    lengths.
-    """
+    """With the paper's weights: a step returns their gradients and the inputs'. Its graph serves all lengths."""
     traced, layer = [], table1.LAYERS[name]
 
     def make(settings, length, **options):
@@ -174,9 +154,7 @@ def test_what_was_counted_is_kept_though_memory_cannot_be_measured(monkeypatch, 
 
 @pytest.fixture
 def measured(monkeypatch) -> list:
-    """The shapes of the gradients of each call whose time was measured. The nth call takes n milliseconds, and memory
-    n² kB.
-    """
+    """The shapes of the gradients of each timed call. The nth call takes n milliseconds, and memory n² kB."""
     calls = []
 
     def seconds_of(call):
@@ -252,16 +230,13 @@ def test_measurements_of_another_machine_are_not_continued(tmp_path):
         table1.read_results(table1.Settings(), tmp_path / "table1.json")
 
 
-@pytest.mark.parametrize(
-    ("flag", "message"),
-    [
-        ("--lengths=", "Expected --lengths to be positive numbers. Received: none."),
-        ("--lengths=8,-5", "Received: 8,-5."), ("--output=x.pdf", "Expected a picture as png or svg. Received: x.pdf."),
-        ("--window=1", "--window=1"), ("--output=no_folder/x.png", "no_folder/x.png cannot be written")
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("flag", "message"), [
+    ("--lengths=", "Expected --lengths to be positive numbers. Received: none."),
+    ("--lengths=8,-5", "Received: 8,-5."), ("--output=x.pdf", "Expected a picture as png or svg. Received: x.pdf."),
+    ("--window=1", "--window=1"), ("--output=no_folder/x.png", "no_folder/x.png cannot be written")
+])  # fmt: skip
 def test_the_program_refuses_what_it_cannot_do_before_it_measures(flag, message):
-    result = subprocess.run([sys.executable, str(ROOT / "tools/table1.py"), flag], capture_output=True, text=True)
+    result = programs.tool("table1", flag, modules=programs.WITHOUT_TENSORFLOW)
     assert result.returncode == 1 and message in result.stderr and "Traceback" not in result.stderr
 
 
@@ -272,11 +247,8 @@ def test_the_settings_are_those_of_the_base_model():
 def test_memory_is_the_peak_above_what_the_process_has_before(monkeypatch, capsys):
     """Of each length, in increasing order, after a short one that builds the graph."""
     lengths, peaks = [], iter([1500, 1900, 2600])
-    monkeypatch.setattr(
-        table1,
-        "step_of",
-        lambda layer, settings: lambda length: lambda: lengths.append((layer.name, settings.d, length)),
-    )
+    append = lambda layer, settings: lambda length: lambda: lengths.append((layer.name, settings.d, length))  # noqa: E731
+    monkeypatch.setattr(table1, "step_of", append)
     monkeypatch.setattr(table1, "resident_memory", lambda: 1000 if len(lengths) == 1 else 0)
     monkeypatch.setattr(table1, "peak_memory", lambda: next(peaks))
     table1.work(json.dumps(["recurrent", {"d": 16, "heads": 2}, [64, 32, 128]]), table1.LAYERS)
@@ -299,13 +271,8 @@ def test_the_table_has_the_medians_the_exponents_and_the_counts():
     ]
     assert head[:5] == ["layer", "complexity", "time, n = 128 (ms)", "n = 512 (ms)", "exponent of n"]
     assert head[5:] == [
-        "memory, n = 512 (MiB)",
-        "exponent of n",
-        "sequential",
-        "counted, n = 32",
-        "longest path",
-        "counted, n = 1,024",
-    ]
+        "memory, n = 512 (MiB)", "exponent of n", "sequential", "counted, n = 32", "longest path", "counted, n = 1,024",
+    ]  # fmt: skip
     assert line == ["---", "---", *["---:"] * 5, "---", "---:", "---", "---:"]
     assert rows[0] == ["Self-attention", "O(n² · d)", "3.3", "52", "2.00", "512", "1.00", "O(1)", "1", "O(1)", "1,000"]
     assert rows[4][2:] == ["0.13", "0.51", "1.00", "4,096", "2.00", "O(1)", "5", "O(log_k n)", "11 dilated, 2,000 not"]

@@ -1,6 +1,4 @@
-"""Rows of Table 3 are trained, scored as section 6.2 does, and compared with the paper; what is done is not done
-again.
-"""
+"""Rows of Table 3 are trained, scored as section 6.2 does, and compared with the paper; none is done twice."""
 
 import contextlib
 import csv
@@ -66,22 +64,11 @@ def test_rows_without_base_have_no_differences():
 def test_the_csv_table_has_every_figure_and_the_options_of_the_row():
     rows = list(csv.DictReader(io.StringIO(table3_report.as_csv(RESULTS))))
     assert [row["row"] for row in rows] == ["base", "A1", "E"]
+    assert rows[1]["paper_num_heads"] == "1" and rows[1]["paper_d_k"] == "512" and rows[1]["d_k"] == "128"
+    assert rows[1]["paper_bleu"] == "24.9" and float(rows[1]["flops"]) == 1.5e15
     assert (
-        rows[1]["paper_num_heads"] == "1"
-        and rows[1]["paper_d_k"] == "512"
-        and rows[1]["d_k"] == "128"
-        and rows[1]["paper_bleu"] == "24.9"
-        and float(rows[1]["flops"]) == 1.5e15
-    )
-    assert (
-        rows[1]["paper_perplexity"],
-        rows[1]["paper_parameters_in_millions"],
-        rows[0]["paper_parameters_in_millions"],
-    ) == (
-        "5.29",
-        "",
-        "65",
-    )
+        rows[1]["paper_perplexity"], rows[1]["paper_parameters_in_millions"], rows[0]["paper_parameters_in_millions"],
+    ) == ("5.29", "", "65")  # fmt: skip
     assert rows[2]["paper_learned_positions"] == "1024" and rows[2]["paper_parameters_in_millions"] == ""
 
 
@@ -139,12 +126,10 @@ def test_a_stopped_table_resumes_at_its_row_and_trains_no_row_twice(tmp_path, tr
     assert trained == ["base", "A1", "E", "B16"]
     assert [result.row for result in results] == ["E", "B16"]
     assert [message for message in messages if message.startswith("Run ")] == [
-        "Run 1 of 3: base.",
-        "Run 2 of 3: A1; about 2.0 h left for 2 run(s).",
-        "Run 3 of 3: E; about 2.0 h left for 1 run(s).",
-        "Run 3 of 4: E; about 4.0 h left for 2 run(s).",
+        "Run 1 of 3: base.", "Run 2 of 3: A1; about 2.0 h left for 2 run(s).",
+        "Run 3 of 3: E; about 2.0 h left for 1 run(s).", "Run 3 of 4: E; about 4.0 h left for 2 run(s).",
         "Run 4 of 4: B16; about 1.7 h left for 1 run(s).",
-    ]
+    ]  # fmt: skip
     assert trained.freed == 5, "the graphs of the runs before"
     assert len([message for message in messages if message == "B16: valid: perplexity 9.00, BLEU 30.00."]) == 1
 
@@ -154,9 +139,8 @@ def test_an_unfinished_row_may_end_earlier(tmp_path, trained):
     (tmp_path / "base" / RESULT).unlink()
     (tmp_path / "base/checkpoints").mkdir()
     (tmp_path / "base/checkpoints/step-000000003.json").touch()
-    assert [result.updates for result in table3.train(options_of("base", train_steps=5), tmp_path, strategy=None)] == [
-        5
-    ]
+    found = [result.updates for result in table3.train(options_of("base", train_steps=5), tmp_path, strategy=None)]
+    assert found == [5]
 
 
 def test_the_result_of_another_row_is_refused(tmp_path, trained):
@@ -179,13 +163,8 @@ def test_a_row_that_diverges_does_not_keep_the_others_from_training(tmp_path, tr
 
 def test_more_updates_train_on_and_options_without_effect_on_the_result_change_nothing(tmp_path, trained):
     list(table3.train(options_of("base"), tmp_path, strategy=None))
-    list(
-        table3.train(
-            options_of("base", log_steps=7, device_tflops=0.5, checkpoint_steps=3, keep_checkpoints=2, valid_steps=3),
-            tmp_path,
-            strategy=None,
-        )
-    )
+    without_effect = {"log_steps": 7, "device_tflops": 0.5, "checkpoint_steps": 3, "keep_checkpoints": 2}
+    list(table3.train(options_of("base", **without_effect, valid_steps=3), tmp_path, strategy=None))
     assert trained == ["base"]
     [result] = table3.train(options_of("base", train_steps=20), tmp_path, strategy=None)
     assert trained == ["base", "base"] and result.updates == 20
@@ -194,23 +173,16 @@ def test_more_updates_train_on_and_options_without_effect_on_the_result_change_n
 @pytest.mark.parametrize(
     "changed",
     [
-        {"warmup_steps": 7},
-        {"label_smoothing": 0.3},
-        {"train_steps": 5},
-        {"dtype": "bfloat16"},
-        {"seed": 7},
+        {"warmup_steps": 7}, {"label_smoothing": 0.3}, {"train_steps": 5}, {"dtype": "bfloat16"}, {"seed": 7},
         {"batch_tokens": 9},
     ]
     + [
-        {"buckets_per_update": 3},
-        {"clip_norm": 2.0},
-        {"learning_rate_factor": 0.5},
-        {"patience": 4},
+        {"buckets_per_update": 3}, {"clip_norm": 2.0}, {"learning_rate_factor": 0.5}, {"patience": 4},
         {"bpe_dropout": 0.1},
     ]
     + [{"freeze": "embedding"}, {"parent": "x"}],
     ids=str,
-)
+)  # fmt: skip
 def test_a_finished_row_of_other_options_is_refused(tmp_path, trained, changed):
     """Story: such a row was scored again under the new options, with the weights of the old ones."""
     list(table3.train(options_of("base"), tmp_path, strategy=None))
@@ -331,19 +303,16 @@ def table3_py(*flags: str) -> subprocess.CompletedProcess:
     return programs.tool("table3", *flags, modules=programs.WITHOUT_TENSORFLOW)
 
 
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [
-        (["--rows=base,A2"], "A16"),
-        (["--rows="], "--rows"),
-        (["--num_heads=4", "--dataset=builtin"], "--num_heads"),
-        (["--label_smoothing=0", "--dataset=builtin"], "--label_smoothing"),
-        (["--beam_size=2", "--dataset=builtin"], "--beam_size"),
-        (["--divide_widths=0.5"], "--divide_widths"),
-        (["--divide_layers=3", "--rows=base,C2,C4", "--dataset=builtin"], "C2 and C4 the same model"),
-        (["--rows=base"], "--train_source"),
-    ],
-)
+@pytest.mark.parametrize(("flags", "named"), [
+    (["--rows=base,A2"], "A16"),
+    (["--rows="], "--rows"),
+    (["--num_heads=4", "--dataset=builtin"], "--num_heads"),
+    (["--label_smoothing=0", "--dataset=builtin"], "--label_smoothing"),
+    (["--beam_size=2", "--dataset=builtin"], "--beam_size"),
+    (["--divide_widths=0.5"], "--divide_widths"),
+    (["--divide_layers=3", "--rows=base,C2,C4", "--dataset=builtin"], "C2 and C4 the same model"),
+    (["--rows=base"], "--train_source"),
+])  # fmt: skip
 def test_wrong_rows_and_options_that_rows_set_are_refused_in_a_line(tmp_path, flags, named):
     result = table3_py(f"--output_dir={tmp_path}/table", *flags)
     assert result.returncode == 1 and named in result.stderr and "Traceback" not in result.stderr
@@ -372,12 +341,8 @@ def test_the_program_trains_scores_and_compares_rows(tmp_path):
         assert int(row["parameters"]) == options.model.num_weights
         assert float(row["flops"]) > 0 and float(row["target_tokens_per_second"]) > 0 and float(row["perplexity"]) > 1
         expected = paper.table_3(name, 64, 6)
-        assert dataclasses.asdict(options.model) == dataclasses.asdict(
-            ModelConfig(
-                vocab_size=400,
-                **{key: value for key, value in expected.items() if key not in ("label_smoothing", "train_steps")},
-            )
-        )
+        of_model = {key: each for key, each in expected.items() if key not in ("label_smoothing", "train_steps")}
+        assert dataclasses.asdict(options.model) == dataclasses.asdict(ModelConfig(vocab_size=400, **of_model))
         assert options.train.label_smoothing == expected["label_smoothing"] and options.train.train_steps == 4
     again = table3_py(*command)
     assert again.returncode == 0 and "Resuming" not in again.stderr and "Options" not in again.stderr

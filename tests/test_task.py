@@ -137,17 +137,14 @@ def test_data_of_another_task_is_refused(folder, monkeypatch):
         prepare.Preparation(DataConfig(), 300, 1, folder / "data", registry.task("translation")).run()
 
 
-def test_a_second_side_is_refused(tmp_path):
-    expected = "Expected `train_source`, or none, for the task case_tagging. Received: train_source=a, train_target=b."
-    with pytest.raises(ValueError, match=re.escape(expected)):
-        Start.open(tmp_path, {"architecture": "tagger", "train_source": "a", "train_target": "b"})
-
-
-def test_a_metric_of_another_task_is_refused(tmp_path):
-    with pytest.raises(
-        ValueError, match=re.escape("Expected `best_metric` to be one of accuracy, loss. Received: best_metric=bleu.")
-    ):
-        Start.open(tmp_path, {"architecture": "tagger", "best_metric": "bleu"})
+@pytest.mark.parametrize(("given", "message"), [
+    ({"best_metric": "bleu"}, "Expected `best_metric` to be one of accuracy, loss. Received: best_metric=bleu."),
+    ({"train_source": "a", "train_target": "b"},
+     "Expected `train_source`, or none, for the task case_tagging. Received: train_source=a, train_target=b."),
+])  # fmt: skip
+def test_a_metric_and_a_side_of_another_task_are_refused(tmp_path, given, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Start.open(tmp_path, {"architecture": "tagger", **given})
 
 
 def test_a_metric_of_translations_needs_some_also_in_a_task_of_somebody(tmp_path, monkeypatch):
@@ -207,32 +204,25 @@ def test_a_column_has_a_name_that_can_be_read_back(tmp_path, name):
         shards.write(tmp_path, [([5], [1])], count=1, vocab_size=9, seed=0, columns={"words": True, name: False})
 
 
-@pytest.mark.parametrize("value", [0, -1, 2**16])
-def test_a_column_holds_no_padding_and_nothing_that_its_type_cannot(tmp_path, value):
-    with pytest.raises(ValueError, match=re.escape("Expected integers from 1 to 65,535 in column 'case'. Received:")):
-        shards.write(
-            tmp_path, [([5, 6], [1, value])], count=1, vocab_size=9, seed=0, columns={"words": True, "case": False}
-        )
+ROWS_WITHOUT_INTEGERS = "Expected one integer or more in each row of column 'case'. Received: "
 
 
-@pytest.mark.parametrize(("ids", "received"), [([], "none in a row"), (np.array([1.5]), "numbers of type float64")])
-def test_a_column_has_integers_in_each_row(tmp_path, ids, received):
-    with pytest.raises(
-        ValueError, match=re.escape(f"Expected one integer or more in each row of column 'case'. Received: {received}.")
-    ):
-        shards.write(
-            tmp_path, [([5, 6], [1]), ([5], ids)], count=2, vocab_size=9, seed=0, columns={"words": True, "case": False}
-        )
+@pytest.mark.parametrize(("ids", "message"), [
+    *(([value], "Expected integers from 1 to 65,535 in column 'case'. Received:") for value in (0, -1, 2**16)),
+    ([], f"{ROWS_WITHOUT_INTEGERS}none in a row."),
+    (np.array([1.5]), f"{ROWS_WITHOUT_INTEGERS}numbers of type float64."),
+])  # fmt: skip
+def test_a_column_has_integers_in_each_row_that_are_no_padding_and_fit_its_type(tmp_path, ids, message):
+    columns = {"words": True, "case": False}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        shards.write(tmp_path, [([5, 6], [1]), ([5], ids)], count=2, vocab_size=9, seed=0, columns=columns)
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(
-    ("change", "received"),
-    [
-        (lambda records: records[1:], "1 records of 2 lines"),
-        (lambda records: [each[:1] for each in records], "a record of 1 columns"),
-    ],
-)
+@pytest.mark.parametrize(("change", "received"), [
+    (lambda records: records[1:], "1 records of 2 lines"),
+    (lambda records: [each[:1] for each in records], "a record of 1 columns"),
+])  # fmt: skip
 def test_a_task_makes_a_whole_record_of_each_line(folder, monkeypatch, change, received):
     records, tokenizer = Tagging.records, vocabulary.load((folder / "data/subwords.model").read_bytes())
     monkeypatch.setattr(Tagging, "records", lambda *args: change(list(records(*args))))
@@ -257,10 +247,8 @@ def test_other_sums_than_the_task_names_are_refused_before_the_first_update(fold
     options = run_options.Options.default("tagger")
     model = registry.architecture("tagger").model_class()(options.model)
     columns = {"words": tf.constant([[5, 6]]), "case": tf.constant([[1, 1]])}
-    with pytest.raises(
-        ValueError,
-        match="Expected the sums smoothed_loss, correct from `loss` of the task case_tagging. Received: loss, ",
-    ):
+    message = "Expected the sums smoothed_loss, correct from `loss` of the task case_tagging. Received: loss, "
+    with pytest.raises(ValueError, match=message):
         train_step.micro_batch_gradients(
             model, registry.task("case_tagging"), options.train, columns, step=0, micro_batch=0, replica=0, scale=1.0
         )
@@ -295,9 +283,8 @@ def test_of_the_columns_of_a_task_those_that_the_network_reads_count_and_ids_of_
 ):
     task = registry.task(name)
     for columns, expected in ((task.columns, of_batch), (task.stored, on_disk or {})):
-        assert {
-            each.name: " ".join(["counted"] * each.counted + ["text"] * each.is_text) for each in columns
-        } == expected
+        kinds = {each.name: " ".join(["counted"] * each.counted + ["text"] * each.is_text) for each in columns}
+        assert kinds == expected
 
 
 @pytest.mark.parametrize(("name", "training", "validation"), [
@@ -310,17 +297,11 @@ def test_what_a_task_measures_is_a_mean_and_has_a_curve(name, training, validati
     """BLEU, which is a curve of validation too, is measured apart."""
     task = registry.task(name)
     sums = {
-        "target_tokens": 4.0,
-        "loss": 6.0,
-        "smoothed_loss": 8.0,
-        "right": 2.0,
-        "next_loss": 3.0,
-        "next_right": 2.0,
+        "target_tokens": 4.0, "loss": 6.0, "smoothed_loss": 8.0, "right": 2.0, "next_loss": 3.0, "next_right": 2.0,
         "texts": 8.0,
-    }
-    assert task.measure(sums, True) == pytest.approx(training) and task.measure(sums, False) == pytest.approx(
-        validation
-    )
+    }  # fmt: skip
+    assert task.measure(sums, True) == pytest.approx(training)
+    assert task.measure(sums, False) == pytest.approx(validation)
     assert {each.name for each in task.metrics if each.train} == training.keys()
     assert {each.name for each in task.metrics if each.valid} - {"bleu"} == validation.keys()
     assert set(task.best_metrics) <= {each.name for each in task.metrics if each.valid}

@@ -21,7 +21,6 @@ import numpy_transformer as paper
 import programs
 import pytest
 import tensorflow as tf
-from test_savedmodel import ALONE
 from test_tokenizer import nasty_lines
 
 import t2t_keras
@@ -121,14 +120,11 @@ def test_the_file_may_be_of_any_form_of_tensor2tensor(subwords):
     vocabulary.load(file_of([piece for piece in without if not set(piece) & set("' ")], ""))
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (file_of([piece for piece in PIECES if piece != ";"]), "each character .*';'"),
-        (file_of([*PIECES, "kéŋ_"]), "each character of a sub-word to be a sub-word itself. 1 are not, such as 'ŋ'"),
-        (file_of(PIECES[:5]) + b"'\xff'\n", "not UTF-8"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    (file_of([piece for piece in PIECES if piece != ";"]), "each character .*';'"),
+    (file_of([*PIECES, "kéŋ_"]), "each character of a sub-word to be a sub-word itself. 1 are not, such as 'ŋ'"),
+    (file_of(PIECES[:5]) + b"'\xff'\n", "not UTF-8"),
+])  # fmt: skip
 def test_a_damaged_file_is_refused(content, message):
     with pytest.raises(ValueError, match=message):
         vocabulary.load(content)
@@ -345,15 +341,12 @@ def rewrite(folder: pathlib.Path, hparams: dict | None = None, flags: str | None
         (folder / "flags.txt").write_text(flags)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("norm_type", "noam"), ("pos", "emb"), ("ffn_layer", "local_moe"),
-        ("self_attention_type", "dot_product_relative"), ("multiply_embedding_mode", "none"),
-        ("unidirectional_encoder", True), ("layer_postprocess_sequence", "dna"),
-        ("num_heads", 3), ("num_heads", None), ("norm_epsilon", -1.0), ("attention_dropout", "x"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "value"), [
+    ("norm_type", "noam"), ("pos", "emb"), ("ffn_layer", "local_moe"),
+    ("self_attention_type", "dot_product_relative"), ("multiply_embedding_mode", "none"),
+    ("unidirectional_encoder", True), ("layer_postprocess_sequence", "dna"),
+    ("num_heads", 3), ("num_heads", None), ("norm_epsilon", -1.0), ("attention_dropout", "x"),
+])  # fmt: skip
 def test_hparams_of_another_model_are_named(model, tmp_path, name, value):
     folder = shutil.copytree(model, tmp_path / "model")
     rewrite(folder, {name: value})
@@ -362,14 +355,11 @@ def test_hparams_of_another_model_are_named(model, tmp_path, name, value):
     assert "\n" not in str(raised.value) and not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ("--hparams_set=transformer_big\n", (16, 0.3, 0.1)),
-        ("--hparams_set=transformer_big_single_gpu\n--hparams=num_heads=4,attention_dropout=0.3\n", (4, 0.1, 0.3)),
-        ("--hparams_set=transformer_tiny\n--hparams=relu_dropout=0.2\n", (4, 0.1, 0.1)),
-    ],
-)
+@pytest.mark.parametrize(("flags", "expected"), [
+    ("--hparams_set=transformer_big\n", (16, 0.3, 0.1)),
+    ("--hparams_set=transformer_big_single_gpu\n--hparams=num_heads=4,attention_dropout=0.3\n", (4, 0.1, 0.3)),
+    ("--hparams_set=transformer_tiny\n--hparams=relu_dropout=0.2\n", (4, 0.1, 0.1)),
+])  # fmt: skip
 def test_a_known_hparams_set_is_enough(model, tmp_path, flags, expected):
     folder = shutil.copytree(model, tmp_path / "model")
     rewrite(folder, None, flags)
@@ -387,19 +377,16 @@ def assert_refused(folder: pathlib.Path, kind: type, message: str, **options) ->
 VOCAB, STATE, SHARD = "vocab.translate_toy.subwords", "checkpoint", "model.ckpt-7.data-00000-of-00001"
 
 
-@pytest.mark.parametrize(
-    ("kind", "message", "file", "content"),
-    [
-        (ValueError, f"of {len(PIECES)} sub-words.*Received: {len(PIECES) + 1}", VOCAB, file_of([*PIECES, "in"])),
-        (FileNotFoundError, "Expected one vocabulary.*`vocab`", VOCAB, None),
-        (ValueError, "must begin with <pad>", VOCAB, b"a\nb\n"),
-        (ValueError, "Received: model=lstm", "flags.txt", b"--model=lstm\n"),
-        (FileNotFoundError, "data-00000-of-00001", SHARD, None),
-        (ValueError, "in 100 bytes", SHARD, bytes(100)),
-        (ValueError, "to name a checkpoint of its folder", STATE, b'model_checkpoint_path: "/other/model.ckpt-7"\n'),
-        (ValueError, "link", VOCAB, pathlib.Path("elsewhere")),
-    ],
-)
+@pytest.mark.parametrize(("kind", "message", "file", "content"), [
+    (ValueError, f"of {len(PIECES)} sub-words.*Received: {len(PIECES) + 1}", VOCAB, file_of([*PIECES, "in"])),
+    (FileNotFoundError, "Expected one vocabulary.*`vocab`", VOCAB, None),
+    (ValueError, "must begin with <pad>", VOCAB, b"a\nb\n"),
+    (ValueError, "Received: model=lstm", "flags.txt", b"--model=lstm\n"),
+    (FileNotFoundError, "data-00000-of-00001", SHARD, None),
+    (ValueError, "in 100 bytes", SHARD, bytes(100)),
+    (ValueError, "to name a checkpoint of its folder", STATE, b'model_checkpoint_path: "/other/model.ckpt-7"\n'),
+    (ValueError, "link", VOCAB, pathlib.Path("elsewhere")),
+])  # fmt: skip
 def test_what_is_missing_or_does_not_fit_is_named(model, tmp_path, kind, message, file, content):
     path = shutil.copytree(model, tmp_path / "model") / file
     path.unlink()
@@ -419,14 +406,11 @@ def test_options_that_do_not_fit_are_named(model, tmp_path):
     assert_refused(folder, ValueError, "known hparams_set.*transformer_moe.*num_heads")
 
 
-@pytest.mark.parametrize(
-    ("hparams", "kind", "message"),
-    [
-        ({"layer_preprocess_sequence": ["n"]}, ValueError, r"Received: \(\['n'\], 'da'\)"),
-        ({"num_heads": 0, "hparams_set": ["x"]}, ValueError, r"Received: hparams_set=\['x'\]"),
-        ({"data_dir": ["x"]}, FileNotFoundError, r"It was in \['x'\]\."),
-    ],
-)
+@pytest.mark.parametrize(("hparams", "kind", "message"), [
+    ({"layer_preprocess_sequence": ["n"]}, ValueError, r"Received: \(\['n'\], 'da'\)"),
+    ({"num_heads": 0, "hparams_set": ["x"]}, ValueError, r"Received: hparams_set=\['x'\]"),
+    ({"data_dir": ["x"]}, FileNotFoundError, r"It was in \['x'\]\."),
+])  # fmt: skip
 def test_lists_in_place_of_text_are_named(model, tmp_path, hparams, kind, message):
     """Story: they ended in a traceback."""
     folder = shutil.copytree(model, tmp_path / "model")
@@ -435,15 +419,12 @@ def test_lists_in_place_of_text_are_named(model, tmp_path, hparams, kind, messag
     assert_refused(folder, kind, message)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("body/decoder/layer_1/ffn/conv2/bias", "ffn/conv2/bias.*missing"),
-        (f"symbol_modality_{len(PIECES)}_16/shared/weights_3", "shared/weights_"),
-        ("body/encoder/layer_0/ffn/conv1/kernel", "weights of a Transformer of tensor2tensor"),
-        ("body/decoder/layer_1/x", "Received .*layer_1/x.* besides"),
-    ],
-)
+@pytest.mark.parametrize(("name", "message"), [
+    ("body/decoder/layer_1/ffn/conv2/bias", "ffn/conv2/bias.*missing"),
+    (f"symbol_modality_{len(PIECES)}_16/shared/weights_3", "shared/weights_"),
+    ("body/encoder/layer_0/ffn/conv1/kernel", "weights of a Transformer of tensor2tensor"),
+    ("body/decoder/layer_1/x", "Received .*layer_1/x.* besides"),
+])  # fmt: skip
 def test_weights_that_are_missing_or_unknown_are_named(model, tmp_path, name, message):
     folder, name = shutil.copytree(model, tmp_path / "model"), f"transformer/{name}"
     reader = tf.train.load_checkpoint(str(folder / "model.ckpt-7"))
@@ -486,7 +467,7 @@ def test_a_run_translates_scores_trains_and_is_exported(model, tmp_path):
                             attention_images=0, best_metric="loss")  # fmt: skip
     assert loading.load(tmp_path / "child").tokenizer.models == loading.load(run).tokenizer.models
     child.export(tmp_path / "export")
-    found = programs.alone(ALONE, next((tmp_path / "export").glob("*/")), lines)
+    found = programs.alone(programs.TRANSLATE, next((tmp_path / "export").glob("*/")), lines)
     assert found[0] == child.load().translate(lines)
 
 
@@ -543,17 +524,11 @@ THEIRS = {
         8,
     ),
     "post-norm": ("transformer_base_v1", {"hidden_size": 32, "filter_size": 64, "num_hidden_layers": 2}, 0),
-    "unshared": (
-        "transformer_tiny",
-        {"shared_embedding_and_softmax_weights": False, "use_target_space_embedding": False},
-        0,
-    ),
-    "shared embedding": (
-        "transformer_tiny",
-        {"shared_embedding_and_softmax_weights": False, "shared_embedding": True, "symbol_modality_num_shards": 1},
-        0,
-    ),
-}
+    "unshared": ("transformer_tiny",
+        {"shared_embedding_and_softmax_weights": False, "use_target_space_embedding": False}, 0),
+    "shared embedding": ("transformer_tiny",
+        {"shared_embedding_and_softmax_weights": False, "shared_embedding": True, "symbol_modality_num_shards": 1}, 0),
+}  # fmt: skip
 
 
 @pytest.mark.skipif(not PYTHON, reason="TENSOR2TENSOR_PYTHON names no Python with tensor2tensor")

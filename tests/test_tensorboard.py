@@ -59,10 +59,8 @@ def test_a_record_that_a_kill_cut_off_is_forgotten_and_all_before_it_stay(tmp_pa
     assert [path] == list(tmp_path.iterdir())
     draw(tmp_path, [30])
     # Files of one second have no order of their own.
-    assert sorted(points(tmp_path), key=lambda point: point[1])[: len(before)] == [
-        *before[:-1],
-        ("train/loss", 30, 30.0),
-    ]
+    expected = [*before[:-1], ("train/loss", 30, 30.0)]
+    assert sorted(points(tmp_path), key=lambda point: point[1])[: len(before)] == expected
 
 
 def test_files_without_such_points_are_not_touched(tmp_path):
@@ -184,9 +182,7 @@ def test_a_run_whose_folder_was_moved_stays_one_row_of_the_hparams_tab(tmp_path)
 
 @pytest.mark.parametrize("origin", ["parent", "encoder_from", "embeddings"])
 def test_a_copy_of_a_run_is_another_trial_and_trials_have_the_names_of_tensorboard_s_runs(tmp_path, origin):
-    """Story: the trial was an absolute path, cut off, of the folder where the run was once, and a copy merged with its
-    original.
-    """
+    """Story: the trial was the absolute path, cut off, of the run's first folder, and a copy merged with it."""
     options = dataclasses.replace(OPTIONS, train=TrainConfig(**{origin: str(tmp_path / "parent")}))
     for name in ("a/logs", "b/logs"):
         board_of(tmp_path / name, options).start(0, 0)
@@ -225,11 +221,9 @@ def test_the_hparams_tab_has_every_option_and_the_scores_of_validation():
     columns = metadata.parse_experiment_plugin_data(experiment.plugin_data.content)
     names = {"architecture", *run_options.option_names()}
     assert {info.name for info in columns.hparam_infos} == names
-    assert [(info.name.tag, info.display_name) for info in columns.metric_infos] == [
-        ("valid/bleu", "validation BLEU"),
-        ("valid/loss", "validation loss"),
-        ("valid/perplexity", "validation perplexity"),
-    ]
+    expected = [(f"valid/{name}", f"validation {name}") for name in ("BLEU", "loss", "perplexity")]
+    found = [(info.name.tag, info.display_name) for info in columns.metric_infos]
+    assert found == [(tag.lower(), name) for tag, name in expected]
     row = metadata.parse_session_start_info_plugin_data(session.plugin_data.content)
     assert row.hparams["d_model"].number_value == 512 and row.hparams["dtype"].string_value == "float32"
     assert row.hparams.keys() == names
@@ -285,19 +279,12 @@ def kinds(folder) -> dict:
 def test_numbers_texts_images_and_arrays_are_shown_each_in_its_way(tmp_path):
     images = np.zeros([5, 4, 4, 3], np.uint8)
     metrics = {
-        "train/learning_rate": 1.0,
-        "config": "text",
-        "attention": images,
-        "weights/a": np.ones([3, 2], np.float32),
-    }
+        "train/learning_rate": 1.0, "config": "text", "attention": images, "weights/a": np.ones([3, 2], np.float32),
+    }  # fmt: skip
     TensorBoardWriter(tmp_path).write(1, metrics)
     found = kinds(tmp_path)
-    assert {tag: plugin for tag, (plugin, _) in found.items()} == {
-        "train/learning_rate": "scalars",
-        "config": "text",
-        "attention": "images",
-        "weights/a": "histograms",
-    }
+    expected = {"train/learning_rate": "scalars", "config": "text", "attention": "images", "weights/a": "histograms"}
+    assert {tag: plugin for tag, (plugin, _) in found.items()} == expected
     assert found["train/learning_rate"][1] == scalars.DESCRIPTIONS["train/learning_rate"]
     events = (event for path in tmp_path.iterdir() for event in tf.compat.v1.train.summary_iterator(str(path)))
     [shown] = [value for event in events for value in event.summary.value if value.tag == "attention"]

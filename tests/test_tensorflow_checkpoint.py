@@ -59,11 +59,8 @@ def test_a_checkpoint_is_found_in_a_folder_below_and_without_the_file_checkpoint
 def test_names_follow_the_objects(written, tmp_path):
     expected = {"model/kernel": name("model/kernel")} | {f"model/list/{i}": name(f"model/list/{i}") for i in (0, 1)}
     assert tensorflow_checkpoint.read(written).names_below("model") == expected
-    assert tensorflow_checkpoint.read(written).names_below("other", "model").keys() == {
-        "other/kernel",
-        "other/list/0",
-        "other/list/1",
-    }
+    wanted = {"other/kernel", "other/list/0", "other/list/1"}
+    assert tensorflow_checkpoint.read(written).names_below("other", "model").keys() == wanted
     tf.raw_ops.SaveV2(  # As by tf.compat.v1.train.Saver: without objects.
         prefix=str(tmp_path / "model.ckpt-7"), tensor_names=["a/b"], shape_and_slices=[""], tensors=[tf.ones([2])]
     )
@@ -103,10 +100,8 @@ BROKEN = {
     "an absolute path": (lambda folder: state(folder, 'model_checkpoint_path: "/etc/ckpt-1"'), NAMES),
     "the folder itself": (lambda folder: state(folder, 'model_checkpoint_path: ".."'), NAMES),
     "no path": (lambda folder: state(folder, "model: 1"), NAMES),
-    "a missing checkpoint": (
-        lambda folder: state(folder, 'model_checkpoint_path: "ckpt-30"'),
-        "ckpt-30.index.*missing",
-    ),
+    "a missing checkpoint": (lambda folder: state(folder, 'model_checkpoint_path: "ckpt-30"'),
+        "ckpt-30.index.*missing"),
     "a missing shard": (lambda folder: (folder / DATA).unlink(), f"{DATA}.*missing"),
     "one shard of two": (lambda folder: (folder / DATA).rename(folder / DATA.replace("1", "2")), "of-00002.*missing"),
     "a cut shard": (lambda folder: cut(folder, DATA), "damaged|hold its arrays"),
@@ -115,16 +110,14 @@ BROKEN = {
     "a linked shard": (lambda folder: linked(folder, DATA), "is a link"),
     # Story: the shards that the largest number counts were checked, and TensorFlow read the link.
     "a linked shard beside others": (lambda folder: [linked(folder, DATA), decoys(folder)], "is a link"),
-    "a linked shard of 100,000": (
-        lambda folder: (folder / "ckpt-20.data-00000-of-100000").symlink_to(folder / DATA),
-        "is a link",
-    ),
+    "a linked shard of 100,000": (lambda folder: (folder / "ckpt-20.data-00000-of-100000").symlink_to(folder / DATA),
+        "is a link"),
     "shards of two numbers": (decoys, r"of one checkpoint, such as \*-of-00001, .*-of-00001, .*-of-00002.* Remove"),
     "a linked index": (lambda folder: linked(folder, "ckpt-20.index"), "is a link"),
     "a linked file of the newest": (lambda folder: linked(folder, "checkpoint"), "is a link"),
     "several": (lambda folder: (folder / "checkpoint").unlink(), "one checkpoint.*ckpt-10.index, ckpt-20.index"),
     "nothing": (lambda folder: [(folder / file).unlink() for file in os.listdir(folder)], "no|none"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", BROKEN)
@@ -146,9 +139,7 @@ def test_a_folder_with_the_name_of_the_checkpoint_is_not_read(folder):
 
 @pytest.mark.parametrize("chosen", ["a[1]*", "*", "a?old", r"a\1old"])
 def test_a_name_that_is_a_pattern_opens_no_other_file(folder, tmp_path, chosen):
-    """Story: "a[1]*" fits no index, so TensorFlow read the file that it fits as a checkpoint of the first version, and
-    this was a link.
-    """
+    """Story: "a[1]*" fits no index, so TensorFlow read what it fits as a first version's file, which was a link."""
     tf.raw_ops.Save(filename=str(tmp_path / "secret"), tensor_names=["key"], data=[tf.ones([1])])
     (folder / "a1old").symlink_to(tmp_path / "secret")
     for ending in (".index", ".data-00000-of-00001"):
@@ -188,9 +179,8 @@ def test_a_chain_of_objects_takes_little_memory(tmp_path):
         node.children.add(node_id=index + 1, local_name="ab" if index else "encoder")
         node.attributes.add(name="v", checkpoint_key="key")
     arrays = {tensorflow_checkpoint.GRAPH: graph.SerializeToString(), "key": np.zeros(1, np.float32)}
-    tf.raw_ops.SaveV2(
-        prefix=str(tmp_path / "ckpt"), tensor_names=[*arrays], shape_and_slices=["", ""], tensors=[*arrays.values()]
-    )
+    prefix = str(tmp_path / "ckpt")
+    tf.raw_ops.SaveV2(prefix=prefix, tensor_names=[*arrays], shape_and_slices=["", ""], tensors=[*arrays.values()])
     paths = tensorflow_checkpoint.read(tmp_path).names_below("encoder")
     assert len(paths) == 332 and max(map(len, paths)) == 7 + 3 * 331 == 1000
 
@@ -236,9 +226,8 @@ def test_the_variables_of_a_saved_model_are_no_link(folder, tmp_path):
 
 
 def test_an_index_of_more_than_its_files_hold_is_refused_before_it_is_read(tmp_path):
-    tf.raw_ops.SaveV2(
-        prefix=str(tmp_path / "large"), tensor_names=["a"], shape_and_slices=[""], tensors=[tf.zeros([2**14])]
-    )
+    prefix = str(tmp_path / "large")
+    tf.raw_ops.SaveV2(prefix=prefix, tensor_names=["a"], shape_and_slices=[""], tensors=[tf.zeros([2**14])])
     tf.raw_ops.SaveV2(
         prefix=str(tmp_path / "small"), tensor_names=["a"], shape_and_slices=[""], tensors=[tf.zeros([9])]
     )

@@ -31,52 +31,39 @@ MAN = Term("man", "monsieur")
 ONE_MAN = "▁a ▁man"
 
 
-@pytest.mark.parametrize(
-    ("source", "of_terms", "target", "weights", "expected"),
-    [
-        # The article attends to the man too, but less than to something else.
-        (ONE_MAN, [MAN], "▁un ▁hom me", {0: {1: 0.45}, 1: {1: 0.7}, 2: {1: 0.6}}, ["homme", "Homme"]),
-        # The word's mean attention is 0.35.
-        (ONE_MAN, [MAN], "▁un ▁hom me", {1: {1: 0.6, 0: 0.1}, 2: {1: 0.1, 0: 0.1}}, []),
-        # Elsewhere is another man.
-        (ONE_MAN, [MAN], "▁homme ▁et ▁homme", {0: {1: 0.9}}, []),
-        # Both are of the term, which is there twice.
-        (
-            "▁man ▁man",
-            [MAN._replace(after=1), MAN],
-            "▁un ▁homme ▁et ▁homme",
-            {1: {0: 0.9}, 3: {1: 0.9}},
-            ["homme", "Homme"],
-        ),
-        # At the beginning of a sentence, the word has a capital letter.
-        (ONE_MAN, [MAN], "▁Homme ▁seul", {0: {1: 0.9}}, ["homme", "Homme"]),
-        (ONE_MAN, [MAN], ">>fra_Latn<< ▁Homme ▁seul", {1: {1: 0.9}}, ["homme", "Homme"]),
-        # What is in a tag before the sentence is no term.
-        ("▁<man> ▁a ▁man", [MAN], "▁un ▁homme", {0: {0: 0.9}, 1: {2: 0.9}}, ["homme", "Homme"]),
-        # What is written already, in whatever case, and a part of it.
-        (ONE_MAN, [MAN], "▁Monsieur", {0: {1: 0.9}}, []),
-        ("▁old ▁man", [Term("old man", "homme âgé")], "▁homme", {0: {1: 0.9}}, []),
-        # Words beside each other and over a hyphen are one phrase; those apart are two.
-        (
-            "▁shirt",
-            [Term("shirt", "chemise")],
-            "▁un ▁T - shirt ▁est ▁haut",
-            {1: {0: 0.9}, 3: {0: 0.8}, 5: {0: 0.5}},
-            ["T-shirt", "haut", "Haut"],
-        ),
-        # No mark at the ends, a term of several words, and one inside of another.
-        ("▁to ▁sit ▁down", [Term("sit down", "siéger")], "▁( s'asseoir )", {0: {1: 1}, 1: {2: 0.9}, 2: {1: 1}},
-         ["s'asseoir", "S'asseoir"]),
-        ("▁house ▁boat", [Term("house boat", "péniche"), Term("boat", "barque")], "▁bateau", {0: {1: 0.9}},
-         ["bateau", "Bateau"]),
-        # Bytes of characters, and a script without spaces.
-        ("▁caf <0xC3> <0xA9>", [Term("café", "bistro")], "▁ <0xC3> <0x89> cole",
-         {1: {0: 0.5, 2: 0.4}, 2: {2: 1}, 3: {1: 0.6}}, ["école", "École"]),
-        ("▁cat", [Term("cat", "咪")], "▁ 小 猫 在", {1: {0: 0.1}, 2: {0: 0.9}}, ["猫"]),
-        # The term is in no sub-word, such as after normalization.
-        ("▁a ▁men", [MAN], "▁un ▁homme", {1: {1: 0.9}}, []),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("source", "of_terms", "target", "weights", "expected"), [
+    # The article attends to the man too, but less than to something else.
+    (ONE_MAN, [MAN], "▁un ▁hom me", {0: {1: 0.45}, 1: {1: 0.7}, 2: {1: 0.6}}, ["homme", "Homme"]),
+    # The word's mean attention is 0.35.
+    (ONE_MAN, [MAN], "▁un ▁hom me", {1: {1: 0.6, 0: 0.1}, 2: {1: 0.1, 0: 0.1}}, []),
+    # Elsewhere is another man.
+    (ONE_MAN, [MAN], "▁homme ▁et ▁homme", {0: {1: 0.9}}, []),
+    # Both are of the term, which is there twice.
+    ("▁man ▁man", [MAN._replace(after=1), MAN], "▁un ▁homme ▁et ▁homme", {1: {0: 0.9}, 3: {1: 0.9}},
+     ["homme", "Homme"]),
+    # At the beginning of a sentence, the word has a capital letter.
+    (ONE_MAN, [MAN], "▁Homme ▁seul", {0: {1: 0.9}}, ["homme", "Homme"]),
+    (ONE_MAN, [MAN], ">>fra_Latn<< ▁Homme ▁seul", {1: {1: 0.9}}, ["homme", "Homme"]),
+    # What is in a tag before the sentence is no term.
+    ("▁<man> ▁a ▁man", [MAN], "▁un ▁homme", {0: {0: 0.9}, 1: {2: 0.9}}, ["homme", "Homme"]),
+    # What is written already, in whatever case, and a part of it.
+    (ONE_MAN, [MAN], "▁Monsieur", {0: {1: 0.9}}, []),
+    ("▁old ▁man", [Term("old man", "homme âgé")], "▁homme", {0: {1: 0.9}}, []),
+    # Words beside each other and over a hyphen are one phrase; those apart are two.
+    ("▁shirt", [Term("shirt", "chemise")], "▁un ▁T - shirt ▁est ▁haut", {1: {0: 0.9}, 3: {0: 0.8}, 5: {0: 0.5}},
+     ["T-shirt", "haut", "Haut"]),
+    # No mark at the ends, a term of several words, and one inside of another.
+    ("▁to ▁sit ▁down", [Term("sit down", "siéger")], "▁( s'asseoir )", {0: {1: 1}, 1: {2: 0.9}, 2: {1: 1}},
+     ["s'asseoir", "S'asseoir"]),
+    ("▁house ▁boat", [Term("house boat", "péniche"), Term("boat", "barque")], "▁bateau", {0: {1: 0.9}},
+     ["bateau", "Bateau"]),
+    # Bytes of characters, and a script without spaces.
+    ("▁caf <0xC3> <0xA9>", [Term("café", "bistro")], "▁ <0xC3> <0x89> cole",
+     {1: {0: 0.5, 2: 0.4}, 2: {2: 1}, 3: {1: 0.6}}, ["école", "École"]),
+    ("▁cat", [Term("cat", "咪")], "▁ 小 猫 在", {1: {0: 0.1}, 2: {0: 0.9}}, ["猫"]),
+    # The term is in no sub-word, such as after normalization.
+    ("▁a ▁men", [MAN], "▁un ▁homme", {1: {1: 0.9}}, []),
+])  # fmt: skip
 def test_words_in_place_of_a_term_are_forbidden(source, of_terms, target, weights, expected):
     request = Request("", terms=of_terms)
     assert terms.with_replaced_words(request, aligned(source, target, weights)).excluded == expected
@@ -91,27 +78,24 @@ def test_the_word_for_the_place_of_a_term_is_forbidden():
     assert terms.with_replaced_words(cut, plain) == cut
 
 
-@pytest.mark.parametrize(
-    ("target", "translation", "weights", "expected"),
-    [
-        # What the translation begins with by itself, after a tag too.
-        ("▁Un ▁homme ▁dort", "un homme", {}, "Un homme"),
-        (">>fra_Latn<< ▁Un ▁homme ▁dort", "un homme", {}, "Un homme"),
-        ("▁Un ▁hommes", "un homme", {}, "un homme"),
-        ("▁dans ▁Un ▁homme", "un homme", {}, "un homme"),
-        # What stands for the term at the beginning.
-        ("▁Des ▁personnes ▁dorment", "des gens", {0: {1: 0.9}, 1: {1: 0.9}}, "Des gens"),
-        ("▁Des ▁personnes ▁dorment", "des gens", {1: {1: 0.9}}, "des gens"),
-        ("▁des ▁personnes ▁dorment", "des gens", {0: {1: 0.9}}, "des gens"),  # Text of lower-case letters.
-        ("▁L' Europe", "l'Amérique", {0: {1: 0.9}, 1: {1: 0.9}}, "L'Amérique"),
-        ("▁Portable ▁noir", "iPhone", {0: {1: 0.9}}, "iPhone"),
-        # After opening punctuation; with the capital letter of the model.
-        ("▁«  Un ▁homme ▁dort", "un homme", {}, "Un homme"),
-        ("▁- ▁Des ▁personnes", "des gens", {1: {1: 0.9}, 2: {1: 0.9}}, "Des gens"),
-        ("▁İnsan ▁uyuyor", "insan", {}, "İnsan"),
-        ("▁Menschen ▁schlafen", "ǆep", {0: {1: 0.9}}, "ǅep"),
-    ],
-)
+@pytest.mark.parametrize(("target", "translation", "weights", "expected"), [
+    # What the translation begins with by itself, after a tag too.
+    ("▁Un ▁homme ▁dort", "un homme", {}, "Un homme"),
+    (">>fra_Latn<< ▁Un ▁homme ▁dort", "un homme", {}, "Un homme"),
+    ("▁Un ▁hommes", "un homme", {}, "un homme"),
+    ("▁dans ▁Un ▁homme", "un homme", {}, "un homme"),
+    # What stands for the term at the beginning.
+    ("▁Des ▁personnes ▁dorment", "des gens", {0: {1: 0.9}, 1: {1: 0.9}}, "Des gens"),
+    ("▁Des ▁personnes ▁dorment", "des gens", {1: {1: 0.9}}, "des gens"),
+    ("▁des ▁personnes ▁dorment", "des gens", {0: {1: 0.9}}, "des gens"),  # Text of lower-case letters.
+    ("▁L' Europe", "l'Amérique", {0: {1: 0.9}, 1: {1: 0.9}}, "L'Amérique"),
+    ("▁Portable ▁noir", "iPhone", {0: {1: 0.9}}, "iPhone"),
+    # After opening punctuation; with the capital letter of the model.
+    ("▁«  Un ▁homme ▁dort", "un homme", {}, "Un homme"),
+    ("▁- ▁Des ▁personnes", "des gens", {1: {1: 0.9}, 2: {1: 0.9}}, "Des gens"),
+    ("▁İnsan ▁uyuyor", "insan", {}, "İnsan"),
+    ("▁Menschen ▁schlafen", "ǆep", {0: {1: 0.9}}, "ǅep"),
+])  # fmt: skip
 def test_a_term_at_the_beginning_is_required_with_a_capital_letter(target, translation, weights, expected):
     """Story: "Un homme est assis sur un fauteuil." became "Dans un homme est assis sur une chaise."."""
     request = Request("a man", terms=[Term("man", translation), Term("chair", "chaise")])
@@ -130,17 +114,14 @@ def test_what_the_sentence_itself_requires_keeps_its_letters():
     assert Request.from_json(json.dumps(dataclasses.asdict(request))).terms == list(request.terms)
 
 
-@pytest.mark.parametrize(
-    ("text", "read", "expected"),
-    [
-        # Story: the second of "old man", whose space is doubled, was no term.
-        ("old man and old  man", "▁old ▁man ▁and ▁old ▁man", "papi"),
-        ("Old man and old\tman", "▁Old ▁man ▁and ▁old ▁man", "papi"),
-        # The model reads a part of "Yorkshire" alone, which is not the term.
-        ("old man and old mankind", "▁old ▁man ▁and ▁old ▁man", "vieux"),
-        ("old man and old man kind", "▁old ▁man ▁and ▁old ▁man", "papi"),
-    ],
-)
+@pytest.mark.parametrize(("text", "read", "expected"), [
+    # Story: the second of "old man", whose space is doubled, was no term.
+    ("old man and old  man", "▁old ▁man ▁and ▁old ▁man", "papi"),
+    ("Old man and old\tman", "▁Old ▁man ▁and ▁old ▁man", "papi"),
+    # The model reads a part of "Yorkshire" alone, which is not the term.
+    ("old man and old mankind", "▁old ▁man ▁and ▁old ▁man", "vieux"),
+    ("old man and old man kind", "▁old ▁man ▁and ▁old ▁man", "papi"),
+])  # fmt: skip
 def test_the_place_of_a_term_is_that_in_the_text_that_is_read(text, read, expected):
     known = Terms({"old man": "x"})
     [request] = with_phrases([Request(text)], known, Kept(""), pytest.fail, reads=lambda line: len(line.split()) <= 5)
@@ -182,27 +163,24 @@ def test_words_are_forbidden_beside_forms_of_the_file_as_long_as_there_is_room()
     assert terms.with_replaced_words(request, without) == request
 
 
-@pytest.mark.parametrize(
-    ("text", "of_terms", "fields", "expected"),
-    [
-        ("un monsieur", [MAN], {}, True),
-        ("un monsieur", [MAN, MAN], {}, False),
-        ("un monsieur, un monsieur", [MAN, MAN], {}, True),
-        ("un Monsieur", [MAN], {}, False),
-        ("Monsieur dort", [MAN], {}, True),
-        (">>fra_Latn<< Monsieur dort", [MAN], {}, True),
-        ("Monsieur dort", [MAN, MAN], {}, False),
-        ("Monsieur et monsieur", [MAN, MAN], {}, True),
-        ("Un homme est assis.", [Term("a man", "un homme")], {}, True),
-        ("Ici, un Monsieur dort.", [Term("a man", "un monsieur")], {}, False),
-        ("Un homme et un chat", [Term("a", "un"), Term("a man", "un homme")], {}, True),
-        ("un monsieur ou gars", [MAN._replace(forbidden=("gars",))], {}, False),
-        ("un monsieur ou gars", [MAN], {"avoid": ["gars"]}, False),
-        ("un monsieur", [MAN], {"ordered": True}, False),
-        ("ein altes Boot", [Term("old boat", "altes Boot"), Term("boat", "Boot")], {}, False),
-        ("ein altes Boot und Boot", [Term("old boat", "altes Boot"), Term("boat", "Boot")], {}, True),
-    ],
-)
+@pytest.mark.parametrize(("text", "of_terms", "fields", "expected"), [
+    ("un monsieur", [MAN], {}, True),
+    ("un monsieur", [MAN, MAN], {}, False),
+    ("un monsieur, un monsieur", [MAN, MAN], {}, True),
+    ("un Monsieur", [MAN], {}, False),
+    ("Monsieur dort", [MAN], {}, True),
+    (">>fra_Latn<< Monsieur dort", [MAN], {}, True),
+    ("Monsieur dort", [MAN, MAN], {}, False),
+    ("Monsieur et monsieur", [MAN, MAN], {}, True),
+    ("Un homme est assis.", [Term("a man", "un homme")], {}, True),
+    ("Ici, un Monsieur dort.", [Term("a man", "un monsieur")], {}, False),
+    ("Un homme et un chat", [Term("a", "un"), Term("a man", "un homme")], {}, True),
+    ("un monsieur ou gars", [MAN._replace(forbidden=("gars",))], {}, False),
+    ("un monsieur ou gars", [MAN], {"avoid": ["gars"]}, False),
+    ("un monsieur", [MAN], {"ordered": True}, False),
+    ("ein altes Boot", [Term("old boat", "altes Boot"), Term("boat", "Boot")], {}, False),
+    ("ein altes Boot und Boot", [Term("old boat", "altes Boot"), Term("boat", "Boot")], {}, True),
+])  # fmt: skip
 def test_a_translation_that_has_all_terms_is_as_asked(text, of_terms, fields, expected):
     request = Request("", terms=of_terms, **fields)
     assert terms.is_as_asked(Translation(text, -1.0), request) == expected
@@ -259,9 +237,8 @@ def test_sentences_with_terms_are_searched_without_them_first_and_again_where_it
     assert asked == [*(([request], 1, True) for request in first), ([requests[0], again, requests[3]], 1, False)]
     asked.clear()
     found = terms.translate(search, score, requests[:3], 2)
-    assert [[each.text for each in row] for row in found] == [
-        [f"{request.text} {n}" for n in range(2)] for request in requests[:3]
-    ]
+    expected = [[f"{request.text} {n}" for n in range(2)] for request in requests[:3]]
+    assert [[each.text for each in row] for row in found] == expected
     assert [(len(of_call), n_best) for of_call, n_best, _ in asked] == [(2, 1), (3, 2)], (
         "An n-best list is searched for."
     )
@@ -270,20 +247,17 @@ def test_sentences_with_terms_are_searched_without_them_first_and_again_where_it
     assert terms.translate(search, score, requests[:1], 1) == [[Translation("one 0", -2.0)]] and len(asked) == 2
 
 
-@pytest.mark.parametrize(
-    ("pieces", "log_probs", "phrases", "expected"),
-    [
-        ("▁un ▁mon sieur ▁dort </s>", [-1, -20, -30, -4, -1], ["monsieur"], -4),
-        ("▁un ▁mon sieur ▁dort </s>", [-1, -20, -30, -4, -1], [], -30),
-        (">>fra_Latn<< ▁un ▁mon sieur </s>", [-40, -1, -20, -30, -0.5], ["monsieur"], -1),
-        ("▁un ▁mon sieur ▁mon sieur </s>", [-1, -2, -3, -4, -5, -0.5], ["monsieur"], -1),
-        ("▁mon sieur </s>", [-1, -2, -0.3], ["monsieur"], -0.3),
-        ("▁mon sieurs </s>", [-1, -2, -0.3], ["monsieur"], -2),
-        ("▁ 小 猫 。 </s>", [-1, -2, -30, -4, -3], ["猫"], -4),
-        ("</s>", [-3], ["x"], -3),
-        ("▁a </s>", [-1, -3, -9, -9], [], -3),
-    ],
-)
+@pytest.mark.parametrize(("pieces", "log_probs", "phrases", "expected"), [
+    ("▁un ▁mon sieur ▁dort </s>", [-1, -20, -30, -4, -1], ["monsieur"], -4),
+    ("▁un ▁mon sieur ▁dort </s>", [-1, -20, -30, -4, -1], [], -30),
+    (">>fra_Latn<< ▁un ▁mon sieur </s>", [-40, -1, -20, -30, -0.5], ["monsieur"], -1),
+    ("▁un ▁mon sieur ▁mon sieur </s>", [-1, -2, -3, -4, -5, -0.5], ["monsieur"], -1),
+    ("▁mon sieur </s>", [-1, -2, -0.3], ["monsieur"], -0.3),
+    ("▁mon sieurs </s>", [-1, -2, -0.3], ["monsieur"], -2),
+    ("▁ 小 猫 。 </s>", [-1, -2, -30, -4, -3], ["猫"], -4),
+    ("</s>", [-3], ["x"], -3),
+    ("▁a </s>", [-1, -3, -9, -9], [], -3),
+])  # fmt: skip
 def test_the_least_likely_sub_word_outside_of_terms_by_hand(pieces, log_probs, phrases, expected):
     text = "".join(pieces.split()[:-1]).removeprefix(">>fra_Latn<<").replace("▁", " ").strip()
     assert terms.least_outside((pieces.split(), log_probs), text, phrases) == expected

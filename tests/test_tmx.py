@@ -162,12 +162,8 @@ def oracle(content: str, languages: tuple[str, str]) -> list[tuple[str, str]]:
 def test_pairs_are_those_of_another_parser(monkeypatch, seed):
     """Of files with everything that segments may hold, read in blocks of every size."""
     draw = random.Random(seed)
-    words = [
-        *"a dog é 日本 🐕 &amp; &lt;b&gt; &#233; &#x1F415; ]] <!--c-->".split(),
-        "<![CDATA[<i> & ]]>",
-        "\u2028",
-        "\t",
-    ]
+    words = "a dog é 日本 🐕 &amp; &lt;b&gt; &#233; &#x1F415; ]] <!--c-->".split()
+    words += ["<![CDATA[<i> & ]]>", "\u2028", "\t"]
     words += ["<?p i?>", "x\ny"]
 
     def segment(depth: int = 0) -> str:
@@ -300,9 +296,8 @@ def test_external_files_are_not_loaded_and_other_markup_is_no_text(tmp_path):
     (tmp_path / "tmx14.dtd").write_text('<!ENTITY x "loaded">')
     before = f'<?xml version="1.0"?>\n<!DOCTYPE tmx SYSTEM "{tmp_path}/tmx14.dtd">\n<?xml-stylesheet href="x"?>\n'
     assert read(document(A_UNIT, before=before))[0] == [("a", "b")]
-    assert (
-        refusal(document(unit(en="a<seg>b</seg>c", fr="d"))) == "x.tmx, line 1 has <seg> within <seg>, which is no TMX."
-    )
+    expected = "x.tmx, line 1 has <seg> within <seg>, which is no TMX."
+    assert refusal(document(unit(en="a<seg>b</seg>c", fr="d"))) == expected
     assert refusal(document(f"<tu>{A_UNIT}</tu>")) == "x.tmx, line 1 has <tu> within <tu>, which is no TMX."
 
 
@@ -395,10 +390,8 @@ def test_a_file_of_two_sides_is_what_two_files_are(texts, form):
             with pytest.raises(ValueError, match=rf"must stand at the same place of both. Received: {received}\. If"):
                 read(source, target)
     assert corpora.text(both, side=0) == [source for source, _ in PAIRS]
-    assert corpora.texts([("a", both), ("b", both), ("c", fr)], (0, 1, None)) == [
-        [source for source, _ in PAIRS],
-        *[[target for _, target in PAIRS]] * 2,
-    ]
+    wanted = [[source for source, _ in PAIRS], *[[target for _, target in PAIRS]] * 2]
+    assert corpora.texts([("a", both), ("b", both), ("c", fr)], (0, 1, None)) == wanted
 
 
 @pytest.mark.parametrize(("form", "content", "counts", "said"), [

@@ -7,9 +7,9 @@ import os
 import pathlib
 import random
 import re
-import subprocess
 import sys
 
+import programs
 import pytest
 import sentencepiece
 import tensorflow as tf
@@ -40,14 +40,9 @@ def text(lines: int, seed: int) -> list[bytes]:
 
 
 def learn(
-    lines,
-    vocab_size: int = 0,
-    *,
-    kind: str = "bpe",
-    sample: int = 10**6,
-    seed: int = 1,
+    lines, vocab_size: int = 0, *, kind: str = "bpe", sample: int = 10**6, seed: int = 1,
     normalization: str = "identity",
-) -> bytes:
+) -> bytes:  # fmt: skip
     options = {"sample": sample, "seed": seed, "normalization": normalization, "character_coverage": 0.9995}
     return vocabulary.learn(kind, lines, vocab_size or KINDS[kind], **options)
 
@@ -59,9 +54,7 @@ def kind(request) -> str:
 
 @pytest.fixture(scope="session")
 def subwords(kind):
-    """Learned from words, and from the two escaped characters so often that they are parts of sub-words, if they can
-    be.
-    """
+    """Learned from words, and from the two escaped characters so often that they would be parts of sub-words."""
     strange = [f"the{UNDERSCORE}fox {ESCAPE}0{UNDERSCORE} {ESCAPE}{ESCAPE}1 dog".encode()] * 100
     return vocabulary.load(learn(text(400, seed=1) + strange, kind=kind))
 
@@ -123,11 +116,8 @@ def test_special_ids_are_those_of_the_config(subwords):
 
 def test_special_ids_of_sentencepiece_are_those_of_the_config():
     processor = sentencepiece.SentencePieceProcessor(model_proto=learn(text(400, seed=1)))
-    assert (
-        [processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()]
-        == [PAD, UNK, BOS, EOS]
-        == [0, 1, 2, 3]
-    )
+    ids = [processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()]
+    assert ids == [PAD, UNK, BOS, EOS] == [0, 1, 2, 3]
 
 
 def test_a_sentence_is_ordinary_sub_words_and_then_the_end(subwords):
@@ -208,20 +198,9 @@ def test_every_byte_that_is_not_utf8_becomes_a_replacement_character(subwords):
     codecs.register_error("byte by byte", lambda error: ("\ufffd", error.start + 1))
     draw = random.Random(6)
     parts = [
-        UNDERSCORE.encode(),
-        ESCAPE.encode(),
-        b"\xe2\x96",
-        b"\x81",
-        b"\xee\x83",
-        b"\xb0",
-        b"0",
-        b"1",
-        b"a",
-        b" b",
-        b"\x00",
-        b"\xff",
-        b"\xc3",
-    ]
+        UNDERSCORE.encode(), ESCAPE.encode(), b"\xe2\x96", b"\x81", b"\xee\x83", b"\xb0", b"0", b"1", b"a", b" b",
+        b"\x00", b"\xff", b"\xc3",
+    ]  # fmt: skip
     parts += [b"\xa4", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\xf0\x9f\x98\x80", b"\xf0\x9f"]
     lines = [b"".join(draw.choices(parts, k=draw.randint(1, 8))) for _ in range(1500)]
     lines += [draw.randbytes(draw.randint(1, 8)) for _ in range(1500)]
@@ -299,12 +278,10 @@ def learned_from_a_sample(seed: int, kind: str) -> str:
 
 @pytest.mark.medium
 def test_a_sample_of_the_text_gives_the_same_model_in_every_process(kind):
-    """SentencePiece 0.2.3 draws its sample from a generator of the process that `set_random_generator_seed` does not
-    reach.
-    """
+    """SentencePiece 0.2.3 draws from a generator that `set_random_generator_seed` does not reach."""
     program = f"import test_tokenizer; print(test_tokenizer.learned_from_a_sample(1, '{kind}'))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path])}
-    there = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    there = programs.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert there.stdout.strip() == learned_from_a_sample(1, kind)
 
 

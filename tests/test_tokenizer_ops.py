@@ -33,13 +33,9 @@ def any_lines() -> list[bytes]:
     noise = [bytes(draw.randrange(256) for _ in range(draw.randrange(30))) for _ in range(500)]
     words = [line.encode() for line in models.nasty_lines(500)]
     return [
-        b"",
-        b"\x00\x11 \x00",
-        b">>de<< the dog",
-        *[line.encode() for line in nasty_lines(1000, seed=3)],
-        *noise,
+        b"", b"\x00\x11 \x00", b">>de<< the dog", *[line.encode() for line in nasty_lines(1000, seed=3)], *noise,
         *words,
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", MAKE)

@@ -17,18 +17,7 @@ import pytest
 import tensorflow as tf
 import toy
 from logged import logged
-from toy import (
-    TRAIN,
-    Toy,
-    adam,
-    assert_close,
-    by_one_tape,
-    pretended_train_step,
-    set_weights,
-    strategy_of,
-    weights_of,
-    write_shards,
-)
+from toy import strategy_of
 
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
@@ -60,11 +49,9 @@ make_batches, make_train_step = loop._make_batches, loop.make_train_step
 
 @functools.cache
 def made(replicas: int, dropout: float) -> tuple:
-    """A toy, its optimizer, and the first values of the optimizer's variables. Runs take turns with it, so its graphs
-    are made once.
-    """
+    """A toy, its optimizer, and the first values of its variables. Runs take turns, so its graphs are made once."""
     with strategy_of(replicas).scope():
-        model, optimizer = Toy(dropout), adam()
+        model, optimizer = toy.Toy(dropout), toy.adam()
         optimizer.build(model.trainable_variables)
     return model, optimizer, [variable.numpy() for variable in optimizer.variables]
 
@@ -101,24 +88,14 @@ class Run:
     """
 
     def __init__(
-        self,
-        folder,
-        model_dir,
-        *,
-        figures=None,
-        replicas=1,
-        dropout=0.3,
-        metric="valid/loss",
-        make_model=None,
-        at_step=None,
-        started=math.inf,
-        **options,
-    ):
-        config = dataclasses.replace(TRAIN, **{**NO_BLEU, **options})
+        self, folder, model_dir, *, figures=None, replicas=1, dropout=0.3, metric="valid/loss", make_model=None,
+        at_step=None, started=math.inf, **options,
+    ):  # fmt: skip
+        config = dataclasses.replace(toy.TRAIN, **{**NO_BLEU, **options})
         strategy = strategy_of(replicas)
         if make_model:
             with strategy.scope():
-                self.model, optimizer = make_model(), adam()
+                self.model, optimizer = make_model(), toy.adam()
                 optimizer.build(self.model.trainable_variables)
         else:
             self.model, optimizer, values = made(replicas, dropout)
@@ -126,11 +103,11 @@ class Run:
                 variable.assign(value)
         self.optimizer = optimizer
         # Whoever goes on reads them from disk.
-        set_weights(self.model, seed=0 if not checkpoint.kept(model_dir) else 99)
+        toy.set_weights(self.model, seed=0 if not checkpoint.kept(model_dir) else 99)
         self.points, self.forgotten, self.validated, self.pictured, self.at_step = [], [], {}, [], at_step or {}
 
         def validate(step):
-            self.validated[step] = weights_of(self.model)
+            self.validated[step] = toy.weights_of(self.model)
             figure = (figures or {}).get(step, 1.0)
             if callable(figure):
                 figure = figure()
@@ -157,10 +134,8 @@ class Run:
                 started=started,
             )
             self.state = trainer.train()
-        self.weights, self.optimized = (
-            weights_of(self.model),
-            {variable.path: variable.numpy() for variable in optimizer.variables},
-        )
+        self.weights = toy.weights_of(self.model)
+        self.optimized = {variable.path: variable.numpy() for variable in optimizer.variables}
         self.iterations = int(optimizer.iterations.numpy())
 
     def write(self, step: int, metrics: dict) -> None:
@@ -180,14 +155,12 @@ class Run:
 def pretended(monkeypatch) -> list[toy.Pretended]:
     """The updates that were asked for; they are pretended."""
     made = []
-    monkeypatch.setattr(loop, "make_train_step", pretended_train_step(made))
+    monkeypatch.setattr(loop, "make_train_step", toy.pretended_train_step(made))
     return made
 
 
 class Clock:
-    """In place of the module `time`: it stands still unless it is told to go on, or goes on by so many seconds with
-    each look at it.
-    """
+    """In place of the module `time`: it stands still unless told to go on, or goes on with each look at it."""
 
     def __init__(self, tick: float = 0.0):
         self.now, self.tick = 1000.0, tick
@@ -220,9 +193,9 @@ def by_the_oracle(folder, number: int) -> tuple[list[dict], list[dict]]:
     """The first updates of the data, and their metrics without dropout."""
     updates = [
         {side: update[side].numpy() for side in shards.SIDES}
-        for update in batching.batches(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed).take(number)
+        for update in batching.batches(folder, batch_tokens=toy.TRAIN.batch_tokens, seed=toy.TRAIN.seed).take(number)
     ]
-    return updates, by_one_tape(updates, make_optimizer=adam)[1]
+    return updates, toy.by_one_tape(updates, make_optimizer=toy.adam)[1]
 
 
 def steps_on_disk(model_dir) -> list[int]:
@@ -239,11 +212,9 @@ def finished(folder, tmp_path_factory):
 def test_each_validation_is_logged_and_the_best_so_far_is_said_to_be_so(finished):
     logged = [line for line in finished[1].said if ": valid/loss" in line]
     assert logged == [
-        "Update 2: valid/loss 5.000; the best so far",
-        "Update 4: valid/loss 4.000; the best so far",
-        "Update 6: valid/loss 4.500",
-        "Update 8: valid/loss 4.200",
-    ]
+        "Update 2: valid/loss 5.000; the best so far", "Update 4: valid/loss 4.000; the best so far",
+        "Update 6: valid/loss 4.500", "Update 8: valid/loss 4.200",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("replicas", "buckets"), [(1, 1), (2, 2)])
@@ -264,7 +235,7 @@ def test_the_shape_of_the_longest_sentences_runs_too_before_a_run_of_few_shapes(
         device_memory, "run_shapes", lambda strategy, step, info, shapes, found, *given: asked.append(found)
     )
     monkeypatch.setattr(loop.shards, "counted", lambda info: [33, 9])
-    config = dataclasses.replace(TRAIN, length_buckets=1.5)
+    config = dataclasses.replace(toy.TRAIN, length_buckets=1.5)
     loop._run_largest(strategy_of(1), None, toy.TASK, config, folder, None)
     assert asked == [{(2, 16, 24), (1, 36, 24)}]
 
@@ -275,7 +246,7 @@ def test_a_micro_batch_is_split_by_the_counted_columns_of_its_task(monkeypatch, 
     monkeypatch.setattr(loop, "SplittingTrainStep", lambda strategy, step, cost, columns: (cost, columns))
     monkeypatch.setattr(loop.batching, "columns_of", lambda spec: None)
     model, task = types.SimpleNamespace(memory_cost="cost"), registry.task_of(architecture)
-    assert loop._make_train_step(None, model, None, task, TRAIN, None) == ("cost", counted)
+    assert loop._make_train_step(None, model, None, task, toy.TRAIN, None) == ("cost", counted)
 
 
 def test_pictures_are_updated_after_each_validation_and_at_the_end(folder, finished, tmp_path):
@@ -341,9 +312,7 @@ def test_a_kill_before_the_checkpoint_of_an_end_is_removed_leaves_it_out_all_the
 
 @pytest.mark.parametrize("how", ["killed", "told to end earlier", "killed at once"])
 def test_a_run_that_stopped_and_went_on_equals_one_that_did_not_to_the_last_bit(folder, finished, tmp_path, how):
-    """Killed between checkpoints, with dropout; other weights are in place before. Weights, optimizer, data, best
-    validation.
-    """
+    """Killed between checkpoints, with dropout: weights, optimizer, data and best validation are the same."""
     model_dir, whole = finished
     if how == "told to end earlier":
         Run(folder, tmp_path, figures=FIGURES, train_steps=4)
@@ -353,8 +322,8 @@ def test_a_run_that_stopped_and_went_on_equals_one_that_did_not_to_the_last_bit(
             Run(folder, tmp_path, figures={**FIGURES, 4 if how == "killed" else 2: killed})
         assert steps_on_disk(tmp_path) == ([3] if how == "killed" else [])
     resumed = Run(folder, tmp_path, figures=FIGURES)
-    assert_close(resumed.weights, whole.weights, 0)
-    assert_close(resumed.optimized, whole.optimized, 0)
+    toy.assert_close(resumed.weights, whole.weights, 0)
+    toy.assert_close(resumed.optimized, whole.optimized, 0)
     received, expected = (dataclasses.asdict(run.state) for run in (resumed, whole))
     assert received.pop("seconds") > 0 and expected.pop("seconds") > 0
     assert (received.pop("interim"), expected.pop("interim")) == (True, False)  # `whole` saves after each update.
@@ -362,15 +331,13 @@ def test_a_run_that_stopped_and_went_on_equals_one_that_did_not_to_the_last_bit(
 
 
 def test_a_run_can_go_on_with_other_devices(folder, tmp_path):
-    """What a checkpoint says of the data does not depend on how many devices read it; dropout does, so there is none
-    here.
-    """
+    """What a checkpoint says of the data does not depend on how many devices read it; dropout would."""
     Run(folder, tmp_path / "one", dropout=0.0)
     Run(folder, tmp_path / "two", dropout=0.0, train_steps=3)
     one, two = (
         Run(folder, tmp_path / name, dropout=0.0, replicas=replicas) for name, replicas in (("one", 1), ("two", 2))
     )
-    assert_close(two.weights, one.weights, 1e-4)
+    toy.assert_close(two.weights, one.weights, 1e-4)
     assert two.state.position == tuple(one.state.position)
 
 
@@ -379,7 +346,7 @@ def test_a_finished_run_ends_at_once_when_it_is_started_again(folder, finished):
     again = Run(folder, model_dir)
     assert again.points == [] and again.validated == {}
     assert again.state.step == 8
-    assert_close(again.weights, whole.weights, 0)
+    toy.assert_close(again.weights, whole.weights, 0)
     assert "8" in again.said[0] and str(model_dir) in again.said[0]
 
 
@@ -424,22 +391,19 @@ def test_the_log_has_the_mean_losses_per_token_and_the_padding_since_the_last_po
 
     for name in ("loss", "smoothed_loss"):
         assert run.curve(f"train/{name}") == pytest.approx(mean(name), rel=1e-4)
-    assert run.curve("train/perplexity") == pytest.approx(
-        {step: math.exp(loss) for step, loss in mean("loss").items()}, rel=1e-3
-    )
+    found = run.curve("train/perplexity")
+    assert found == pytest.approx({step: math.exp(loss) for step, loss in mean("loss").items()}, rel=1e-3)
     assert abs(mean("loss")[3] - mean("smoothed_loss")[3]) > 0.01
-    assert run.curve("train/gradient_norm") == pytest.approx(
-        {step: metrics[step - 1]["gradient_norm"] for step in groups}, rel=1e-4
-    )
+    expected = pytest.approx({step: metrics[step - 1]["gradient_norm"] for step in groups}, rel=1e-4)
+    assert run.curve("train/gradient_norm") == expected
     columns = {step: [ids for update in updates[part] for ids in update.values()] for step, part in groups.items()}
     padding = {
         step: 1 - sum((ids != 0).sum() for ids in group) / sum(ids.size for ids in group)
         for step, group in columns.items()
     }
     assert run.curve("utilization/padding_share") == pytest.approx(padding, abs=1e-6)
-    assert run.curve("utilization/real_token_share") == pytest.approx(
-        {step: 1 - share for step, share in padding.items()}, abs=1e-6
-    )
+    wanted = pytest.approx({step: 1 - share for step, share in padding.items()}, abs=1e-6)
+    assert run.curve("utilization/real_token_share") == wanted
     seen = {step: sum(m["target_tokens"] for m in metrics[:step]) for step in groups}
     assert run.curve("train/target_tokens_seen") == seen
     assert run.curve("train/epoch") == {3: 1, 6: 1, 7: 2}
@@ -505,31 +469,18 @@ def test_a_run_that_has_had_all_its_updates_is_not_stopped_early(folder, tmp_pat
     assert run.state.step == 4 and any("Stopped" in line for line in run.said) == is_early
 
 
-def test_minutes_without_a_checkpoint_bring_one(folder, tmp_path):
-    Run(folder, tmp_path, checkpoint_steps=0, checkpoint_minutes=1e-9, train_steps=3, keep_checkpoints=9)
-    assert steps_on_disk(tmp_path) == [1, 2, 3]
-
-
 def test_a_checkpoint_comes_after_so_many_minutes_since_the_last_one(folder, tmp_path, monkeypatch, pretended):
     clock = Clock()
     monkeypatch.setattr(loop, "time", clock)
     monkeypatch.setattr(loop, "RUN_AHEAD_SECONDS", -1.0)
     waits = {
-        1: lambda run: clock.wait(59),
-        3: lambda run: clock.wait(1),
-        5: lambda run: clock.wait(59),
+        1: lambda run: clock.wait(59), 3: lambda run: clock.wait(1), 5: lambda run: clock.wait(59),
         6: lambda run: clock.wait(2),
-    }
+    }  # fmt: skip
     Run(
-        folder,
-        tmp_path,
-        checkpoint_steps=0,
-        checkpoint_minutes=1.0,
-        valid_steps=100,
-        log_steps=1,
-        keep_checkpoints=9,
+        folder, tmp_path, checkpoint_steps=0, checkpoint_minutes=1.0, valid_steps=100, log_steps=1, keep_checkpoints=9,
         at_step=waits,
-    )
+    )  # fmt: skip
     assert steps_on_disk(tmp_path) == [3, 6, 8]
 
 
@@ -538,11 +489,8 @@ def test_seconds_and_the_estimated_cost_are_of_all_devices_and_all_starts(folder
     clock = Clock()
     monkeypatch.setattr(loop, "time", clock)
     options = {
-        "figures": dict.fromkeys(range(9), lambda: clock.wait(10)),
-        "replicas": 2,
-        "log_steps": 1,
-        "device_tflops": 0.5,
-    }
+        "figures": dict.fromkeys(range(9), lambda: clock.wait(10)), "replicas": 2, "log_steps": 1, "device_tflops": 0.5,
+    }  # fmt: skip
     assert Run(folder, tmp_path, train_steps=3, **options).state.seconds == 20
     clock.wait(1e6)
     resumed = Run(folder, tmp_path, train_steps=5, **options)
@@ -553,9 +501,7 @@ def test_seconds_and_the_estimated_cost_are_of_all_devices_and_all_starts(folder
 def test_updates_that_overlap_are_timed_once_and_a_validation_between_them_is_not(
     folder, tmp_path, monkeypatch, pretended
 ):
-    """The clock is looked at when an update starts and when it is finished. The second starts before the first is
-    finished.
-    """
+    """The clock is looked at when an update starts and when it is finished. The second starts before that."""
     clock, seconds, count_update = Clock(tick=1.0), [], TrainState.count_update
     monkeypatch.setattr(loop, "time", clock)
     monkeypatch.setattr(
@@ -568,8 +514,10 @@ def test_updates_that_overlap_are_timed_once_and_a_validation_between_them_is_no
 def test_the_state_of_a_checkpoint_is_the_place_after_its_updates(folder, finished):
     """The updates that come from there are those that an uninterrupted reading gives next."""
     position = batching.Position(*state_of(checkpoint.path_of(finished[0], 7))["position"])
-    read = list(batching.batches(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed).take(9))
-    following = list(batching.batches(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed, start=position).take(2))
+    read = list(batching.batches(folder, batch_tokens=toy.TRAIN.batch_tokens, seed=toy.TRAIN.seed).take(9))
+    following = list(
+        batching.batches(folder, batch_tokens=toy.TRAIN.batch_tokens, seed=toy.TRAIN.seed, start=position).take(2)
+    )
     for received, expected in zip(following, read[7:], strict=True):
         np.testing.assert_array_equal(received["source"], expected["source"])
 
@@ -579,20 +527,12 @@ def test_a_budget_below_the_longest_sentence_is_refused_before_any_update(folder
         Run(folder, tmp_path, batch_tokens=5)
 
 
-@pytest.mark.parametrize(
-    ("service", "buckets", "expected"),
-    [
-        ("", 4, ((25_000, 4), 6)),
-        ("grpc://somewhere:5050", 4, ((25_000 // 3, 1), 2)),
-        ("grpc://somewhere:5050", 7, ((25_000 // 3, 2), 2)),
-        ("grpc://somewhere:5050", 2, ((25_000 // 3, 1), 2)),
-    ],
-    ids=["shared", "of its own", "of its own, two buckets", "of its own, less than a bucket"],
-)
+@pytest.mark.parametrize(("service", "buckets", "expected"), [
+    ("", 4, ((25_000, 4), 6)), ("grpc://somewhere:5050", 4, ((25_000 // 3, 1), 2)),
+    ("grpc://somewhere:5050", 7, ((25_000 // 3, 2), 2)), ("grpc://somewhere:5050", 2, ((25_000 // 3, 1), 2)),
+], ids=["shared", "of its own", "of its own, two buckets", "of its own, less than a bucket"])  # fmt: skip
 def test_a_process_runs_the_largest_micro_batches_of_what_it_reads(monkeypatch, service, buckets, expected):
-    """Three processes of two devices: without a service they share every update; with one, each has smaller ones of its
-    own.
-    """
+    """Three processes of two devices: without a service they share each update; with one, each has its own."""
     monkeypatch.setattr(devices, "process_count", lambda strategy: 3)
     given = TrainConfig(data_service=service, buckets_per_update=buckets)
     config, replicas, _ = loop._per_process(types.SimpleNamespace(num_replicas_in_sync=6), given)
@@ -605,7 +545,7 @@ def test_a_part_of_an_update_too_small_for_the_longest_sentence_is_told_with_the
     """Story: the message had the tokens of one process, and asked for as many as there were."""
     monkeypatch.setattr(devices, "process_count", lambda strategy: 4)
     longest = max(shards.counted(shards.read_info(folder)))
-    config = dataclasses.replace(TRAIN, data_service="grpc://somewhere:5050", batch_tokens=4 * longest - 1)
+    config = dataclasses.replace(toy.TRAIN, data_service="grpc://somewhere:5050", batch_tokens=4 * longest - 1)
     with pytest.raises(ValueError, match=f"at least {4 * longest}: .* each of 4 .*Received: {4 * longest - 1}."):
         loop._Reading.of(types.SimpleNamespace(num_replicas_in_sync=4), config, folder)
 
@@ -613,13 +553,12 @@ def test_a_part_of_an_update_too_small_for_the_longest_sentence_is_told_with_the
 def test_the_workers_of_a_data_service_share_the_job_of_the_chief_and_keep_their_part_of_an_update(folder, monkeypatch):
     monkeypatch.setattr(devices, "broadcast_from_chief", lambda strategy, value: float(2**50 - 1))
     monkeypatch.setattr(devices, "process_count", lambda strategy: 2)
-    monkeypatch.setattr(
-        data_service,
-        "batches",
-        lambda folder, *, service, job, start, batch_tokens, **_: (service, job, start, batch_tokens),
-    )
+    asked = lambda folder, *, service, job, start, batch_tokens, **_: (service, job, start, batch_tokens)  # noqa: E731
+    monkeypatch.setattr(data_service, "batches", asked)
     monkeypatch.setattr(devices, "distribute", lambda strategy, dataset, *_, shared=True, **pieces: (*dataset, shared))
-    config = dataclasses.replace(TRAIN, data_service="grpc://somewhere:5050", batch_tokens=1000, buckets_per_update=2)
+    config = dataclasses.replace(
+        toy.TRAIN, data_service="grpc://somewhere:5050", batch_tokens=1000, buckets_per_update=2
+    )
     found = loop._make_batches(strategy_of(1), config, folder, (3, 40), None)
     assert found == ("grpc://somewhere:5050", "1125899906842623", (3, 40), 500, False)
 
@@ -634,7 +573,7 @@ def test_the_largest_micro_batches_have_the_lengths_of_the_renewal(folder, monke
     monkeypatch.setattr(device_memory, "run_largest_micro_batches", run_largest)
     (source, target), longest = (shards.read_info(folder)[f"{side}_longest"] for side in ("source", "target")), len
     for renewal in (None, Renewal((), len, longest), Renewal((), len, longest, most=3), Renewal((), len, most=90)):
-        loop._run_largest(strategy_of(1), None, toy.TASK, TRAIN, folder, renewal, every_range=True)
+        loop._run_largest(strategy_of(1), None, toy.TASK, toy.TRAIN, folder, renewal, every_range=True)
     assert 3 < min(source, target) and max(source, target) < 90
     assert lengths == 3 * [(source, target)] + [(90, 90)]
     assert found[:3] == [{"every_range": True}] + 2 * [{"every_range": True, "longest": longest}]
@@ -702,10 +641,8 @@ def test_a_run_that_diverges_is_told_so(folder, tmp_path, pretended):
 
 @pytest.mark.parametrize(("figure", "received"), [({"valid/bleu": 1.0}, "None"), ({"valid/loss": "low"}, "'low'")])
 def test_a_validation_without_a_number_as_the_best_metric_is_told_so(folder, tmp_path, pretended, figure, received):
-    with pytest.raises(
-        ValueError,
-        match=f"Expected a number as 'loss' from the validation of the task translation. Received: {received}.",
-    ):
+    message = f"Expected a number as 'loss' from the validation of the task translation. Received: {received}."
+    with pytest.raises(ValueError, match=message):
         Run(folder, tmp_path, figures={2: figure})
 
 
@@ -721,15 +658,13 @@ def test_updates_are_profiled_by_their_numbers(folder, tmp_path, monkeypatch, pr
 def test_an_epoch_may_have_several_windows(tmp_path, monkeypatch, pretended):
     monkeypatch.setattr(shards, "PAIRS_PER_SHARD", 20)
     monkeypatch.setattr(batching, "WINDOW_PAIRS", 20)
-    write_shards(tmp_path / "data")
+    toy.write_shards(tmp_path / "data")
     assert batching.windows_per_epoch(shards.read_info(tmp_path / "data")) == 2
-    updates = len([*batching.batches(tmp_path / "data", batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed, epochs=1)])
+    updates = len(
+        [*batching.batches(tmp_path / "data", batch_tokens=toy.TRAIN.batch_tokens, seed=toy.TRAIN.seed, epochs=1)]
+    )
     run = Run(tmp_path / "data", tmp_path / "run", log_steps=1, train_steps=updates + 2, valid_steps=100)
     assert run.curve("train/epoch") == {step: 1 + (step > updates) for step in range(1, updates + 3)}
-
-
-def test_state_is_all_json(finished):
-    assert TrainState(**json.loads(json.dumps(dataclasses.asdict(finished[1].state)))).step == 8
 
 
 def test_points_after_the_checkpoint_are_forgotten_before_a_run_goes_on(folder, tmp_path):
@@ -763,7 +698,7 @@ def test_a_signal_saves_and_what_follows_equals_an_uninterrupted_run(folder, fin
     # Update 6 runs while the figures of 5 are read.
     assert steps_on_disk(tmp_path)[-1] == (6 if when == "in an update" else 4)
     resumed = Run(folder, tmp_path, figures=FIGURES)
-    assert_close(resumed.weights, whole.weights, 0)
+    toy.assert_close(resumed.weights, whole.weights, 0)
     received, expected = (dataclasses.asdict(run.state) for run in (resumed, whole))
     for name in ("seconds", "measured", "interim"):  # `whole` saves after each update.
         del received[name], expected[name]
@@ -778,15 +713,9 @@ def test_a_time_limit_saves_and_stops(folder, tmp_path, monkeypatch):
 
     with pytest.raises(StoppedError, match="update 5: reached the time limit max_hours=5"):
         Run(
-            folder,
-            tmp_path,
-            train_steps=100,
-            max_hours=5,
-            log_steps=4,
-            valid_steps=100,
-            at_step={4: late},
+            folder, tmp_path, train_steps=100, max_hours=5, log_steps=4, valid_steps=100, at_step={4: late},
             started=time.monotonic(),
-        )
+        )  # fmt: skip
     assert steps_on_disk(tmp_path)[-1] == 5
 
 
@@ -840,13 +769,9 @@ def test_a_loss_of_any_size_has_a_point():
 
 def test_the_largest_micro_batches_run_before_the_first_update_at_each_start(folder, tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr(loop, "make_train_step", pretended_train_step(made))
-    shapes = [
-        max(
-            device_memory.largest_shapes(shards.read_info(folder), TRAIN, 1, toy.cost).values(),
-            key=lambda shape: toy.cost(*shape),
-        )
-    ]
+    monkeypatch.setattr(loop, "make_train_step", toy.pretended_train_step(made))
+    each = device_memory.largest_shapes(shards.read_info(folder), toy.TRAIN, 1, toy.cost).values()
+    shapes = [max(each, key=lambda shape: toy.cost(*shape))]
     for steps in (3, 5):
         Run(folder, tmp_path, train_steps=steps)
         dummies = [update for update in made if not update.applied]
@@ -864,11 +789,11 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_run_goes_on_from_the_on
     resumed = Run(folder, tmp_path)
     assert newest.name in resumed.said[0] and "damaged" in resumed.said[0]
     assert "Resuming from update 3" in resumed.said[1]
-    assert_close(resumed.weights, finished[1].weights, 0)
+    toy.assert_close(resumed.weights, finished[1].weights, 0)
     assert newest.with_suffix(".damaged").exists()
 
 
-class NotFinite(Toy):
+class NotFinite(toy.Toy):
     """The toy, whose loss is not a number as long as a switch is on."""
 
     def __init__(self):
@@ -879,29 +804,22 @@ class NotFinite(Toy):
         return super().call(inputs, training=training) / (1 - self.switch)
 
 
-@pytest.mark.parametrize(
-    ("options", "advice"),
-    [
-        ({}, "`learning_rate_factor`, or gradient clipping with `clip_norm`"),
-        ({"learning_rate": 0.1, "clip_norm": 1.0}, "`learning_rate`"),
-    ],
-)
+@pytest.mark.parametrize(("options", "advice"), [
+    ({}, "`learning_rate_factor`, or gradient clipping with `clip_norm`"),
+    ({"learning_rate": 0.1, "clip_norm": 1.0}, "`learning_rate`"),
+])  # fmt: skip
 def test_after_so_many_updates_in_a_row_that_are_not_finite_the_run_stops_and_says_where(
     folder, tmp_path, options, advice
 ):
-    with pytest.raises(
-        ValueError,
-        match=f"3 updates in a row, up to 3, were not finite. diagnosed at 3 with 1 .* Try a lower {advice}.$",
-    ):
+    message = f"3 updates in a row, up to 3, were not finite. diagnosed at 3 with 1 .* Try a lower {advice}.$"
+    with pytest.raises(ValueError, match=message):
         Run(folder, tmp_path, make_model=NotFinite, max_skipped=3, **options)
     assert steps_on_disk(tmp_path) == []
 
 
 @pytest.mark.parametrize("spoiled", ["", "weights", "optimizer"], ids=["finite", "weights", "optimizer"])
 def test_updates_that_are_not_finite_lose_none_before_them(folder, finished, tmp_path, monkeypatch, spoiled):
-    """The state before them is saved, if its weights and its optimizer's averages are finite, and is that of a run
-    without them. The first update is skipped too.
-    """
+    """The state before them is saved, if it is finite, and is that of a run without them. The first is skipped too."""
     # How many are skipped before the switch is off does not depend on time.
     monkeypatch.setattr(loop, "RUN_AHEAD_SECONDS", -1.0)
     finite = not spoiled
@@ -914,15 +832,9 @@ def test_updates_that_are_not_finite_lose_none_before_them(folder, finished, tmp
 
     def start(**options):
         run = Run(
-            folder,
-            tmp_path,
-            make_model=NotFinite,
-            max_skipped=3,
-            log_steps=1,
-            checkpoint_steps=100,
-            valid_steps=4,
+            folder, tmp_path, make_model=NotFinite, max_skipped=3, log_steps=1, checkpoint_steps=100, valid_steps=4,
             **options,
-        )
+        )  # fmt: skip
         return run.state
 
     with logged() as said, pytest.raises(loop.NotFiniteError, match="3 updates in a row, up to 7,"):
@@ -941,7 +853,7 @@ def test_an_update_is_diagnosed_in_the_micro_batches_that_fit(folder, tmp_path, 
             raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
         return train_step(batch, loss_scale, apply)
 
-    monkeypatch.setattr(loop, "make_train_step", pretended_train_step([], finite=False, around=update))
+    monkeypatch.setattr(loop, "make_train_step", toy.pretended_train_step([], finite=False, around=update))
     with pytest.raises(loop.NotFiniteError, match="diagnosed at 1 with 1 in 2 micro-batches"):
         Run(folder, tmp_path, max_skipped=1)
 
@@ -953,7 +865,7 @@ def test_a_skipped_update_is_reported_and_diagnosed_with_its_own_loss_scale(fold
         metrics, _ = train_step(batch, loss_scale, apply)
         return metrics, LossScale(loss_scale.scale / 2)
 
-    monkeypatch.setattr(loop, "make_train_step", pretended_train_step([], finite=False, around=update))
+    monkeypatch.setattr(loop, "make_train_step", toy.pretended_train_step([], finite=False, around=update))
     with pytest.raises(ValueError, match="diagnosed at 3 with 256 "):
         Run(folder, tmp_path, max_skipped=3, dtype="float16", valid_steps=100)
     told = [line for line in messages if "was skipped" in line]
@@ -966,15 +878,9 @@ def test_skipped_updates_are_counted_and_reported(folder, tmp_path):
 
     # The loss of a validation is written too; no update runs meanwhile.
     run = Run(
-        folder,
-        tmp_path,
-        make_model=NotFinite,
-        max_skipped=6,
-        log_steps=1,
-        train_steps=8,
-        at_step={4: switch_off},
+        folder, tmp_path, make_model=NotFinite, max_skipped=6, log_steps=1, train_steps=8, at_step={4: switch_off},
         valid_steps=4,
-    )
+    )  # fmt: skip
     assert (run.state.skipped, run.state.skipped_in_a_row, run.state.step) == (4, 0, 8)
     assert run.curve("train/skipped_updates") == {1: 1, 2: 2, 3: 3, 4: 4, 5: 4, 6: 4, 7: 4, 8: 4}
     assert list(run.curve("train/loss")) == [5, 6, 7, 8]  # There is no mean over nothing.
@@ -992,15 +898,13 @@ def started(monkeypatch) -> dict[int, threading.Event]:
             started[next(updates)].set()
         return train_step(batch, loss_scale, apply)
 
-    monkeypatch.setattr(loop, "make_train_step", pretended_train_step([], around=update))
+    monkeypatch.setattr(loop, "make_train_step", toy.pretended_train_step([], around=update))
     return started
 
 
 @pytest.fixture
 def ahead(monkeypatch, started) -> dict[int, bool]:
-    """Whether the next update had started when each was counted. Before a run, it has the seconds to wait for that,
-    where it is expected not to.
-    """
+    """Whether the next update had started when each was counted; before a run, the seconds to wait for that."""
     count_update, ahead = TrainState.count_update, {}
 
     def count(state, *args):
@@ -1018,15 +922,11 @@ def test_an_update_starts_before_the_figures_of_the_one_before_are_read(folder, 
     assert ahead == {1: True, 2: True, 3: False, 4: False, 5: True, 6: False, 7: True, 8: False}
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"checkpoint_minutes": 1e-9}, dict.fromkeys(range(1, 9), False)),
-        ({"histogram_steps": 4}, {4: False, 8: False}),
-        ({"max_skipped": 1}, dict.fromkeys(range(1, 9), False)),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("options", "expected"), [
+    ({"checkpoint_minutes": 1e-9}, dict.fromkeys(range(1, 9), False)),
+    ({"histogram_steps": 4}, {4: False, 8: False}),
+    ({"max_skipped": 1}, dict.fromkeys(range(1, 9), False)),
+], ids=str)  # fmt: skip
 def test_no_update_starts_early_before_what_needs_the_weights_of_the_last_one(
     folder, tmp_path, monkeypatch, ahead, options, expected
 ):
@@ -1037,9 +937,7 @@ def test_no_update_starts_early_before_what_needs_the_weights_of_the_last_one(
 
 
 def test_slow_updates_do_not_run_ahead(folder, tmp_path, monkeypatch, ahead):
-    """After a signal, two of them could take longer than a machine is given to stop. The first one is not known to be
-    slow.
-    """
+    """After a signal, two of them could take longer than there is time. The first is not known to be slow."""
     ahead |= dict.fromkeys((2, 3, 4), 0.05)
     monkeypatch.setattr(loop, "RUN_AHEAD_SECONDS", 0.0)
     Run(folder, tmp_path, checkpoint_steps=100, valid_steps=100, train_steps=4)
@@ -1055,9 +953,7 @@ def test_several_workers_do_not_run_ahead(folder, tmp_path, ahead, worker):
 
 @pytest.mark.parametrize("step", [4, 5, 7])
 def test_an_error_loses_no_update_that_was_made(folder, finished, tmp_path, monkeypatch, step):
-    """Of the data that an update reads, also while the one before runs, or of a validation. What follows equals an
-    uninterrupted run.
-    """
+    """Of the data that an update reads, also ahead, or of a validation. What follows is an uninterrupted run."""
     figures, reading = dict(FIGURES), itertools.count(1)
 
     def damaged():
@@ -1073,7 +969,7 @@ def test_an_error_loses_no_update_that_was_made(folder, finished, tmp_path, monk
         Run(folder, tmp_path, figures=figures, checkpoint_steps=100, log_steps=1)
     assert steps_on_disk(tmp_path) == [step]
     resumed = Run(folder, tmp_path, figures={**figures, 4: 4.0}, checkpoint_steps=100)
-    assert_close(resumed.weights, finished[1].weights, 0)
+    toy.assert_close(resumed.weights, finished[1].weights, 0)
     assert list(resumed.validated) == [at for at in (4, 6, 8) if at >= step]
 
 
@@ -1093,7 +989,7 @@ def test_a_signal_lets_the_update_that_runs_ahead_finish_and_saves_after_it(fold
 @pytest.mark.parametrize("damaged_records", ["stop", "skip"])
 def test_a_damaged_record_stops_the_run_or_is_skipped_and_counted(tmp_path, monkeypatch, damaged_records):
     monkeypatch.setattr(shards, "PAIRS_PER_RECORD", 10)
-    write_shards(tmp_path / "data")
+    toy.write_shards(tmp_path / "data")
     [shard] = (tmp_path / "data").glob("*.tfrecord")
     toy.damage(shard)
     options = {"damaged_records": damaged_records, "log_steps": 1, "valid_steps": 100}

@@ -1,6 +1,4 @@
-"""Section 3, Figure 1: what reaches which logit, one decoding path for training and search, sizes, and life as a Keras
-model.
-"""
+"""Section 3, Figure 1: what reaches which logit, one decoding path, sizes, and life as a Keras model."""
 
 import dataclasses
 import itertools
@@ -27,11 +25,8 @@ OTHERS = {
     **{"source_vocab_size": 45, "tie_logits": False, "logits_bias": True},
 }
 PRE_NORM = {"norm": "pre", "attention": "unscaled", "sinusoids": "tensor2tensor", "first_position": 2}
-WITH_OPTIONS = pytest.mark.parametrize(
-    "options",
-    [{}, {"learned_positions": 4}, OTHERS, PRE_NORM],
-    ids=["the paper", "learned positions", "other options", "pre-norm"],
-)
+CASES = {"the paper": {}, "learned positions": {"learned_positions": 4}, "other options": OTHERS, "pre-norm": PRE_NORM}
+WITH_OPTIONS = pytest.mark.parametrize("options", CASES.values(), ids=CASES)
 
 
 def assert_close(received, expected, tolerance=1e-5):
@@ -52,9 +47,7 @@ def test_the_causal_mask_shows_a_query_itself_and_what_stands_before_it():
 
 
 def test_the_ancestry_mask_shows_a_beam_what_its_ancestors_wrote():
-    """Two beams, two positions: both go on from what beam 1 wrote, and each sees itself. Keys: beams 0, 1 at 0; beams
-    0, 1 at 1.
-    """
+    """Both beams go on from what beam 1 wrote, and see themselves. Keys: beams 0, 1 at 0; beams 0, 1 at 1."""
     received = ancestry_mask(np.array([[[1, 0], [1, 1]], [[0, 0], [1, 1]]]))
     first, second = [[0, 1, 1, 0], [0, 1, 0, 1]], [[1, 0, 1, 0], [0, 1, 0, 1]]
     np.testing.assert_array_equal(received, np.array([[first], [second]], bool))
@@ -127,9 +120,7 @@ def test_rows_of_padding_alone_give_finite_logits_no_loss_and_no_gradient(model)
 
 
 def test_nothing_comes_after_the_last_layers_norm_but_the_shared_matrix(model):
-    """With a gain of 0 the last norm gives its bias at every position, whatever came in: any further norm or projection
-    would show.
-    """
+    """With a gain of 0 the last norm gives its bias everywhere: a further norm or projection would show."""
     keys_bias, logits_bias = np.random.default_rng(0).normal(loc=3, size=(2, model.config.d_model)).astype("float32")
     for layer, bias in ((model.encoder.stack[-1], keys_bias), (model.decoder[-1], logits_bias)):
         layer.feed_forward_norm.norm.gamma.assign(ops.zeros_like(bias))
@@ -206,9 +197,7 @@ def test_decoding_leaves_the_cache_it_was_given_as_it_was(model):
 
 @pytest.fixture
 def family():
-    """Three beams a sentence, six positions: tokens [B, W, T] by beam, and ancestors of beams [B, W, t + 1] for each
-    position t.
-    """
+    """Three beams, six positions: tokens [B, W, T] by beam, and ancestors [B, W, t + 1] for each position t."""
     rng, beams = np.random.default_rng(2), 3
     tokens = rng.integers(4, 40, size=(len(SOURCE), beams, 6)).astype("int32")
     tokens[:, :, 0] = BOS
@@ -295,12 +284,10 @@ def test_beams_in_one_graph_for_all_positions_equal_teacher_forcing(model, famil
 
     @tf.function(
         input_signature=[
-            tf.TensorSpec([None, 3], tf.int32),
-            tf.TensorSpec([None, 3, None], tf.int32),
-            tf.TensorSpec([], tf.int32),
+            tf.TensorSpec([None, 3], tf.int32), tf.TensorSpec([None, 3, None], tf.int32), tf.TensorSpec([], tf.int32),
             cache_spec,
         ]
-    )
+    )  # fmt: skip
     def step(written, ancestors, position, cache):
         return model.decode(written, memory, state=cache, position=position, ancestors=ancestors)
 

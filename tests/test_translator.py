@@ -1,6 +1,4 @@
-"""The object that is scored is the object that is served: whatever the batch, the same line gives the same
-translation.
-"""
+"""The object that is scored is the object that is served: the same translation whatever the batch."""
 
 import itertools
 
@@ -36,9 +34,7 @@ def tokenizer() -> BytePairs:
 
 @pytest.fixture(scope="module")
 def model() -> Transformer:
-    """Weights three times as large as at the start of training, so that translations differ, and that lean to the end
-    token.
-    """
+    """Weights three times as large as usual, so that translations differ, and that lean to the end token."""
     model = Transformer(
         ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10)
     )
@@ -59,9 +55,7 @@ def translator(model, tokenizer) -> Translator:
 
 @pytest.mark.medium
 def test_functions_become_graphs_without_autograph(model, tokenizer, monkeypatch):
-    """Story: no function has Python control flow on tensors, but AutoGraph converted them all: 3 of the 4 s to
-    translate a first line.
-    """
+    """Story: AutoGraph converted functions without control flow: 3 of the 4 s to translate a first line."""
     encode, statuses = tokenizer._encode, []
 
     def recorded(text):
@@ -79,9 +73,7 @@ def test_functions_become_graphs_without_autograph(model, tokenizer, monkeypatch
 
 
 class Numbers:
-    """Stands in for sub-words: a text is its ids, special ones too, so that what the search wrote can be read from the
-    text.
-    """
+    """Stands in for sub-words: a text is its ids, special ones too, so that the text shows what was written."""
 
     def kept(self, text):
         return None
@@ -149,11 +141,8 @@ def test_no_lines_give_no_translations(translator):
 def test_all_shapes_share_one_trace(model, tokenizer):
     translator = Translator(model, tokenizer, DecodeConfig(beam_size=2, extra_length=1))
     for lines in (
-        ["one"],
-        ["one", "two hundred and three"],
-        ["the twenty-first of may nineteen ninety-nine"] * 3,
-        [""],
-    ):
+        ["one"], ["one", "two hundred and three"], ["the twenty-first of may nineteen ninety-nine"] * 3, [""],
+    ):  # fmt: skip
         translator(tf.constant(lines))
         translator.n_best(tf.constant(lines))
     assert translator.n_best.experimental_get_tracing_count() == 1
@@ -221,20 +210,10 @@ def test_scores_are_teacher_forced_log_probabilities_over_the_length_penalty(mod
     assert ended > 6
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "\u2028",
-        "a\u0085b",
-        "\x00",
-        "😀 \U0001f468\u200d\U0001f469",
-        "▁ <unk> </s> <0x41>",
-        "\t",
-        "\r",
-        "e\u0301",
-        "x" * 500,
-    ],
-)
+@pytest.mark.parametrize("line", [
+    "\u2028", "a\u0085b", "\x00", "😀 \U0001f468\u200d\U0001f469", "▁ <unk> </s> <0x41>", "\t", "\r", "e\u0301",
+    "x" * 500,
+])  # fmt: skip
 def test_strange_characters_are_translated_like_others(translator, line):
     [(text, score)] = results(translator(tf.constant([line])))
     assert isinstance(text, str) and np.isfinite(score)
@@ -266,9 +245,8 @@ def test_batches_hold_lines_of_about_one_length():
     translate = Upper()
     lines = ["a" * length for length in np.random.default_rng(0).permutation(40)]
     list(translate_lines(translate, lines, batch_size=8, read_ahead=40))
-    assert [sorted(map(len, batch)) for batch in translate.batches] == [
-        list(range(first, first + 8)) for first in range(0, 40, 8)
-    ]
+    expected = [list(range(first, first + 8)) for first in range(0, 40, 8)]
+    assert [sorted(map(len, batch)) for batch in translate.batches] == expected
 
 
 def test_other_messages_of_a_line_stay_with_it():
@@ -276,9 +254,8 @@ def test_other_messages_of_a_line_stay_with_it():
         return {**Upper()(text), "truncated": tf.strings.length(text) > 3}
 
     lines = ["a" * length for length in np.random.default_rng(0).permutation(9)]
-    assert [result["truncated"] for result in translate_lines(translate, lines, batch_size=2)] == [
-        len(line) > 3 for line in lines
-    ]
+    expected = [len(line) > 3 for line in lines]
+    assert [result["truncated"] for result in translate_lines(translate, lines, batch_size=2)] == expected
 
 
 def test_lines_without_end_are_translated_as_they_come():
@@ -403,9 +380,7 @@ def test_perplexity_is_of_all_pairs_however_many_are_read_at_once(translator, mo
 
 
 def test_the_search_has_few_lengths_of_sources(model, monkeypatch):
-    """Story: for files of a thousand lines, oneDNN compiled so many kernels in bfloat16 that the search took a fifth
-    more time.
-    """
+    """Story: for a thousand lines oneDNN compiled so many kernels that the search took a fifth more time."""
     encode, lengths = Transformer.encode, []
 
     def recorded(self, source, *arguments):

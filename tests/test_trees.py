@@ -60,18 +60,8 @@ def random_tree(rng: random.Random, depth: int = 5) -> Tree:
 def test_a_treebank_file_is_read_and_cleaned():
     (tree,) = read(TREEBANK)
     assert str(clean(tree)) == CLEAN
-    assert [leaf.word for leaf in preterminals(clean(tree))] == [
-        "The",
-        "kettle",
-        "was",
-        "mended",
-        "by",
-        "Ada",
-        "-LRB-",
-        "up",
-        "-RRB-",
-        ".",
-    ]
+    expected = ["The", "kettle", "was", "mended", "by", "Ada", "-LRB-", "up", "-RRB-", "."]
+    assert [leaf.word for leaf in preterminals(clean(tree))] == expected
 
 
 def test_cleaning_leaves_the_tree_that_it_is_given_unchanged():
@@ -115,50 +105,35 @@ def test_a_constituent_of_the_same_label_stays():
     assert str(clean(tree)) == "(TOP (S (NP (NP (NN x)))))"
 
 
-@pytest.mark.parametrize(
-    ("label", "expected"),
-    [
-        ("NP-SBJ-1", "NP"),
-        ("NP=2", "NP"),
-        ("S-TPC=3-1", "S"),
-        ("NP", "NP"),
-        ("-LRB-", "-LRB-"),
-        ("=", "="),
-        ("-NONE-", "-NONE-"),
-        ("PRT|ADVP", "PRT|ADVP"),
-    ],
-)
+@pytest.mark.parametrize(("label", "expected"), [
+    ("NP-SBJ-1", "NP"), ("NP=2", "NP"), ("S-TPC=3-1", "S"), ("NP", "NP"), ("-LRB-", "-LRB-"), ("=", "="),
+    ("-NONE-", "-NONE-"), ("PRT|ADVP", "PRT|ADVP"),
+])  # fmt: skip
 def test_function_tags_and_indices_are_removed_from_a_label(label, expected):
     assert without_function(label) == expected
 
 
 def test_a_line_may_have_several_trees_and_a_tree_several_lines():
-    assert [str(tree) for tree in read("(A (X a))(B (X b))\n\n(C\n(X\nc\n)\n)")] == [
-        "(A (X a))",
-        "(B (X b))",
-        "(C (X c))",
-    ]
+    expected = ["(A (X a))", "(B (X b))", "(C (X c))"]
+    assert [str(tree) for tree in read("(A (X a))(B (X b))\n\n(C\n(X\nc\n)\n)")] == expected
 
 
 def test_no_tree_is_read_from_blank_lines():
     assert read("\n \t\r\n") == []
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "message"),
-    [
-        ("(S (X a))\n(S\n(X a)\n", 2, "begins here and lacks 1 ')'"),
-        ("(S (X a)))", 1, "')' without '('"),
-        ("(S (X a))\nword", 2, "'word' outside of brackets"),
-        ("(S\n(X a b))", 2, "'b'"),
-        ("(S\n(X (Y a) b))", 2, "'b'"),
-        ("(S\n(X a (Y b)))", 2, "'(' after 'X a'"),
-        ("(S\n\n(((X a))))", 3, "a label after '('. Received: '('"),
-        ("(S () (X a))", 1, "a label after '('. Received: ')'"),
-        ("(S (" + "x" * 1000 + " a b))", 1, "'b'"),
-        ("x" * 1000, 1, "xxx"),
-    ],
-)
+@pytest.mark.parametrize(("text", "line", "message"), [
+    ("(S (X a))\n(S\n(X a)\n", 2, "begins here and lacks 1 ')'"),
+    ("(S (X a)))", 1, "')' without '('"),
+    ("(S (X a))\nword", 2, "'word' outside of brackets"),
+    ("(S\n(X a b))", 2, "'b'"),
+    ("(S\n(X (Y a) b))", 2, "'b'"),
+    ("(S\n(X a (Y b)))", 2, "'(' after 'X a'"),
+    ("(S\n\n(((X a))))", 3, "a label after '('. Received: '('"),
+    ("(S () (X a))", 1, "a label after '('. Received: ')'"),
+    ("(S (" + "x" * 1000 + " a b))", 1, "'b'"),
+    ("x" * 1000, 1, "xxx"),
+])  # fmt: skip
 def test_an_error_names_the_file_and_the_line(text, line, message):
     with pytest.raises(ValueError) as raised:
         read(text)
@@ -198,13 +173,8 @@ def test_a_tree_may_be_deeper_than_python_may_recurse():
 def test_each_line_of_a_parser_s_output_gives_a_tree():
     """A blank line is a sentence without a tree; a line may have several constituents, and a broken line is none."""
     found, errors = read_file(["(TOP (S (X a)))", "", "(A (X a)) (B (X b))", "(S (X a)", "(S (X c))"], "out", 5)
-    assert [tree and str(tree) for tree in found] == [
-        "(TOP (TOP (S (X a))))",
-        "(TOP)",
-        "(TOP (A (X a)) (B (X b)))",
-        None,
-        "(TOP (S (X c)))",
-    ]
+    expected = ["(TOP (TOP (S (X a))))", "(TOP)", "(TOP (A (X a)) (B (X b)))", None, "(TOP (S (X c)))"]
+    assert [tree and str(tree) for tree in found] == expected
     assert [str(error).partition(":")[0] for error in errors] == ["out, line 4"]
 
 

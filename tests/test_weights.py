@@ -54,37 +54,25 @@ def test_names_are_mapped_and_what_is_left_is_reported(case):
 
 REFUSED = {
     "one is missing": ({"c": np.float32(0)}, str, {}, "file has no 'c': it belongs to another model."),
-    "three are missing": (
-        dict.fromkeys("edc", np.float32(0)), str, {}, "file has no 'c' and 2 more: it belongs to another model."
-    ),
+    "three are missing": (dict.fromkeys("edc", np.float32(0)), str, {},
+        "file has no 'c' and 2 more: it belongs to another model."),
     "one is too much": ({"b": None}, str, {}, "file has 'b': it belongs to another model."),
-    "both": (
-        {"b": None, "n": None, "c": np.float32(0)}, str, {},
-        "file has no 'c' but has 'b' and 1 more: it belongs to another model."
-    ),
-    "missing by its name in the file": (
-        {}, lambda name: f"x/{name}", {}, "file has no 'x/a' and 2 more but has 'a' and 2 more: it be"
-    ),
-    "nothing in common": (
-        {}, lambda name: None, {"partial": True}, "file has 'a' and 2 more: it belongs to another model."
-    ),
-    "shape": (
-        {"n": np.zeros((4, 5), np.int32)}, str, {},
-        "Expected 'n' of shape and dtype ((4, 5), 'int32') in file. Received: (()"
-    ),
-    "shape of some": (
-        {"b": np.float32([0] * 3)}, str, {"partial": True}, "'b' of shape and dtype ((3,), 'float32') in file. Received"
-    ),
-    "shape with a cast": (
-        {"b": np.float32([0] * 3)}, str, {"cast": True}, "Expected 'b' of shape and dtype ((3,), 'float') in file."
-    ),
-    "dtype": (
-        {"b": np.float16([0, 0])}, str, {},
-        "'b' of shape and dtype ((2,), 'float16') in file. Received: ((2,), 'float32')."
-    ),
-    "an integer is no number to round": (
-        {"n": np.float32(0)}, str, {"cast": True}, "((), 'float') in file. Received: ((), 'int32')."
-    ),
+    "both": ({"b": None, "n": None, "c": np.float32(0)}, str, {},
+        "file has no 'c' but has 'b' and 1 more: it belongs to another model."),
+    "missing by its name in the file": ({}, lambda name: f"x/{name}", {},
+        "file has no 'x/a' and 2 more but has 'a' and 2 more: it be"),
+    "nothing in common": ({}, lambda name: None, {"partial": True},
+        "file has 'a' and 2 more: it belongs to another model."),
+    "shape": ({"n": np.zeros((4, 5), np.int32)}, str, {},
+        "Expected 'n' of shape and dtype ((4, 5), 'int32') in file. Received: (()"),
+    "shape of some": ({"b": np.float32([0] * 3)}, str, {"partial": True},
+        "'b' of shape and dtype ((3,), 'float32') in file. Received"),
+    "shape with a cast": ({"b": np.float32([0] * 3)}, str, {"cast": True},
+        "Expected 'b' of shape and dtype ((3,), 'float') in file."),
+    "dtype": ({"b": np.float16([0, 0])}, str, {},
+        "'b' of shape and dtype ((2,), 'float16') in file. Received: ((2,), 'float32')."),
+    "an integer is no number to round": ({"n": np.float32(0)}, str, {"cast": True},
+        "((), 'float') in file. Received: ((), 'int32')."),
 }  # fmt: skip
 
 

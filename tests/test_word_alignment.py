@@ -22,6 +22,11 @@ def translator() -> Translator:
     return stand_in.translator(DecodeConfig(beam_size=2, extra_length=4))
 
 
+@pytest.fixture(scope="module")
+def service(translator) -> Signatures:
+    return Signatures(translator)
+
+
 def words_of(pieces: list[str]) -> list[list[int]]:
     """The places of the sub-words of each word; a ▁ alone belongs to the word after it."""
     words = []
@@ -33,10 +38,10 @@ def words_of(pieces: list[str]) -> list[list[int]]:
 
 
 @pytest.mark.medium
-def test_weights_of_words_are_those_of_their_sub_words(translator):
+def test_weights_of_words_are_those_of_their_sub_words(translator, service):
     """Of translations that are forced as prefixes: what follows does not change their weights."""
     sources, targets = zip(*stand_in.pairs()[:20], strict=True)
-    service, rows = Signatures(translator), [20]
+    rows = [20]
     nothing, no, number = tf.fill(rows, ""), tf.fill(rows, False), tf.zeros(rows, tf.int32)
     options = (tf.zeros(rows), number + 150, number + 1, tf.constant(targets), ~no, nothing, nothing, no)
     found = {
@@ -59,8 +64,8 @@ def links(expected) -> str:
 
 
 @pytest.mark.medium
-def test_requests_have_the_links_of_their_own_translations(translator):
-    requests, service = [Request(line) for line in stand_in.sentences(20)], Signatures(translator)
+def test_requests_have_the_links_of_their_own_translations(service):
+    requests = [Request(line) for line in stand_in.sentences(20)]
     found = translate_requests(service, requests, 2, alignment=True)
     inputs = options_for(requests, n_best=2, alignment=True)
     outputs = service.translate_with_options(**{name: tf.constant(values) for name, values in inputs.items()})
@@ -85,36 +90,31 @@ WEIGHTS = np.array([
 ])  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "source_pieces", "pieces", "first", "expected"),
-    [
-        # Word 0 of the source is the first two sub-words: .4 of the first row against .2 and .2, and so on.
-        ("ab c d", "x yz", ["▁a", "b", "▁c", "▁d", "</s>"], ["▁x", "▁y", "z", "</s>"], 0, "0-0 0-1"),
-        ("a bc d", "x yz", ["▁a", "▁b", "c", "▁d", "</s>"], ["▁x", "▁y", "z", "</s>"], 0, "1-0 1-1"),
-        ("a b c d", "xy z", ["▁a", "▁b", "▁c", "▁d", "</s>"], ["▁x", "y", "▁z", "</s>"], 0, "1-0 2-1"),
-        # A search that was stopped writes no end token. A ▁ alone belongs to the word after it.
-        ("a b c", "x y", ["▁a", "▁", "b", "▁c", "</s>"], ["▁x", "▁y"], 0, "1-0 1-1"),
-        # The first sub-word of each side is that of its language: the links are those of row 2.
-        ("a b c", "x", [">>eng<<", "▁a", "▁b", "▁c", "</s>"], [">>deu<<", "▁x", "</s>"], 1, "0-0"),
-        # A byte can be a space.
-        ("a b", "x", ["▁a", "<0x20>", "b", "</s>"], ["▁x", "</s>"], 0, "1-0"),
-        # Other words than those of the text: normalization, placeholders with spaces, a cut source.
-        ("a\xa0b", "x", ["▁a", "▁b", "</s>"], ["▁x", "</s>"], 0, ""),
-        ("a b", "x y", ["▁a", "▁b", "</s>"], ["｟1｠", "</s>"], 0, ""),
-        ("a b c", "x", ["▁a", "▁b", "</s>"], ["▁x", "</s>"], 0, ""),
-        ("", "", ["</s>"], ["</s>"], 0, ""),
-        ("a", "", [], [], 0, ""),
-    ],
-)
+@pytest.mark.parametrize(("source", "target", "source_pieces", "pieces", "first", "expected"), [
+    # Word 0 of the source is the first two sub-words: .4 of the first row against .2 and .2, and so on.
+    ("ab c d", "x yz", ["▁a", "b", "▁c", "▁d", "</s>"], ["▁x", "▁y", "z", "</s>"], 0, "0-0 0-1"),
+    ("a bc d", "x yz", ["▁a", "▁b", "c", "▁d", "</s>"], ["▁x", "▁y", "z", "</s>"], 0, "1-0 1-1"),
+    ("a b c d", "xy z", ["▁a", "▁b", "▁c", "▁d", "</s>"], ["▁x", "y", "▁z", "</s>"], 0, "1-0 2-1"),
+    # A search that was stopped writes no end token. A ▁ alone belongs to the word after it.
+    ("a b c", "x y", ["▁a", "▁", "b", "▁c", "</s>"], ["▁x", "▁y"], 0, "1-0 1-1"),
+    # The first sub-word of each side is that of its language: the links are those of row 2.
+    ("a b c", "x", [">>eng<<", "▁a", "▁b", "▁c", "</s>"], [">>deu<<", "▁x", "</s>"], 1, "0-0"),
+    # A byte can be a space.
+    ("a b", "x", ["▁a", "<0x20>", "b", "</s>"], ["▁x", "</s>"], 0, "1-0"),
+    # Other words than those of the text: normalization, placeholders with spaces, a cut source.
+    ("a\xa0b", "x", ["▁a", "▁b", "</s>"], ["▁x", "</s>"], 0, ""),
+    ("a b", "x y", ["▁a", "▁b", "</s>"], ["｟1｠", "</s>"], 0, ""),
+    ("a b c", "x", ["▁a", "▁b", "</s>"], ["▁x", "</s>"], 0, ""),
+    ("", "", ["</s>"], ["</s>"], 0, ""),
+    ("a", "", [], [], 0, ""),
+])  # fmt: skip
 def test_pharaoh_s_links_of_a_table(source, target, source_pieces, pieces, first, expected):
     assert pharaoh(source, target, source_pieces, pieces, WEIGHTS, first) == expected
 
 
-def test_a_model_that_does_not_align_is_refused_and_a_long_source_has_no_alignment(translator, monkeypatch):
-    monkeypatch.setattr(signatures, "MAX_ALIGNED", 60)
+def test_a_model_that_does_not_align_is_refused_and_a_long_source_has_no_alignment(translator, service):
     line = stand_in.sentences(1)[0]
-    requests = [Request(line), Request(" ".join([line] * 8)), Request("")]
-    service = Signatures(translator)
+    requests = [Request(line), Request("a " * (signatures.MAX_ALIGNED + 1)), Request("")]
     first, long, blank = translate_requests(service, requests, alignment=True)["alignment"].numpy()
     assert first and long == blank == b""
     # Story: a batch of long sources alone was said to be of a model that does not align.

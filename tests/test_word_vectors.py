@@ -1,6 +1,4 @@
-"""Word vectors of gensim's own Word2Vec are read in each format, bounded in memory; what is no such file is refused
-early.
-"""
+"""Word vectors of gensim's Word2Vec are read in each format, bounded in memory; other files are refused early."""
 
 import logging
 import os
@@ -21,10 +19,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 WIDTH = 6
 SENTENCES = [text.split(" ") for text in ("the dog plays", "der Hund spielt", "the Füße ▁ x", "a dog and a cat")] * 5
 FORMATS = {
-    "text": {"binary": False},
-    "binary": {"binary": True},
-    "glove": {"binary": False, "write_header": False},
-}
+    "text": {"binary": False}, "binary": {"binary": True}, "glove": {"binary": False, "write_header": False},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +51,8 @@ def test_the_vectors_of_the_words_asked_for_are_read_and_no_others(file, learned
 
 def test_of_a_word_twice_the_first_counts(tmp_path):
     (tmp_path / "v").write_text("a 1 2\na 3 4\nb 5 6\n")
-    assert {word: vector.tolist() for word, vector in word_vectors.read(tmp_path / "v", 2, "ab").items()} == {
-        "a": [1, 2],
-        "b": [5, 6],
-    }
+    expected = {"a": [1, 2], "b": [5, 6]}
+    assert {word: vector.tolist() for word, vector in word_vectors.read(tmp_path / "v", 2, "ab").items()} == expected
 
 
 def test_memory_is_that_of_the_words_asked_for(tmp_path):
@@ -99,31 +93,17 @@ def wrong(tmp_path, content: bytes, width: int = WIDTH) -> str:
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"\n",
-        b"\x89PNG\r\n\x1a\n" + bytes(500),
-        b"\x80\x04\x95pickle" * 50,
-        b"just some text\nand more\n",
-        b"word\n",
-        b"0 0\n",
-        b"\x1b[31m red\n" + b"x" * 999,
-        b"3 6\n",
+        b"", b"\n", b"\x89PNG\r\n\x1a\n" + bytes(500), b"\x80\x04\x95pickle" * 50, b"just some text\nand more\n",
+        b"word\n", b"0 0\n", b"\x1b[31m red\n" + b"x" * 999, b"3 6\n",
     ],
     ids=["empty", "a line end", "a picture", "a pickle", "text", "a word", "no words", "colours", "a header alone"],
-)
+)  # fmt: skip
 def test_what_has_no_vectors_is_refused(tmp_path, content):
     message = wrong(tmp_path, content)
-    expected = (
-        "Expected 3 word vectors"
-        if content == b"3 6\n"
-        else "Expected word vectors in the text or binary format of Word2Vec"
-    )
-    assert (
-        message.startswith(expected)
-        and "vectors.txt" in message
-        and "\x1b" not in message
-        and len(message) < 300 + len(str(tmp_path))
-    )
+    usual = "Expected word vectors in the text or binary format of Word2Vec"
+    expected = "Expected 3 word vectors" if content == b"3 6\n" else usual
+    assert message.startswith(expected) and "vectors.txt" in message and "\x1b" not in message
+    assert len(message) < 300 + len(str(tmp_path))
 
 
 def test_a_header_of_a_number_that_is_no_number_of_words_is_none(tmp_path):
@@ -137,9 +117,8 @@ def test_a_header_of_a_number_that_is_no_number_of_words_is_none(tmp_path):
 def test_the_smallest_file_that_its_header_allows_is_read_and_a_smaller_one_is_not(tmp_path, content):
     (tmp_path / "v").write_bytes(content)
     assert word_vectors.read(tmp_path / "v", 2, "ab").keys() == {"a", "b"}
-    assert f"as its header says: {len(content):,} bytes or more. Received: {len(content) - 1:,} bytes" in wrong(
-        tmp_path, content[:-1], 2
-    )
+    found = f"as its header says: {len(content):,} bytes or more. Received: {len(content) - 1:,} bytes"
+    assert found in wrong(tmp_path, content[:-1], 2)
 
 
 @pytest.mark.parametrize("header", ["999999999999999 6", "4 6", "1000000000 6"])
@@ -157,10 +136,8 @@ def test_a_header_of_more_words_than_the_file_can_hold_is_refused_before_anythin
 
 
 def test_vectors_of_another_width_are_refused(file):
-    with pytest.raises(
-        ValueError,
-        match=r"^Expected word vectors of 8 numbers, the width of the embeddings. Received: 6 in .*vectors.txt\.$",
-    ):
+    message = r"^Expected word vectors of 8 numbers, the width of the embeddings. Received: 6 in .*vectors.txt\.$"
+    with pytest.raises(ValueError, match=message):
         word_vectors.check(file, 8)
 
 

@@ -1,6 +1,4 @@
-"""A vocabulary of whole words: the most frequent have an id, and no text is lost. Further tests of all kinds are in
-`test_tokenizer.py`.
-"""
+"""A vocabulary of whole words: the most frequent have ids, no text is lost. See `test_tokenizer.py` too."""
 
 import pytest
 import stand_in
@@ -68,9 +66,8 @@ def test_a_model_translates_with_them_and_the_format_of_ctranslate2_is_refused(t
     lines = ["one unheard word", "one"]
     together = translator(lines)["text"].numpy().tolist()
     assert together == [translator([line])["text"].numpy()[0] for line in lines] and any(together)
-    with pytest.raises(
-        ValueError, match="needs a model with byte-pair encoding. Received: a model with other sub-words"
-    ):
+    message = "needs a model with byte-pair encoding. Received: a model with other sub-words"
+    with pytest.raises(ValueError, match=message):
         ctranslate2_format.write(translator, tmp_path / "new")
 
 
@@ -85,23 +82,20 @@ def test_a_word_has_the_sum_of_its_sub_words():
     assert spelling.by_word(ends, [-1.0, -2.0, -4.0, -8.0], "café. x") == (("café.", "x"), (-7.0, -8.0))
 
 
-@pytest.mark.parametrize(
-    ("pieces", "words", "expected"),
-    [
-        (["▁a", "b", "▁c"], 2, [0, 0, 1]),
-        (["▁a", "b", "▁c"], 3, None),  # Of a text that was cut: three sub-words are not three words.
-        (["b", "▁c"], 2, [0, 1]),
-        (["a", "b", "c"], 3, [0, 1, 2]),
-        (["a", "b", "c"], 1, [0, 0, 0]),
-        (["a", "b", "c"], 2, None),
-        (["a▁", "b", "c▁"], 2, [0, 1, 1]),
-        ([], 0, None),
-        (["▁a", "<unk>", "▁b"], 2, [0, 0, 1]),
-        # A word that is spelled in bytes, with the ▁ before it.
-        (["▁a", "<0xE2>", "<0x96>", "<0x81>", "<0xC3>", "<0xBC>", "▁b"], 3, [0, 1, 1, 1, 1, 1, 2]),
-        (["▁a", "<0xE2>", "<0x96>", "<0x81>", "b", "▁b"], 2, [0, 0, 0, 0, 0, 1]),  # A ▁ of the text.
-    ],
-)
+@pytest.mark.parametrize(("pieces", "words", "expected"), [
+    (["▁a", "b", "▁c"], 2, [0, 0, 1]),
+    (["▁a", "b", "▁c"], 3, None),  # Of a text that was cut: three sub-words are not three words.
+    (["b", "▁c"], 2, [0, 1]),
+    (["a", "b", "c"], 3, [0, 1, 2]),
+    (["a", "b", "c"], 1, [0, 0, 0]),
+    (["a", "b", "c"], 2, None),
+    (["a▁", "b", "c▁"], 2, [0, 1, 1]),
+    ([], 0, None),
+    (["▁a", "<unk>", "▁b"], 2, [0, 0, 1]),
+    # A word that is spelled in bytes, with the ▁ before it.
+    (["▁a", "<0xE2>", "<0x96>", "<0x81>", "<0xC3>", "<0xBC>", "▁b"], 3, [0, 1, 1, 1, 1, 1, 2]),
+    (["▁a", "<0xE2>", "<0x96>", "<0x81>", "b", "▁b"], 2, [0, 0, 0, 0, 0, 1]),  # A ▁ of the text.
+])  # fmt: skip
 def test_the_words_of_sub_words_are_as_many_as_those_of_the_text(pieces, words, expected):
     numbers = spelling.word_numbers(pieces, " ".join("w" * words))
     assert expected is None if numbers is None else numbers.tolist() == expected

@@ -168,13 +168,10 @@ def test_a_cluster_that_cannot_be_is_refused_with_what_was_received(monkeypatch,
         devices.make_strategy()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{}",
-        json.dumps({"cluster": {"worker": ["localhost:1"]}, "task": {"type": "worker", "index": 0}}),
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "{}",
+    json.dumps({"cluster": {"worker": ["localhost:1"]}, "task": {"type": "worker", "index": 0}}),
+])  # fmt: skip
 def test_a_cluster_of_one_is_this_machine_alone(monkeypatch, text):
     monkeypatch.setenv("TF_CONFIG", text)
     strategy = devices.make_strategy(2)
@@ -183,15 +180,12 @@ def test_a_cluster_of_one_is_this_machine_alone(monkeypatch, text):
     devices.exit_worker(5)  # Not at once: nobody waits.
 
 
-@pytest.mark.parametrize(
-    ("jobs", "task", "seconds"),
-    [
-        (["worker"], ("worker", 0), devices.CHIEF_EXIT_SECONDS),
-        (["worker"], ("worker", 1), devices.EXIT_SECONDS),
-        (["chief", "worker"], ("chief", 0), devices.CHIEF_EXIT_SECONDS),
-        (["chief", "worker"], ("worker", 0), devices.EXIT_SECONDS),
-    ],
-)
+@pytest.mark.parametrize(("jobs", "task", "seconds"), [
+    (["worker"], ("worker", 0), devices.CHIEF_EXIT_SECONDS),
+    (["worker"], ("worker", 1), devices.EXIT_SECONDS),
+    (["chief", "worker"], ("chief", 0), devices.CHIEF_EXIT_SECONDS),
+    (["chief", "worker"], ("worker", 0), devices.EXIT_SECONDS),
+])  # fmt: skip
 def test_the_chief_exits_after_the_other_workers_and_none_at_once(monkeypatch, jobs, task, seconds):
     """Story: a worker that had its sum and was gone took the others' sums with it."""
     assert 0 < devices.EXIT_SECONDS < devices.CHIEF_EXIT_SECONDS < 10
