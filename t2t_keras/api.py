@@ -40,8 +40,8 @@ class TextTranslator:
     Args:
         model: a loaded model; see `serving.loaded.load`.
         batch_size: number of sentences to translate at once, unless a call says otherwise.
-        languages: the codes of the languages, of a multilingual model.
-        tags: with which a source may begin.
+        languages: the codes of the languages of a multilingual model; otherwise empty.
+        tags: tags that a source may begin with.
         inline_terms: whether the model was trained on text with terms.
         pattern: the regular expression of text that the model copies.
     """
@@ -67,7 +67,8 @@ class TextTranslator:
     ) -> str | list[str]:
         """Translates a sentence or a list of sentences.
 
-        Of a sentence with more sub-words than `max_input` of `DecodeConfig`, it translates the beginning, and warns.
+        If a sentence has more sub-words than `max_input` of `DecodeConfig`, only its beginning is translated, with a
+        warning.
 
         Args:
             text: a sentence, or a list of sentences. A line break within a sentence counts as a space.
@@ -80,7 +81,8 @@ class TextTranslator:
 
         Raises:
             TypeError: `text` is neither a string nor a sequence of strings.
-            ValueError: a sentence has half of a surrogate pair, or the model has no such language.
+            ValueError: a sentence has half of a surrogate pair, `batch_size` is invalid, or the model has no such
+                language.
         """
         texts = self._in_language(self._sources(text), source_language)
         [prefix] = self._in_language([""], target_language)
@@ -110,7 +112,7 @@ class TextTranslator:
             return texts
         if not self._languages:
             raise ValueError(
-                f"Expected a multilingual model with the language {language!r:.80}. Received: one that has none."
+                f"Expected a multilingual model for the language {language!r:.80}. Received: a model without languages."
             )
         piece_file.check_language(language, self._languages)
         begin = piece_file.tag_of(language)
@@ -152,9 +154,9 @@ class TextTranslator:
             avoid: likewise, phrases that it must not contain as whole words.
             ordered: whether the constraints must appear in their order.
             keep_patterns: what the translations must copy from their source, see `patterns.parse`: further constraints.
-                A run leaves out what is too long for a constraint, and warns.
-            terms: the translation of each term, which must appear where the term is in the source and replaces what the
-                model would write, or a list of the translation and forbidden forms; or a file of terms.
+                Text that is too long for a constraint is left out, with a warning.
+            terms: a mapping of each term to its translation, or to a list of the translation and forbidden forms; or a
+                file of terms. Where a term is in the source, its translation replaces what the model would write.
             source_language, target_language: as in `translate`.
             batch_size: number of sentences translated at once; 0 is 32.
 
@@ -223,7 +225,7 @@ class TextTranslator:
 
         Raises:
             TypeError: `text` is neither a string nor a sequence of strings, or an option is unknown.
-            ValueError: an option is invalid.
+            ValueError: an option is invalid, or there is not one seed for each sentence.
         """
         check_names(options, [field.name for field in dataclasses.fields(SampleConfig)])
         texts, config = self._sources(text), SampleConfig(**options)
@@ -315,9 +317,11 @@ def _listed(text: Text) -> list[str]:
 
 
 def _size(batch_size: int, chosen: int) -> int:
-    """Returns a batch size, or the `chosen` one for 0. Raises `ValueError` for what is none."""
+    """Returns a batch size, or the `chosen` one for 0. Raises `ValueError` for an invalid one."""
     if not isinstance(batch_size, int | np.integer) or batch_size < 0:
-        raise ValueError(f"Expected `batch_size` to be a whole number, or 0 for {chosen}. Received: {batch_size!r}.")
+        raise ValueError(
+            f"Expected `batch_size` to be a whole number, 0 or more; 0 means {chosen}. Received: {batch_size!r}."
+        )
     return int(batch_size) or chosen
 
 
@@ -325,8 +329,7 @@ def _warn_of_truncated(truncated: Sequence[bool], first: int) -> None:
     """Warns of the sentences that were too long, of those that follow the first `first`."""
     if numbers := [str(first + row + 1) for row in np.flatnonzero(truncated)]:
         logger.warning(
-            f"Sentence {', '.join(numbers)}: truncated to the longest that the model reads (`max_input`, "
-            "`extra_length`)."
+            f"Sentence {', '.join(numbers)}: truncated to the limits of the model (`max_input`, `extra_length`)."
         )
 
 
@@ -354,6 +357,7 @@ def load(
 
     Raises:
         FileNotFoundError: a folder has no trained model.
+        TypeError: an option is unknown.
         ValueError: a model is damaged, an option is invalid, a folder holds a run and an export, or runs have different
             sub-words.
     """

@@ -272,7 +272,7 @@ def test_each_of_the_n_best_of_each_sentence_has_its_own_text_score_sub_words_an
     }  # fmt: skip
     assert [[each.constraints_met for each in row] for row in found] == [[True, False], [False, True]]
     assert [[each.truncated for each in row] for row in found] == [[False, False], [True, True]]
-    assert messages == ["Sentence 2: truncated to the longest that the model reads (`max_input`, `extra_length`)."]
+    assert messages == ["Sentence 2: truncated to the limits of the model (`max_input`, `extra_length`)."]
     expected = [("a\ufffd", -1, "▁a \ufffd </s>", "▁1", [[0], [2], [4]]), ("b", -2, "▁b </s>", "▁1", [[6], [8]])]
     expected += [("c", -3, "▁c", "▁2 </s>", [[12, 13]]), ("d", -4, "▁d </s>", "▁2 </s>", [[18, 19], [20, 21]])]
     assert [
@@ -414,7 +414,7 @@ def test_what_a_model_refuses_in_a_language_is_raised_with_its_sentence():
 
     with pytest.raises(ValueError, match="prefix: expected fewer sub-words. The sentence is: 'b'"):
         api.TextTranslator(Refusing, 64, ["fra_Latn"]).translate(["a", "b"], target_language="fra_Latn")
-    with pytest.raises(ValueError, match="Expected a multilingual model with the language 'fra_Latn'. Received: one"):
+    with pytest.raises(ValueError, match="Expected a multilingual model for the language 'fra_Latn'. Received: a"):
         api.TextTranslator(Refusing).translate(["a", "b"], target_language="fra_Latn")
 
 
@@ -454,7 +454,7 @@ def test_so_many_sentences_are_translated_at_once_as_were_asked_for_or_as_the_mo
             assert translator.translate(list("abcdefg"), **options) == list("ABCDEFG")
         for options in ({}, {"batch_size": 4}):
             assert [each.text for [each] in translator.sample(list("abcdefg"), **options)] == list("ABCDEFG")
-    assert messages == ["Sentence 5: truncated to the longest that the model reads (`max_input`, `extra_length`)."] * 4
+    assert messages == ["Sentence 5: truncated to the limits of the model (`max_input`, `extra_length`)."] * 4
     assert sizes == [3, 3, 1, 4, 3] * 2
 
 
@@ -473,7 +473,7 @@ def test_pairs_are_scored_in_their_order_so_many_at_once():
         assert scored.score(list("12345"), list("67890"), batch_size=2) == [-16, -27, -38, -49, -50]
     assert sizes == [2, 2, 1]
     assert messages == [
-        f"Sentence {numbers}: truncated to the longest that the model reads (`max_input`, `extra_length`)."
+        f"Sentence {numbers}: truncated to the limits of the model (`max_input`, `extra_length`)."
         for numbers in ("3, 4", "5")
     ]
     assert scored.score("3", "4") == -34
@@ -491,7 +491,7 @@ def test_a_batch_size_that_is_none_is_refused(wrong):
         32: [translator.n_best, lambda text, batch_size: translator.score(text, text, batch_size)],
     }
     for chosen, methods in calls.items():
-        message = f"Expected `batch_size` to be a whole number, or 0 for {chosen}. Received: {wrong!r}."
+        message = f"Expected `batch_size` to be a whole number, 0 or more; 0 means {chosen}. Received: {wrong!r}."
         for method in methods:
             with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
                 method("one", batch_size=wrong)
@@ -591,7 +591,7 @@ def test_each_option_of_a_sample_reaches_its_input():
 
     with logged() as messages:
         found = api.TextTranslator(Samples).sample(["1", "2"], draws=2, seed=3, temperature=0.5, top_k=7, top_p=0.25)
-    assert messages == ["Sentence 2: truncated to the longest that the model reads (`max_input`, `extra_length`)."]
+    assert messages == ["Sentence 2: truncated to the limits of the model (`max_input`, `extra_length`)."]
     assert Samples.inputs == {
         "text": [b"1", b"2"], "seed": [3 * 2**32, 3 * 2**32 + 1], "draws": [2] * 2, "temperature": [0.5] * 2,
         "top_k": [7] * 2, "top_p": [0.25] * 2, "max_length": [0] * 2

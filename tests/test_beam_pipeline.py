@@ -42,7 +42,7 @@ def run(data: DataConfig, folder: pathlib.Path, seed: int = 1, **beam_options) -
 def test_beam_writes_every_file_as_the_local_path_does(data, tmp_path, monkeypatch, options, messages):
     monkeypatch.setattr(shards, "PAIRS_PER_RECORD", 16)
     local = run(data, tmp_path / "local")
-    assert any("1 with an empty side" in line and "longer than `max_length`" in line for line in messages)
+    assert any("1 left out (empty side)" in line and "longer than `max_length`" in line for line in messages)
     assert len(shards.read_info(tmp_path / "local" / "train")["shards"]) == 6
     assert len(shards.read_records(tmp_path / "local" / "train")) > 9
     assert run(data, tmp_path / "beam", runner="DirectRunner", options=options) == local
@@ -112,5 +112,5 @@ def test_a_folder_of_this_machine_has_one_name_in_all_processes(tmp_path, monkey
 def test_a_corpus_of_which_every_pair_is_too_long_is_refused(data, tmp_path):
     names = write_text(tmp_path, "train", [(f"{source} " * 50, target) for source, target in sentences(30, seed=4)])
     long = DataConfig(**names, **write_text(tmp_path, "valid", VALID), max_length=MAX_LENGTH)
-    with pytest.raises(ValueError, match=f"train text is longer than `max_length={MAX_LENGTH}`: 0 pairs, 30 longer"):
+    with pytest.raises(ValueError, match=f"train text is longer than `max_length={MAX_LENGTH}`: 0 pairs, 30 left out"):
         run(long, tmp_path / "beam", runner="DirectRunner")

@@ -275,7 +275,7 @@ def test_the_encoder_starts_with_the_weights_of_the_run(folder, monkeypatch, arc
     else:
         expected -= {name for name in theirs if "second" in name}
     assert same == expected and len(same) > 15
-    assert f"{len(same)} of {len(ours)} weights are those of the run." in "\n".join(said)
+    assert f"{len(same)} of {len(ours)} weights come from the parent." in "\n".join(said)
 
 
 @pytest.mark.medium

@@ -491,7 +491,7 @@ def test_the_report_says_what_was_left_out_and_no_more():
     assert str(corpora.Report(pairs=1234567)) == "1,234,567 pairs"
     assert (
         str(corpora.Report(pairs=2, empty=1, too_long=3))
-        == "2 pairs, 1 with an empty side left out, 3 longer than `max_length` left out"
+        == "2 pairs, 1 left out (empty side), 3 left out (longer than `max_length`)"
     )
 
 

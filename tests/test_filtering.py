@@ -452,7 +452,7 @@ def test_runs_that_score_pairs_must_need_no_tags(tmp_path, tags, names):
     (tmp_path / "config.json").write_text(json.dumps(config | {"data": config["data"] | files | {"source_tag": tags}}))
     shutil.copy(ROOT / "tests/data/run_1/subwords.model", tmp_path)
     if names:
-        with pytest.raises(ValueError, match=f"must need no tag .*{tmp_path}, whose sources begin with {names}.$"):
+        with pytest.raises(ValueError, match=f"must not need tags .*{tmp_path}, whose sources begin with {names}.$"):
             judging.check_runs([tmp_path])
     else:
         judging.check_runs([tmp_path])

@@ -112,7 +112,7 @@ def test_text_to_keep_is_found_in_training_text_in_linear_time(tmp_path):
 def test_terms_that_no_pair_has_are_refused(names, tmp_path):  # noqa: F811
     """Story: such a model got its terms as input that it had never learned to use."""
     (tmp_path / "terms.tsv").write_text("nowhere\tnirgends\n")
-    with pytest.raises(ValueError, match="half of [0-9,]+, has one, so a model would not learn"):
+    with pytest.raises(ValueError, match="half of [0-9,]+ pairs that may get terms, so a model would not learn"):
         prepared(tmp_path / "data", **names, train_terms=str(tmp_path / "terms.tsv"))
 
 

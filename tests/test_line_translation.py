@@ -221,7 +221,7 @@ def test_samples_have_no_length_penalty_and_count_alike(runs, monkeypatch, sampl
 
 def test_a_run_that_reranks_backward_needs_no_tags(runs):
     """Story: it scored translations that had none, and read the tags of sources as text."""
-    with pytest.raises(ValueError, match="must need no tag before them. Received: .*second, whose sources .* <2>."):
+    with pytest.raises(ValueError, match="must not need tags. Received: .*second, whose sources .* <2>."):
         LineTranslation(of_run(runs[0]), rerank_with=str(runs[1]), rerank_direction="backward")
 
 

@@ -234,7 +234,7 @@ def test_weights_that_only_one_of_the_two_has_are_warned_of(monkeypatch, message
     parent.start(SavedRun(pathlib.Path("other"), {}), "average", types.SimpleNamespace(weights=[1, 2, 3]), alike)
     assert messages == [
         "Starting from the average.",
-        "2 of 3 weights are those of the run.",
+        "2 of 3 weights come from the parent.",
         "1 weight(s) are not in the parent, and start at random: new.",
         "6 weight(s) of the parent are not used: old 0, old 1, old 2, old 3, old 4, ….",
     ]

@@ -337,7 +337,7 @@ def test_patterns_that_no_pair_shares_and_that_re2_does_not_know_are_reported(da
     message = "^`keep_patterns`: expected regular expressions of RE2. Received: "
     with logged() as messages, pytest.raises(ValueError, match=message):
         prepared(dataclasses.replace(data, keep_patterns=r"/a\Z/"), tmp_path / "none")
-    with pytest.raises(ValueError, match=r"^Expected tags that are not text to keep. Received: source_tag=<news>"):
+    with pytest.raises(ValueError, match=r"^Expected tags that `keep_patterns` does not match. .*: source_tag=<news>"):
         prepared(dataclasses.replace(data, source_tag="<news>"), tmp_path / "none")
     assert not messages, "no text is read before"
     said = "`keep_patterns` needs `subwords=bpe`. Received: subwords=.wordpiece., keep_p"

@@ -348,7 +348,7 @@ def test_pairs_longer_than_the_limit_are_left_out_and_counted(data, folder):
     assert texts(folder, "train") == short
     report = json.loads((folder / prepare.CORPUS).read_text())["report"]
     assert (report["train"]["pairs"], report["train"]["too_long"]) == (len(short), 200 - len(short))
-    assert any(f"{200 - len(short)} longer than `max_length`" in line for line in said)
+    assert any(f"{200 - len(short)} left out (longer than `max_length`)" in line for line in said)
     assert shards.read_info(folder / "train")["pairs"] == len(short)
 
 
@@ -364,7 +364,7 @@ def test_a_text_of_which_every_pair_is_too_long_is_refused(data, folder, tmp_pat
 @pytest.mark.parametrize("split", ["train", "valid"])
 def test_a_text_without_a_usable_pair_is_refused(data, folder, tmp_path, split):
     names = write_text(tmp_path, split, [("one", " "), ("", "zwei")])
-    with pytest.raises(ValueError, match="no usable pair: 0 pairs, 2 with an empty side"):
+    with pytest.raises(ValueError, match=r"no usable pair: 0 pairs, 2 left out \(empty side"):
         run(dataclasses.replace(data, **names), folder)
 
 
@@ -486,7 +486,7 @@ def test_lines_that_are_not_utf8_stop_the_preparing_or_are_left_out_as_asked(dat
         run(data, folder)
     said = run(dataclasses.replace(data, skip_bad_lines=True), folder)
     assert texts(folder, split) == {"train": TRAIN, "valid": VALID}[split][1:]
-    assert any("1 not UTF-8 left out" in line for line in said)
+    assert any("1 left out (not UTF-8)" in line for line in said)
 
 
 # A folder that is there already.

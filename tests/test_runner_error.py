@@ -66,7 +66,7 @@ def test_a_program_shows_one_sentence_and_keeps_the_rest_in_a_file(tmp_path):
     assert re.fullmatch(
         r"Error: Expected the runner PortableRunner to run .* Received: FutureTimeoutError\. Check .*\n", said
     )
-    log = pathlib.Path(re.search(r"See (\S+\.log) for what they have written, or give --traceback\.$", said)[1])
+    log = pathlib.Path(re.search(r"See (\S+\.log) for the output of Beam, or give --traceback\.$", said)[1])
     assert log.exists()
     log.unlink()
     assert "Traceback (most recent call last)" in filtered(tmp_path, *flags, "--traceback").stderr.decode()

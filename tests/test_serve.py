@@ -372,7 +372,7 @@ def test_paths_are_for_the_page_s_host_and_origin_alone(app):
             assert Client(app).get(path, base_url=f"http://{host}").status_code == expected
     for origin in ("http://evil.example", "http://localhost:8001", "null", "http://localhost"):
         status, answer = ask(app, headers={"Origin": origin})
-        expected = f"Expected a request of the page at localhost:8000. Received one of {origin}. "
+        expected = f"Expected a request from the page at localhost:8000. Received: one from {origin}. "
         assert status == 403 and answer["error"].startswith(expected)
         assert answer["error"].endswith(f"start the server with --origins={origin}.")
     assert ask(app, headers={"Origin": "http://["})[0] == 400
@@ -971,7 +971,7 @@ def test_one_model_that_does_not_name_its_languages_is_served_with_all_that_its_
 
     assert model(tags=["<2de>", "<2fr>"]) == {("source", "de"): ("<2de> ", ""), ("source", "fr"): ("<2fr> ", "")}
     assert model(languages=["a", "b"]) == {("a", "b"): (">>a<<", ">>b<<"), ("b", "a"): (">>b<<", ">>a<<")}
-    with pytest.raises(ValueError, match="x has 501 languages. Of more than 500, give `source_language` or"):
+    with pytest.raises(ValueError, match="x has 501 languages, more than 500. Give `source_language` or"):
         model(languages=[f"l{number}" for number in range(501)])
 
 

@@ -269,7 +269,7 @@ BOMB = '<!DOCTYPE tmx [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]>'
     (document(f"<tu>{variant('x', '') * 132_000}"), "in a unit of more than 262,144 characters."),
     (document(f"<!-- {'a' * 2**21}"), "line 1 begins a tag or a comment of more than 1,048,576 bytes."),
     (document(f"<tu a='{'a' * 2**21}"), "line 1 begins a tag or a comment of more than 1,048,576 bytes."),
-    (document("<a>" * 200), "line 1 has more than 100 elements within each other."),
+    (document("<a>" * 200), "line 1 has more than 100 nested elements."),
     (document("".join(f"<a{number}/>" for number in range(20_000))), "more than 10,000 different names"),
     (document("".join(f"<a b{number}=''/>" for number in range(20_000))), "more than 10,000 different names"),
 ], ids=range(25))  # fmt: skip
@@ -296,9 +296,9 @@ def test_external_files_are_not_loaded_and_other_markup_is_no_text(tmp_path):
     (tmp_path / "tmx14.dtd").write_text('<!ENTITY x "loaded">')
     before = f'<?xml version="1.0"?>\n<!DOCTYPE tmx SYSTEM "{tmp_path}/tmx14.dtd">\n<?xml-stylesheet href="x"?>\n'
     assert read(document(A_UNIT, before=before))[0] == [("a", "b")]
-    expected = "x.tmx, line 1 has <seg> within <seg>, which is no TMX."
+    expected = "x.tmx, line 1 has <seg> within <seg>, which TMX does not allow."
     assert refusal(document(unit(en="a<seg>b</seg>c", fr="d"))) == expected
-    assert refusal(document(f"<tu>{A_UNIT}</tu>")) == "x.tmx, line 1 has <tu> within <tu>, which is no TMX."
+    assert refusal(document(f"<tu>{A_UNIT}</tu>")) == "x.tmx, line 1 has <tu> within <tu>, which TMX does not allow."
 
 
 class Generated(io.RawIOBase):
@@ -396,13 +396,12 @@ def test_a_file_of_two_sides_is_what_two_files_are(texts, form):
 
 @pytest.mark.parametrize(("form", "content", "counts", "said"), [
     ("tsv", "a\tA\tx\ty\r\nb\tB\n\tC\nd\tD\t\n", {"columns": 2, "carriage_returns": 1, "empty": 1},
-     "2 lines' columns after the second ignored"),
+     "2 lines with columns after the second, which are ignored"),
     ("tmx", document(unit(en="a", fr="A"), unit(en="b"), unit(en="<hi>c</hi>", fr_FR="C", fr_CA="K"),
                      unit(en="d", fr="D"), unit(en="", fr="E")),
      {"units": 1, "variants": 1, "tagged": 1, "empty": 1},
-     "1 units that lack a language left out, 1 sides of units with several segments, of which the first "
-     "counts, "
-     "1 segments' formatting tags removed"),
+     "1 units left out (no segment in one of the languages), 1 sides of units with several segments, of which the "
+     "first is used, 1 segments with formatting tags removed"),
 ])  # fmt: skip
 def test_what_a_file_of_two_sides_has_beside_pairs_is_counted_once(tmp_path, messages, form, content, counts, said):
     """Whether all files have two sides or not."""
@@ -578,7 +577,7 @@ def test_prepared_data_are_those_of_two_text_files(tmp_path):
         )
         with logged() as said:
             preparation.run()
-        assert ("200 lines' columns after the second ignored" in " ".join(said)) == (form == "tsv")
+        assert ("200 lines with columns after the second" in " ".join(said)) == (form == "tsv")
         preparation.check()
         prepared[form] = {
             str(path.relative_to(tmp_path / form)): path.read_bytes()

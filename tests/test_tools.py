@@ -405,7 +405,7 @@ def test_files_of_two_sides_are_evaluated_as_two_text_files_are(of_three, tmp_pa
 
     for source, reference, flags, said in (
         ("en", "de", [], ""),
-        ("x.tsv", "x.tsv", [], "x.tsv: 1 lines' columns after the second ignored.\n"),
+        ("x.tsv", "x.tsv", [], "x.tsv: 1 lines with columns after the second, which are ignored.\n"),
         ("x.tmx", "x.tmx", languages, ""),
         ("en", "x.tmx", languages, ""),
     ):
@@ -1004,7 +1004,7 @@ def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags,
      "Expected --max_length of at most the 512 learned positions. Received: --max_length=600,"),
     ("prepare",
      ["--data_dir={0}/data", "--train_source=a", "--valid_source=b", "--architecture=bert", "--source_subwords_file=c"],
-     "Expected one vocabulary, because the task pretraining has none of the source alone. Received: "
+     "Expected one vocabulary: the task pretraining has no separate one for the source. Received: "
      "--source_subwords_file=c."),
     ("prepare", ["--data_dir={0}/data", "--dataset=builtin", "--parent=runs/a"],
      "Expected the sub-words of runs/a, which the run is to start from. Received none. Give "

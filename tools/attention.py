@@ -33,7 +33,7 @@ _LAYER = flags.DEFINE_list(
 )
 _HEADS = flags.DEFINE_list("heads", [], "Draw these heads, counted from 1; empty: all.")
 _WORDS = flags.DEFINE_boolean("words", False, "Draw words in place of sub-words. The page has both.")
-_FORMAT = flags.DEFINE_list("format", ["png"], "Of pictures: png, svg or png,svg; none writes the page alone.")
+_FORMAT = flags.DEFINE_list("format", ["png"], "Formats of pictures: png, svg or png,svg; none: only the page.")
 options.define_trained_model(several=False)
 options.excludes("target", *(field.name for field in dataclasses.fields(DecodeConfig) if field.name != "max_input"))
 

@@ -31,9 +31,7 @@ _BAG_OF_WORDS = flags.DEFINE_string(
 _PREDICT = flags.DEFINE_boolean(
     "predict", False, "Classify the lines of --input: a label, and the probability of each class."
 )
-_EXPORT_DIR = flags.DEFINE_string(
-    "export_dir", "", "Folder of the versions of an export to write, in place of training."
-)
+_EXPORT_DIR = flags.DEFINE_string("export_dir", "", "Export to this folder, as its next version, in place of training.")
 _INPUT = flags.DEFINE_string(
     "input", "", "Sentences, or pairs with a tab between them, one on each line, plain or gzip; empty: standard input."
 )

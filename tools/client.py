@@ -26,7 +26,7 @@ _VERSION = flags.DEFINE_integer("model_version", 0, "Version of the model; 0: th
 _N_BEST = flags.DEFINE_integer(
     "n_best", None, "Number of translations per line, printed as: line number, tab, score, tab, text.", lower_bound=1
 )
-_ALPHA = flags.DEFINE_float("alpha", None, "Length penalty (section 6.1), 0 or more; default: the model's.")
+_ALPHA = flags.DEFINE_float("alpha", None, "Length penalty (section 6.1), 0 to 10; default: the model's.")
 _MAX_LENGTH = flags.DEFINE_integer(
     "max_length",
     None,

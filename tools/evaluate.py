@@ -116,7 +116,8 @@ def run() -> None:
         raise ValueError("Give --model_dir and --source to translate, or --hypothesis, a translation to score.")
     if bool(model_dir) != bool(_SOURCE.value) and (model_dir or not _TERMS.value):
         raise ValueError(
-            "With --hypothesis, give both --model_dir and --source, for perplexity, --source and --terms, or neither."
+            "With --hypothesis, give --model_dir and --source for perplexity, --source and --terms for the accuracy of "
+            "terms, or none of these."
         )
     choice = options.choice()
     scores.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)

@@ -39,7 +39,7 @@ _TO_NAME = flags.DEFINE_string("to_name", "", "Name of the target's language, li
 _FROM_CODE = flags.DEFINE_string(
     "from_code",
     "",
-    "Code of the source's language with --format=argos; empty: as the names of the training text end, such as .en.",
+    "Code of the source's language with --format=argos; empty: the ending of the training text's name, such as .en.",
 )
 _TO_CODE = flags.DEFINE_string("to_code", "", "Code of the target's language, likewise.")
 _SCORES = flags.DEFINE_list(

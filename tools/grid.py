@@ -28,7 +28,7 @@ _ROW = flags.DEFINE_multi_string(
     "the flag. The row base, without such options, is always there."
 )  # fmt: skip
 _SEEDS = flags.DEFINE_list(
-    "seeds", "1", "Seeds of each row, separated by commas. All rows have the first one before one has the second."
+    "seeds", "1", "Seeds of each row, separated by commas. All rows use the first seed before any uses the next."
 )
 _OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", "runs/grid", "Folder of the table. A run has the folder ROW/seedN there."

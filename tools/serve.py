@@ -43,7 +43,7 @@ _HOST = flags.DEFINE_string("host", "localhost", "The interface to listen on. Be
 _PORT = flags.DEFINE_integer(
     "port", 8000, "The port to listen on; 0 takes a free one.", lower_bound=0, upper_bound=65535
 )
-_API_KEY = flags.DEFINE_string("api_key", "", "What requests must have as `api_key`; empty for none.")
+_API_KEY = flags.DEFINE_string("api_key", "", "Key that requests must send as `api_key`; empty: no key.")
 _ORIGINS = flags.DEFINE_list(
     "origins", [], "Origins of web pages and browser extensions that may send requests, such as "
     "https://example.org; * is all.",

@@ -67,7 +67,7 @@ def quietly() -> Iterator[None]:
             yield
         except RunnerError as error:
             failed = True
-            raise OSError(f"{error} See {path} for what they have written, or give `traceback`.") from error
+            raise OSError(f"{error} See {path} for the output of Beam, or give `traceback`.") from error
         finally:
             sys.stderr.flush()
             os.dup2(shown.fileno(), 2)

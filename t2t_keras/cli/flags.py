@@ -180,7 +180,7 @@ def define_trained_model(required: bool = True, *, several: bool = True, exports
     flags.DEFINE_string("model_dir", None, f"{text}.", required=required)
     with help.under(MODEL):
         if several:
-            text = "Weights of several runs in their mean; empty: the same for each."
+            text = "Weights of several runs, a number for each; empty: equal weights."
             flags.DEFINE_list("ensemble_weights", [], text)
             text = "Average the probabilities of several runs, or their logs."
             flags.DEFINE_enum("ensemble_mean", ENSEMBLE_MEANS[0], ENSEMBLE_MEANS, text)

@@ -23,7 +23,7 @@ _SPECIAL = r"<(pad|unk|s|/s|0x[0-9A-F]{2})>|｟\d+｠"  # Sub-words with a meani
 
 
 def text_format(name: str) -> str:
-    """Returns the format of a file, or a glob, of text by its name, if that has two sides, "tmx" or "tsv"; else ""."""
+    """Returns the format of a text file, or a glob, with two sides by its name: "tmx" or "tsv"; "" for others."""
     end = _TWO_SIDED.fullmatch(name)
     return end[1].lower() if end else ""
 
@@ -58,7 +58,7 @@ class FilterConfig:
     keep_copies: bool = _rule(
         False, "Keep pairs whose sides have the same words, ignoring case, digits and punctuation.")
     source_language: str = _rule(
-        "", "Code of the language of the source, such as en, which py3langid identifies; empty: any.")
+        "", "Code of the expected language of the source, such as en, for py3langid to check; empty: any.")
     target_language: str = _rule("", "Code of the language of the target, likewise.")
     min_language: float = _rule(
         0.05, "Reject pairs if py3langid gives the expected language of a side a smaller probability.",
@@ -93,7 +93,7 @@ class DataConfig:
     valid_source: str = _text("", "Validation text, source side.", first=True, path="text")
     valid_target: str = _text("", "Validation text, target side.", first=True, path="text")
     valid_pairs: int = _text(
-        0, "Number of pairs at the end of the training text that validate and are not trained on, if there is no "
+        0, "Number of pairs at the end of the training text to validate on, and not to train on, if there is no "
         "--valid_source.", minimum=0, first=True, fixed=True, unless="dataset valid_source")
     source_tag: str = _text(
         "", "Tag to begin each source line with, such as <2de>, which becomes a sub-word: one for all lines, or one "
@@ -145,8 +145,8 @@ class DataConfig:
         "translations of terms are written into the source the same way, and the model copies and inflects them.",
         path="file", task="generates")
     keep_patterns: str = _text(
-        "", f"What to copy by placeholders that are sub-words: names among {', '.join(patterns.NAMED)}, and regular "
-        "expressions between slashes, of what Python and RE2 have in common, separated by commas.",
+        "", f"Text to copy, each match as one placeholder: names among {', '.join(patterns.NAMED)}, and regular "
+        "expressions between slashes that are valid in both Python and RE2, separated by commas.",
         fixed=True, any_corpus=True)
     skip_bad_lines: bool = _text(
         False, "Leave out and count lines that are not UTF-8 instead of stopping.",
@@ -213,7 +213,7 @@ class DataConfig:
 
     @property
     def holds_out(self) -> bool:
-        """Whether the last pairs of the training text validate."""
+        """Whether the last pairs of the training text are the validation set."""
         return bool(self.valid_pairs and self.train_source and not self.valid_source)
 
     @property

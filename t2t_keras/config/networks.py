@@ -20,7 +20,7 @@ _TIE_LOGITS = (
 _rate = functools.partial(option, minimum=0, below=1, group=REGULARISATION)  # Of dropout.
 # The size of a vocabulary, special ids included; what 0 means, see `vocabulary_size`; and what that of the source is.
 _vocabulary = functools.partial(option, minimum=0, maximum=2**24, group=TEXT, prepares=True)
-_BY_PAIRS = "0: by the number of training pairs, or that of --subwords_file."
+_BY_PAIRS = "0: chosen by the number of training pairs, or the size of --subwords_file."
 _OF_SOURCE = (
     "Size of a sub-word vocabulary of the source, with an embedding matrix of its own; --vocab_size is then that of "
     "the target. 0{} shares vocabulary and matrix."

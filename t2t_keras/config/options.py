@@ -67,10 +67,10 @@ def option(
         choices: all values of a text; empty: any.
         group: heading of the option, one of `GROUPS` for the options of a run.
         first: whether it is among the few options that `--help` shows a newcomer.
-        path: what the text names, if that is one path or several: "text" or "file", whose contents count and not the
-            name, or "run".
+        path: what the value names, if it is a path or several: "text" or "file", of which the contents count and not
+            the name, or "run".
         fixed: whether a resumed run must keep the value.
-        affects: "scores" of a trained model, those of "averages" of checkpoints alone, or "nothing" that is scored.
+        affects: what the value changes: the "scores" of a model, only those of "averages" of checkpoints, or "nothing".
         needs: conditions with spaces between them, one of which must hold for the option to have an effect: `dataset`,
             `!dataset`, `dataset=builtin`, `train_source=*.tmx`, `diverse_groups!=1`, or several of these with & between
             them.
@@ -136,7 +136,7 @@ def require(options, condition: bool, rule: str, names: str = "") -> None:
 
 
 def check_names(names: Iterable[str], known: Collection[str]) -> None:
-    """Raises `TypeError` for the first name that is none of the known ones, with those that it may stand for."""
+    """Raises `TypeError` for the first unknown name, and suggests similar ones."""
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, 3)

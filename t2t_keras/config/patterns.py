@@ -50,7 +50,7 @@ def parse(option: str) -> str:
         re.compile(joined, re.ASCII)
     except re.error as error:  # Such as a name of a group in two of them.
         raise ValueError(
-            f"`keep_patterns`: expected regular expressions that go together. Received: {option!r:.200} ({error})."
+            f"`keep_patterns`: expected regular expressions that can be combined. Received: {option!r:.200} ({error})."
         ) from error
     return joined
 

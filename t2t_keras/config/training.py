@@ -105,9 +105,9 @@ class TrainConfig:
         True, "Keep the sub-words of --parent. If not, the rows of those that both runs have are copied, and the "
         "others start at random.", group=FINE_TUNING, fixed=True, needs="parent encoder_from", prepares=True)
     parent_optimizer: bool = option(
-        False, "Start with the optimizer of --parent too: its moments and its number of updates, where the schedule "
-        "of this run's learning rate begins. It requires one checkpoint of the parent (best, latest or the number of "
-        "an update) and its sub-words, without --freeze, --cooldown_steps and --ema_decay.",
+        False, "Start with the optimizer of --parent too: its moments and its number of updates, from which the "
+        "learning rate schedule goes on. It requires one checkpoint of the parent (best, latest or the number of an "
+        "update) and its sub-words, without --freeze, --cooldown_steps and --ema_decay.",
         group=FINE_TUNING, fixed=True, needs="parent encoder_from")
     encoder_from: str = option(
         "", "Folder of a run, such as one of t2t-pretrain, whose encoder a new run of another architecture starts "
@@ -224,7 +224,7 @@ class TrainConfig:
         require(self, is_checkpoint(self.parent_checkpoint), rule)
         require(self, not (self.parent and self.encoder_from), "`parent` and `encoder_from` exclude each other.")
         names = "encoder_from parent_checkpoint parent_optimizer"
-        rule = "`parent_optimizer` needs a `parent`: the optimizer is that of all weights."
+        rule = "`parent_optimizer` needs a `parent`: `encoder_from` has no optimizer for all weights."
         require(self, not (self.encoder_from and self.parent_optimizer), rule, names)
         without = [name for name in ("freeze", "cooldown_steps", "cooldown_share", "ema_decay") if getattr(self, name)]
         one_state = self.parent_checkpoint not in (AVERAGE, EMA) and self.parent_subwords and not without
@@ -234,7 +234,7 @@ class TrainConfig:
             "`freeze`, a cooldown, `ema_decay` and `parent_subwords=false`."
         )
         require(self, one_state or not (self.parent_optimizer and self.parent), rule, names)
-        rule = "`embeddings` do not go with `parent` or `encoder_from`, whose weights are trained ones."
+        rule = "`embeddings` cannot be combined with `parent` or `encoder_from`, which have trained embeddings."
         require(self, not (self.embeddings and self.starts_from), rule)
 
     @property

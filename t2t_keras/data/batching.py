@@ -272,9 +272,9 @@ def batches(
     Example: six pairs with (source, target) lengths (3, 4), (9, 8), (2, 2), (8, 9), (3, 3), (2, 3), and
     batch_tokens=18:
 
-        sorted by length   (2, 2) (2, 3) | (3, 4) (3, 3) | (8, 9) (9, 8)
-        cut                4 rows × 4 = 16 tokens; a fifth row would make 5 × 9 = 45    → (2, 2) (2, 3) (3, 4) (3, 3)
-                           2 rows × 9 = 18 tokens                                       → (8, 9) (9, 8)
+        sorted by length   (3, 4) (3, 3) (2, 3) (2, 2) | (9, 8) (8, 9)
+        cut                4 rows × 4 = 16 tokens; a fifth row would make 5 × 9 = 45    → (3, 4) (3, 3) (2, 3) (2, 2)
+                           2 rows × 9 = 18 tokens                                       → (9, 8) (8, 9)
         shuffled           the two batches in a random order, padded: [4, 3] and [4, 4]; [2, 9] and [2, 9]
 
     Args:
@@ -286,7 +286,7 @@ def batches(
         damaged_records: `stop` raises an error at a damaged record; `skip` leaves out its pairs. The order of the other
             pairs then depends on which records are intact.
         renewal: changes the records anew each epoch; see `Task.renewal`.
-        shapes: sorts and cuts pairs by these, which `split` then needs too; `None` by their own lengths.
+        shapes: the shapes to sort and cut pairs by, and also an argument of `split`; `None`: by their own lengths.
 
     Returns:
         A dataset of {"source": [B, S] int32, "target": [B, T] int32, or other columns, "position": [2] int64,

@@ -47,15 +47,15 @@ class Report:
     """
 
     pairs: int = 0  # Usable ones.
-    empty: int = _count_of("with an empty side left out")
-    not_utf8: int = _count_of("not UTF-8 left out")
-    too_long: int = _count_of("longer than `max_length` left out")
-    carriage_returns: int = _count_of("lines' carriage returns removed")
+    empty: int = _count_of("left out (empty side)")
+    not_utf8: int = _count_of("left out (not UTF-8)")
+    too_long: int = _count_of("left out (longer than `max_length`)")
+    carriage_returns: int = _count_of("carriage returns removed")
     byte_order_marks: int = _count_of("byte order marks removed")
-    columns: int = _count_of("lines' columns after the second ignored", of_two_sides=True)
-    units: int = _count_of("units that lack a language left out", of_two_sides=True)
-    variants: int = _count_of("sides of units with several segments, of which the first counts", of_two_sides=True)
-    tagged: int = _count_of("segments' formatting tags removed", of_two_sides=True)
+    columns: int = _count_of("lines with columns after the second, which are ignored", of_two_sides=True)
+    units: int = _count_of("units left out (no segment in one of the languages)", of_two_sides=True)
+    variants: int = _count_of("sides of units with several segments, of which the first is used", of_two_sides=True)
+    tagged: int = _count_of("segments with formatting tags removed", of_two_sides=True)
     with_terms: int = _count_of("with terms in the source")
 
     @property
@@ -85,8 +85,8 @@ def ends_document(pair: Pair) -> bool:
 
 
 def chunks(pairs: Iterator[Pair], number: int, most: int, documents: bool = False) -> Iterator[list[Pair]]:
-    """Yields lists of pairs that end with pair `number`, or once they have `most` bytes of text; with `documents`,
-    where one ends then.
+    """Yields lists of `number` pairs, or fewer once they have `most` bytes of text. With `documents`, each list goes on
+    to the end of a document.
     """
     chunk, held = [], 0
     for pair in pairs:
@@ -334,12 +334,11 @@ def _check_held_out(data: DataConfig, names: tuple[str, ...]) -> None:
 
 
 def check_texts(texts: list[tuple[str, ...]], utf8: bool = False, languages: tuple[str, str] = ("", "")) -> None:
-    """Checks what is quickly found out about texts: their files are there, and the sides of each have as many lines,
-    which with `utf8` are UTF-8. A text is the names of the files of each side, as for `expand`; `languages` are those
-    of `text_pairs`.
+    """Checks texts quickly: their files exist, and the sides of each have the same number of lines, with `utf8` in
+    UTF-8. A text is the names of the files of each side, as for `expand`; for `languages` see `text_pairs`.
 
-    It takes about a second for a million pairs, and 3 to 5 if they are compressed. It warns if the sides have as many
-    lines, but not in each file, as when the files are not in the same order.
+    It takes about a second for a million pairs, and 3 to 5 if they are compressed. It warns if the sides have the same
+    number of lines in all, but not in each file, as when the files are not in the same order.
     """
     files = [_aligned_files(text) for text in texts]
     _check_languages((path for sides in files for paths in sides[1:] for path in paths), languages)
@@ -654,9 +653,9 @@ def pairs(
     documents: bool = False,
     terms: bool = True,
 ) -> Iterator[Pair]:
-    """Returns an iterator over the pairs of a split: `train`, `valid` or, for the built-in corpus, which `seed` is for,
-    `test`. `sides` are those of a pair, "source" first; with `terms`, training pairs have those of `train_terms`. For
-    the other arguments see `text_pairs`.
+    """Returns an iterator over the pairs of a split: `train`, `valid` or, for the built-in corpus, `test`. `seed` is
+    for the built-in corpus. `sides` are those of a pair, "source" first; with `terms`, training pairs have those of
+    `train_terms`. For the other arguments see `text_pairs`.
     """
     if data.dataset:
         if data.dataset == "builtin":

@@ -189,7 +189,8 @@ def _check_patterns(data: DataConfig) -> None:
         if any(find_all([word], pattern)):
             name = "a mark of train_terms" if word in TERM_MARKS else "source_tag"
             raise ValueError(
-                f"Expected tags that are not text to keep. Received: {name}={word}, keep_patterns={data.keep_patterns}."
+                f"Expected tags that `keep_patterns` does not match. Received: {name}={word}, "
+                f"keep_patterns={data.keep_patterns}."
             )
 
 
@@ -262,8 +263,8 @@ class Preparation:
         ]
         if (ratio := numbers[1] / max(numbers[0], 1)) >= 2:
             logger.warning(
-                f"In capitals, text has {ratio:.1f} times as many sub-words, and an epoch with `augment` more updates. "
-                "Sub-words that are learned with `augment`, in another data folder, divide it into fewer."
+                f"In capitals, text has {ratio:.1f} times as many sub-words, so an epoch with `augment` has more "
+                "updates. Sub-words that are learned with `augment`, in another data folder, avoid this."
             )
 
     @property
@@ -343,9 +344,9 @@ class Preparation:
                 raise ValueError(f"The {name} text has no usable pair: {report}.")
         if data.train_terms and not text.train.with_terms:
             raise ValueError(
-                f"Expected training pairs that have terms of `train_terms` in the source and their translations in the "
-                f"target. None of those that are to get terms, half of {text.train.pairs:,}, has one, so a model would "
-                "not learn to use them."
+                "Expected training pairs with terms of `train_terms` in the source and their translations in the "
+                f"target. Received: none in the half of {text.train.pairs:,} pairs that may get terms, so a model "
+                "would not learn to use them."
             )
         checks.finish()
         return text
@@ -473,8 +474,8 @@ class Preparation:
         if subwords.pattern != subwords.source.pattern:
             raise ValueError(
                 "Expected source and target sub-words with the same placeholders (`keep_patterns`). Received: "
-                "sub-words of which one side has others, or none. Give `subwords_file` and `source_subwords_file` of "
-                "one preparation."
+                "different ones, or none on one side. Give `subwords_file` and `source_subwords_file` of one "
+                "preparation."
             )
         if not self.source_vocab_size and subwords.pieces != subwords.source.pieces:
             logger.warning(

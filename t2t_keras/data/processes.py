@@ -64,8 +64,8 @@ def ordered(make: Callable, arguments: tuple, items: Iterable, processes: int) -
     """Yields function(item) for each item, in the order of the items. Reads at most two items for each process ahead.
     Raises `OSError` if a process was killed or cannot start. With one process, the function runs in this one.
 
-    `make(*arguments)` returns the function; it is called once in each process. A module must have it, not a script.
-    Arguments, items and results are pickled.
+    `make(*arguments)` returns the function, and is called once in each process. `make` must be defined in a module, not
+    in a script. Arguments, items and results are pickled.
     """
     if processes == 1:
         yield from map(make(*arguments), items)

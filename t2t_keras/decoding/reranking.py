@@ -32,14 +32,14 @@ def reranked(
     """Returns a function like `n_best`, whose lists are reordered by score + weight · (log P / lp) of another model.
 
     Args:
-        n_best: [B] string → {"text": [B, W] string, "score": [B, W] float32}, such as that of a `Translator`. It gets
-            other arguments too.
+        n_best: [B] string → {"text": [B, W] string, "score": [B, W] float32}, such as that of a `Translator`. Further
+            arguments are passed on to it.
         other: the other model, with any sub-words.
         weight: of its scores.
         alpha: exponent of its length penalty lp.
         direction: one of `DIRECTIONS`: "forward"; "right_to_left", for a model of targets with their words in reverse
             order; "backward", for one from the target language to the source language.
-        unknown_tags: those that a source may begin with, and the other model does not know: it reads sources without.
+        unknown_tags: tags of sources that the other model does not know; it reads the sources without them.
 
     Empty places of a list stay last, with score 0. A list keeps its order and its scores where the other model cannot
     read the source or a translation whole; "unranked" [B] boolean says so.

@@ -104,8 +104,8 @@ class Selector:
         return True
 
     def number(self, beam_size: int) -> int:
-        """Returns N, at least W. Each beam has one continuation that ends, so of 2 W at least W go on. Greedy search
-        needs one.
+        """Returns N, the number of continuations, at least W. By default 2 W, of which at most W have an end token; 1
+        in greedy search.
         """
         return 2 * beam_size if beam_size > 1 else 1
 

@@ -32,7 +32,7 @@ class Limits(NamedTuple):
 
     @property
     def scored_tokens(self) -> int:
-        """Maximum number of rows × longest length in a sub-batch of which the logits of all words are kept."""
+        """Maximum number of rows × longest length in a sub-batch for scoring, which keeps all logits."""
         return self.rows * SCORED_OF_ROW
 
     @property

@@ -120,7 +120,7 @@ class TrainedModel:
 
     @property
     def needed_tags(self) -> list[str]:
-        """The tags of which each source line must begin with one; none if a line may have no tag."""
+        """The tags, one of which must begin each source line; none if a line may lack a tag."""
         tags = list(dict.fromkeys(self.tags))
         return tags if all(tags) else []
 
@@ -152,7 +152,7 @@ class TrainedModel:
         return () if self.codes else data_folder.languages(self.runs[0].corpus)
 
     def absolute(self) -> "TrainedModel":
-        """Returns the same with paths that hold in a process of another folder."""
+        """Returns the same with absolute paths, for processes in other folders."""
         runs = tuple(dataclasses.replace(run, folder=run.folder.absolute()) for run in self.runs)
         return dataclasses.replace(self, runs=runs)
 

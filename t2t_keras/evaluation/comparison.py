@@ -57,7 +57,7 @@ class Example:
 
     @property
     def gain(self) -> float:
-        """The chrF that the system has more than the baseline."""
+        """The chrF of the system minus that of the baseline."""
         return self.chrf - self.baseline_chrf
 
 

@@ -38,8 +38,8 @@ def scores(
 ) -> dict:
     """Computes all scores of a corpus: the results of `bleu` and `chrf`, "exact_match" and "sentences".
 
-    "exact_match" is the share of translations that equal one of their references; of several, blank ones are none.
-    Confidence intervals that take more memory than is free are left out, with a warning.
+    "exact_match" is the share of translations that equal one of their references; blank references do not count,
+    unless all are blank. Confidence intervals that take more memory than is free are left out, with a warning.
     """
     samples, _ = significance.affordable(len(hypotheses), samples)
     if tokenize in ("13a", "intl") and is_unspaced(line for lines in references for line in lines):

@@ -48,8 +48,8 @@ def check_memory(sentences: int, samples: int, trials: int = 0) -> None:
 
 
 def affordable(sentences: int, samples: int, trials: int = 0, systems: int = 1) -> tuple[int, int]:
-    """Returns the numbers of samples and trials, or 0 with a warning: of both if the tests take more memory than is
-    free, of samples if there is one sentence, of which all samples are alike.
+    """Returns the numbers of samples and trials. With a warning, both are 0 if the tests take more memory than is
+    free, and samples are 0 for a single sentence, whose samples would all be alike.
     """
     if sentences == 1 and samples:
         samples = 0

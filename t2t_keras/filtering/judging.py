@@ -183,7 +183,7 @@ def check_runs(folders: Sequence[pathlib.Path]) -> None:
         _ = model.runs[0].model
         if model.needed_tags:
             raise ValueError(
-                f"Runs that score pairs must need no tag before a line. Received: {folder}, whose sources begin with "
+                f"Runs that score pairs must not need tags in the source. Received: {folder}, whose sources begin with "
                 f"{' or '.join(model.needed_tags[:5])}."
             )
 

@@ -60,13 +60,13 @@ def import_huggingface(
         model_dir: the run's folder, new or empty.
         source_language, target_language: default languages of the run of a multilingual model, as codes such as
             eng_Latn; empty for those that the files name, if they do.
-        native_positions: whether a Marian model has the position encodings of Marian itself, as one of Marian's own
-            files always has; those of transformers differ slightly.
+        native_positions: whether to give a Marian model the position encodings of Marian itself; those of transformers
+            differ slightly. A model in Marian's own files always has Marian's.
 
     Raises:
         FileNotFoundError: there is no such model, or it lacks a file.
         FileExistsError: `model_dir` is not empty.
-        ValueError: the model is damaged, or is none that can be imported, or has no such language. Nothing is written.
+        ValueError: the model is damaged, cannot be imported, or has no such language. Nothing is written.
     """
     model_dir = pathlib.Path(model_dir).expanduser().resolve()
     check_new(model_dir, "model_dir")  # Before a model is downloaded.

@@ -235,8 +235,8 @@ class _Pickled(Tensors):
             )
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():  # A stride of 0, for example.
             raise ValueError(
-                f"Expected {name} in {self._path} to have a number in the file for each of its own. Received: "
-                f"{tensor.numel():,} numbers from {tensor.untyped_storage().nbytes():,} bytes."
+                f"Expected {self._path} to hold all numbers of {name}. Received: {tensor.numel():,} numbers from "
+                f"{tensor.untyped_storage().nbytes():,} bytes."
             )
         return tuple(tensor.shape)
 
@@ -296,8 +296,8 @@ def _pickled(path: pathlib.Path) -> Tensors:
         import torch
     except ImportError as error:
         raise ValueError(
-            f"Expected {SAFETENSORS}. Received only {path}, which PyTorch can read without running what it holds: pip "
-            "install torch."
+            f"Expected {SAFETENSORS}. Received only {path}, which needs PyTorch to be read without running its code: "
+            "pip install torch."
         ) from error
     try:
         with warnings.catch_warnings():

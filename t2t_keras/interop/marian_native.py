@@ -261,7 +261,7 @@ class _Arrays:
                 for member in archive.infolist():
                     name = member.filename.removesuffix(".npy")
                     if name in self._arrays:
-                        raise ValueError(f"Expected an array a name in {path}. Received: {name!r:.80} twice.")
+                        raise ValueError(f"Expected one array for each name in {path}. Received: {name!r:.80} twice.")
                     self._arrays[name] = self._array(archive, member, file)
         except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
             raise ValueError(f"Expected an npz file. Received: {path}, which is damaged ({error!s:.150}).") from error

@@ -169,7 +169,7 @@ class Weights:
         if unknown := sorted(map(self._tensors.label, self.unused)):
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
             first = " ".join(unknown[0].split())[:100]
-            raise ValueError(f"Expected the weights of {what}. Received {first}{more} besides.")
+            raise ValueError(f"Expected only the weights of {what}. Received {first}{more} besides.")
 
 
 class Model:

@@ -55,7 +55,7 @@ Weights: {weights}.
 
 ## Licence
 
-None is given: whoever publishes the model chooses it, with an eye on the terms of the data. Add a line `license: …` to the head of this
+None is given. Whoever publishes the model chooses one that the terms of the data allow. Add a line `license: …` to the head of this
 file.
 
 ## Search

@@ -76,7 +76,7 @@ def import_opennmt(
     Raises:
         FileNotFoundError: a file is missing.
         FileExistsError: `model_dir` is not empty.
-        ValueError: a file is damaged or does not fit, or the model is none that can be imported. Nothing is written.
+        ValueError: a file is damaged or does not fit, or the model cannot be imported. Nothing is written.
     """
     model_dir = pathlib.Path(model_dir).expanduser().resolve()
     check_new(model_dir, "model_dir")
@@ -102,8 +102,8 @@ def import_opennmt(
     for path, tokens, name in ((first, source_tokens, _SOURCE), (second, target_tokens, target)):
         if weights.shape(name)[:1] != (len(tokens) + 1,):
             raise ValueError(
-                f"Expected a vocabulary of {weights.shape(name)[0] - 1:,} tokens and an unknown one, as {name} in "
-                f"{arrays.path} has rows. Received: {path} with {len(tokens):,} tokens."
+                f"Expected a vocabulary of {weights.shape(name)[0] - 1:,} tokens, one less than the rows of {name} in "
+                f"{arrays.path}. Received: {path} with {len(tokens):,} tokens."
             )
     model = _options(weights, num_heads, activation, values, source_end)
     converted = _Model(model, weights, target)
@@ -144,7 +144,7 @@ class _Config:
         values = self._values.get(section) or {}
         value = values.get(name) if isinstance(values, dict) else values
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool) and kind is not bool):
-            raise ValueError(f"Expected another {section}: {name} in {self._path}. Received: {_short(value)}.")
+            raise ValueError(f"Expected another type for {section}: {name} in {self._path}. Received: {_short(value)}.")
         return default if value is None else value
 
     def path(self, name: str) -> pathlib.Path | None:

@@ -76,7 +76,7 @@ def import_tensor2tensor(
     Raises:
         FileNotFoundError: a file is missing.
         FileExistsError: `model_dir` is not empty.
-        ValueError: the model is damaged, or is none that can be imported. Nothing is written.
+        ValueError: the model is damaged or cannot be imported. Nothing is written.
     """
     folder, model_dir = Folder(pathlib.Path(source).expanduser()), pathlib.Path(model_dir).expanduser().resolve()
     check_new(model_dir, "model_dir")

@@ -40,7 +40,7 @@ class Checkpoint(Mapping):
         self.path = path
         if _PATTERN.search(str(path)):  # TensorFlow might open another file, which the pattern fits.
             raise ValueError(
-                f"Expected a path without the characters * ? [ \\, which TensorFlow takes for those of a pattern. "
+                f"Expected a path without the characters * ? [ \\, which TensorFlow reads as a pattern. "
                 f"Received: {path}. Rename the folder or the checkpoint."
             )
         folder = Folder(path.parent)
@@ -128,12 +128,12 @@ class Checkpoint(Mapping):
 
 def find(folder: str | os.PathLike, name: str = "") -> pathlib.Path:
     """Finds a checkpoint in the folder of a run or of a SavedModel, and returns its path without an ending. `name` is
-    that of the checkpoint, such as ckpt-1000, its number, or a folder in this one that has it, which is no link and
-    counts after a checkpoint of that name; empty for the newest.
+    its name, such as ckpt-1000, or its number, or else the name of a folder in this one that has the checkpoint and is
+    not a link; empty for the newest.
 
     Raises:
         FileNotFoundError: there is none.
-        ValueError: the file `checkpoint` names one of another folder, or several ones have no such file.
+        ValueError: the file `checkpoint` names one of another folder, or there are several and no such file.
     """
     path = pathlib.Path(folder).expanduser()
     if name and not (path / f"{name}.index").is_file() and (path / name).is_dir():

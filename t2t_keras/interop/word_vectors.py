@@ -73,8 +73,8 @@ def check(path: pathlib.Path, width: int) -> Format:
 
 
 def read(path: pathlib.Path, width: int, words: Collection[str]) -> dict[str, np.ndarray]:
-    """Reads the vectors, [width] float32, of those of some words that a file has. Memory grows with their number, and
-    not with that of the words in the file.
+    """Reads the vectors, [width] float32, of those of `words` that a file has. Memory grows with their number, not
+    with the number of words in the file.
 
     Raises the errors of `check`, and `ValueError` if the file is damaged, or has numbers that are not finite.
     """
@@ -98,7 +98,7 @@ def read(path: pathlib.Path, width: int, words: Collection[str]) -> dict[str, np
                 f"{_EXPECTED}. Received: {path}, which is damaged ({printable(str(error))[:200]})."
             ) from error
     if wrong := [word for word, vector in read.items() if not np.isfinite(vector).all()]:
-        raise ValueError(f"Expected finite numbers in {path}. Received: others for the word {min(wrong)!r}.")
+        raise ValueError(f"Expected finite numbers in {path}. Received: infinity or NaN for the word {min(wrong)!r}.")
     return read
 
 

@@ -123,6 +123,7 @@ class MultiHeadAttention(keras.layers.Layer):
             mask must then cover the cached positions too: a query with a Keras mask is refused unless the cache is
             empty.
         mask: for self-attention, a padding mask [B, T], such as wrappers pass, in place of one that Keras attaches.
+        training: whether to apply dropout.
 
     Returns:
         [B, T, D]. With a `cache`, also the next cache: the keys [B, H, S, K] and values [B, H, S, E] of all positions

@@ -63,7 +63,7 @@ class SharedEmbedding(keras.layers.Layer):
         return ops.take(ops.cast(self.matrix, self.compute_dtype), inputs, axis=0) * self.d_model**0.5
 
     def logits(self, hidden):
-        """Computes hidden · Eᵀ: [B, T, D] → [B, T, V] in the compute dtype of the layer."""
+        """Computes hidden · `logits_matrix`ᵀ + `bias`: [B, T, D] → [B, T, V] in the compute dtype of the layer."""
         if isinstance(hidden, keras.KerasTensor):  # A functional model has the weights of calls alone.
             return self(hidden, reverse=True)
         # Runs outside `call`, where Keras does not cast weights.

@@ -57,8 +57,8 @@ def compiled() -> Iterator[None]:
 
 
 def custom_gradient(function: Callable) -> Callable:
-    """Gives a function a hand-written gradient on every backend. It returns its result and a gradient function, which
-    maps the gradient of the result to those of the arguments; the function that comes back returns the result only.
+    """Gives a function a hand-written gradient on every backend. `function` returns its result and a gradient function,
+    which maps the gradient of the result to those of the arguments; the new function returns only the result.
 
     It wraps `ops.custom_gradient`, which passes other arguments to the gradient on PyTorch than on TensorFlow and JAX.
     A function that computes its gradient along with its result asks `mode` whether it is wanted.

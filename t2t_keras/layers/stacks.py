@@ -25,6 +25,11 @@ class AddAndNorm(keras.layers.Layer):
         epsilon: what layer normalization adds to the variance.
         pre: whether the sub-layer reads LayerNorm(x) instead, and the result is x + Dropout(y).
 
+    Call arguments:
+        x: input of the sub-layer, before any layer normalization, [B, T, D].
+        y: output of the sub-layer, [B, T, D].
+        training: whether to apply dropout.
+
     Example:
 
     ```python
@@ -162,6 +167,7 @@ class EncoderLayer(_StackLayer):
         attention_mask: boolean, [B, S, S] or a shape that broadcasts to [B, H, S, S]; True where a query may attend.
             With an `attention_window`, its size must be 1 along the queries.
         mask: a padding mask [B, S], such as wrappers pass, in place of one that Keras attaches to x.
+        training: whether to apply dropout.
 
     Returns:
         [B, S, D].
@@ -213,6 +219,7 @@ class DecoderLayer(_StackLayer):
         cross_attention_mask: boolean, [B, T, S] or a shape that broadcasts to [B, H, T, S]; True where a target
             position may attend to a source position.
         cache: keys and values of the positions before x, or `()` if there are none; see `MultiHeadAttention`.
+        training: whether to apply dropout.
 
     Returns:
         [B, T, D]. With a `cache`, also the next cache.

@@ -105,6 +105,7 @@ class Transformer(EncoderDecoder):
             ancestors: [B, T, position + 1] int, for beam search. The T targets are then not T positions, but T beams at
                 one `position`. ancestors[t, p] is the beam that read the token at position p of the hypothesis of beam
                 t; its last entry is t. The cache is never reordered.
+            training: whether to apply dropout.
 
         Returns:
             The logits [B, T, V] float32, and the next cache: for each layer, keys [B, H, P, K] and values [B, H, P, E]

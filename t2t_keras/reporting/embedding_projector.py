@@ -19,8 +19,8 @@ def write(
     matrix: np.ndarray,
     source: tuple[tuple[str, ...], np.ndarray] | None = None,
 ) -> None:
-    """Writes the embeddings of the sub-words, [V, D], as text to the folder of the event files, which
-    https://projector.tensorflow.org reads too. `source` has those of the source, if it has a vocabulary of its own.
+    """Writes the embeddings, [V, D], of the first `MAX_SUBWORDS` sub-words as text to the folder of the event files;
+    https://projector.tensorflow.org reads it too. `source` has those of the source, if it has a vocabulary of its own.
     """
     folder, config = logs / FOLDER, ProjectorConfig()
     folder.mkdir(parents=True, exist_ok=True)

@@ -35,8 +35,8 @@ class Profiler(contextlib.AbstractContextManager):
                 self._start()
             elif not self._profiles.exists():  # A run that resumes after its profile has it.
                 logger.warning(
-                    f"Expected the updates of profile_steps={self._first},{self._last} ahead. The run is at {step:,} "
-                    "already."
+                    f"Expected `profile_steps` from update {step:,} on. Received: "
+                    f"profile_steps={self._first},{self._last}."
                 )
         if not self._running:
             yield

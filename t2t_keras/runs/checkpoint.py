@@ -365,8 +365,9 @@ def load(model_dir: pathlib.Path, which: str, model) -> tuple[str, dict]:
     """Loads weights of a run into a model: `which` is `average`, `best`, `latest`, `ema` or the number of an update.
     Returns a description of what was loaded, and the `state` of its newest checkpoint.
 
-    If training goes on and removes a checkpoint before it is read, the choice is made again. Raises `FileNotFoundError`
-    if there is no such checkpoint, `DamagedError` if one is damaged.
+    If training removes a checkpoint before it is read, the choice is made again. Raises `FileNotFoundError` if there is
+    no such checkpoint, `DamagedError` if one is damaged, `MismatchError` if it belongs to another model, and
+    `ValueError` if `which` is invalid or a weight is NaN or larger than `MAX_WEIGHT`.
     """
     description, _, state = _load(model_dir, which, model)
     return description, state

@@ -47,9 +47,11 @@ _tasks: dict[str, object] = {}
 
 
 def register_architecture(name: str, *, options: type, model: object, task: str = "translation") -> None:
-    """Registers an architecture. Raises `ValueError` if its name is taken, or an option is missing.
+    """Registers an architecture. Raises `ValueError` if its name is taken, or an option is missing, has another type
+    or the name of an option of training, search or data.
 
     Args:
+        name: its name, for `--architecture`.
         options: a frozen dataclass whose fields are `config.option`s, which become flags. Among them are `vocab_size`,
             the number of sub-words, and `d_model`, the width that section 5.3 scales the learning rate with; a property
             `num_weights` counts all weights.

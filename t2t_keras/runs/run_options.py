@@ -53,9 +53,9 @@ class Options:
         data: group of options. If they name no corpus, they are those of the run or of the prepared data.
         data_dir: absolute path of the data folder; empty for `data` in the run's folder.
         architecture: its name; see `registry`.
-        sources: where values come from, by option: "command line", "flagfile NAME", "given" or "data folder"; "run: "
-            or "parent: " and where the resumed run, or the one that the weights are from, had it from. An option that
-            is missing here has its default.
+        sources: where values come from, by option: "command line", "flagfile NAME", "given", "data folder" or
+            "computed"; or "run: " or "parent: " and where the resumed run or the parent had the value from. An option
+            that is missing here has its default.
     """
 
     model: object = ModelConfig()
@@ -195,7 +195,7 @@ def check_training(groups: dict, task) -> None:
 
 
 def check_positions(groups: dict, task) -> None:
-    """Raises `ValueError` if texts may be longer than the learned positions of a network that writes no longer ones."""
+    """Raises `ValueError` if `max_length` exceeds the learned positions of an encoder of plain text."""
     longest, number = groups["data"].max_length, getattr(groups["model"], "learned_positions", 0)
     if task.plain_text and 0 < number < longest:
         expected = f"`max_length` of at most the {number} learned positions"
@@ -211,7 +211,7 @@ def check_text(groups: dict, task) -> None:
     if any(own.values()) and not task.separate_subwords:
         received = ", ".join(f"{name}={value}" for name, value in own.items() if value)
         raise ValueError(
-            f"Expected one vocabulary, because the task {task.name} has none of the source alone. Received: {received}."
+            f"Expected one vocabulary: the task {task.name} has no separate one for the source. Received: {received}."
         )
     task.check_text(groups["data"])
     if not groups["data"].names_corpus:

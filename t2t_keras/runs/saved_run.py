@@ -44,7 +44,7 @@ class SavedRun:
     """A run as its folder describes it. Whoever has the path opens the run once, and hands it on.
 
     Each group of options is checked when it is first used; a group that is unknown or invalid raises `ValueError`.
-    `written` is the content of the folder's `config.json`, and `stamp` that of the file; see `is_current`.
+    `written` is the content of the folder's `config.json`, and `stamp` shows whether the file has changed since.
     """
 
     folder: pathlib.Path

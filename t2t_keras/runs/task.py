@@ -47,8 +47,8 @@ class Renewal(NamedTuple):
             `Task.stored` become as many rows of `columns`, some thousands at a time. A seed is [2] int64, for
             TensorFlow's stateless random operations: a function of the seed of the run, the epoch, and the place of the
             records in it.
-        longest: length of the first column → about the largest lengths of those that are neither counted nor as long,
-            by name. Memory is planned with them.
+        longest: length of the first column → about the largest length, by name, of each column that is not counted and
+            not as long. Memory is planned with them.
         most: length that counted columns may grow to; 0 if they do not grow.
     """
 
@@ -73,8 +73,8 @@ class Task:
         name: that under which it is registered; `registry.task` sets it.
         texts: the text that a record is made of: ("source", "target"), or ("source",) for text without a second side.
         columns: the columns of a batch.
-        stored: the columns of a record on disk, if they are not those of a batch; the counted ones are. `renewal` makes
-            one of the other.
+        stored: the columns of a record on disk, if they differ from those of a batch; the counted ones must not differ.
+            `renewal` makes the columns of a batch from them.
         target: the column whose tokens the loss is a sum over.
         unit: what one of these tokens is, in messages.
         documents: whether a blank line of the text ends a document: `records` gets it as an empty line, and the last
@@ -88,7 +88,7 @@ class Task:
         sums: names of what `loss` returns.
         objective: the one of `sums` that training minimises.
         metrics: what `measure` and `validation` return.
-        defaults: of options of training, where they are others than those of `TrainConfig`.
+        defaults: of options of training, where they differ from those of `TrainConfig`.
         best_metrics: metrics of validation that the option `best_metric` may name, the default first. "loss" is best
             when lowest, others when highest.
     """
@@ -138,8 +138,8 @@ class Task:
         return (line,)
 
     def check_documents(self, numbers: set[int], name: str) -> None:
-        """Raises `ValueError` if a text, with `documents`, has records of less than two of them. `numbers` are those of
-        the documents, and `name` is what the message calls the text.
+        """Raises `ValueError` if a text, with `documents`, has records of fewer than two documents. `numbers` are the
+        numbers of its documents, and `name` is its name in the message.
         """
         if len(numbers) < 2:
             received = "one such document" if numbers else "no document has two sentences"

@@ -108,7 +108,7 @@ class Options:
 
     Args:
         n_best: number of translations for each line.
-        alpha: α of the length penalty (section 6.1), 0 or more; -1 for that of the model.
+        alpha: α of the length penalty (section 6.1), 0 to 10; -1 for that of the model.
         max_length: maximum number of sub-words in a translation; 0 for the default of the model, which depends on the
             source.
         prefix: text that each translation must start with.
@@ -304,10 +304,10 @@ def _rest(model: Model) -> Predict:
 
 
 def retrying(predict: Predict, attempts: int, *, sleep: Callable[[float], None] = time.sleep) -> Predict:
-    """Repeats requests that got no response up to a number of attempts, after 0.5 s, 1 s, 2 s … 30 s, and then raises
-    `NoAnswerError`. Random factors keep clients from retrying together.
+    """Repeats requests that got no response, after at most 0.5 s, 1 s, 2 s … 30 s, and raises `NoAnswerError` after
+    `attempts`. Random factors, 0.5 to 1, keep clients from retrying together.
 
-    If several requests fail at the same time, one of them is logged. Tests give another function that waits.
+    If several requests fail at the same time, one of them is logged. `sleep` waits for a number of seconds.
     """
     next_logged = 1
 

@@ -91,8 +91,8 @@ class LineTranslation:
             self.other.check_checkpoint(self.model.checkpoint)
             if self.rerank_direction == "backward" and (tags := self.other_model.needed_tags):
                 raise ValueError(
-                    f"`rerank_with` reads translations with `rerank_direction=backward`, and must need no tag before "
-                    f"them. Received: {self.rerank_with}, whose sources begin with {' or '.join(tags[:5])}."
+                    "With `rerank_direction=backward`, the run of `rerank_with` reads translations, so it must not "
+                    f"need tags. Received: {self.rerank_with}, whose sources begin with {' or '.join(tags[:5])}."
                 )
         phrases.Kept(self.keep_patterns)
 
@@ -142,7 +142,7 @@ class LineTranslation:
         return functools.partial(output.numbered_lines, most=number) if number else output.text_line
 
     def absolute(self) -> "LineTranslation":
-        """Returns the same with paths that hold in a process of another folder."""
+        """Returns the same with absolute paths, for processes in other folders."""
         rerank_with = str(self.other.folder.absolute()) if self.rerank_with else ""
         return dataclasses.replace(self, model=self.model.absolute(), rerank_with=rerank_with)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 # (kind, what it counts). Upper ends of the buckets of a histogram are in `BUCKETS`.
 METRICS = {
     "t2t_requests_total": ("counter", "Answered requests by path and HTTP status."),
-    "t2t_request_seconds": ("histogram", "Seconds from a whole request to its answer, of translations."),
+    "t2t_request_seconds": ("histogram", "Seconds from the receipt of a translation request to its answer."),
     "t2t_batch_sentences": ("histogram", "Sentences in a batch."),
     "t2t_refused_connections_total": ("counter", "Connections that were refused because there were too many."),
     "t2t_waiting_sentences": ("gauge", "Sentences that wait to be translated."),

@@ -60,10 +60,10 @@ class Translation:
         truncated: whether only the beginning of the source was translated; see `max_input` of `DecodeConfig`.
         words: the words of the translation, which spaces separate; none unless `word_scores` are requested.
         word_scores: log P of each, given the source and the words before it: the sum over its sub-words.
-        piece_scores: log P of each sub-word and of the end token, with the sum log P(Y | X); none if the search has
-            found other sub-words of the same text, and these are aligned.
-        doubtful: whether a word beside its terms is much less likely than all of the translation without terms; see
-            `serving.terms`.
+        piece_scores: log P of each sub-word and of the end token, with the sum log P(Y | X); none if the alignment is
+            that of other sub-words of the same text.
+        doubtful: whether a word outside its terms is much less likely than every word of the translation without terms;
+            see `serving.terms`.
     """
 
     text: str
@@ -79,9 +79,9 @@ class Translation:
     piece_scores: tuple[float, ...] = ()
 
     def with_scores(self, pieces: Sequence[str], log_probs: Sequence[float]) -> "Translation":
-        """Returns the translation with scores of its words, of the sub-words of its text with the end token, T, and log
-        P of each, [T or more]. One that is blank has none, nor has one with bytes that are no UTF-8: its text is of
-        other sub-words than those that were found.
+        """Returns the translation with scores of its words, from the T sub-words of its text, end token included, and
+        log P of each, [T or more]. A blank translation gets no scores. Neither does one with bytes that are not UTF-8,
+        because its text has other sub-words than were found.
         """
         if not self.text or "\ufffd" in self.text:
             return self

@@ -1,4 +1,4 @@
-"""The model to translate with: runs, or an export, which have the same face until they are loaded.
+"""The model to translate with: runs, or an export, which have the same interface until they are loaded.
 
 Both are opened and checked without TensorFlow, can be pickled, and describe themselves as JSON.
 """
@@ -19,7 +19,7 @@ from t2t_keras.text import piece_file
 
 @dataclasses.dataclass(frozen=True)
 class SavedExport:
-    """The export of a translator: a SavedModel, with the face of a `TrainedModel`. Its options are fixed.
+    """The export of a translator: a SavedModel, with the interface of a `TrainedModel`. Its options are fixed.
 
     Attributes:
         folder: of one version.
@@ -73,7 +73,7 @@ class SavedExport:
         return tuple(self.description.get("pair", ()))
 
     def absolute(self) -> "SavedExport":
-        """Returns the same with a path that holds in a process of another folder."""
+        """Returns the same with an absolute path, for processes in other folders."""
         return SavedExport(self.folder.absolute())
 
     def identity(self) -> dict:

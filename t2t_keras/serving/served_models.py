@@ -85,7 +85,7 @@ def _beginnings(
             piece_file.check_language(language, languages)
         if len(languages) > MAX_LANGUAGES and not (source or target):
             raise ValueError(
-                f"{name} has {len(languages):,} languages. Of more than {MAX_LANGUAGES}, give `source_language` or "
+                f"{name} has {len(languages):,} languages, more than {MAX_LANGUAGES}. Give `source_language` or "
                 "`target_language`."
             )
         sides = ([given] if given else languages for given in (source, target))

@@ -178,7 +178,7 @@ class Signatures(tf.Module):
         number = tf.cast(forced.row_lengths(), tf.int32)
         (wanted_phrases, *sizes), (avoided, *avoided_sizes) = self._phrases(constraints, avoid, kept)
         ordered = lexical.in_order(constraints, ordered, tf.shape(wanted_phrases)[1])
-        counts = ", with that of the language" if self.translator.tokenizer.languages else ""
+        counts = ", including that of the language" if self.translator.tokenizer.languages else ""
         possible = (alpha == OWN_ALPHA) | (alpha >= 0) & (alpha <= MAX_ALPHA)
         error = tf.strings.join([
             _error_where(
@@ -331,7 +331,8 @@ class Signatures(tf.Module):
 
         Returns:
             text: [B, W] string, in the order of their numbers, where W is the largest of the valid `draws`; empty after
-            its own. score: [B, W] float32, log P of the model; 0 for a blank sentence and after its own draws.
+                the draws of its sentence.
+            score: [B, W] float32, log P of the model; 0 for a blank sentence and after its draws.
             truncated: [B] boolean, whether the source was cut to `max_input` sub-words.
             error: [B] string, the error in the options; empty if there is none.
 
@@ -382,7 +383,7 @@ class Signatures(tf.Module):
             length: [B] int32, number of sub-words of the target, including the end token.
             pieces: [B, T] string, the sub-words of the target, with the end token.
             truncated: [B] boolean, whether the source was cut to `max_input` or the target to `max_input` +
-            `extra_length` sub-words.
+                `extra_length` sub-words.
 
         Raises:
             InvalidArgumentError: the number of targets is not that of the sources.

@@ -86,7 +86,7 @@ class TranslationRequest:
                 raise ValueError("Expected `langpair` to be two codes of languages, such as en|de.")
             fields = fields | {"source": source, "target": target}
         elif not is_posted:
-            raise ValueError("Expected `langpair`, as of Apertium, or POST.")
+            raise ValueError("Expected `langpair`, as in the API of Apertium, or a POST request.")
         texts = texts_of(fields)
         self._is_list = isinstance(texts, list)
         self.texts = texts if self._is_list else [texts]

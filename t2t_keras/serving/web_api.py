@@ -161,14 +161,14 @@ class WebApi:
         if origin is None:
             # As of an image in a page of another site.
             if request.headers.get("Sec-Fetch-Site") == "cross-site" and request.path != "/" and not self._origins:
-                raise Forbidden(f"Expected a request of the page at {request.host}. Received one of another site.")
+                raise Forbidden(f"Expected a request from the page at {request.host}. Received: one from another site.")
             return ""
         if self._origins & {origin.lower(), "*"}:
             return origin
         if _host_of(origin) != host:
             raise Forbidden(
-                f"Expected a request of the page at {request.host}. Received one of {origin}. If that is the address "
-                f"of a proxy or of a site to trust, start the server with --origins={origin}."
+                f"Expected a request from the page at {request.host}. Received: one from {origin}. If you trust this "
+                f"proxy or site, start the server with --origins={origin}."
             )
         return ""
 

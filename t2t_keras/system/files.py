@@ -128,8 +128,8 @@ def check_no_link(path: pathlib.Path) -> None:
     """Raises `ValueError` if a path is a link, through which a program would write to another place."""
     if path.is_symlink():
         raise ValueError(
-            f"{path} is a link, to {os.readlink(path)}; a program would write there. Replace the link with what it "
-            "stands for, or give another folder."
+            f"{path} is a link, to {os.readlink(path)}; a program would write there. Replace the link with a copy of "
+            "its target, or give another folder."
         )
 
 

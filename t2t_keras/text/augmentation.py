@@ -37,8 +37,8 @@ class Augmentation:
         source: the sub-words of sources.
         target: those of targets.
         tags: words that sources may begin with, which stay, as do the tags of languages among the sub-words.
-        most: a pair with a sentence that would have more sub-words than this, EOS included, stays as it is. So does one
-            with a sentence that would have characters, or has, that the sub-words lack.
+        most: a pair with a sentence that would have more sub-words than this, EOS included, stays as it is. So does a
+            pair with characters, before or after the change, that the sub-words lack.
     """
 
     def __init__(self, shares: dict[str, float], source: Subwords, target: Subwords, tags: Iterable[str], most: int):

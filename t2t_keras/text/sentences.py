@@ -18,8 +18,8 @@ _ABBREVIATION = 3  # "Mr. Smith": a capitalized word of so few letters, or one l
 def sentences(text: str) -> Iterator[tuple[str, bool]]:
     """Yields the parts of a text, which together are the text, and whether each is a sentence or only space.
 
-    Lines end sentences. So do `STOPS` before a space and a letter that is no small one. Where this is doubtful, as in
-    "Mr. Smith" and "U.S. Army", the text is not divided.
+    A sentence ends at a line end, at one of `STOPS` before a space and a letter that is not lower-case, and at one of
+    `STOPS_WITHOUT_SPACE`. Where this is doubtful, as in "Mr. Smith" and "U.S. Army", the text is not divided.
     """
     for line in re.split(_LINE_ENDS, text):
         start = 0
@@ -31,7 +31,7 @@ def sentences(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def lines(text: str) -> Iterator[tuple[str, bool]]:
-    """Yields what `sentences` does, of which each line is one."""
+    """Yields parts as `sentences` does, with each line as one sentence."""
     for line in re.split(_LINE_ENDS, text):
         yield from whole(line)
 

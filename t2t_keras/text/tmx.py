@@ -80,11 +80,11 @@ class _Units:
         if self._depth == 1 and tag != "tmx":
             raise _RefusedError(f"{self._name} is not TMX: its root element is <{tag:.40}>. Expected <tmx>.")
         if self._depth > _MAX_DEPTH:
-            self.refuse(f"has more than {_MAX_DEPTH} elements within each other.")
+            self.refuse(f"has more than {_MAX_DEPTH} nested elements.")
         if self._segment is not None:
             self._has_tags = True
             if tag in ("tu", "tuv", "seg"):
-                self.refuse(f"has <{tag}> within <seg>, which is no TMX.")
+                self.refuse(f"has <{tag}> within <seg>, which TMX does not allow.")
             self._codes_depth += bool(self._codes_depth) or tag in _CODES
         elif tag == "seg":
             self._segment, self._has_tags = [], False
@@ -93,7 +93,7 @@ class _Units:
             self._code = _normalized((attributes.get("xml:lang") or attributes.get("lang") or "")[:_MAX_CODE])
         elif tag == "tu":
             if self._in_unit:
-                self.refuse("has <tu> within <tu>, which is no TMX.")
+                self.refuse("has <tu> within <tu>, which TMX does not allow.")
             self._in_unit, self._unit, self._size = True, [], 0
         elif tag == "header":
             self._source = _normalized(attributes.get("srclang", "")[:_MAX_CODE])

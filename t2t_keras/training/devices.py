@@ -112,8 +112,8 @@ def micro_batches_at_once(config: TrainConfig, cpu_devices: int) -> int:
     """Returns how many micro-batches a device computes at a time, with a number of virtual CPU devices, or 0 if GPUs
     train.
 
-    It is the option if it is set. A GPU computes one, so that memory holds the activations of one. A CPU computes one
-    on each core, if it has memory for the activations of all, but two at least.
+    It is the option if it is set. A GPU computes one, so that memory holds the activations of one. A CPU computes as
+    many as it has cores and memory for, at least two.
     """
     if config.micro_batches_at_once or not cpu_devices:
         return config.micro_batches_at_once or 1

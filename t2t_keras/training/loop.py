@@ -233,8 +233,8 @@ class Trainer:
                 self._unless_stopped(lambda: _run_largest(*run, **of_start))
             elif self.state.step:
                 logger.info(
-                    f"The run has its {self.state.step:,} updates (`train_steps={self.config.train_steps}`). To train "
-                    "further, give more `train_steps` or `epochs`."
+                    f"The run has made all {self.state.step:,} updates (`train_steps={self.config.train_steps}`). To "
+                    "train further, give more `train_steps` or `epochs`."
                 )
             with (
                 ProgressBar(self.config.train_steps, self.state.step, shown=self.chief) as self.progress_bar,

@@ -32,7 +32,7 @@ def start(parent: SavedRun, checkpoint: str, model: SequenceModel, tokenizer: Su
         description, left = _start_with_other_subwords(parent, checkpoint, model, tokenizer, before)
     logger.info(f"Starting from the {description}.")
     if left.unset or left.unused:
-        logger.info(f"{len(model.weights) - len(left.unset):,} of {len(model.weights):,} weights are those of the run.")
+        logger.info(f"{len(model.weights) - len(left.unset):,} of {len(model.weights):,} weights come from the parent.")
     unset, unused = "are not in the parent, and start at random", "of the parent are not used"
     for names, what in ((left.unset, unset), (left.unused, unused)):
         if names:

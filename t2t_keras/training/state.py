@@ -30,7 +30,7 @@ class TrainState:
         seconds: time of training, validation and saving, over all resumes.
         validated_step: step of the last validation.
         dtype: the compute dtype.
-        best: score of the best validation: BLEU, or the loss times -1.
+        best: score of the best validation: the option `best_metric`, times -1 for the loss.
         best_step: step of the best validation.
         validations_since_best: validations after the best one.
         valid_sentences: number of sentences whose BLEU is compared; 0 if another metric is, or an older version wrote
