@@ -120,6 +120,13 @@ def test_a_mask_is_combined_with_one_of_attention(is_causal):
         np.testing.assert_allclose(found[:, :3], layer(X[:, :3], attention_mask=short), atol=1e-6)
 
 
+def test_a_mask_of_the_query_alone_is_refused_with_a_cache():
+    layer = t2t_keras.MultiHeadAttention(2, 4, 4)
+    _, cache = layer(X[:, :3], cache=())
+    with pytest.raises(ValueError, match="With a `cache`, masks must cover the keys of the cache and of the query."):
+        layer(X[:, 3:4], cache=cache, mask=np.ones((2, 1), bool))
+
+
 def test_keys_and_values_computed_before_have_the_mask_of_their_memory():
     memory = keras.layers.Embedding(9, 8, mask_zero=True)(np.array([[3, 4, 0, 0]]))
     layer, y = t2t_keras.DecoderLayer(2, 4, 4, 16, 0.0), X[:1]

@@ -60,14 +60,14 @@ def _swap_heads(x):
     return ops.swapaxes(x, 1, 2)
 
 
-def _check_masks_cover_cache(attention_mask, query, cached: int | None, keys: int | None) -> None:
+def _check_masks_cover_cache(attention_mask, query, mask, cached: int | None, keys: int | None) -> None:
     """Refuses masks without the cached positions. A mask of length 1 would otherwise broadcast to all of them.
 
-    The query may carry a Keras mask [B, T]. `cached` is the number of keys in the cache, and `keys` that in the cache
-    and the query; `None` if a graph does not know it.
+    The query may carry a Keras mask [B, T], or have `mask`. `cached` is the number of keys in the cache, and `keys`
+    that in the cache and the query; `None` if a graph does not know it.
     """
     expected = "With a `cache`, masks must cover the keys of the cache and of the query. "
-    if keras_mask(query) is not None and cached != 0:
+    if not (keras_mask(query) is None and mask is None) and cached != 0:
         raise ValueError(
             f"{expected}The Keras mask of the query covers the query only. Remove it, and give an `attention_mask` [B, "
             "T, S] for all keys."
@@ -244,7 +244,7 @@ class MultiHeadAttention(keras.layers.Layer):
         mask, memory = (mask, query) if memory is None else (None, memory)
         if cache:
             k, v = (ops.concatenate(pair, axis=2) for pair in zip(cache, (k, v), strict=True))
-            _check_masks_cover_cache(attention_mask, memory, cache[0].shape[2], k.shape[2])
+            _check_masks_cover_cache(attention_mask, memory, mask, cache[0].shape[2], k.shape[2])
         mask = _combine_masks(attention_mask, memory, mask)
         heads = _swap_heads(self._attend(q, k, v, mask, training))
         output = self.output_projection(ops.reshape(heads, (*leading(heads)[:2], self.num_heads * self.d_v)))
