@@ -239,6 +239,7 @@ def test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment
     references = [*lines[: TRAIN.valid_sentences], *references[TRAIN.valid_sentences :]]
     monkeypatch.setattr(prepare, "read_text", lambda folder, split, sides: (lines, references))
     monkeypatch.setattr("t2t_keras.model.transformer.Transformer", stand_in.Copier)
+    monkeypatch.setattr("t2t_keras.config.ModelConfig.num_weights", 1)
     monkeypatch.setattr(
         train_step, "make_validation", lambda *_: lambda: {"loss": 2.0, "smoothed_loss": 2.0, "target_tokens": 2.0}
     )
