@@ -35,7 +35,8 @@ Phrases = Sequence[str] | Sequence[Sequence[str]]  # Of a sentence, or of each s
 
 
 class TextTranslator:
-    """Translates text with the model of a run or of an exported SavedModel; see `load`.
+    """Translates text with the model of a run or of an exported SavedModel; see `load`. A fork of the process that
+    loaded it raises `RuntimeError`.
 
     Args:
         model: a loaded model; see `serving.loaded.load`.
@@ -348,8 +349,8 @@ def load(
             export can run any code: load only exports that you trust. Or a list of folders of runs that write the same
             sub-words: an ensemble, whose prediction at each step is the mean of theirs.
         checkpoint: weights of a run: "average", "best", "latest", "ema" or the number of an update.
-        scorers: for a run, functions that make scorers of the search, each from the inputs of some sentences: "source"
-            [R, S], "alpha", "max_length" and "n_best" [R], and "beam_size", a number.
+        scorers: for a run, functions that make scorers of the search, each from the inputs of some sentences, among
+            them "source" [R, S], "alpha", "max_length" and "n_best" [R], and "beam_size", a number.
         selector: for a run, the function that makes the selector of the search, likewise.
         options: for a run, `dtype` ("float32" or "bfloat16"), `int8`, and fields of `DecodeConfig` such as `beam_size`;
             for several, also `ensemble_weights`, a positive number for each, and `ensemble_mean`, "probabilities" or
@@ -361,7 +362,7 @@ def load(
         ValueError: a model is damaged, an option is invalid, a folder holds a run and an export, or runs have different
             sub-words.
     """
-    paths = [path] if isinstance(path, str | os.PathLike) else path
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
     if not all(map(os.fspath, paths)):
         raise ValueError("Expected the folder of a run or of an export. Received: an empty path.")
     folders = [pathlib.Path(path).expanduser() for path in paths]
@@ -371,8 +372,9 @@ def load(
 
 
 def _plain(options: dict) -> dict:
-    """Returns options with Python's numbers and text in place of NumPy's numbers and paths."""
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
+    """Returns options with Python's numbers and text in place of NumPy's numbers and arrays and of paths."""
+    arrays = np.generic, np.ndarray
+    plain = {name: value.tolist() if isinstance(value, arrays) else value for name, value in options.items()}
     return {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in plain.items()}
 
 

@@ -656,11 +656,17 @@ def test_a_run_is_loaded_with_a_selector(run, translator):
         ({"scorers": [BEST]}, r"must be functions .* such as `lambda inputs: MyScorer\(\)`. Received: <"),
         ({"scorers": ["x"]}, "must be functions that make them .* Received: 'x'"),
         ({"selector": BEST}, "must be functions that make them .* Received: <"),
+        ({"scorers": _OfThirds}, "`scorers` must be a list of functions. Received: <class"),
     ],
 )
 def test_what_makes_no_scorer_or_selector_is_refused(run, hooks, message):
     with pytest.raises(ValueError, match=message):
         t2t_keras.load(run.model_dir, **hooks)
+
+
+def test_scorers_may_be_an_iterator_and_a_function_that_makes_none_is_named(run):
+    with pytest.raises(ValueError, match="Expected a scorer or a selector from <function .* Received: None."):
+        run.load(scorers=iter([lambda inputs: None])).translate("one")
 
 
 def test_an_export_takes_no_scorers(exported):
@@ -694,6 +700,8 @@ def test_options_may_be_numbers_of_numpy(tmp_path):
         beam_size=np.int32(2), int8=np.bool_(False)
     )
     assert loaded._model.config.beam_size == 2
+    both = t2t_keras.load(iter([tmp_path, tmp_path]), ensemble_weights=np.array([1, 2]))
+    assert both.translate("one") == loaded.translate("one")
     assert json.loads((tmp_path / "config.json").read_text())["model"]["dropout"] == 0.25
 
 

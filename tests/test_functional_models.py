@@ -94,6 +94,30 @@ def test_ids_of_other_types_are_embedded(dtype):
     np.testing.assert_array_equal(layer(IDS.astype(dtype)), layer(IDS))
 
 
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_ids_that_come_as_floats_are_not_rounded(dtype):
+    layer, ids = t2t_keras.SharedEmbedding(70_000, 4, dtype=dtype), np.array([[257, 4097, 69_999]])
+    np.testing.assert_array_equal(layer(ids.astype("float32")), layer(ids))
+    assert layer(ids).dtype == layer.logits(layer(ids)).dtype == dtype.removeprefix("mixed_")
+
+
+def test_an_explicit_mask_takes_the_place_of_an_attached_one():
+    x, mask = keras.layers.Embedding(9, 8, mask_zero=True)(np.array([[3, 4, 0]])), np.array([[True, False, False]])
+    layer = t2t_keras.MultiHeadAttention(2, 4, 4)
+    np.testing.assert_allclose(layer(x, mask=mask), layer(ops.convert_to_tensor(x.numpy()), mask=mask), atol=1e-6)
+
+
+def test_a_layer_that_is_not_built_has_output_shapes():
+    layer, ids = t2t_keras.SharedEmbedding(30, 8), keras.KerasTensor((2, 3), "int32")
+    assert layer.compute_output_spec(ids).shape == (2, 3, 8)
+    assert layer.compute_output_spec(keras.KerasTensor((2, 3, 8)), reverse=True).shape == (2, 3, 30)
+
+
+def test_the_sum_of_a_sub_layer_needs_its_output():
+    with pytest.raises(ValueError, match="Expected the output y of the sub-layer"):
+        t2t_keras.AddAndNorm(0.1)(X)
+
+
 @pytest.mark.parametrize("layer", [
     t2t_keras.EncoderLayer(2, 4, 4, 16, 0.0),
     t2t_keras.EncoderLayer(2, 4, 4, 16, 0.0, attention_window=3, norm="pre"),

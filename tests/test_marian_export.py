@@ -289,7 +289,7 @@ def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
     assert head.startswith('language:\n- "en"\n- "de"\nlibrary_name: transformers\npipeline_tag: translation\n')
     assert "that translates en to de:" in card and "Trained with t2t_keras for 3 updates." in card
     assert "base_model" not in card
-    assert "license" not in head and "whoever publishes the model chooses it" in card
+    assert "license" not in head and "Whoever publishes the model chooses one" in card
     assert "- training: some.en,more.en and some.de,more.de\n- validation: other.en and other.de\n" in card
     assert "/private" not in card and str(tmp_path) not in card
     assert (

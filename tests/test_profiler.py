@@ -74,7 +74,7 @@ def test_a_run_that_resumes_among_the_updates_is_profiled_from_there(tmp_path, m
 
 @pytest.mark.parametrize(
     ("steps", "said"),
-    [("", []), ("3,4", ["Expected `profile_steps` from update 5 on. Received: profile_steps=3,4."])],
+    [("", []), ("3,4", ["`profile_steps=3,4` profiles nothing: the run is at update 5."])],
 )
 def test_without_an_update_to_profile_there_is_no_profile(tmp_path, messages, steps, said):
     with Profiler(tmp_path, steps) as profiler:

@@ -266,6 +266,27 @@ def test_a_validation_reads_its_set_once_also_where_a_sentence_is_longer_than_a_
     assert [(options["batch_tokens"], options["epochs"]) for options in read] == [(longest, 1), (1000, 1)]
 
 
+@pytest.mark.parametrize("options", [{}, {"learning_rate": 0.1}])
+def test_a_loss_above_that_of_equally_likely_sub_words_is_told_after_the_warm_up(
+    prepared, tmp_path, monkeypatch, messages, options
+):
+    """Story: a loss of a million was the best so far, and the run ended as if all was well."""
+    uniform, losses = math.log(MODEL.vocab_size), []
+    monkeypatch.setattr(
+        train_step,
+        "make_validation",
+        lambda *_: lambda: {"loss": 2 * losses[-1], "smoothed_loss": 2.0, "target_tokens": 2.0},
+    )
+    given = {"valid_sentences": 0, "best_metric": "loss", "warmup_steps": 5} | options
+    found = handed_over(monkeypatch, tmp_path, prepared, train=dataclasses.replace(TRAIN, **given))
+    for step, loss in ((5, uniform + 1), (6, uniform - 0.01), (7, uniform + 0.01)):
+        losses.append(loss)
+        found.validate(step)
+    [told] = [message for message in messages if message.startswith("The validation loss is above")]
+    assert f"above {uniform:.2f}, that of" in told
+    assert told.endswith(f"try a lower `{'learning_rate' if options else 'learning_rate_factor'}`.")
+
+
 def test_a_task_that_measures_no_loss_is_told_so(prepared, tmp_path, monkeypatch):
     monkeypatch.setattr(train_step, "make_validation", lambda *_: lambda: {})
     monkeypatch.setattr(type(registry.task("translation")), "measure", lambda self, sums, training: {"bleu": 1.0})

@@ -152,7 +152,7 @@ def test_a_name_that_is_a_pattern_opens_no_other_file(folder, tmp_path, chosen):
 def test_a_folder_whose_name_is_a_pattern_is_to_be_renamed(folder, tmp_path):
     """Story: such a checkpoint was called damaged."""
     folder.rename(tmp_path / "runs [v2]")
-    with pytest.raises(ValueError, match=r"TensorFlow takes for .* pattern. Received: .*runs \[v2\]/ckpt-20. Rename"):
+    with pytest.raises(ValueError, match=r"TensorFlow reads as a pattern. Received: .*runs \[v2\]/ckpt-20. Rename"):
         tensorflow_checkpoint.read(tmp_path / "runs [v2]")
 
 

@@ -626,19 +626,6 @@ def test_several_workers_finish_the_validation_in_which_a_signal_comes(folder, t
     assert (state["validated_step"], state["best"]) == (2, -5.0)
 
 
-def test_a_run_that_diverges_is_told_so(folder, tmp_path, pretended):
-    """Story: a loss of a million was the best so far, and the run ended as if all was well."""
-    uniform = math.log(toy.VOCAB_SIZE)
-    given = {"figures": {1: 9.0, 2: uniform - 0.01, 3: uniform + 0.01}, "metric": "valid/loss", "warmup_steps": 1}
-    said = Run(folder, tmp_path, train_steps=3, valid_steps=1, learning_rate=1.0, **given).said
-    [told] = [line for line in said if "diverges" in line]
-    assert told == (
-        f"The validation loss is above {uniform:.2f}, that of equally likely sub-words: training diverges. Try a lower "
-        "`learning_rate`."
-    )
-    assert said.index(told) > max(place for place, line in enumerate(said) if line.startswith("Update 3:"))
-
-
 @pytest.mark.parametrize(("figure", "received"), [({"valid/bleu": 1.0}, "None"), ({"valid/loss": "low"}, "'low'")])
 def test_a_validation_without_a_number_as_the_best_metric_is_told_so(folder, tmp_path, pretended, figure, received):
     message = f"Expected a number as 'loss' from the validation of the task translation. Received: {received}."

@@ -145,7 +145,7 @@ class DataConfig:
         "translations of terms are written into the source the same way, and the model copies and inflects them.",
         path="file", task="generates")
     keep_patterns: str = _text(
-        "", f"Text to copy, each match as one placeholder: names among {', '.join(patterns.NAMED)}, and regular "
+        "", f"Text to copy, each match as one placeholder. Give names among {', '.join(patterns.NAMED)}, and regular "
         "expressions between slashes that are valid in both Python and RE2, separated by commas.",
         fixed=True, any_corpus=True)
     skip_bad_lines: bool = _text(

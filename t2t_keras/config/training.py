@@ -244,6 +244,11 @@ class TrainConfig:
         return range(first, min(last, self.train_steps) + 1)
 
     @property
+    def rate_option(self) -> str:
+        """The name of the option that makes the learning rate higher or lower."""
+        return "learning_rate" if self.learning_rate else "learning_rate_factor"
+
+    @property
     def noise(self) -> dict[str, float]:
         """The share of the pairs that get each kind of noise of `augment`."""
         number = r"(?:\d+\.?\d*|\.\d+)(?:e-?\d+)?"

@@ -34,10 +34,10 @@ def _gather(nest, index):
 
 def _with_state(hook: Scorer | Selector, returned) -> tuple:
     """Returns what a hook has returned. Raises `ValueError` unless it is its result and its next state."""
-    if not isinstance(returned, tuple) or len(returned) != 2:
+    if not isinstance(returned, tuple | list) or len(returned) != 2:
         expected = "(log_probs, state)" if isinstance(hook, Scorer) else "((totals, parents, tokens), state)"
         raise ValueError(f"{type(hook).__name__} must return {expected}. Received: {returned!r:.80}.")
-    return returned
+    return tuple(returned)
 
 
 class Limits(NamedTuple):

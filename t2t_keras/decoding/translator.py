@@ -76,6 +76,9 @@ class Translator(tf.Module):
         other_sources: Sequence[Subwords] = (),
     ):
         super().__init__(name="translator")
+        if callable(scorers):
+            raise ValueError(f"`scorers` must be a list of functions. Received: {scorers!r:.80}.")
+        scorers = tuple(scorers)
         for hook in (*scorers, selector):
             if not (hook is None or callable(hook)) or isinstance(hook, Scorer | Selector):
                 raise ValueError(
@@ -348,7 +351,7 @@ class Translator(tf.Module):
     def _known_selector(self, inputs: Inputs) -> Selector:
         if "draws" in inputs:
             return sampling.sampled(inputs)
-        selector = self.selector(inputs)
+        selector = _made(self.selector, inputs)
         if selector is BEST and "constraints" in inputs:
             beams = self.constrained_beams
             return Banks(inputs["constraints"], inputs["ordered"], inputs["max_length"], beams, EOS)
@@ -382,13 +385,19 @@ class Translator(tf.Module):
             max_length=inputs["max_length"],
             alpha=inputs["alpha"],
             n_best=inputs["n_best"],
-            scorers=[*self._known_scorers(inputs), *(make(given) for make in self.scorers)],
+            scorers=[*self._known_scorers(inputs), *(_made(make, given) for make in self.scorers)],
             selector=self._known_selector(given),
         )
         best = min(beam_size, self.config.beam_size)  # `draw` has one beam.
         sequences = tf.reshape(sequences[:, :best], [number * best, tf.shape(sequences)[2]])
         written = tf.RaggedTensor.from_tensor(sequences, padding=PAD)
         return written.values, written.row_lengths(), scores[:, :best]
+
+
+def _made(make: Callable, inputs: Inputs) -> Scorer | Selector:
+    if (hook := make(inputs)) is None:
+        raise ValueError(f"Expected a scorer or a selector from {make!r:.80}. Received: None.")
+    return hook
 
 
 def _in_order(order, sequences: tf.RaggedTensor, scores):

@@ -80,11 +80,12 @@ def _check_masks_cover_cache(attention_mask, query, mask, cached: int | None, ke
 
 
 def _combine_masks(attention_mask, memory, mask=None):
-    """Combines an explicit mask with the mask [B, S] that Keras attaches to `memory` or to its keys, or else with
-    `mask`. Returns a boolean mask that broadcasts to [B, H, T, S], or `None` if there is no mask.
+    """Combines an explicit mask with `mask` [B, S] or else with the one that Keras attaches to `memory` or to its keys.
+    Returns a boolean mask that broadcasts to [B, H, T, S], or `None` if there is no mask.
     """
-    implicit = keras_mask(memory[0] if isinstance(memory, tuple | list) else memory)
-    implicit = mask if implicit is None else implicit
+    implicit = mask
+    if implicit is None:
+        implicit = keras_mask(memory[0] if isinstance(memory, tuple | list) else memory)
     implicit = None if implicit is None else implicit[:, None, None, :]
     if attention_mask is None:
         return implicit
@@ -200,7 +201,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def keys_values(self, memory):
         """Projects the memory once for several calls: [B, S, D] → keys [B, H, S, K] and values [B, H, S, E]. The keys
-        have the mask that Keras attaches to the memory.
+        have the mask that Keras attaches to the memory, until they pass through another operation or function: give an
+        `attention_mask` then.
         """
         check_arrays("keys_values", memory)
         keys, values = self._project(memory, self.key_projection, self.value_projection)

@@ -46,8 +46,8 @@ def leading(x) -> tuple:
 
 
 def check_arrays(method: str, *inputs) -> None:
-    """Raises `ValueError` for symbolic inputs of a method that computes with a layer's weights outside of a call: a
-    functional model would keep their values of the moment, and not train them.
+    """Raises `ValueError` for symbolic inputs of a function that reads shapes, or computes with the weights of a layer
+    outside of a call: a functional model would keep their values of the moment, and not train them.
     """
     if any(isinstance(x, keras.KerasTensor) for x in inputs):
         raise ValueError(

@@ -39,7 +39,7 @@ class SharedEmbedding(keras.layers.Layer):
     """
 
     def __init__(self, vocab_size: int, d_model: int, tie_logits: bool = True, logits_bias: bool = False, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # Ids that come as floats must not be rounded.
         self.vocab_size, self.d_model = vocab_size, d_model
         self.tie_logits, self.logits_bias = tie_logits, logits_bias
 
@@ -59,7 +59,7 @@ class SharedEmbedding(keras.layers.Layer):
         if reverse:
             return self.logits(inputs)
         if keras.backend.standardize_dtype(inputs.dtype) not in ("int32", "int64"):
-            inputs = ops.cast(inputs, "int32")  # As `keras.layers.Embedding`, of which Keras builds with floats.
+            inputs = ops.cast(inputs, "int32")  # Keras builds some models with floats.
         return ops.take(ops.cast(self.matrix, self.compute_dtype), inputs, axis=0) * self.d_model**0.5
 
     def logits(self, hidden):
@@ -75,8 +75,9 @@ class SharedEmbedding(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.d_model)
 
-    def compute_output_spec(self, *args, **kwargs):
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)  # The shape depends on `reverse`.
+    def compute_output_spec(self, inputs, reverse=False):
+        shape = (*inputs.shape[:-1], self.vocab_size) if reverse else (*inputs.shape, self.d_model)
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self):
         options = {name: getattr(self, name) for name in ("vocab_size", "d_model", "tie_logits", "logits_bias")}

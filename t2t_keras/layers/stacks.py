@@ -27,7 +27,7 @@ class AddAndNorm(keras.layers.Layer):
 
     Call arguments:
         x: input of the sub-layer, before any layer normalization, [B, T, D].
-        y: output of the sub-layer, [B, T, D].
+        y: output of the sub-layer, [B, T, D]; with `pre`, `None` returns what the sub-layer reads.
         training: whether to apply dropout.
 
     Example:
@@ -58,8 +58,10 @@ class AddAndNorm(keras.layers.Layer):
         return self(x) if isinstance(x, keras.KerasTensor) else self.norm(x)  # A functional model has calls alone.
 
     def call(self, x, y=None, training=False):
+        if y is None and self.pre:
+            return self.norm(x)
         if y is None:
-            return self.sublayer_input(x)
+            raise ValueError("Expected the output y of the sub-layer. Received: none.")
         x = x + self.dropout(y, training=training)
         return x if self.pre else self.norm(x)
 

@@ -35,8 +35,7 @@ class Profiler(contextlib.AbstractContextManager):
                 self._start()
             elif not self._profiles.exists():  # A run that resumes after its profile has it.
                 logger.warning(
-                    f"Expected `profile_steps` from update {step:,} on. Received: "
-                    f"profile_steps={self._first},{self._last}."
+                    f"`profile_steps={self._first},{self._last}` profiles nothing: the run is at update {step:,}."
                 )
         if not self._running:
             yield

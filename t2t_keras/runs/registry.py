@@ -130,7 +130,7 @@ def task(name: str) -> Task:
     found = _load(_tasks[name])
     found = _tasks[name] = found() if isinstance(found, type) else found  # One object for all that ask.
     found.name = name
-    columns = [column.name for column in found.columns]
+    columns = [column.name for column in getattr(found, "columns", ())]
     if found.target not in columns:
         raise ValueError(
             f"Expected `target` of the task {name!r} to be one of its columns, {', '.join(columns)}. Received: "

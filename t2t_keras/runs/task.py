@@ -102,7 +102,7 @@ class Task:
     documents: bool = False
     plain_text: bool = False
     separate_subwords: bool = False
-    generates: bool = True
+    generates: bool = False
     augments: bool = False
     sums: tuple[str, ...] = ("loss",)
     objective: str = "loss"

@@ -17,7 +17,6 @@ class Classification(Task):
 
     texts = ("source",)
     plain_text = True
-    generates = False
     columns = (Column("tokens"), Column("label", counted=False, is_text=False))
     stored = (Column("tokens"), Column("name", counted=False, is_text=False))
     target, unit = "label", "text"

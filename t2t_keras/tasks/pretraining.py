@@ -26,7 +26,6 @@ class Pretraining(Task):
     texts = ("source",)
     unit = "masked word"
     plain_text = True
-    generates = False
     documents = True
     columns = (
         Column("tokens"),

@@ -17,7 +17,7 @@ class Translation(Task):
     """Translation from a source to a target, with the model's `cross_entropy`."""
 
     columns = (Column("source"), Column("target"))
-    separate_subwords = augments = True
+    separate_subwords = augments = generates = True
     sums = ("loss", "smoothed_loss")
     objective = "smoothed_loss"
     metrics = (

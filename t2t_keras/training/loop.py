@@ -211,9 +211,7 @@ class Trainer:
 
     def __post_init__(self):
         self.pictured_step, self.chief = 0, devices.is_chief(self.strategy)
-        info = shards.read_info(self.folder)
-        self.windows_per_epoch = batching.windows_per_epoch(info)
-        self.uniform_loss = math.log(info["vocab_size"])  # Of equally likely sub-words.
+        self.windows_per_epoch = batching.windows_per_epoch(shards.read_info(self.folder))
 
     def train(self) -> TrainState:
         """Trains up to `config.train_steps` updates, from the newest intact checkpoint in `model_dir` if there is one,
@@ -418,11 +416,6 @@ class Trainer:
         is_best = self.state.count_validation(devices.broadcast_from_chief(self.strategy, score))
         shown = (f"{name} {value:.3f}" for name, value in metrics.items() if isinstance(value, float))
         logger.info(f"Update {self.state.step:,}: {', '.join(shown)}{'; the best so far' if is_best else ''}")
-        if metrics.get("valid/loss", 0.0) > self.uniform_loss and self.state.step > self.config.warmup_steps:
-            logger.warning(
-                f"The validation loss is above {self.uniform_loss:.2f}, that of equally likely sub-words: training "
-                f"diverges. Try a lower `{self._rate_option()}`."
-            )
         if is_best:
             self._save(checkpoint.BEST, 1)
         self._update_pictures(is_best)
@@ -485,11 +478,8 @@ class Trainer:
             reason = self.diagnose(self.train_step.split_to_fit(batch), step, scale)
             raise NotFiniteError(
                 f"{in_a_row} updates in a row, up to {step:,}, were not finite. {reason} Try a lower "
-                f"`{self._rate_option()}`{clipping}."
+                f"`{self.config.rate_option}`{clipping}."
             )
-
-    def _rate_option(self) -> str:
-        return "learning_rate" if self.config.learning_rate else "learning_rate_factor"
 
     def _epoch(self) -> int:
         """Returns the epoch of the last update, counted from 1."""

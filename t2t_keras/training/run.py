@@ -62,6 +62,7 @@ def _validation(
     batches = devices.distribute(strategy, dataset, config.micro_batch_tokens)
     sums = train_step.make_validation(strategy, model, task, batches, devices.at_once(strategy, config))
     texts = prepare.read_text(folder, "valid", task.texts)
+    uniform = math.log(options.model.vocab_size)
     of_chief = task.validation(model, tokenizer, options, texts) if devices.is_chief(strategy) else lambda: {}
 
     def validate(step: int) -> dict:
@@ -69,6 +70,11 @@ def _validation(
             metrics = task.measure(sums(), training=False)
         if "loss" not in metrics:
             raise ValueError(f"Expected 'loss' from `measure` of the task {task.name}. Received: {', '.join(metrics)}.")
+        if task.generates and metrics["loss"] > uniform and step > config.warmup_steps:
+            logger.warning(
+                f"The validation loss is above {uniform:.2f}, that of equally likely sub-words: training diverges or "
+                f"overfits. If the training loss rises too, try a lower `{config.rate_option}`."
+            )
         return {f"valid/{name}": value for name, value in (metrics | of_chief()).items()}
 
     return validate
