@@ -374,6 +374,9 @@ FAULTS = {
          "MAX_SECONDS", "test_serve.py::test_a_request_that_arrives_byte_by_byte_ends_too"),
     ),
     "t2t_keras/data/prepare.py": (
+        ("pairs that get terms are not found among the validation pairs", "checks.add(plain, pair)",
+         "checks.add(pair, plain)",
+         "test_prepare.py::test_validation_pairs_are_found_among_training_pairs_that_get_terms"),
         ("sub-words are learned from noise in text to keep", "pairs = _without(pairs, patterns.parse",
          "_without(pairs, patterns.parse",
          "test_augmentation.py::test_no_sub_words_are_learned_from_noise_in_text_to_keep_nor_words"),

@@ -428,12 +428,17 @@ def test_validation_pairs_that_are_in_the_training_text_are_counted(data, folder
     )
     data = dataclasses.replace(data, **names)
     assert "4 of 26 validation pairs are also in the training text." in run(data, folder)
-    # Story: pairs that got terms were not found again.
+
+
+def test_validation_pairs_are_found_among_training_pairs_that_get_terms(data, folder, tmp_path):
+    """Story: pairs that got terms were not found again."""
     terms = tmp_path / "terms.tsv"
-    terms.write_text("".join(f"{source.split()[0]}\t{target.split()[0]}\n" for source, target in TRAIN[:3]))
-    said = run(dataclasses.replace(data, train_terms=str(terms)), folder.parent / "terms")
-    assert "4 of 26 validation pairs are also in the training text." in said
-    assert any("pairs with terms in the source" in line or "with terms in the source" in line for line in said)
+    words = {(source.split()[0], target.split()[0]) for source, target in TRAIN[:40]}
+    terms.write_text("".join(f"{source}\t{target}\n" for source, target in dict(words).items()))
+    names = write_text(tmp_path, "valid", TRAIN[:40])
+    said = run(dataclasses.replace(data, **names, train_terms=str(terms)), folder)
+    assert "40 of 40 validation pairs are also in the training text." in said
+    assert "Training text: 200 pairs, 89 with terms in the source." in said
 
 
 @pytest.mark.parametrize(("identical", "tag", "told"), [(201, "", True), (200, "", False), (201, "<t>", True)])
