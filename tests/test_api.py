@@ -631,6 +631,7 @@ class _AllAlike(t2t_keras.Selector):
         return BEST(0.0 * log_probs, hypotheses, state)
 
 
+@pytest.mark.medium
 def test_a_run_is_loaded_with_scorers_whose_state_has_a_row_for_each_beam_however_many_there_are(run, translator):
     widths = set()
 
@@ -645,6 +646,7 @@ def test_a_run_is_loaded_with_scorers_whose_state_has_a_row_for_each_beam_howeve
     assert widths == {1, 3, 8}
 
 
+@pytest.mark.medium
 def test_a_run_is_loaded_with_a_selector(run, translator):
     loaded = run.load(selector=lambda inputs: _AllAlike())
     assert loaded.n_best("twenty-one", n=3) != translator.n_best("twenty-one", n=3)
@@ -669,11 +671,13 @@ def test_scorers_may_be_an_iterator_and_a_function_that_makes_none_is_named(run)
         run.load(scorers=iter([lambda inputs: None])).translate("one")
 
 
+@pytest.mark.medium
 def test_an_export_takes_no_scorers(exported):
     with pytest.raises(ValueError, match="`scorers` and `selector` need a run. Received: an export, "):
         t2t_keras.load(exported, scorers=[_OfThirds])
 
 
+@pytest.mark.medium
 def test_by_default_there_are_four_translations_or_those_of_a_smaller_beam(translator, run):
     """Story: of a model with a beam of 3 there was an error."""
     assert translator.n_best("one") == translator.n_best("one", n=3)
@@ -695,6 +699,7 @@ def test_a_loaded_model_is_refused_in_a_fork_of_its_process(translator, monkeypa
             call("one")
 
 
+@pytest.mark.medium
 def test_options_may_be_numbers_of_numpy(tmp_path):
     loaded = t2t_keras.train(tmp_path, **OPTIONS | {"train_steps": np.int64(2), "dropout": np.float32(0.25)}).load(
         beam_size=np.int32(2), int8=np.bool_(False)

@@ -97,6 +97,7 @@ def test_a_phrase_is_avoided_however_sub_words_divide_it(spelling, rows, length)
     assert check(rows, spelling, length, seed=115, beam_size=len(spelling) ** length) > 300
 
 
+@pytest.mark.medium
 def test_phrases_and_sub_words_at_random():
     """Characters of two words, spaces and points, in sub-words of up to four of them."""
     draw = np.random.default_rng(3)

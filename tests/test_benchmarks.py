@@ -159,6 +159,7 @@ def printed(module: str, code: str, *arguments) -> str:
     return result.stdout.strip()
 
 
+@pytest.mark.medium
 def test_the_last_line_of_a_text_is_translated_too(tmp_path):
     """Also where no line break ends it."""
     (tmp_path / "source").write_text("a dog\ntwo")

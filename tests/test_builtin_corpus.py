@@ -158,6 +158,7 @@ def made() -> dict:
     return builtin_corpus.splits(40_000, 1)
 
 
+@pytest.mark.medium
 def test_no_pair_is_in_two_splits_and_no_held_out_pair_comes_twice(made):
     sizes = [len(made[split]) for split in ("train", "valid", "test")]
     assert sizes == [40_000, builtin_corpus.HELD_OUT, builtin_corpus.HELD_OUT]

@@ -116,6 +116,7 @@ class Numbers:
         return tf.strings.reduce_join(tf.strings.as_string(ids), separator=" ", axis=-1)
 
 
+@pytest.mark.medium
 def test_greedy_translations_are_equal(both, tokenizer):
     ours, theirs = both
     lines, pieces = english(40), list(tokenizer.pieces)

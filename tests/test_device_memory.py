@@ -194,7 +194,7 @@ def test_no_micro_batch_of_the_data_costs_more_than_the_largest_shape(folder, re
     shapes = device_memory.largest_shapes(shards.read_info(folder), train, replicas, toy.cost).values()
     largest = [toy.cost(*shape) for shape in shapes]
     assert largest == sorted(largest)
-    for update in batching.grouped(batching.batches(folder, batch_tokens=60, seed=1, epochs=3), buckets):
+    for update in batching.grouped(batching.batches(folder, batch_tokens=60, seed=1, epochs=1), buckets):
         shared = batching.split(update, buckets=buckets, replicas=replicas, micro_batch_tokens=micro_batch_tokens)
         for source, target in zip(
             *(tf.unstack(tf.reshape(shared[side], [-1, *shared[side].shape[2:]])) for side in shards.SIDES), strict=True

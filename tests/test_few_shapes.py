@@ -99,6 +99,7 @@ def test_an_epoch_has_the_same_pairs_once(read):
     assert pairs_of(read(epochs=1)) == pairs_of(read(shapes=None, epochs=1))
 
 
+@pytest.mark.medium
 def test_a_run_resumes_at_every_position(read):
     expected = read()
     for index in (0, 3, len(expected) // 2):
@@ -107,6 +108,7 @@ def test_a_run_resumes_at_every_position(read):
             np.testing.assert_equal(found, wanted)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("replicas", "micro_batch_tokens"), [(1, 100), (1, 40), (2, 100)])
 def test_every_micro_batch_has_one_of_the_shapes_of_its_window_and_none_loses_a_token(
     folder, read, replicas, micro_batch_tokens

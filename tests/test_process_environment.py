@@ -58,6 +58,7 @@ def test_programs_choose_before_tensorflow_is_imported(flag, expected):
     assert result.stdout.split() == [expected, "1", "False"], result.stderr
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("is_run", "onednn"), [(True, "0"), (False, "None")])
 def test_the_server_chooses_too(tmp_path, is_run, onednn):
     (tmp_path / "saved_model.pb").touch()  # An export.

@@ -83,6 +83,7 @@ def test_rows_are_changed_before_they_are_cut_into_batches_and_their_columns_sta
     assert len({number for _, number, _ in found.values()}) > PAIRS * 0.95, "one draw for each row"
 
 
+@pytest.mark.medium
 def test_as_many_rows_are_changed_at_once_as_there_is_room_for(folder, small, monkeypatch):
     """Of the longest row, of 9 ids, 7 have room in 71; at least one is changed."""
     for number, room in ((7, 71), (1, 5)):

@@ -42,6 +42,7 @@ def score(other):
     return of_pair
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_the_other_model_reads_no_tags_that_it_does_not_know(translator, other, score, direction):
     tags = ["<2de>", ">>deu<<"]  # It knows others, which stay.
@@ -105,6 +106,7 @@ def test_empty_places_of_a_list_stay_last(other):
     assert found == [("three", 0.0), ("two", -0.5), ("one", -1.0), ("", -2.0), ("", 0.0)]
 
 
+@pytest.mark.medium
 def test_a_list_that_the_other_model_cannot_read_whole_stays_as_it_is(translator):
     """Story: the score was that of the beginning, so that the longest translations came first."""
     short = stand_in.translator(DecodeConfig(beam_size=1, max_input=12, extra_length=20), kind="wordpiece")

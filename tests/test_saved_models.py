@@ -176,6 +176,7 @@ def test_keras_exports_the_networks_with_ids_as_inputs(tmp_path):
         np.testing.assert_allclose(export.serve(tf.nest.map_structure(tf.constant, longer)), model(longer), atol=1e-5)
 
 
+@pytest.mark.medium
 def test_the_recurrent_translator_trains_where_xla_is_asked_for():
     """Story: XLA has no gradient of a loop whose length it does not know."""
     model = Rnn(RnnConfig(vocab_size=40, d_model=D, d_embedding=D, encoder_layers=1))

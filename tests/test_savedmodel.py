@@ -287,6 +287,7 @@ def test_every_warm_up_request_runs(version, loaded):
     assert len(asked) <= 1000
 
 
+@pytest.mark.medium
 def test_another_program_without_this_package_translates_and_scores_the_same(version, service, translator):
     texts, scores, log_probs, drawn, drawn_scores = programs.alone(ALONE, version, LINES)
     expected, lines = translator(tf.constant(LINES)), tf.constant(LINES)

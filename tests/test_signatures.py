@@ -124,6 +124,7 @@ def log_probs_by_hand(model, source: list[int], target: list[int]) -> np.ndarray
     return tf.nn.log_softmax(logits)[0].numpy()[np.arange(len(target)), target]
 
 
+@pytest.mark.medium
 def test_translate_gives_what_a_translator_gives(service, translator):
     lines = [*stand_in.sentences(30), "", "😀 ½", " ".join(stand_in.sentences(9))]
     served, expected = numpy(service.translate(strings(lines))), numpy(translator(strings(lines)))
@@ -657,6 +658,7 @@ def test_each_request_has_its_own_phrases_and_its_own_order_of_them():
     assert best["truncated"].tolist() == [False, True, False]
 
 
+@pytest.mark.medium
 def test_sentences_with_constraints_are_searched_with_more_beams_and_others_with_those_of_the_options(service):
     """They give what a search of so many beams gives, and what a search without any constraints."""
     lines = stand_in.sentences(9)

@@ -314,6 +314,7 @@ def test_sub_words_are_learned_from_long_lines_too(kind):
     assert "▁xylophone" in vocabulary.load(learn(lines, kind=kind)).pieces
 
 
+@pytest.mark.medium
 def test_sub_words_are_those_of_the_same_words_in_short_lines(kind):
     """Story: SentencePiece leaves out lines of more than 65,536 bytes, so documents of 100 KB gave no sub-words."""
     words = b" ".join(text(9000, seed=2)).split()

@@ -389,6 +389,7 @@ def test_the_text_of_an_evaluation_says_how_an_ensemble_is_combined(evaluating, 
     assert (found["ensemble_mean"], found["ensemble_weights"]) == ("logs", "1.0,2.0")
 
 
+@pytest.mark.medium
 def test_files_of_two_sides_are_evaluated_as_two_text_files_are(of_three, tmp_path):
     """The languages of TMX are not for the model, unless it has several."""
     variants = "".join(f"<tuv xml:lang='{code}'><seg>{code} text</seg></tuv>" for code in ("en", "fr", "de"))

@@ -219,6 +219,7 @@ class Converted(toy.Toy):
         return super().call(inputs, training=training)
 
 
+@pytest.mark.medium
 def test_autograph_converts_neither_training_nor_validation_nor_reading(folder, monkeypatch):
     """It doubles the time of tracing."""
     read, cut_rows = [], batching.cut_rows

@@ -217,6 +217,7 @@ def test_each_validation_is_logged_and_the_best_so_far_is_said_to_be_so(finished
     ]  # fmt: skip
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("replicas", "buckets"), [(1, 1), (2, 2)])
 def test_a_run_with_few_shapes_ends_with_the_weights_of_one_without_a_break(folder, tmp_path, replicas, buckets):
     options = {"length_buckets": 2.0, "buckets_per_update": buckets, "replicas": replicas, "train_steps": 6}
@@ -288,6 +289,7 @@ def killed():
     raise Killed
 
 
+@pytest.mark.medium
 def test_the_checkpoint_of_an_end_is_replaced_in_a_longer_run(folder, tmp_path):
     """Story: the average of a run that was stopped was not that of one that was not."""
     for end, expected in ((4, [3, 4]), (5, [3, 5]), (8, [3, 6, 8]), (9, [3, 6, 9])):
@@ -330,6 +332,7 @@ def test_a_run_that_stopped_and_went_on_equals_one_that_did_not_to_the_last_bit(
     assert received == expected
 
 
+@pytest.mark.medium
 def test_a_run_can_go_on_with_other_devices(folder, tmp_path):
     """What a checkpoint says of the data does not depend on how many devices read it; dropout would."""
     Run(folder, tmp_path / "one", dropout=0.0)
@@ -715,6 +718,7 @@ def test_a_last_validation_that_was_ended_by_a_signal_is_made_by_the_next_run_an
     assert (again.state.best_step, again.state.validated_step) == (4, 8)
 
 
+@pytest.mark.medium
 def test_float16_begins_with_its_loss_scale_also_where_another_dtype_went_before(folder, tmp_path):
     assert Run(folder, tmp_path, train_steps=3).state.loss_scale == (1, 0)
     assert Run(folder, tmp_path, train_steps=4, dtype="float16").state.loss_scale == (1024, 1)

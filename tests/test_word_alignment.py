@@ -112,6 +112,7 @@ def test_pharaoh_s_links_of_a_table(source, target, source_pieces, pieces, first
     assert pharaoh(source, target, source_pieces, pieces, WEIGHTS, first) == expected
 
 
+@pytest.mark.medium
 def test_a_model_that_does_not_align_is_refused_and_a_long_source_has_no_alignment(translator, service):
     line = stand_in.sentences(1)[0]
     requests = [Request(line), Request("a " * (signatures.MAX_ALIGNED + 1)), Request("")]
