@@ -32,7 +32,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 from benchmarks.passes.process import progress
 from t2t_keras.cli import program
 from t2t_keras.config import EOS, PAD, DecodeConfig, paper
-from t2t_keras.data import corpora
+from t2t_keras.data import text_files
 from t2t_keras.decoding import process_environment
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import markdown
@@ -273,7 +273,7 @@ def prepare(folder: pathlib.Path) -> dict:
     if _MODEL_DIR.value:
         if not _SOURCE.value:
             raise ValueError("Expected --source, a text to translate, with --model_dir. Received none.")
-        lines = corpora.text(_SOURCE.value)
+        lines = text_files.text(_SOURCE.value)
         translator = load(pathlib.Path(_MODEL_DIR.value).expanduser())
         model, pieces, target_length = translator.model, list(translator.tokenizer.pieces), 0
         sources = translator.tokenizer.tokenize(tf.constant(lines), max_length=translator.config.max_input).to_list()

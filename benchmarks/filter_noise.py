@@ -28,7 +28,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 from t2t_keras.config import FilterConfig
-from t2t_keras.data import corpora
+from t2t_keras.data import text_files
 from t2t_keras.filtering import judging
 from t2t_keras.system import markdown
 
@@ -124,7 +124,7 @@ def define() -> None:
 
 
 def measure() -> None:
-    source, target, other = corpora.texts(
+    source, target, other = text_files.texts(
         [(f"--{name}", flags.FLAGS[name].value) for name in ("source", "target", "other")]
     )
     pairs, kinds = noisy(list(zip(source, target, strict=True)), other, flags.FLAGS.rate, flags.FLAGS.seed)

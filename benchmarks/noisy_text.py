@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 import t2t_keras
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
-from t2t_keras.data import corpora
+from t2t_keras.data import text_files
 from t2t_keras.evaluation import scores
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import markdown
@@ -66,7 +66,7 @@ def noisy(
 
 
 def main() -> None:
-    text = corpora.texts([("the source", _SOURCE.value), ("the reference", _REFERENCE.value)])
+    text = text_files.texts([("the source", _SOURCE.value), ("the reference", _REFERENCE.value)])
     rows = []
     for folder in options.run_folders(_MODEL_DIRS.value):
         translator, tags = t2t_keras.load(folder), SavedRun.open(folder).options.data.tags

@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
-from t2t_keras.data import corpora
+from t2t_keras.data import text_files
 from t2t_keras.evaluation import scores
 
 _TRAIN = flags.DEFINE_string(
@@ -54,8 +54,10 @@ def measure(train: list[str], references: list[str], hypotheses: list[str], **sc
 
 
 def main() -> None:
-    reference, hypothesis = corpora.texts([("the reference", _REFERENCE.value), ("the hypothesis", _HYPOTHESIS.value)])
-    texts = corpora.text(_TRAIN.value), reference, hypothesis
+    reference, hypothesis = text_files.texts(
+        [("the reference", _REFERENCE.value), ("the hypothesis", _HYPOTHESIS.value)]
+    )
+    texts = text_files.text(_TRAIN.value), reference, hypothesis
     if _LOWERCASE.value:
         texts = tuple([line.lower() for line in lines] for lines in texts)
     found = measure(*texts, lowercase=_LOWERCASE.value, tokenize=_TOKENIZE.value)

@@ -4,6 +4,7 @@ import collections
 import functools
 import gc
 import importlib.util
+import itertools
 import os
 import pathlib
 import sys
@@ -149,3 +150,16 @@ def opus(tmp_path_factory) -> pathlib.Path:
 def nllb(tmp_path_factory) -> pathlib.Path:
     """A small NLLB-200, in transformers' format. Tests may copy it."""
     return transformers_models.make(tmp_path_factory.mktemp("m2m") / "model", "nllb")
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Writes a file and gives its name."""
+    names = (f"{number}.txt" for number in itertools.count())
+
+    def write(content: str | bytes, name: str = "") -> str:
+        path = tmp_path / (name or next(names))
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    return write

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 
-from t2t_keras.data import corpora, prepare
+from t2t_keras.data import prepare, text_files
 from t2t_keras.runs import registry
 from t2t_keras.system import files
 from t2t_keras.text import vocabulary
@@ -28,7 +28,7 @@ def main(data_dir: str, source: str, target: str, *numbers: str) -> None:
                 [cpu_seconds(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)],
                 time.monotonic(),
             )
-            pairs = corpora.text_pairs(source, target, report=(report := corpora.Report()))
+            pairs = text_files.pairs(source, target, report=(report := text_files.Report()))
             options = {"number": number, "count": 2**20, "seed": 1}
             info = prepare.write(
                 pathlib.Path(folder), pairs, subwords, 255, report, registry.task("translation"), **options

@@ -40,7 +40,7 @@ from t2t_keras.config import (
     SampleConfig,
     TrainConfig,
 )
-from t2t_keras.data import batching, corpora, data_service, prepare, shards
+from t2t_keras.data import batching, corpora, data_service, prepare, shards, text_files
 from t2t_keras.decoding import translator
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.layers.dropout import Dropout, WordDropout
@@ -713,14 +713,14 @@ def side(pairs: list, number: int) -> list:
 def of_tfds(split: str) -> Callable:
     """config → the pairs of a TFDS set, which `lab` has a stand-in for."""
     return lambda lab, config: [
-        tuple(text.decode() for text in pair) for pair in corpora.pairs(config, split, 1, corpora.Report())
+        tuple(text.decode() for text in pair) for pair in corpora.pairs(config, split, 1, text_files.Report())
     ]
 
 
 def splits_of_tfds(lab, config) -> list:
     lab.splits.clear()
     for split in ("train", "valid"):
-        list(corpora.pairs(config, split, 1, corpora.Report()))
+        list(corpora.pairs(config, split, 1, text_files.Report()))
     return list(lab.splits)
 
 

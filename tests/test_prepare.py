@@ -29,7 +29,7 @@ from logged import logged
 from test_lock import HOLDER
 
 from t2t_keras.config import EOS, TEXTS, DataConfig
-from t2t_keras.data import builtin_corpus, corpora, prepare, processes, shards, text_checks
+from t2t_keras.data import builtin_corpus, corpora, prepare, processes, shards, text_checks, text_files
 from t2t_keras.runs import data_folder, registry
 from t2t_keras.runs.run_start import Start
 from t2t_keras.system import files
@@ -138,8 +138,8 @@ def test_two_text_files_become_a_folder_that_says_the_same(data, folder):
             for line in said
         )
     described = json.loads((folder / prepare.CORPUS).read_text())
-    assert described["report"]["train"] == dataclasses.asdict(corpora.Report(pairs=200))
-    assert described["report"]["valid"] == dataclasses.asdict(corpora.Report(pairs=20))
+    assert described["report"]["train"] == dataclasses.asdict(text_files.Report(pairs=200))
+    assert described["report"]["valid"] == dataclasses.asdict(text_files.Report(pairs=20))
 
 
 def test_the_chunks_that_text_is_encoded_in_leave_no_trace(data, folder, tmp_path, monkeypatch):
@@ -768,7 +768,7 @@ def test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when
 
 def test_text_is_tokenized_and_sent_in_chunks_that_documents_fill_sooner():
     pairs = [(b"x" * length, b"y" * length) for length in (1, 1, 1, 50, 1, 60, 1)]
-    listed = [[len(pair[0]) for pair in chunk] for chunk in corpora.chunks(iter(pairs), 3, 100)]
+    listed = [[len(pair[0]) for pair in chunk] for chunk in text_files.chunks(iter(pairs), 3, 100)]
     assert listed == [[1, 1, 1], [50], [1, 60], [1]]
 
 
@@ -777,7 +777,7 @@ def test_chunks_of_documents_end_where_one_does():
     for documents in (pairs, [(pair * 2) for pair in pairs]):
         most = 100 * len(documents[0])
         listed = [
-            [len(pair[0]) for pair in chunk] for chunk in corpora.chunks(iter(documents), 3, most, documents=True)
+            [len(pair[0]) for pair in chunk] for chunk in text_files.chunks(iter(documents), 3, most, documents=True)
         ]
         assert listed == [[1, 1, 1, 1, 0], [1, 0, 70, 70, 0], [1]]
 

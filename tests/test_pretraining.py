@@ -20,7 +20,7 @@ from test_flops import products
 from test_oracle import as_in_the_paper, randomized
 
 from t2t_keras.config import BOS, EOS, UNK, BertConfig, DataConfig, ModelConfig
-from t2t_keras.data import batching, corpora, prepare, shards
+from t2t_keras.data import batching, prepare, shards, text_files
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.model import flops
 from t2t_keras.model.bert import Bert
@@ -96,7 +96,7 @@ def test_documents_that_begin_alike_are_two():
 def test_a_document_has_one_number_though_text_is_tokenized_in_parts(monkeypatch):
     monkeypatch.setattr(prepare, "PAIRS_AT_ONCE", 2)
     lines = [(line.encode(),) for line in "ab cd ef gh ij".split()] + [(b"",), (b"kl",), (b"mn",)]
-    report = corpora.Report()
+    report = text_files.Report()
     found = [document for *_, [document] in prepare.encode(iter(lines), Letters(), 7, report, TASK)]
     assert len(found) == 4 and len(set(found[:3])) == 1 and found[3] != found[0]
 

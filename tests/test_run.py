@@ -16,7 +16,7 @@ import tensorflow as tf
 from logged import logged
 
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from t2t_keras.data import batching, builtin_corpus, corpora, prepare, shards
+from t2t_keras.data import batching, builtin_corpus, corpora, prepare, shards, text_files
 from t2t_keras.decoding.loading import load, read_tokenizer
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.decoding.translator import Translator, translate_lines
@@ -626,7 +626,7 @@ def test_a_translator_lives_on_when_another_model_is_trained(run, copy):
 def test_the_test_split_of_the_builtin_corpus_lies_beside_the_data(run):
     sources, references = prepare.read_text(run[0] / "data", "test")
     expected = [
-        tuple(side.decode() for side in pair) for pair in corpora.pairs(DATA, "test", TRAIN.seed, corpora.Report())
+        tuple(side.decode() for side in pair) for pair in corpora.pairs(DATA, "test", TRAIN.seed, text_files.Report())
     ]
     assert list(zip(sources, references, strict=True)) == expected
 

@@ -7,7 +7,7 @@ import stand_in
 from logged import logged
 
 from t2t_keras.config import BOS, DataConfig
-from t2t_keras.data import corpora, prepare
+from t2t_keras.data import corpora, prepare, text_files
 from t2t_keras.runs import registry
 from t2t_keras.text import vocabulary
 
@@ -32,7 +32,7 @@ def names(tmp_path) -> dict[str, str]:
 
 
 def read(split: str, **options) -> list[tuple[str, str]]:
-    found = corpora.pairs(DataConfig(**options), split, 1, corpora.Report())
+    found = corpora.pairs(DataConfig(**options), split, 1, text_files.Report())
     return [tuple(line.decode() for line in pair) for pair in found]
 
 
@@ -68,7 +68,7 @@ def test_a_tag_follows_its_name_through_weights_and_globs_and_one_file_may_have_
 
 def test_a_line_that_is_empty_without_its_tag_is_left_out(names, tmp_path):
     (tmp_path / "a.source").write_text("one\n \n" + 98 * "two\n")
-    report = corpora.Report()
+    report = text_files.Report()
     pairs = list(corpora.pairs(DataConfig(**names, source_tag="<t>"), "train", 1, report))
     assert (report.empty, report.pairs, pairs[1][0]) == (1, 299, b"<t> two")
 

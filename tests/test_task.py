@@ -17,7 +17,7 @@ from toy_task import LOWER, Tagger, TaggerConfig, Tagging, tag
 import t2t_keras
 from t2t_keras.beam import preparing
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from t2t_keras.data import batching, corpora, prepare, shards
+from t2t_keras.data import batching, prepare, shards, text_files
 from t2t_keras.model.protocols import make
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.reporting import curves
@@ -228,17 +228,17 @@ def test_a_task_makes_a_whole_record_of_each_line(folder, monkeypatch, change, r
     monkeypatch.setattr(Tagging, "records", lambda *args: change(list(records(*args))))
     lines = iter([(b"the ship",), (b"Anna",)])
     with pytest.raises(ValueError, match=re.escape(f"for each line (words, case). Received: {received}.")):
-        list(prepare.encode(lines, tokenizer, 40, corpora.Report(), registry.task("case_tagging")))
+        list(prepare.encode(lines, tokenizer, 40, text_files.Report(), registry.task("case_tagging")))
 
 
 def test_the_limit_of_lengths_is_that_of_the_columns_that_count(monkeypatch):
     monkeypatch.setattr(
         Tagging, "records", lambda self, tokenizer, lines: [(np.ones(len(line)), np.ones(9)) for line in lines]
     )
-    report = corpora.Report(pairs=2)
+    report = text_files.Report(pairs=2)
     first, second = prepare.encode(iter([(b"abc",), (b"abcd",)]), None, 3, report, registry.task("case_tagging"))
     assert [len(column) for column in first] == [3, 9] and second is None
-    assert report == corpora.Report(pairs=1, too_long=1)
+    assert report == text_files.Report(pairs=1, too_long=1)
 
 
 @pytest.mark.medium

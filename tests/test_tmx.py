@@ -16,10 +16,10 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 import toy
 from logged import logged
-from test_corpora import zipped
+from test_text_files import zipped
 
 from t2t_keras.config import DataConfig, FilterConfig, names_of_target, text_format
-from t2t_keras.data import corpora, prepare
+from t2t_keras.data import corpora, prepare, text_files
 from t2t_keras.filtering import judging
 from t2t_keras.runs import registry
 from t2t_keras.text import lines, tmx
@@ -30,7 +30,7 @@ CODES = ("bpt", "ept", "ph", "it", "ut", "sub")
 
 def read(content: str | bytes, languages=NO_LANGUAGES, name="x.tmx") -> tuple[list[tuple[str, str]], dict[str, int]]:
     """Returns the pairs, and what was counted."""
-    report = corpora.Report()
+    report = text_files.Report()
     stream = io.BytesIO(content if isinstance(content, bytes) else content.encode())
     pairs = [tuple(side.decode() for side in pair) for pair in tmx.pairs(stream, name, languages, report)]
     return pairs, {name: count for name, count in vars(report).items() if count}
@@ -316,7 +316,7 @@ class Generated(io.RawIOBase):
 
 
 def test_memory_does_not_grow_with_the_file():
-    stream, report = Generated(8000), corpora.Report()
+    stream, report = Generated(8000), text_files.Report()
     with toy.memory_below(2_000_000):
         number = sum(1 for _ in tmx.pairs(stream, "x.tmx", NO_LANGUAGES, report))
     assert number == 8000 and stream.size > 2_000_000
@@ -362,9 +362,9 @@ def texts(tmp_path) -> dict[str, str]:
     return {form: str(tmp_path / f"text.{form}") for form in contents}
 
 
-def pairs_of(source: str, target: str, **options) -> tuple[list, corpora.Report]:
-    report = corpora.Report()
-    return list(corpora.text_pairs(source, target, report=report, **options)), report
+def pairs_of(source: str, target: str, **options) -> tuple[list, text_files.Report]:
+    report = text_files.Report()
+    return list(text_files.pairs(source, target, report=report, **options)), report
 
 
 @pytest.mark.parametrize("form", ["tmx", "tsv", "tmx.gz", "tsv.gz"])
@@ -379,19 +379,19 @@ def test_a_file_of_two_sides_is_what_two_files_are(texts, form):
     hashes = {}
     pairs_of(f"{en},{both}", f"{fr},{both}", hashes=hashes)
     assert {str(path): value for path, value in hashes.items()} == {
-        name: corpora.describe(path)["sha256"] for name in (en, fr, both) if (path := corpora.expand(name)[0])
+        name: corpora.describe(path)["sha256"] for name in (en, fr, both) if (path := text_files.expand(name)[0])
     }
-    corpora.check_texts([(both, both), (f"{en},{both}@2", f"{fr},{both}")], True)
+    text_files.check_texts([(both, both), (f"{en},{both}@2", f"{fr},{both}")], True)
     for source, target, received in (
         (both, fr, f"{both} and {fr}"), (en, both, f"{en} and {both}"), (f"{en},{both}", fr, f"{both} and none"),
         (f"{en},{both}", f"{both},{fr}", f"{en} and {both}"),
     ):  # fmt: skip
-        for read in (pairs_of, lambda *sides: corpora.check_texts([sides])):
+        for read in (pairs_of, lambda *sides: text_files.check_texts([sides])):
             with pytest.raises(ValueError, match=rf"must stand at the same place of both. Received: {received}\. If"):
                 read(source, target)
-    assert corpora.text(both, side=0) == [source for source, _ in PAIRS]
+    assert text_files.text(both, side=0) == [source for source, _ in PAIRS]
     wanted = [[source for source, _ in PAIRS], *[[target for _, target in PAIRS]] * 2]
-    assert corpora.texts([("a", both), ("b", both), ("c", fr)], (0, 1, None)) == wanted
+    assert text_files.texts([("a", both), ("b", both), ("c", fr)], (0, 1, None)) == wanted
 
 
 @pytest.mark.parametrize(("form", "content", "counts", "said"), [
@@ -410,11 +410,11 @@ def test_what_a_file_of_two_sides_has_beside_pairs_is_counted_once(tmp_path, mes
     pathlib.Path(text).write_text("x\n" * 4)
     for names, pairs in ((both, 3), (f"{both},{text}", 7)):
         report = pairs_of(names, names, languages=("en", "fr"))[1]
-        assert report == corpora.Report(pairs=pairs, **counts) and said in str(report)
+        assert report == text_files.Report(pairs=pairs, **counts) and said in str(report)
         of_text = ("carriage_returns", "empty")
         assert report.of_two_sides == {name: count for name, count in counts.items() if name not in of_text}
-    corpora.text(both, side=1, languages=("en", "fr"))
-    corpora.texts([("source", both), ("target", both)], (0, 1), ("en", "fr"))
+    text_files.text(both, side=1, languages=("en", "fr"))
+    text_files.texts([("source", both), ("target", both)], (0, 1), ("en", "fr"))
     assert sum(said in message for message in messages) == 1
 
 
@@ -428,8 +428,8 @@ def test_all_tmx_files_give_the_same_languages(tmp_path):
     message = f"Several TMX files need `source_language` and `target_language`.* Received: {both.replace(',', ', ')}"
     readers = (
         lambda *chosen: pairs_of(both, both, languages=chosen),
-        lambda *chosen: corpora.check_texts([(first, first), (second, second)], languages=chosen),
-        lambda *chosen: corpora.texts([("a", first), ("b", second)], (0, 1), chosen),
+        lambda *chosen: text_files.check_texts([(first, first), (second, second)], languages=chosen),
+        lambda *chosen: text_files.texts([("a", first), ("b", second)], (0, 1), chosen),
     )
     for read in readers:
         for chosen in (("", ""), ("en", "")):
@@ -464,10 +464,10 @@ def test_a_tsv_file_without_any_tab_is_no_tsv(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("a\nb\n")
     with pytest.raises(ValueError, match="a.tsv has no tab. Expected source, tab and target in each line."):
-        list(corpora.all_pairs(str(path), str(path), report=corpora.Report()))
+        list(text_files.all_pairs(str(path), str(path), report=text_files.Report()))
     path.write_text("")
     with pytest.raises(ValueError, match="a.tsv is empty. Expected a sentence on each line."):
-        list(corpora.all_pairs(str(path), str(path), report=corpora.Report()))
+        list(text_files.all_pairs(str(path), str(path), report=text_files.Report()))
 
 
 def test_a_line_of_tsv_without_a_tab_is_named_or_left_out(tmp_path):
@@ -476,33 +476,37 @@ def test_a_line_of_tsv_without_a_tab_is_named_or_left_out(tmp_path):
     said = rf"^{path}, line 4 has no tab. Expected source, tab and target in each line of a file named .tsv."
     for strict in (
         lambda: pairs_of(str(path), str(path)),
-        lambda: corpora.check_texts([(str(path), str(path))], True),
-        lambda: corpora.text(str(path), side=1),
+        lambda: text_files.check_texts([(str(path), str(path))], True),
+        lambda: text_files.text(str(path), side=1),
     ):
         with pytest.raises(ValueError, match=said):
             strict()
     pairs, report = pairs_of(str(path), str(path), skip_bad_lines=True)
-    assert pairs == [(b"a", b"A"), (b"c", b"C")] and report == corpora.Report(pairs=2, empty=3)
-    corpora.check_texts([(str(path), str(path))], False)
+    assert pairs == [(b"a", b"A"), (b"c", b"C")] and report == text_files.Report(pairs=2, empty=3)
+    text_files.check_texts([(str(path), str(path))], False)
     path.write_bytes(b"a\tA\nb\t\xe9\n")
     with pytest.raises(ValueError, match=rf"{path}, line 2 is not UTF-8: byte 0xe9 at column 3"):
-        corpora.check_texts([(str(path), str(path))], True)
+        text_files.check_texts([(str(path), str(path))], True)
 
 
 def test_where_one_text_is_expected_tsv_is_lines_and_tmx_is_refused(texts, tmp_path):
-    assert corpora.text(texts["tsv"])[0] == "\t".join(PAIRS[0])
-    assert next(corpora.text_pairs(texts["tsv"], report=corpora.Report())) == ("\t".join(PAIRS[0]).encode(),)
+    assert text_files.text(texts["tsv"])[0] == "\t".join(PAIRS[0])
+    assert next(text_files.pairs(texts["tsv"], report=text_files.Report())) == ("\t".join(PAIRS[0]).encode(),)
     renamed = tmp_path / "text.xml"
     renamed.write_bytes(open(texts["tmx"], "rb").read())
-    assert corpora.text(str(renamed))[0].startswith("<tmx")
+    assert text_files.text(str(renamed))[0].startswith("<tmx")
 
     def translated(name: str) -> None:
         with lines.opened(name) as file:
             list(lines.read_lines(file))
 
-    one_sided = (corpora.text, translated, lambda name: list(corpora.text_pairs(name, report=corpora.Report())))
+    one_sided = (
+        text_files.text,
+        translated,
+        lambda name: list(text_files.pairs(name, report=text_files.Report())),
+    )
     for form in ("tmx", "tmx.gz"):
-        for take in (*one_sided, lambda name: corpora.check_texts([(name,)])):
+        for take in (*one_sided, lambda name: text_files.check_texts([(name,)])):
             with pytest.raises(ValueError, match=f"text.{form} is TMX, of two languages. Expected a text"):
                 take(texts[form])
 
@@ -513,18 +517,18 @@ def test_where_others_have_two_sides_a_text_of_one_is_no_tsv(texts):
     (folder / "a.tsv").write_bytes(open(texts["tsv"], "rb").read())
     for one_sided, path in ((texts["tsv"], texts["tsv"]), (f"{folder}/*", folder / "a.tsv")):
         with pytest.raises(ValueError) as refused:
-            corpora.texts([("a", texts["tmx"]), ("b", one_sided)], (1, None))
+            text_files.texts([("a", texts["tmx"]), ("b", one_sided)], (1, None))
         assert str(refused.value) == (
             f"{path} is TSV, of two sides. Expected a text with a sentence on each line. If the file has one side "
             "only, give it another ending, such as .txt."
         )
-    assert corpora.texts([("a", texts["tsv"])]) == [["\t".join(pair) for pair in PAIRS]]
+    assert text_files.texts([("a", texts["tsv"])]) == [["\t".join(pair) for pair in PAIRS]]
 
 
 def test_errors_of_tmx_files_come_where_those_of_text_files_do(tmp_path, texts):
     broken = tmp_path / "b.tmx.gz"
     broken.write_bytes(open(texts["tmx.gz"], "rb").read()[:-12])
-    for take in (lambda name: corpora.check_texts([(name, name)]), lambda name: pairs_of(name, name)):
+    for take in (lambda name: text_files.check_texts([(name, name)]), lambda name: pairs_of(name, name)):
         with pytest.raises(ValueError, match=f"{broken} is a broken gzip file: it could be read up to line 1 "):
             take(str(broken))
     several = tmp_path / "c.tmx"
@@ -534,8 +538,8 @@ def test_errors_of_tmx_files_come_where_those_of_text_files_do(tmp_path, texts):
         corpora.check_files(data)
     data = dataclasses.replace(data, source_language="fr", target_language="de")
     corpora.check_files(data)
-    assert list(corpora.pairs(data, "train", 1, corpora.Report())) == [(b"b", b"c")]
-    assert list(corpora.pairs(data, "valid", 1, corpora.Report())) == [(b"b", b"c")]
+    assert list(corpora.pairs(data, "train", 1, text_files.Report())) == [(b"b", b"c")]
+    assert list(corpora.pairs(data, "valid", 1, text_files.Report())) == [(b"b", b"c")]
     other = dataclasses.replace(data, target_language="en")
     assert corpora.identity(data, 1) != corpora.identity(other, 1), "Other pairs are another corpus."
     registry.task("translation").check_text(data)

@@ -1405,7 +1405,7 @@ CALLS = {
                   ["--data_dir=~/data", "--architecture=bert", "--train_source={0}/text", "--valid_source={0}/text"],
                   [["pretraining", {}]]),
     "filter": (
-        "module('data.corpora', check_texts=lambda texts, languages: told('texts', texts, languages))\n"
+        "module('data.text_files', check_texts=lambda texts, languages: told('texts', texts, languages))\n"
         "module('filtering.judging', check_runs=lambda folders: told('runs', folders),\n"
         "    check=lambda config, folder: told('check', config.min_letters, folder), "
         "table=lambda summary: summary,\n"
@@ -1417,7 +1417,7 @@ CALLS = {
         [["runs", ["{0}", "{0}/../{0.name}"], {}], ["check", 0.25, "{0}/out", {}],
          ["texts", [["a", "b"]], ["en", "de"], {}], ["load", ["{0}", "{0}/../{0.name}"], {}],
          ["a", "b", "{0}/out", 0.25, "scores", 3, {}]]),
-    "filter ": ("module('data.corpora', check_texts=lambda texts, languages: None)\n"
+    "filter ": ("module('data.text_files', check_texts=lambda texts, languages: None)\n"
                 "module('filtering.judging', check_runs=lambda folders: None,\n"
                 "    check=lambda *given: None, table=lambda summary: summary, load_scores=lambda "
                 "folders: folders)\n"

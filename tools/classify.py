@@ -18,7 +18,7 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import messages, program, training
-from t2t_keras.data import corpora
+from t2t_keras.data import text_files
 from t2t_keras.evaluation import bag_of_words
 from t2t_keras.runs import export_folder
 from t2t_keras.runs.saved_run import SavedRun
@@ -65,7 +65,7 @@ def _task() -> str:
 
 def _read(names: str, skip_bad_lines: bool = False) -> list[tuple[str, ...]]:
     """Returns the labels and sentences of text files."""
-    return classification.read(corpora.text(names, skip_bad_lines), names)
+    return classification.read(text_files.text(names, skip_bad_lines), names)
 
 
 def _names(model_dir: pathlib.Path) -> list[str]:

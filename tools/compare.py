@@ -99,7 +99,7 @@ def _translate(name: str, by_line: LineTranslator, source: list[str]) -> list[st
 
 
 def compare(operands: list[str]) -> None:
-    from t2t_keras.data import corpora
+    from t2t_keras.data import text_files
     from t2t_keras.evaluation import comparison, comparison_report, scores, significance
     from t2t_keras.reporting import figures
     from t2t_keras.text import lines
@@ -113,7 +113,7 @@ def compare(operands: list[str]) -> None:
     sources = [(f"--source={_SOURCE.value}", _SOURCE.value)] if _SOURCE.value else []
     outputs = [(name, name) for name in operands if name not in runs]
     sides = [1] * len(references) + [0] * len(sources) + [None] * len(outputs)
-    texts = corpora.texts([*references, *sources, *outputs], sides, tuple(flag.value for flag in _LANGUAGES))
+    texts = text_files.texts([*references, *sources, *outputs], sides, tuple(flag.value for flag in _LANGUAGES))
     source = texts[len(references)] if sources else []
     systems = dict(zip((name for name, _ in outputs), texts[len(texts) - len(outputs) :], strict=True))
     significance.check_memory(len(texts[0]), _BOOTSTRAP_SAMPLES.value, _RANDOMIZATION_TRIALS.value)

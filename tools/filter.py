@@ -18,7 +18,7 @@ from absl import flags
 from t2t_keras.cli import beam, program
 from t2t_keras.cli import flags as options
 from t2t_keras.config import FilterConfig, names_of_target
-from t2t_keras.data import corpora
+from t2t_keras.data import text_files
 from t2t_keras.filtering import judging
 from t2t_keras.system.log import logger
 
@@ -95,7 +95,7 @@ def filter_pairs() -> None:
     judging.check_runs(folders)
     judging.check(config, output_dir)
     runner = beam.given()
-    corpora.check_texts([_text()], languages=(config.source_language, config.target_language))
+    text_files.check_texts([_text()], languages=(config.source_language, config.target_language))
     load_scores = functools.partial(judging.load_scores, folders) if folders else None
     summary = _on_beam(config, output_dir, load_scores, runner) if runner else _locally(config, output_dir, load_scores)
     print(json.dumps(summary) if _JSON.value else judging.table(summary))

@@ -17,7 +17,7 @@ from absl import flags
 from t2t_keras.cli import flagfiles, program, training
 from t2t_keras.cli import flags as options
 from t2t_keras.config import DataConfig, DecodeConfig, options_with
-from t2t_keras.data import corpora
+from t2t_keras.data import text_files
 from t2t_keras.experiments.grid_report import BASE, FILES, VALID
 from t2t_keras.runs import registry, run_options
 from t2t_keras.runs.run_start import LENGTHS, Start
@@ -102,7 +102,7 @@ def _tests() -> dict[str, tuple[list[str], list[str]]]:
             raise ValueError(f"The names of the --test_source must differ, also from {VALID}. Received: two of {name}.")
         files = [(f"--test_source={source}", source), (f"--test_target={target}", target)]
         languages = tuple(flags.FLAGS[f"{side}_language"].value for side in ("source", "target"))
-        tests[name] = tuple(corpora.texts(files, (0, 1), languages))
+        tests[name] = tuple(text_files.texts(files, (0, 1), languages))
     return tests
 
 

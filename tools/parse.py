@@ -82,14 +82,14 @@ def _task() -> str:
 
 
 def _linearize() -> None:
-    from t2t_keras.data import corpora
+    from t2t_keras.data import text_files
     from t2t_keras.parsing.linearize import phrases, to_tokens
     from t2t_keras.parsing.trees import clean, preterminals, read_trees
 
     written = [pathlib.Path(name).expanduser().resolve() for name in (_SOURCE.value, _TARGET.value)]
     if written[0] == written[1]:
         raise ValueError(f"--source and --target must be two files. Received: {_TARGET.value} twice.")
-    treebank = corpora.expand(_TREES.value)
+    treebank = text_files.expand(_TREES.value)
     if replaced := [path for path in treebank if path.resolve() in written]:
         raise ValueError(f"--source and --target must not replace a file of --trees. Received: {replaced[0]}.")
     sentences = empty = 0
@@ -101,7 +101,7 @@ def _linearize() -> None:
 
     with lines.written_whole(_SOURCE.value) as source, lines.written_whole(_TARGET.value) as target:
         for path in treebank:
-            for tree in map(clean, read_trees(corpora.text(str(path)), str(path))):
+            for tree in map(clean, read_trees(text_files.text(str(path)), str(path))):
                 if not tree.children:
                     empty += 1
                     continue
@@ -119,12 +119,14 @@ def _linearize() -> None:
 
 
 def _score() -> None:
-    from t2t_keras.data import corpora
+    from t2t_keras.data import text_files
     from t2t_keras.parsing import evalb
     from t2t_keras.parsing.trees import clean, read_file
 
-    gold = [tree for path in corpora.expand(_GOLD.value) for tree in read_file(corpora.text(str(path)), str(path))[0]]
-    parsed, errors = read_file(corpora.text(_PARSED.value), _PARSED.value, len(gold))
+    gold = [
+        tree for path in text_files.expand(_GOLD.value) for tree in read_file(text_files.text(str(path)), str(path))[0]
+    ]
+    parsed, errors = read_file(text_files.text(_PARSED.value), _PARSED.value, len(gold))
     if len(gold) != len(parsed):  # Blank lines may separate the gold trees, and then the parsed trees, too.
         gold = [tree for tree in gold if tree.children]
     if len(gold) != len(parsed):

@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.train_peers.worker import read_updates
 from t2t_keras.config import EOS, PAD, DataConfig, ModelConfig, TrainConfig
-from t2t_keras.data import batching, corpora, prepare, shards
+from t2t_keras.data import batching, corpora, prepare, shards, text_files
 from t2t_keras.model import flops
 from t2t_keras.runs import registry
 from t2t_keras.text import vocabulary
@@ -37,11 +37,11 @@ def write_text_pairs(folder: pathlib.Path, data: DataConfig, vocab_size: int) ->
         return corpora.pairs(data, "train", SEED, report)
 
     learning = {name: getattr(data, name) for name in ("normalization", "character_coverage")}
-    lines = (line for pair in pairs(corpora.Report()) for line in pair)
+    lines = (line for pair in pairs(text_files.Report()) for line in pair)
     subwords = vocabulary.load(
         vocabulary.learn(data.subwords, lines, vocab_size, sample=data.vocab_sample, seed=SEED, **learning)
     )
-    report = corpora.Report()
+    report = text_files.Report()
     prepare.write(
         folder, pairs(report), subwords, data.max_length, report, registry.task("translation"), count=29_000, seed=SEED
     )

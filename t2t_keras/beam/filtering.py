@@ -22,7 +22,7 @@ from apache_beam.utils.shared import Shared
 
 from t2t_keras.beam import runners, shared_files
 from t2t_keras.config import FilterConfig
-from t2t_keras.data import corpora
+from t2t_keras.data import text_files
 from t2t_keras.filtering import judging
 
 HASHES_IN_GROUP = 2**22  # About so many are compared with each other in one process: some 100 MB.
@@ -123,7 +123,7 @@ def _decided(exchange: str, first: int) -> str:
 
 
 def _judged(
-    pairs: Iterator[corpora.Pair],
+    pairs: Iterator[text_files.Pair],
     length_ratio: float,
     folder: pathlib.Path,
     *,

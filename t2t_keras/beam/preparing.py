@@ -18,7 +18,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from t2t_keras.beam import runners, shared_files
-from t2t_keras.data import corpora, prepare, shards
+from t2t_keras.data import prepare, shards, text_files
 from t2t_keras.runs.task import Task
 from t2t_keras.system.files import replacing
 from t2t_keras.system.tensorflow import hide_gpus
@@ -45,7 +45,7 @@ class _Encode(beam.DoFn):
     def process(self, first: int):
         pairs = shared_files.read_chunk(self.exchange, first, len(self.task.texts))
         by_shard = [[] for _ in range(self.number)]
-        ids = prepare.encode(pairs, self.tokenizer, self.max_length, corpora.Report(), self.task)
+        ids = prepare.encode(pairs, self.tokenizer, self.max_length, text_files.Report(), self.task)
         for shard, pair in zip(shards.draw(self.seed, self.number, first), ids, strict=False):
             if pair is not None:
                 by_shard[shard].append(pair)
@@ -79,10 +79,10 @@ class _WriteShard(beam.DoFn):
 
 def write(
     folder: pathlib.Path,
-    pairs: Iterator[corpora.Pair],
+    pairs: Iterator[text_files.Pair],
     subwords: Subwords,
     max_length: int,
-    report: corpora.Report,
+    report: text_files.Report,
     task: Task,
     *,
     count: int,
@@ -101,7 +101,7 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     names, described = shards.names(count, size), {}
     with shared_files.exchange(exchange or str(folder)) as exchanged:
-        firsts = list(shared_files.write_chunks(corpora.chunks(pairs, PAIRS_PER_CHUNK, BYTES_PER_CHUNK), exchanged))
+        firsts = list(shared_files.write_chunks(text_files.chunks(pairs, PAIRS_PER_CHUNK, BYTES_PER_CHUNK), exchanged))
         with runners.running(options) as pipeline:
             (
                 pipeline

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from apache_beam.io.filesystems import FileSystems
 
-from t2t_keras.data.corpora import Pair
+from t2t_keras.data.text_files import Pair
 from t2t_keras.system.files import EXCHANGE
 
 

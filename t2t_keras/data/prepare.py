@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.config import TERM_MARKS, DataConfig, options_with, patterns, vocabulary_size
-from t2t_keras.data import corpora, processes, shards
+from t2t_keras.data import corpora, processes, shards, text_files
 from t2t_keras.data.text_checks import TextChecks
 from t2t_keras.runs import data_folder
 from t2t_keras.runs.data_folder import CORPUS
@@ -47,14 +47,14 @@ CAPITALS_PAIRS = 500  # Validation pairs whose sub-words are counted in capitals
 class _Text:
     """What reading the text found."""
 
-    train: corpora.Report = dataclasses.field(default_factory=corpora.Report)
-    valid: corpora.Report = dataclasses.field(default_factory=corpora.Report)
-    valid_pairs: list[corpora.Pair] = dataclasses.field(default_factory=list)
+    train: text_files.Report = dataclasses.field(default_factory=text_files.Report)
+    valid: text_files.Report = dataclasses.field(default_factory=text_files.Report)
+    valid_pairs: list[text_files.Pair] = dataclasses.field(default_factory=list)
     train_size: int = 0  # Bytes of the training pairs.
-    hashes: corpora.Hashes = dataclasses.field(default_factory=dict)  # Of each text file.
+    hashes: text_files.Hashes = dataclasses.field(default_factory=dict)  # Of each text file.
 
 
-def _encode(subwords: Subwords, max_length: int, task: Task, chunk: list[corpora.Pair]) -> list[tuple | None]:
+def _encode(subwords: Subwords, max_length: int, task: Task, chunk: list[text_files.Pair]) -> list[tuple | None]:
     """Returns the records of a chunk, with `None` for one that is longer than `max_length`; see `encode`."""
     limits = {"max_length": max_length} if task.documents else {}
     records = list(task.records(subwords, *map(list, zip(*chunk, strict=True)), **limits))
@@ -100,10 +100,10 @@ def _unpacked(packed: tuple[list[bool], list[tuple]]) -> Iterator[tuple | None]:
 
 
 def encode(
-    pairs: Iterator[corpora.Pair],
+    pairs: Iterator[text_files.Pair],
     subwords: Subwords,
     max_length: int,
-    report: corpora.Report,
+    report: text_files.Report,
     task: Task,
     number: int = 1,
 ) -> Iterator[tuple | None]:
@@ -111,7 +111,7 @@ def encode(
     threads. Yields an id array for each column on disk, or `None` for a pair that is longer than `max_length`, which it
     moves in `report` from the pairs to those left out.
     """
-    listed = corpora.chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE, task.documents)
+    listed = text_files.chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE, task.documents)
     if number == 1:
         encoded = map(functools.partial(_encode, subwords, max_length, task), listed)
     else:
@@ -135,10 +135,10 @@ def _checked(records: Iterator[tuple | None], task: Task, name: str) -> Iterator
 
 def write(
     folder: pathlib.Path,
-    pairs: Iterator[corpora.Pair],
+    pairs: Iterator[text_files.Pair],
     subwords: Subwords,
     max_length: int,
-    report: corpora.Report,
+    report: text_files.Report,
     task: Task,
     *,
     number: int = 1,
@@ -176,9 +176,9 @@ def read_text(folder: pathlib.Path, split: str, sides: tuple[str, ...] = ("sourc
     return tuple(path.read_bytes().decode("utf-8").split("\n")[:-1] for path in paths)
 
 
-def _without(pairs: Iterator[corpora.Pair], pattern: str) -> Iterator[corpora.Pair]:
+def _without(pairs: Iterator[text_files.Pair], pattern: str) -> Iterator[text_files.Pair]:
     """Yields pairs with a space in place of each match of a pattern."""
-    for chunk in corpora.chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE):
+    for chunk in text_files.chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE):
         yield from zip(*(replace_all(side, pattern, " ") for side in zip(*chunk, strict=True)), strict=True)
 
 
@@ -293,7 +293,7 @@ class Preparation:
         data_folder.check_options(self.folder, recorded, {name: options.get(name) for name in names})
 
     def _options(
-        self, hashes: corpora.Hashes | None = None, recorded: Mapping[str, str] = types.MappingProxyType({})
+        self, hashes: text_files.Hashes | None = None, recorded: Mapping[str, str] = types.MappingProxyType({})
     ) -> dict:
         """Returns the options that determine the pairs and sub-words of the folder. Runs with different seeds may share
         a folder of text files.
@@ -317,10 +317,10 @@ class Preparation:
         return {**corpora.identity(data, self.seed, hashes), **options, **text_options}
 
     def _pairs(
-        self, split: str, report: corpora.Report | None = None, hashes: corpora.Hashes | None = None, **options
-    ) -> Iterator[corpora.Pair]:
+        self, split: str, report: text_files.Report | None = None, hashes: text_files.Hashes | None = None, **options
+    ) -> Iterator[text_files.Pair]:
         """Returns the pairs of a split; see `corpora.pairs`."""
-        task, report = self.task, report or corpora.Report()
+        task, report = self.task, report or text_files.Report()
         return corpora.pairs(self.data, split, self.seed, report, hashes, task.texts, task.documents, **options)
 
     def _read_text(self) -> _Text:
@@ -336,7 +336,7 @@ class Preparation:
         for number, plain in enumerate(_with_progress(train_pairs)):
             pair = insert_terms(number, plain) if insert_terms else plain
             text.train.with_terms += pair != plain
-            text.train_size += corpora.size(pair)
+            text.train_size += text_files.size(pair)
             checks.add(plain, pair)
         logger.info(f"Training text: {text.train}.")
         for name, report in (("training", text.train), ("validation", text.valid)):
@@ -392,7 +392,7 @@ class Preparation:
         data, task = self.data, self.task
         logger.info(f"Learning {vocab_size:,} sub-words{f' of the {side}' if side else ''} …")
         sides = [number for number, name in enumerate(task.texts) if side in ("", name)]
-        pairs = corpora.pairs(data, "train", self.seed, corpora.Report(), sides=task.texts)  # Without blank lines.
+        pairs = corpora.pairs(data, "train", self.seed, text_files.Report(), sides=task.texts)  # Without blank lines.
         if self.noise:
             if data.keep_patterns:
                 pairs = _without(pairs, patterns.parse(data.keep_patterns))
@@ -430,7 +430,7 @@ class Preparation:
         train_pairs = _with_progress(self._pairs("train", hashes=text.hashes), number)
         for split, write_split, pairs, report, size in (
             # Validation first: its text may be found unusable, and takes less time.
-            ("valid", write, iter(text.valid_pairs), text.valid, sum(map(corpora.size, text.valid_pairs))),
+            ("valid", write, iter(text.valid_pairs), text.valid, sum(map(text_files.size, text.valid_pairs))),
             ("train", write_train, train_pairs, text.train, text.train_size),
         ):
             started, sizes = time.monotonic(), {"count": report.pairs, "size": size}
@@ -442,7 +442,7 @@ class Preparation:
             unit, number = ("record", f"{info['pairs']:,} records; ") if task.documents else ("pair", "")
             logger.info(f"{split}: {report}; {number}{lengths} sub-words a {unit}; {speed:,.0f} {unit}s/s.")
 
-    def _write_text(self, split: str, pairs: list[corpora.Pair]) -> None:
+    def _write_text(self, split: str, pairs: list[text_files.Pair]) -> None:
         """Writes the text of a held-out split, one sentence per line."""
         for side, lines in zip(self.task.texts, zip(*pairs, strict=True), strict=True):
             write_whole(self.folder / f"{split}.{side}.txt", b"".join(line + b"\n" for line in lines))

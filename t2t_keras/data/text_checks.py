@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable
 
 from t2t_keras.config import DataConfig
-from t2t_keras.data.corpora import Pair, ends_document
+from t2t_keras.data.text_files import Pair, ends_document
 from t2t_keras.runs.task import Task
 from t2t_keras.system.log import logger
 from t2t_keras.text import phrases

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.config import EOS
-from t2t_keras.data import corpora, shards
+from t2t_keras.data import shards, text_files
 from t2t_keras.decoding.loading import make_model
 from t2t_keras.layers.inference import inference
 from t2t_keras.runs import checkpoint
@@ -67,7 +67,7 @@ def _texts(folder: pathlib.Path, info: dict, damaged_records: str = "stop") -> I
 
 def _records(task: Task, tokenizer, path: str, max_length: int) -> dict[str, tf.RaggedTensor]:
     """Returns the records of documents, a ragged tensor for each column."""
-    [lines] = zip(*corpora.text_pairs(path, report=corpora.Report(), documents=True), strict=True)
+    [lines] = zip(*text_files.pairs(path, report=text_files.Report(), documents=True), strict=True)
     if b"" not in lines:
         raise ValueError(f"{path} needs two documents or more, with a blank line between them.")
     records = list(task.records(tokenizer, list(lines), max_length=max_length))
@@ -103,7 +103,7 @@ def evaluate(run: SavedRun, which: str, path: str, draws: int, data_dir: str = "
         raise FileNotFoundError(
             f"{train} is missing. The baselines are counted on the training text: prepare it again."
         )
-    for each in corpora.expand(path):
+    for each in text_files.expand(path):
         files.check_ends(each)
     run.check_data(train.parent / files.SUBWORDS, train / shards.RECORDS)
     share_gpus()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from t2t_keras.config import FilterConfig
-from t2t_keras.data import corpora, processes
+from t2t_keras.data import processes, text_files
 from t2t_keras.decoding import process_environment
 from t2t_keras.decoding.trained_model import TrainedModel
 from t2t_keras.filtering.rules import SIDES, Rules, Verdict, normalized
@@ -36,7 +36,7 @@ PAIRS_AT_ONCE, BYTES_AT_ONCE = 4096, 2**21  # That a process gets, at the first 
 OF_RATIO = 20_000, 2**26  # The first pairs, of which `length_ratio` is the median, likewise.
 
 # Of a chunk: the pairs, as many verdicts, and scores of those that stay.
-Judged = tuple[list[corpora.Pair], list[Verdict], list[float]]
+Judged = tuple[list[text_files.Pair], list[Verdict], list[float]]
 
 
 def _hash(lines: list[bytes]) -> int:
@@ -55,7 +55,7 @@ def judge(config: FilterConfig, length_ratio: float) -> Callable:
     """
     rules = Rules(config, length_ratio)
 
-    def judged(chunk: list[corpora.Pair]) -> tuple[list[Verdict], np.ndarray]:
+    def judged(chunk: list[text_files.Pair]) -> tuple[list[Verdict], np.ndarray]:
         verdicts, hashes = [], np.zeros([len(chunk), 2], np.uint64)
         for index, pair in enumerate(chunk):
             try:
@@ -97,12 +97,12 @@ class Seen:
         return found
 
 
-def chunks(pairs: Iterator[corpora.Pair]) -> Iterator[list[corpora.Pair]]:
+def chunks(pairs: Iterator[text_files.Pair]) -> Iterator[list[text_files.Pair]]:
     """Yields the pairs in the parts that are judged and scored at once."""
-    return corpora.chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE)
+    return text_files.chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE)
 
 
-def _median_ratio(pairs: list[corpora.Pair]) -> float:
+def _median_ratio(pairs: list[text_files.Pair]) -> float:
     """Returns the median of the characters of target for each of source; 1 if there is no usable pair."""
     ratios = []
     for pair in pairs:
@@ -133,7 +133,7 @@ def reject_repeated(verdicts: list[Verdict], hashes: np.ndarray, rule: str, seen
         verdicts[index] = rule, 1
 
 
-def score(chunk: list[corpora.Pair], verdicts: list[Verdict], scores: Callable, limit: float) -> list[float]:
+def score(chunk: list[text_files.Pair], verdicts: list[Verdict], scores: Callable, limit: float) -> list[float]:
     """Scores the pairs of a chunk that have broken no rule, and rejects those above a limit, `max_cross_entropy`:
     updates their verdicts. `scores` is that of `filter_text`. Returns the scores of the pairs that are kept.
     """
@@ -149,7 +149,7 @@ def score(chunk: list[corpora.Pair], verdicts: list[Verdict], scores: Callable, 
 
 
 def _judged(
-    pairs: Iterator[corpora.Pair], config: FilterConfig, length_ratio: float, scores: Callable | None, number: int
+    pairs: Iterator[text_files.Pair], config: FilterConfig, length_ratio: float, scores: Callable | None, number: int
 ) -> Iterator[Judged]:
     """Yields what is decided about each chunk, with so many processes."""
     waiting, seen = collections.deque(), [Seen(), Seen()]
@@ -213,7 +213,7 @@ def filter_text(
     processes.
 
     Args:
-        source, target: comma-separated file names or globs; see `corpora.text_pairs`.
+        source, target: comma-separated file names or globs; see `text_files.pairs`.
         output_dir: a new folder. It gets `kept.source.txt` and `kept.target.txt`; `rejected.source.txt` and
             `rejected.target.txt`; `rejected.tsv`, with the line number, the rule and what the rule measured of each
             rejected pair; `kept.cross_entropy.txt`, if there are `scores`; and `summary.json`. It appears when all are
@@ -230,12 +230,12 @@ def filter_text(
     Raises:
         FileNotFoundError: a file is missing.
         FileExistsError: the folder exists.
-        ValueError: the text is not usable; see `corpora.text_pairs`.
+        ValueError: the text is not usable; see `text_files.pairs`.
         OSError: a file cannot be read or written, or a process was killed.
     """
 
-    def judged(pairs: Iterator[corpora.Pair], length_ratio: float, folder: pathlib.Path) -> Iterator[Judged]:
-        size = sum(path.stat().st_size for names in (source, target) for path in corpora.expand(names))
+    def judged(pairs: Iterator[text_files.Pair], length_ratio: float, folder: pathlib.Path) -> Iterator[Judged]:
+        size = sum(path.stat().st_size for names in (source, target) for path in text_files.expand(names))
         return _judged(pairs, config, length_ratio, scores, processes.number(number, size))
 
     return divide(source, target, output_dir, config, judged, scored=scores is not None, progress=progress)
@@ -246,7 +246,7 @@ def divide(
     target: str,
     output_dir: pathlib.Path,
     config: FilterConfig,
-    judged: Callable[[Iterator[corpora.Pair], float, pathlib.Path], Iterator[Judged]],
+    judged: Callable[[Iterator[text_files.Pair], float, pathlib.Path], Iterator[Judged]],
     *,
     scored: bool,
     progress: Callable[[int], None] = lambda count: None,
@@ -260,12 +260,12 @@ def divide(
         scored: whether pairs have scores.
     """
     check(config, output_dir)
-    report = corpora.Report()
+    report = text_files.Report()
     languages = config.source_language, config.target_language
-    pairs = corpora.all_pairs(source, target, report=report, languages=languages)
+    pairs = text_files.all_pairs(source, target, report=report, languages=languages)
     first = []
     if config.max_length_ratio and not config.length_ratio:
-        first = next(corpora.chunks(pairs, *OF_RATIO), [])
+        first = next(text_files.chunks(pairs, *OF_RATIO), [])
     length_ratio = config.length_ratio or _median_ratio(first)
     with files.making_folder(output_dir) as folder, files.writing(folder, output_dir):
         with contextlib.closing(judged(itertools.chain(first, pairs), length_ratio, folder)) as parts:
@@ -278,8 +278,8 @@ def divide(
             "carriage_returns": report.carriage_returns,
             "byte_order_marks": report.byte_order_marks,
             **report.of_two_sides,
-            "source": list(dict.fromkeys(map(str, corpora.expand(source)))),  # A file may be read several times.
-            "target": list(dict.fromkeys(map(str, corpora.expand(target)))),
+            "source": list(dict.fromkeys(map(str, text_files.expand(source)))),  # A file may be read several times.
+            "target": list(dict.fromkeys(map(str, text_files.expand(target)))),
             "options": dataclasses.asdict(config),
         }
         files.write_whole(folder / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
