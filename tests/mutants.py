@@ -1293,7 +1293,7 @@ FAULTS = {
          "@lambda function: lambda *arguments: function(*arguments)[0]\ndef additive",
          "test_rnn.py::test_no_step_keeps_a_copy_of_the_memory_for_the_gradient"),
         ("the gradient of additive attention is summed in bfloat16",
-         'return ops.cast(ops.sum(ops.cast(x, "float32"), axis=axis), x.dtype)', "return ops.sum(x, axis=axis)",
+         'return ops.cast(ops.sum(at_least_float32(x), axis=axis), x.dtype)', "return ops.sum(x, axis=axis)",
          "test_attention_functions.py::test_the_gradient_in_bfloat16_sums_in_float32"),
     ),
     "t2t_keras/training/embeddings.py": (

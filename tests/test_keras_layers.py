@@ -4,6 +4,7 @@ training, precision.
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras.src import testing
 
 from t2t_keras.layers.attention import MultiHeadAttention
@@ -68,6 +69,35 @@ def test_a_layer_passes_the_exam_of_keras_and_keeps_its_arguments(layer, argumen
         # Keras trains on one input; `test_stacks.py` fits layers of two.
         run_training_check=isinstance(shapes, tuple),
     )
+
+
+@pytest.mark.parametrize(
+    ("layer", "arguments", "shapes"), [row[:3] for row in LAYERS], ids=[row[0].__name__ for row in LAYERS]
+)
+def test_in_float64_a_layer_computes_in_float64_and_its_gradients_are_central_differences(layer, arguments, shapes):
+    """Story: softmax, normalization and sinusoids were computed in float32 for layers of float64 too."""
+    draw = np.random.default_rng(7)
+    shapes = shapes.values() if isinstance(shapes, dict) else [shapes]
+    inputs = [tf.Variable(draw.normal(size=shape)) for shape in shapes]
+    layer = layer(**arguments, dtype="float64")
+    weights = draw.normal(size=layer(*inputs).shape)
+
+    def loss():
+        return tf.reduce_sum(layer(*inputs) * weights)
+
+    with tf.GradientTape() as tape:
+        value = loss()
+    assert value.dtype == tf.float64
+    variables = inputs + [weight.value for weight in layer.trainable_weights]
+    gradients = tape.gradient(value, variables, unconnected_gradients="zero")
+    for variable, gradient in zip(variables, gradients, strict=True):
+        before, direction = variable.numpy(), draw.normal(size=variable.shape)
+        variable.assign(before + 1e-5 * direction)
+        above = loss()
+        variable.assign(before - 1e-5 * direction)
+        expected = (above - loss()) / 2e-5
+        variable.assign(before)
+        np.testing.assert_allclose(np.sum(tf.convert_to_tensor(gradient) * direction), expected, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.parametrize(("options", "weights"), [({}, 1), ({"tie_logits": False}, 2), ({"logits_bias": True}, 2)])

@@ -16,7 +16,7 @@ from t2t_keras.system.compat import keras_mask, with_keras_mask
 
 def attention_weights(q, k, mask=None):
     """Returns softmax(Q Kᵀ / √d_k), the attention weights of equation 1: [B, H, T, S] in the dtype of `q`. The softmax
-    is computed in float32.
+    is computed in float32 at least.
 
     Args:
         q: queries [B, H, T, K]; there may be more axes before the last two.

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from t2t_keras.layers.dense import Dense
+from t2t_keras.layers.dense import Dense, at_least_float32
 from t2t_keras.layers.inference import custom_gradient
 
 
@@ -48,8 +48,8 @@ def additive_scores(q, k, v):
 
 
 def _sum(x, axis: int):
-    """Sums in float32, unlike TensorFlow on a CPU, where 1,000 ones in bfloat16 are 256."""
-    return ops.cast(ops.sum(ops.cast(x, "float32"), axis=axis), x.dtype)
+    """Sums in float32 at least, unlike TensorFlow on a CPU, where 1,000 ones in bfloat16 are 256."""
+    return ops.cast(ops.sum(at_least_float32(x), axis=axis), x.dtype)
 
 
 def scaled_scores(q, k):
@@ -81,10 +81,10 @@ def check_function(name: str) -> None:
 
 
 def masked_softmax(scores, mask=None):
-    """Returns the softmax of scores, [..., S], in float32 over the keys that a mask allows, boolean and broadcast to
-    their shape, or over all if it allows none or is `None`.
+    """Returns the softmax of scores, [..., S], in float32 at least, over the keys that a mask allows, boolean and
+    broadcast to their shape, or over all if it allows none or is `None`.
     """
-    scores = ops.cast(scores, "float32")
+    scores = at_least_float32(scores)
     if mask is not None:
         scores = ops.where(mask, scores, -1e9)
     # Keras warns of the softmax of a single score, which is 1, with gradient 0.

@@ -45,6 +45,11 @@ def leading(x) -> tuple:
     return (-1, *others) if others and all(others) else ops.shape(x)[:-1]
 
 
+def at_least_float32(x):
+    """Returns float16 and bfloat16 as float32, in which sums and exponentials are exact enough; float64 stays."""
+    return ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
+
+
 def check_arrays(method: str, *inputs) -> None:
     """Raises `ValueError` for symbolic inputs of a function that reads shapes, or computes with the weights of a layer
     outside of a call: a functional model would keep their values of the moment, and not train them.

@@ -3,12 +3,13 @@
 import keras
 from keras import ops
 
+from t2t_keras.layers.dense import at_least_float32
 from t2t_keras.layers.inference import custom_gradient
 
 
 def layer_norm(x, gain, bias, epsilon: float):
-    """Computes (x - mean) / √(variance + ε) · γ + β over the last axis of x, [..., D] float32; gain and bias, γ and β,
-    are [D] float32.
+    """Computes (x - mean) / √(variance + ε) · γ + β over the last axis of x, [..., D]; gain and bias, γ and β, are [D].
+    All are float32 or float64.
 
     The gradient is written by hand: automatic differentiation would read x more than twice as often.
     """
@@ -32,7 +33,7 @@ def layer_norm(x, gain, bias, epsilon: float):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class LayerNorm(keras.layers.LayerNormalization):
-    """`keras.layers.LayerNormalization` over the last axis, computed in float32 with few operations.
+    """`keras.layers.LayerNormalization` over the last axis, computed in float32 at least, with few operations.
 
     Raises:
         ValueError: an argument asks for another axis, for no gain or bias, or for RMS scaling.
@@ -55,5 +56,5 @@ class LayerNorm(keras.layers.LayerNormalization):
             )
 
     def call(self, inputs):
-        gain, bias = (ops.cast(weight, "float32") for weight in (self.gamma, self.beta))
-        return ops.cast(layer_norm(ops.cast(inputs, "float32"), gain, bias, self.epsilon), self.compute_dtype)
+        x, gain, bias = map(at_least_float32, (inputs, self.gamma, self.beta))
+        return ops.cast(layer_norm(x, gain, bias, self.epsilon), self.compute_dtype)

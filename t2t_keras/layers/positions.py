@@ -16,8 +16,8 @@ from t2t_keras.config import PAPER, SINUSOIDS
 from t2t_keras.layers.dense import add_bias
 
 
-def sinusoids(positions, d_model: int, form: str = PAPER):
-    """Returns the position encodings of section 3.5, [T, D] float32, sines in even columns and cosines in odd ones. The
+def sinusoids(positions, d_model: int, form: str = PAPER, dtype: str = "float32"):
+    """Returns the position encodings of section 3.5, [T, D], sines in even columns and cosines in odd ones. The
     positions, [T], are counted from 0, `d_model` must be even, and `form` says whose frequencies: "paper" or
     "tensor2tensor".
     """
@@ -26,8 +26,8 @@ def sinusoids(positions, d_model: int, form: str = PAPER):
     steps = d_model if form == PAPER else d_model - 2
     if not steps:
         raise ValueError(f"d_model must be 4 or more for the sinusoids of {form}. Received: d_model={d_model}.")
-    frequency = ops.exp(ops.arange(0, d_model, 2, dtype="float32") * (-math.log(10000.0) / steps))
-    angle = ops.cast(positions, "float32")[:, None] * frequency
+    frequency = ops.exp(ops.arange(0, d_model, 2, dtype=dtype) * (-math.log(10000.0) / steps))
+    angle = ops.cast(positions, dtype)[:, None] * frequency
     return ops.reshape(ops.stack([ops.sin(angle), ops.cos(angle)], axis=-1), (-1, d_model))
 
 
@@ -71,7 +71,8 @@ class SinusoidalPositions(keras.layers.Layer):
     def call(self, x, position=0, step=1):
         _check_rank(x)
         positions = self.first + position + step * ops.arange(ops.shape(x)[1])
-        return x + ops.cast(sinusoids(positions, x.shape[-1], self.form), x.dtype)
+        dtype = keras.backend.result_type(x.dtype, "float32")
+        return x + ops.cast(sinusoids(positions, x.shape[-1], self.form, dtype), x.dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape

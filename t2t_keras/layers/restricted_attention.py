@@ -83,7 +83,7 @@ def restricted_attention(q, k, v, window: int, mask=None):
             without such a key, as far inside padding, is not masked.
 
     Returns:
-        [B, H, S, E]. The softmax is computed in float32.
+        [B, H, S, E]. The softmax is computed in float32 at least.
 
     Raises:
         ValueError: `window` is not positive, the mask differs between queries, or it does not have four axes.
