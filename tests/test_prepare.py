@@ -12,6 +12,7 @@ import os
 import pathlib
 import pickle
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -88,6 +89,22 @@ def test_without_a_size_the_vocabulary_is_that_of_the_number_of_pairs(data, fold
     assert contents(folder) == before, "the same folder, whether the size is given or not"
     with pytest.raises(ValueError, match=f"`vocab_size` was {VOCAB}, and is now {VOCAB + 1}"):
         run(data, folder, VOCAB + 1)
+
+
+@pytest.mark.parametrize(("kind", "size", "bound"), [
+    ("bpe", 10_000, "most"), ("bpe", 261, "least"), ("wordpiece", 10_000, "most"), ("wordpiece", 261, "least"),
+    ("word", 10_000, "most"),
+])  # fmt: skip
+def test_without_a_size_the_vocabulary_is_one_that_the_text_gives(data, folder, monkeypatch, kind, size, bound):
+    """Story: for text of few words, preparing ended with the advice to change a size that nobody had given."""
+    monkeypatch.setattr(prepare, "vocabulary_size", lambda pairs: size)
+    data = dataclasses.replace(data, subwords=kind)
+    with pytest.raises(ValueError, match=f"`vocab_size={size}` is too .* for this text") as refused:
+        run(data, folder, size)
+    expected = int(re.search("gives ([0-9]+) at most|needs ([0-9]+) or more", str(refused.value)).expand(r"\1\2"))
+    assert f"The text gives {expected:,} sub-words at {bound}." in run(data, folder, 0)
+    assert subwords_of(folder).vocab_size == expected
+    assert texts(folder, "train") == TRAIN
 
 
 def test_without_a_size_the_vocabulary_is_that_of_the_file_of_sub_words(data, folder, tmp_path):

@@ -34,7 +34,7 @@ from t2t_keras.system.tensorflow import hide_gpus, writing
 from t2t_keras.text import augmentation, piece_file, vocabulary
 from t2t_keras.text.placeholders import Placeholders, find_all, replace_all
 from t2t_keras.text.spelling import BYTES
-from t2t_keras.text.subwords import Subwords
+from t2t_keras.text.subwords import SizeError, Subwords
 
 # In one call of the tokenizer: about as much text as reaches the first of both limits.
 PAIRS_AT_ONCE, BYTES_AT_ONCE = 8192, 2**22
@@ -387,8 +387,10 @@ class Preparation:
             )
         return subwords
 
-    def _learn_subwords(self, vocab_size: int, side: str = "") -> Subwords:
-        """Learns sub-words from one side of the training text, or from all."""
+    def _learn_subwords(self, vocab_size: int, side: str = "", is_given: bool = True) -> Subwords:
+        """Learns sub-words from one side of the training text, or from all. If the text does not give so many, or needs
+        more, and the number is not given, takes the nearest one.
+        """
         data, task = self.data, self.task
         logger.info(f"Learning {vocab_size:,} sub-words{f' of the {side}' if side else ''} …")
         sides = [number for number, name in enumerate(task.texts) if side in ("", name)]
@@ -415,6 +417,10 @@ class Preparation:
                 **of_pairs,
             )
         except ValueError as error:
+            if isinstance(error, SizeError) and not is_given:
+                bound = "at most" if error.nearest < vocab_size else "at least"
+                logger.info(f"The text gives {error.nearest:,} sub-words {bound}.")
+                return self._learn_subwords(error.nearest, side)
             option = "source_vocab_size" if side == "source" else "vocab_size"
             raise ValueError(str(error).replace("`vocab_size=", f"`{option}=")) from error
         return vocabulary.load(model)
@@ -468,7 +474,8 @@ class Preparation:
         text = self._read_text()
         separate = bool(self.source_vocab_size or given_source)
         size = self.vocab_size or vocabulary_size(text.train.pairs)
-        subwords = given or self._learn_subwords(size, "target" if separate else "")
+        is_given = self.vocab_size > 0
+        subwords = given or self._learn_subwords(size, "target" if separate else "", is_given)
         if separate:
             subwords.own_source = given_source or self._learn_subwords(self.source_vocab_size, "source")
         if subwords.pattern != subwords.source.pattern:

@@ -13,13 +13,12 @@ from t2t_keras.system.log import logger
 from t2t_keras.text.placeholders import NAMES, replace_all
 from t2t_keras.text.sentencepiece_model import ESCAPED, UNDERSCORE, pattern_of, with_pattern
 from t2t_keras.text.spelling import BYTES
-from t2t_keras.text.subwords import Subwords, draw_sample
+from t2t_keras.text.subwords import SizeError, Subwords, draw_sample
 from t2t_keras.text.tokenizer_ops import sentence_piece
 
 # SentencePiece leaves out, in silence, lines with this character, with which it writes unknown ones.
 _RESERVED = "\u2585"
 _LONGEST = 1 << 14  # Characters of up to 4 bytes: SentencePiece also leaves out lines that are too long.
-_SPECIAL_AND_BYTES = EOS + 1 + len(BYTES)  # Number of ids that every vocabulary has.
 
 
 class BytePairs(Subwords):
@@ -82,7 +81,7 @@ def learn(
         tags: words that are sub-words in any case.
         model_type: SentencePiece's name of the kind of sub-words.
 
-    Returns the bytes of a SentencePiece model. Raises `ValueError` if the vocabulary is too large for the text, or too
+    Returns the bytes of a SentencePiece model. Raises `SizeError` if the vocabulary is too large for the text, or too
     small for its characters.
     """
     written = io.BytesIO()
@@ -115,20 +114,16 @@ def learn(
     except (RuntimeError, OSError) as error:
         reason = str(error).split(") ", 1)[-1].strip() or str(error)
         if fewest := re.search(r"smaller than required_chars. \d+ vs (\d+)", reason):
-            characters = int(fewest[1]) - _SPECIAL_AND_BYTES - len(symbols)
-            added = f", {len(symbols)} placeholders and tags" if symbols else ""
-            reason = (
-                f"`vocab_size={vocab_size}` is too small for this text, which needs {fewest[1]} or more: {EOS + 1} "
-                f"special ids, 256 bytes{added} and {characters} characters. Raise it, or lower `character_coverage`."
-            )
-        elif most := re.search(r"size too high .* <= (\d+)", reason):
-            reason = (
-                f"`vocab_size={vocab_size}` is too large for this text, which gives {most[1]} at most. Give "
-                f"`vocab_size={most[1]}`, or more text."
-            )
-        else:
-            reason = f"SentencePiece cannot learn {vocab_size} sub-words from this text. Its message: {reason}"
-        raise ValueError(reason) from error
+            parts = {"special ids": EOS + 1, "bytes": len(BYTES)}
+            parts |= {"placeholders and tags": len(symbols)} if symbols else {}
+            raise SizeError.too_small(
+                vocab_size, parts | {"characters": int(fewest[1]) - sum(parts.values())}
+            ) from error
+        if most := re.search(r"size too high .* <= (\d+)", reason):
+            raise SizeError.too_large(vocab_size, int(most[1])) from error
+        raise ValueError(
+            f"SentencePiece cannot learn {vocab_size} sub-words from this text. Its message: {reason}"
+        ) from error
     return with_pattern(written.getvalue(), pattern) if pattern else written.getvalue()
 
 

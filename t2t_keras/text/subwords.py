@@ -21,6 +21,27 @@ BYTES_PER_PIECE = 64  # Maximum: pieces have up to 16 characters.
 NOT_IN_PIECE = "\ue0f2"  # Is spelled in bytes, so that what follows it does not begin a word.
 
 
+class SizeError(ValueError):
+    """The text does not give a vocabulary of the size that was asked for; `nearest` is the nearest that it gives."""
+
+    def __init__(self, message: str, nearest: int):
+        super().__init__(message)
+        self.nearest = nearest
+
+    @classmethod
+    def too_large(cls, vocab_size: int, most: int) -> "SizeError":
+        message = f"`vocab_size={vocab_size}` is too large for this text, which gives {most} at most. Give "
+        return cls(f"{message}`vocab_size={most}`, or more text.", most)
+
+    @classmethod
+    def too_small(cls, vocab_size: int, parts: dict[str, int]) -> "SizeError":
+        """Returns the error for a text whose vocabulary has these parts at least, by name."""
+        *first, last = (f"{number} {name}" for name, number in parts.items())
+        message = f"`vocab_size={vocab_size}` is too small for this text, which needs {sum(parts.values())} or more: "
+        message += f"{', '.join(first)} and {last}. Raise it, or lower `character_coverage`."
+        return cls(message, sum(parts.values()))
+
+
 class Subwords(tf.Module, abc.ABC):
     """Converts text to ids and back, in the graph.
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 from t2t_keras.config import UNK
 from t2t_keras.text import tokenizer_ops
 from t2t_keras.text.spelling import BYTES, SPECIAL
-from t2t_keras.text.subwords import BYTES_PER_PIECE, Subwords, draw_sample
+from t2t_keras.text.subwords import BYTES_PER_PIECE, SizeError, Subwords, draw_sample
 
 HEAD = "".join(f"{piece}\n" for piece in (*SPECIAL, *BYTES)).encode()  # The beginning of every file.
 CHARACTERS_PER_PIECE = 16  # Maximum. A character has up to 4 bytes.
@@ -156,11 +156,8 @@ def learn(
     alphabet = _alphabet(words, character_coverage)
     wanted = vocab_size - len(SPECIAL) - len(BYTES)
     if wanted < len(alphabet):
-        raise ValueError(
-            f"`vocab_size={vocab_size}` is too small for this text, which needs {vocab_size - wanted + len(alphabet)} "
-            f"or more: {len(SPECIAL)} special ids, {len(BYTES)} bytes and {len(alphabet)} characters. Raise it, or "
-            "lower `character_coverage`."
-        )
+        parts = {"special ids": len(SPECIAL), "bytes": len(BYTES), "characters": len(alphabet)}
+        raise SizeError.too_small(vocab_size, parts)
     counts = collections.Counter(dict.fromkeys(alphabet, 0))
     for word, count in words.items():
         for part in _parts(word, alphabet):
@@ -170,11 +167,7 @@ def learn(
     # The learner needs each character; those of rare words may occur nowhere else.
     pieces = _learn_pieces(ranked[:WORDS] + [item for item in ranked[WORDS:] if len(item[0]) == 1], wanted)
     if len(pieces) < wanted:
-        most = vocab_size - wanted + len(pieces)
-        raise ValueError(
-            f"`vocab_size={vocab_size}` is too large for this text, which gives {most} at most. Give "
-            f"`vocab_size={most}`, or more text."
-        )
+        raise SizeError.too_large(vocab_size, most=vocab_size - wanted + len(pieces))
     return HEAD + "".join(f"{piece}\n" for piece in pieces[:wanted]).encode()
 
 
