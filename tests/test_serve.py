@@ -519,6 +519,15 @@ def reversed_translation(text: str, aligned: bool = True, piece: str = "▁{}") 
     ("<div Class='x\nnotranslate'><script>'<div>'</script>a b</div>c d",
      "<div Class='x\nnotranslate'><script>'<div>'</script>a b</div>d c"),
     ("<pre><code>a  b</code></pre>", "<pre><code>a  b</code></pre>"),
+    # Story: text after such an element was divided at its line ends.
+    ("<pre translate=no>x</pre>a\n b", "<pre translate=no>x</pre>b a"),
+    # Story: links lost their images, and SVG its shapes.
+    ("<a href=x><img src=y></a> c d", "<a href=x><img src=y></a> d c"),
+    ("c <svg><path/><g><path/></g></svg> d", "<svg><path/><g><path/></g></svg> d c"),
+    ("<p>\n<a>\n<img>\n</a> c d</p>", "<p> <a>\n<img>\n</a> d c</p>"),
+    ("<b>c <a><code>x y</code></a></b> d", "d <b>c<a><code>x y</code></a></b>"),
+    ("c <a href=x><img> d</a> e", "e <a href=x><img> d</a> c"),
+    ("<u>c <b>d</b> <img> e</u> f", "f <u><img> e <b>d</b> c</u>"),
     ("", ""),
 ])  # fmt: skip
 def test_tags_go_with_the_words_that_they_enclose(text, expected):
@@ -568,7 +577,7 @@ def test_html_is_divided_in_linear_time(part):
 
 @pytest.mark.parametrize("aligned", [True, False])
 def test_random_html_keeps_its_tags_each_once_and_well_nested(aligned):
-    """Parsed by another parser: the same tags, properly nested, and the text of the translations."""
+    """Parsed by another parser: the same tags, images in the same elements, and the text of the translations."""
     import html.parser
 
     draw = np.random.default_rng(3)
@@ -579,7 +588,7 @@ def test_random_html_keeps_its_tags_each_once_and_well_nested(aligned):
             self.tags, self.open, self.words = [], [], []
 
         def handle_starttag(self, tag, attributes):
-            self.tags.append(tag)
+            self.tags.append((tag, self.open[-1:] if tag == "img" else []))
             if tag not in ("img", "br"):
                 self.open.append(tag)
 
