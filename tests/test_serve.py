@@ -41,6 +41,8 @@ from t2t_keras.text.sentences import lines, sentences, whole
 ROOT = pathlib.Path(__file__).parent.parent
 SIXTY_WORDS = " ".join(f"word{number}" for number in range(60))
 BEAMS = 3
+FORM, PARTS = "application/x-www-form-urlencoded", "multipart/form-data"
+PART = b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\n%b\r\n--x--\r\n'
 
 
 class Backwards:
@@ -167,6 +169,9 @@ def body(q="one two", **fields) -> dict:
      {"translatedText": ["<p>olleH <b>gib</b> dlrow</p>", "a &lt; b"]}),
     # A form, by curl and scripts.
     ({"data": body("one two", format="text")}, {"translatedText": "eno owt"}),
+    ({"data": b"q=caf%C3%A9+100%+%25E9&source=en&target=de", "content_type": FORM},
+     {"translatedText": "éfac %001 9E%"}),
+    ({"data": body("100%E9 é"), "content_type": PARTS}, {"translatedText": "9E%001 é"}),
     ({"data": body("one", alternatives="2")}, {"translatedText": "eno", "alternatives": ["eno!", "eno!!"]}),
     ({"json": body(["a", "bc"], alternatives=1)}, {"translatedText": ["a", "cb"], "alternatives": [["a!"], ["cb!"]]}),
     # Regions and case of a platform's codes.
@@ -285,6 +290,11 @@ def test_languages_are_identified():
     ("/translate", {"json": body(prefix="\ud800")}, 400, "surrogate"),
     ("/translate", {"json": body(glossary=[["a", "\udc00"]])}, 400, "surrogate"),
     ("/translate", {"data": b'{"q": "\xe9"}', "content_type": "application/json"}, 400, "in UTF-8"),
+    # Story: "caf%E9", and "caf\ufffd" of a form in parts, were translated.
+    ("/translate", {"data": b"q=caf%E9&source=en&target=de", "content_type": FORM}, 400, r"UTF-8. Received: b'\xe9&"),
+    ("/translate", {"data": b"q=caf\xe9&source=en&target=de", "content_type": FORM}, 400, r"UTF-8. Received: b'\xe9&"),
+    ("/translate", {"data": PART % b"caf\xe9", "content_type": f"{PARTS}; boundary=x"}, 400, "form in UTF-8"),
+    ("/translate", {"method": "GET", "query_string": "q=caf%E9&langpair=en|de"}, 400, "address or a form in UTF-8"),
     ("/translate", {"json": body("<p>a</p><p>b</p>", format="html", details=True)}, 400, "`details`. Received"),
     ("/translate", {"json": body("a\n" * 1100)}, 413, "at most 1,024 sentences"),
     ("/translate", {"method": "GET", "query_string": {"q": "a"}}, 400, "`langpair`"),
@@ -354,7 +364,7 @@ def test_a_body_without_a_length_is_refused_and_not_cut(app):
     text = b"source=en&target=de&q=" + b"ab+" * 100_000
     for content, status in ((text[:3000], 200), (text, 413)):
         environ = {"wsgi.input_terminated": True, "CONTENT_LENGTH": ""}
-        request = {"input_stream": io.BytesIO(content), "content_type": "application/x-www-form-urlencoded"}
+        request = {"input_stream": io.BytesIO(content), "content_type": FORM}
         assert ask(app, **request, environ_overrides=environ)[0] == status
 
 

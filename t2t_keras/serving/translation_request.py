@@ -1,6 +1,7 @@
 """A request to translate, of LibreTranslate's API or of Apertium-APy's."""
 
 import json
+import urllib.parse
 
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
@@ -17,6 +18,7 @@ def read_fields(request: Request) -> dict:
     """Returns the fields of a request, in its address, in JSON or in a form. Raises `HTTPException` if it is too large
     or has no fields.
     """
+    _check_utf8(urllib.parse.unquote_to_bytes(request.query_string))
     fields = _single(request.args)
     try:
         too_large = len(body := request.get_data()) > MAX_REQUEST
@@ -37,8 +39,19 @@ def read_fields(request: Request) -> dict:
     ):  # fmt: skip
         raise UnsupportedMediaType("Expected application/json, or a form.")
     else:
+        _check_utf8(body if request.mimetype == "multipart/form-data" else urllib.parse.unquote_to_bytes(body))
         fields |= _single(request.form)
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _check_utf8(encoded: bytes) -> None:
+    """Raises `BadRequest` if an address or a form is not UTF-8: werkzeug keeps other bytes as text such as %E9."""
+    try:
+        encoded.decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest(
+            f"Expected an address or a form in UTF-8. Received: {error.object[error.start :][:20]!r}."
+        ) from error
 
 
 def texts_of(fields: dict) -> str | list[str]:
