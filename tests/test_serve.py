@@ -359,6 +359,16 @@ def test_a_text_that_was_cut_says_so(app):
     assert ask(app, json=body("one\nlong")) == (200, {"translatedText": "eno\ngnol", "truncated": True})
 
 
+def test_a_translation_that_lacks_a_phrase_says_so(app):
+    """Story: only `details` did."""
+    for text, fields, expected in (
+        ("lacks", {"constraints": ["x"]}, False), (["one", "lacks"], {"glossary": [["lacks", "hat"]]}, False),
+        ("one", {"constraints": ["x"]}, True),
+    ):  # fmt: skip
+        status, answer = ask(app, json=body(text, **fields))
+        assert status == 200 and answer.get("constraints_met", True) == expected, answer
+
+
 def test_a_body_without_a_length_is_refused_and_not_cut(app):
     """Story: of a form that was sent in chunks, the beginning was translated."""
     text = b"source=en&target=de&q=" + b"ab+" * 100_000

@@ -266,6 +266,8 @@ class WebApi:
         translations = [[translation for row in rows for translation in row] for rows in found]
         if any(translation.truncated for translation in itertools.chain(*translations)):
             answer["truncated"] = True
+        if not all(best.constraints_met for rows in found for best, *_ in rows):
+            answer["constraints_met"] = False
         if asked.source == "auto":
             answer["detectedLanguage"] = asked.unlisted([identified for _, identified in pairs])
         if asked.details:
