@@ -419,6 +419,15 @@ def test_other_origins_may_be_allowed():
         assert response.headers.get("Access-Control-Allow-Origin") == (origin if allowed else None)
 
 
+@pytest.mark.parametrize("origin", ["https://example.org/", "example.org", "https://example.org/page", "", "https://"])
+def test_an_origin_that_no_browser_sends_is_refused(origin):
+    """Story: the server started, and refused the requests of the page."""
+    with pytest.raises(
+        ValueError, match=re.escape(f"such as https://example.org, without a path. Received: {origin}.")
+    ):
+        application(origins=["null", origin])
+
+
 def test_a_proxy_may_pass_on_the_name_of_its_page():
     """Story: a server behind the proxy that its documentation advises refused every request."""
     at_proxy = {"base_url": "http://demo.example:8443"}
