@@ -191,6 +191,9 @@ def body(q="one two", **fields) -> dict:
     # OmegaT and Okapi: Apertium's API.
     ({"method": "GET", "query_string": {"langpair": "en|de", "q": "one two", "markUnknown": "no"}},
      {"responseData": {"translatedText": "eno owt"}, "responseDetails": None, "responseStatus": 200}),
+    # Some clients say of every request that it is JSON.
+    ({"method": "GET", "query_string": "langpair=en|de&q=one", "content_type": "application/json"},
+     {"responseData": {"translatedText": "eno"}, "responseDetails": None, "responseStatus": 200}),
     ({"method": "GET", "query_string": "langpair=en|de&q=one&q=two"},
      {"responseData": {"translatedText": ["eno", "owt"]}, "responseDetails": None, "responseStatus": 200}),
     ({"json": body("one", langpair=None, api_key=None)}, {"translatedText": "eno"}),

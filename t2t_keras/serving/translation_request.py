@@ -26,7 +26,7 @@ def read_fields(request: Request) -> dict:
         too_large = True
     if too_large:
         raise RequestEntityTooLarge(f"Expected a request of at most {MAX_REQUEST // 1024} KiB. Send several.")
-    if request.mimetype == "application/json":
+    if request.mimetype == "application/json" and request.method == "POST":
         try:
             values = json.loads(body)
         except (ValueError, RecursionError):
