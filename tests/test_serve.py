@@ -588,7 +588,7 @@ def test_references_to_characters_may_have_any_number_of_digits(reference, expec
 @pytest.mark.parametrize("text", [
     "<p><input type=checkbox> Accept</p>", "<pre><input> A</pre>", "<p><img src=x> Dog. <img src=y> Cat.</p>",
     "<img alt='x>y'> dog", "<p>A <img src=x> dog</p>", "<p> <img src=x> Dog</p>", "<p><img src=x>Dog</p>",
-    "<img src=x> <img src=y> dog",
+    "<img src=x> <img src=y> dog", "<p><label><input type=checkbox> Accept</label></p>", "<b> one</b> two",
 ])  # fmt: skip
 def test_space_beside_a_tag_alone_stays_as_it_is(text):
     """Story: one that began a text got a space before it, too."""

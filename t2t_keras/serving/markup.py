@@ -323,15 +323,16 @@ def _with_tags(text: str, spots: list[tuple[int, int, int]], elements: list[_Ele
     inserted: list[tuple[int, float, str]] = []
     for element in elements:
         rank, words, parent = ranks[id(element)], element.words, element.parent
+        is_first = element.start == words.start == 0 and text[:1].isspace()  # That space is after its tag.
         if words:
-            inserted.append((spots[words.start][0], rank, element.opening))
+            inserted.append((0 if is_first else spots[words.start][0], rank, element.opening))
             inserted.append((spots[words.stop - 1][1], -rank, element.closing))
             continue
         tags = element.opening + element.closing
         first, outer = (parent.words.start, ranks[id(parent)]) if parent else (0, 0)
         is_last = parent and words.start == parent.words.stop > first
-        if element.start == words.start == 0 and not parent and text[:1].isspace():
-            inserted.append((0, 0.5, tags))  # The space after it is that of the text.
+        if is_first:
+            inserted.append((0, outer + 0.5, tags))
         elif is_last or words.start > first and element.is_after_word and element.before_space:
             inserted.append((spots[words.start - 1][1], -outer - 0.5, tags))  # Inside its parent, and after the rest.
         else:  # Inside its parent, and before what comes later.
