@@ -32,12 +32,12 @@ def read_fields(request: Request) -> dict:
         except (ValueError, RecursionError):
             values = None
         if not isinstance(values, dict):
-            raise BadRequest("Expected a JSON object in UTF-8.")
+            raise BadRequest(f"Expected a JSON object in UTF-8. Received: {body[:60]!r}.")
         fields |= values
     elif request.method == "POST" and request.mimetype not in (
         "application/x-www-form-urlencoded", "multipart/form-data", ""
     ):  # fmt: skip
-        raise UnsupportedMediaType("Expected application/json, or a form.")
+        raise UnsupportedMediaType(f"Expected application/json, or a form. Received: {request.mimetype:.80}.")
     else:
         _check_utf8(body if request.mimetype == "multipart/form-data" else urllib.parse.unquote_to_bytes(body))
         fields |= _single(request.form)
@@ -96,7 +96,10 @@ class TranslationRequest:
         if self.is_apertium:
             source, bar, target = str(fields["langpair"]).partition("|")
             if not (source and bar and target):
-                raise ValueError("Expected `langpair` to be two codes of languages, such as en|de.")
+                received = f"{fields['langpair']!r:.80}"
+                raise ValueError(
+                    f"Expected `langpair` to be two codes of languages, such as en|de. Received: {received}."
+                )
             fields = fields | {"source": source, "target": target}
         elif not is_posted:
             raise ValueError("Expected `langpair`, as in the API of Apertium, or a POST request.")
@@ -108,7 +111,8 @@ class TranslationRequest:
                 raise ValueError(f"Expected `{name}` to be the code of a language. Received: {code!r:.80}.")
         self.source, self.target = fields["source"], fields["target"]
         if len(self.texts) > MAX_SENTENCES:
-            raise RequestEntityTooLarge(f"Expected at most {MAX_SENTENCES:,} texts in a request.")
+            received = f"{len(self.texts):,}. Send several requests."
+            raise RequestEntityTooLarge(f"Expected at most {MAX_SENTENCES:,} texts in a request. Received: {received}")
         form = _given(fields, "format", "text")
         if form not in ("text", "html", "txt"):
             raise ValueError(f"Expected `format` to be text or html. Received: {form!r:.80}.")

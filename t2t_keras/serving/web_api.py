@@ -293,8 +293,11 @@ class WebApi:
             raise BadRequest(
                 "Expected one paragraph of HTML with `constraints`, `prefix` or `details`. Received: several."
             )
-        if sum(len(document.sentences) for document in documents) > MAX_SENTENCES:
-            raise RequestEntityTooLarge(f"Expected at most {MAX_SENTENCES:,} sentences in a request.")
+        if (number := sum(len(document.sentences) for document in documents)) > MAX_SENTENCES:
+            received = f"{number:,}. Send several requests."
+            raise RequestEntityTooLarge(
+                f"Expected at most {MAX_SENTENCES:,} sentences in a request. Received: {received}"
+            )
         return documents
 
     def _translated(
