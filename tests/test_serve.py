@@ -486,6 +486,13 @@ def test_an_unexpected_failure_of_the_model_is_answered_as_json(messages):
     ("እኔ ቤት ነኝ። እሱ ይሄዳል።", ["እኔ ቤት ነኝ።", "እሱ ይሄዳል።"]),
     ("Բարեւ։ Ես տանն եմ։", ["Բարեւ։", "Ես տանն եմ։"]),
     ("ကျောင်း။ အိမ်။", ["ကျောင်း။", "အိမ်။"]),
+    # Story: a sentence that begins or ends with quotation marks of these languages was not divided from others.
+    ("Er ging. „Ja“, sagte sie. ‚Schön.‘ Sie rief: „Komm bald.“ Er kam.",
+     ["Er ging.", "„Ja“, sagte sie.", "‚Schön.‘", "Sie rief: „Komm bald.“", "Er kam."]),
+    ("Es war spät. »Komm!« Er kam.", ["Es war spät.", "»Komm!«", "Er kam."]),
+    ("Han gick. ”Ja”, sa hon.", ["Han gick.", "”Ja”, sa hon."]),
+    ("Il partit. «\xa0Oui\xa0», dit-elle. « Viens\xa0! » Puis rien.",
+     ["Il partit.", "«\xa0Oui\xa0», dit-elle.", "« Viens\xa0! » Puis rien."]),
     (" \n ", []),
 ])  # fmt: skip
 def test_text_is_divided_into_sentences(text, expected):
