@@ -92,7 +92,7 @@ def test_a_run_never_executes_a_program_that_lies_in_its_folder(run, program, pl
             use()
     assert not written.exists()
     (run / "config.json").unlink()
-    found = "1" if place == "1" else "saved_model.pb"
+    found = "the export 1" if place == "1" else "the export saved_model.pb"
     with pytest.raises(ValueError, match=f"holds .*{found} and no config.json: it is not a run"):
         used.load()
     assert not written.exists()

@@ -41,6 +41,8 @@ from t2t_keras.text.sentences import lines, sentences, whole
 ROOT = pathlib.Path(__file__).parent.parent
 SIXTY_WORDS = " ".join(f"word{number}" for number in range(60))
 BEAMS = 3
+FORM, PARTS = "application/x-www-form-urlencoded", "multipart/form-data"
+PART = b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\n%b\r\n--x--\r\n'
 
 
 class Backwards:
@@ -167,6 +169,9 @@ def body(q="one two", **fields) -> dict:
      {"translatedText": ["<p>olleH <b>gib</b> dlrow</p>", "a &lt; b"]}),
     # A form, by curl and scripts.
     ({"data": body("one two", format="text")}, {"translatedText": "eno owt"}),
+    ({"data": b"q=caf%C3%A9+100%+%25E9&source=en&target=de", "content_type": FORM},
+     {"translatedText": "éfac %001 9E%"}),
+    ({"data": body("100%E9 é"), "content_type": PARTS}, {"translatedText": "9E%001 é"}),
     ({"data": body("one", alternatives="2")}, {"translatedText": "eno", "alternatives": ["eno!", "eno!!"]}),
     ({"json": body(["a", "bc"], alternatives=1)}, {"translatedText": ["a", "cb"], "alternatives": [["a!"], ["cb!"]]}),
     # Regions and case of a platform's codes.
@@ -186,6 +191,9 @@ def body(q="one two", **fields) -> dict:
     # OmegaT and Okapi: Apertium's API.
     ({"method": "GET", "query_string": {"langpair": "en|de", "q": "one two", "markUnknown": "no"}},
      {"responseData": {"translatedText": "eno owt"}, "responseDetails": None, "responseStatus": 200}),
+    # Some clients say of every request that it is JSON.
+    ({"method": "GET", "query_string": "langpair=en|de&q=one", "content_type": "application/json"},
+     {"responseData": {"translatedText": "eno"}, "responseDetails": None, "responseStatus": 200}),
     ({"method": "GET", "query_string": "langpair=en|de&q=one&q=two"},
      {"responseData": {"translatedText": ["eno", "owt"]}, "responseDetails": None, "responseStatus": 200}),
     ({"json": body("one", langpair=None, api_key=None)}, {"translatedText": "eno"}),
@@ -274,21 +282,26 @@ def test_languages_are_identified():
     ("/translate", {"json": body("refuse")}, 400, "This sentence is too long."),
     ("/translate", {"json": body("<p>a</p><p>b</p>", format="html", constraints=["x"])}, 400, "one paragraph"),
     ("/translate", {"json": []}, 400, "JSON object"),
-    ("/translate", {"data": "{", "content_type": "application/json"}, 400, "JSON object"),
+    ("/translate", {"data": "{'q'}", "content_type": "application/json"}, 400, "Received: b\"{'q'}\"."),
     ("/translate", {"data": "[" * 100_000, "content_type": "application/json"}, 400, "JSON object"),
-    ("/translate", {"data": '{"q": "a"}', "content_type": "text/plain"}, 415, "application/json"),
+    ("/translate", {"data": '{"q": "a"}', "content_type": "text/plain"}, 415, "form. Received: text/plain."),
     ("/translate", {"json": body("a" * 2_000_000)}, 413, "at most 256 KiB"),
-    ("/translate", {"json": body([""] * 1025)}, 413, "at most 1,024 texts"),
+    ("/translate", {"json": body([""] * 1025)}, 413, "at most 1,024 texts in a request. Received: 1,025."),
     ("/translate", {"data": body("a" * 2_000_000)}, 413, "at most 256 KiB"),
     ("/detect", {"data": body("a" * MAX_REQUEST)}, 413, "at most 256 KiB"),
     ("/translate", {"json": body(details="yes")}, 400, "`details`"),
     ("/translate", {"json": body(prefix="\ud800")}, 400, "surrogate"),
     ("/translate", {"json": body(glossary=[["a", "\udc00"]])}, 400, "surrogate"),
     ("/translate", {"data": b'{"q": "\xe9"}', "content_type": "application/json"}, 400, "in UTF-8"),
+    # Story: "caf%E9", and "caf\ufffd" of a form in parts, were translated.
+    ("/translate", {"data": b"q=caf%E9&source=en&target=de", "content_type": FORM}, 400, r"UTF-8. Received: b'\xe9&"),
+    ("/translate", {"data": b"q=caf\xe9&source=en&target=de", "content_type": FORM}, 400, r"UTF-8. Received: b'\xe9&"),
+    ("/translate", {"data": PART % b"caf\xe9", "content_type": f"{PARTS}; boundary=x"}, 400, "form in UTF-8"),
+    ("/translate", {"method": "GET", "query_string": "q=caf%E9&langpair=en|de"}, 400, "address or a form in UTF-8"),
     ("/translate", {"json": body("<p>a</p><p>b</p>", format="html", details=True)}, 400, "`details`. Received"),
-    ("/translate", {"json": body("a\n" * 1100)}, 413, "at most 1,024 sentences"),
+    ("/translate", {"json": body("a\n" * 1100)}, 413, "1,024 sentences in a request. Received: 1,100."),
     ("/translate", {"method": "GET", "query_string": {"q": "a"}}, 400, "`langpair`"),
-    ("/translate", {"method": "GET", "query_string": {"q": "a", "langpair": "en"}}, 400, "en|de"),
+    ("/translate", {"method": "GET", "query_string": {"q": "a", "langpair": "en"}}, 400, "en|de. Received: 'en'."),
     ("/translate", {"method": "GET", "query_string": {"q": "a", "langpair": "en|xx"}}, 400, "Received: 'xx'"),
     ("/nothing", {}, 404, "There is no POST /nothing."),
     ("/languages", {}, 404, "There is no POST /languages."),
@@ -349,12 +362,22 @@ def test_a_text_that_was_cut_says_so(app):
     assert ask(app, json=body("one\nlong")) == (200, {"translatedText": "eno\ngnol", "truncated": True})
 
 
+def test_a_translation_that_lacks_a_phrase_says_so(app):
+    """Story: only `details` did."""
+    for text, fields, expected in (
+        ("lacks", {"constraints": ["x"]}, False), (["one", "lacks"], {"glossary": [["lacks", "hat"]]}, False),
+        ("one", {"constraints": ["x"]}, True),
+    ):  # fmt: skip
+        status, answer = ask(app, json=body(text, **fields))
+        assert status == 200 and answer.get("constraints_met", True) == expected, answer
+
+
 def test_a_body_without_a_length_is_refused_and_not_cut(app):
     """Story: of a form that was sent in chunks, the beginning was translated."""
     text = b"source=en&target=de&q=" + b"ab+" * 100_000
     for content, status in ((text[:3000], 200), (text, 413)):
         environ = {"wsgi.input_terminated": True, "CONTENT_LENGTH": ""}
-        request = {"input_stream": io.BytesIO(content), "content_type": "application/x-www-form-urlencoded"}
+        request = {"input_stream": io.BytesIO(content), "content_type": FORM}
         assert ask(app, **request, environ_overrides=environ)[0] == status
 
 
@@ -397,6 +420,15 @@ def test_other_origins_may_be_allowed():
         response = Client(app).post("/translate", json=body(), base_url="http://localhost", headers={"Origin": origin})
         assert (asked.status_code, response.status_code) == ((204, 200) if allowed else (403, 403))
         assert response.headers.get("Access-Control-Allow-Origin") == (origin if allowed else None)
+
+
+@pytest.mark.parametrize("origin", ["https://example.org/", "example.org", "https://example.org/page", "", "https://"])
+def test_an_origin_that_no_browser_sends_is_refused(origin):
+    """Story: the server started, and refused the requests of the page."""
+    with pytest.raises(
+        ValueError, match=re.escape(f"such as https://example.org, without a path. Received: {origin}.")
+    ):
+        application(origins=["null", origin])
 
 
 def test_a_proxy_may_pass_on_the_name_of_its_page():
@@ -454,6 +486,13 @@ def test_an_unexpected_failure_of_the_model_is_answered_as_json(messages):
     ("እኔ ቤት ነኝ። እሱ ይሄዳል።", ["እኔ ቤት ነኝ።", "እሱ ይሄዳል።"]),
     ("Բարեւ։ Ես տանն եմ։", ["Բարեւ։", "Ես տանն եմ։"]),
     ("ကျောင်း။ အိမ်။", ["ကျောင်း။", "အိမ်။"]),
+    # Story: a sentence that begins or ends with quotation marks of these languages was not divided from others.
+    ("Er ging. „Ja“, sagte sie. ‚Schön.‘ Sie rief: „Komm bald.“ Er kam.",
+     ["Er ging.", "„Ja“, sagte sie.", "‚Schön.‘", "Sie rief: „Komm bald.“", "Er kam."]),
+    ("Es war spät. »Komm!« Er kam.", ["Es war spät.", "»Komm!«", "Er kam."]),
+    ("Han gick. ”Ja”, sa hon.", ["Han gick.", "”Ja”, sa hon."]),
+    ("Il partit. «\xa0Oui\xa0», dit-elle. « Viens\xa0! » Puis rien.",
+     ["Il partit.", "«\xa0Oui\xa0», dit-elle.", "« Viens\xa0! » Puis rien."]),
     (" \n ", []),
 ])  # fmt: skip
 def test_text_is_divided_into_sentences(text, expected):
@@ -519,6 +558,15 @@ def reversed_translation(text: str, aligned: bool = True, piece: str = "▁{}") 
     ("<div Class='x\nnotranslate'><script>'<div>'</script>a b</div>c d",
      "<div Class='x\nnotranslate'><script>'<div>'</script>a b</div>d c"),
     ("<pre><code>a  b</code></pre>", "<pre><code>a  b</code></pre>"),
+    # Story: text after such an element was divided at its line ends.
+    ("<pre translate=no>x</pre>a\n b", "<pre translate=no>x</pre>b a"),
+    # Story: links lost their images, and SVG its shapes.
+    ("<a href=x><img src=y></a> c d", "<a href=x><img src=y></a> d c"),
+    ("c <svg><path/><g><path/></g></svg> d", "<svg><path/><g><path/></g></svg> d c"),
+    ("<p>\n<a>\n<img>\n</a> c d</p>", "<p> <a>\n<img>\n</a> d c</p>"),
+    ("<b>c <a><code>x y</code></a></b> d", "d <b>c<a><code>x y</code></a></b>"),
+    ("c <a href=x><img> d</a> e", "e <a href=x><img> d</a> c"),
+    ("<u>c <b>d</b> <img> e</u> f", "f <u><img> e <b>d</b> c</u>"),
     ("", ""),
 ])  # fmt: skip
 def test_tags_go_with_the_words_that_they_enclose(text, expected):
@@ -547,7 +595,7 @@ def test_references_to_characters_may_have_any_number_of_digits(reference, expec
 @pytest.mark.parametrize("text", [
     "<p><input type=checkbox> Accept</p>", "<pre><input> A</pre>", "<p><img src=x> Dog. <img src=y> Cat.</p>",
     "<img alt='x>y'> dog", "<p>A <img src=x> dog</p>", "<p> <img src=x> Dog</p>", "<p><img src=x>Dog</p>",
-    "<img src=x> <img src=y> dog",
+    "<img src=x> <img src=y> dog", "<p><label><input type=checkbox> Accept</label></p>", "<b> one</b> two",
 ])  # fmt: skip
 def test_space_beside_a_tag_alone_stays_as_it_is(text):
     """Story: one that began a text got a space before it, too."""
@@ -568,7 +616,7 @@ def test_html_is_divided_in_linear_time(part):
 
 @pytest.mark.parametrize("aligned", [True, False])
 def test_random_html_keeps_its_tags_each_once_and_well_nested(aligned):
-    """Parsed by another parser: the same tags, properly nested, and the text of the translations."""
+    """Parsed by another parser: the same tags, images in the same elements, and the text of the translations."""
     import html.parser
 
     draw = np.random.default_rng(3)
@@ -579,7 +627,7 @@ def test_random_html_keeps_its_tags_each_once_and_well_nested(aligned):
             self.tags, self.open, self.words = [], [], []
 
         def handle_starttag(self, tag, attributes):
-            self.tags.append(tag)
+            self.tags.append((tag, self.open[-1:] if tag == "img" else []))
             if tag not in ("img", "br"):
                 self.open.append(tag)
 
@@ -876,14 +924,14 @@ def at_once(app, number: int) -> list[int]:
 
 
 def test_those_who_wait_for_a_model_that_cannot_be_loaded_get_the_error_at_once(messages):
-    """Story: each of them tried to load it again, one after another."""
+    """Story: each of them tried to load it again, one after another; and damaged weights were the request's fault."""
     loads = []
 
     def load(name):
         loads.append(name)
         time.sleep(0.3)
         if len(loads) < 3:
-            raise OSError("no such file")
+            raise (OSError, ValueError)[len(loads) - 1]("no such file")
         return Backwards()
 
     app = WebApi(served("en-de", load=load), timeout=0.2)

@@ -60,7 +60,7 @@ class SavedRun:
         names = (SUBWORDS, SOURCE_SUBWORDS, EMBEDDINGS, checkpoints.FOLDER, LOGS, *CURVES)
         present = [name for name in names if (folder / name).exists()]
         if export := export_in(folder):
-            present.append(SAVED_MODEL if export == folder else export.name)
+            present.append(f"the export {SAVED_MODEL if export == folder else export.name}")
         if not path.exists():  # A run writes it before the others.
             if present:
                 raise ValueError(

@@ -267,8 +267,8 @@ def _rest(model: Model) -> Predict:
     session.mount(model.server, requests.adapters.HTTPAdapter(pool_maxsize=64))
 
     def reason(error: requests.RequestException) -> str:
-        """Returns why a connection failed, without the number of attempts."""
-        return str(getattr(error.args[0], "reason", error))
+        """Returns why a connection failed, without the number of attempts and the address, which messages have."""
+        return re.sub(r"^\w+\(host=.*?\): ", "", str(getattr(error.args[0], "reason", error)))
 
     # Redirects are not followed: requests would send a GET without the sentences.
     settings = {"headers": {"Content-Type": "application/json"}, "timeout": model.timeout, "allow_redirects": False}

@@ -8,7 +8,6 @@ import bisect
 import dataclasses
 import html
 import itertools
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 
@@ -100,6 +99,7 @@ class Document:
         ends, within = _within_sentences(tokens)
         end_places = set(ends.values())
         first, pieces, length, elements, opened, is_preformatted = 0, [], 0, [], [], False
+        filled = 0  # The length up to the last piece that is more than space.
         for place, token in enumerate(tokens):
             if not token.is_tag:
                 plain = html.unescape(_LONG_NUMBER.sub(_shorter, token.raw))
@@ -108,15 +108,21 @@ class Document:
                     plain = plain[1:] if plain[:1] == " " and pieces and pieces[-1][-1:] == " " else plain
                 pieces += [plain] if plain else []
                 length += len(plain)
+                filled = length if single_spaced(plain) else filled
             elif place in within:
                 if place in end_places:
-                    element = opened.pop()
+                    start, element = opened.pop()
                     element.end, element.closing = length, token.raw
+                    if filled <= element.start:  # A link of an image, for example, is placed as one tag is.
+                        while elements[-1] is not element:
+                            elements.pop()
+                        element.opening = "".join(each.raw for each in tokens[start : place + 1])
+                        element.end, element.closing = element.start, ""
                 else:
-                    element = _Element(token.raw, length, length, parent=opened[-1] if opened else None)
+                    element = _Element(token.raw, length, length, parent=opened[-1][1] if opened else None)
                     element.is_after_word = not tokens[place - 1].raw[-1:].isspace()
                     elements.append(element)
-                    opened += [element] if place in ends else []
+                    opened += [(place, element)] if place in ends else []
                 element.before_space = tokens[place + 1].raw[:1].isspace()
             else:
                 joined = "".join(pieces)
@@ -125,8 +131,9 @@ class Document:
                 else:
                     yield "".join(each.raw for each in tokens[first:place])
                 yield token.raw
-                first, pieces, length, elements = place + 1, [], 0, []
-                is_preformatted = not token.is_end if token.name == "pre" else is_preformatted
+                first, pieces, length, filled, elements = place + 1, [], 0, 0, []
+                if token.name == "pre":  # One that is not translated is alone.
+                    is_preformatted = not (token.is_end or token.is_alone)
 
     def translated(self, translations: Sequence[Translation]) -> str:
         """Returns the document with the translations of its `sentences` in their place."""
@@ -316,19 +323,21 @@ def _with_tags(text: str, spots: list[tuple[int, int, int]], elements: list[_Ele
     inserted: list[tuple[int, float, str]] = []
     for element in elements:
         rank, words, parent = ranks[id(element)], element.words, element.parent
+        is_first = element.start == words.start == 0 and text[:1].isspace()  # That space is after its tag.
         if words:
-            inserted.append((spots[words.start][0], rank, element.opening))
+            inserted.append((0 if is_first else spots[words.start][0], rank, element.opening))
             inserted.append((spots[words.stop - 1][1], -rank, element.closing))
             continue
         tags = element.opening + element.closing
-        is_last = parent and words.start == parent.words.stop > parent.words.start
-        if element.start == words.start == 0 and not parent and text[:1].isspace():
-            inserted.append((0, 0.5, tags))  # The space after it is that of the text.
-        elif is_last or words.start and element.is_after_word and element.before_space:
-            inserted.append((spots[words.start - 1][1], -math.inf, tags))
+        first, outer = (parent.words.start, ranks[id(parent)]) if parent else (0, 0)
+        is_last = parent and words.start == parent.words.stop > first
+        if is_first:
+            inserted.append((0, outer + 0.5, tags))
+        elif is_last or words.start > first and element.is_after_word and element.before_space:
+            inserted.append((spots[words.start - 1][1], -outer - 0.5, tags))  # Inside its parent, and after the rest.
         else:  # Inside its parent, and before what comes later.
             place = spots[words.start][0] if words.start < len(spots) else len(text)
-            inserted.append((place, ranks[id(parent)] + 0.5 if parent else 0.5, tags + " " * element.before_space))
+            inserted.append((place, outer + 0.5, tags + " " * element.before_space))
     shown, before = [], 0
     for place, _, tag in sorted(inserted, key=lambda each: each[:2]):
         shown += [html.escape(text[before:place], quote=False), tag]

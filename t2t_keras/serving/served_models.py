@@ -298,6 +298,9 @@ class ServedModels:
             batcher = Batcher(predict, model.workers, **self._batching)
             loaded = batcher, len(outputs["text"][0])
             return loaded
+        except ValueError as error:  # Of the model, and not of a request.
+            failure = OSError(str(error))
+            raise failure from error
         except Exception as error:
             failure = error
             raise

@@ -1,6 +1,7 @@
 """A request to translate, of LibreTranslate's API or of Apertium-APy's."""
 
 import json
+import urllib.parse
 
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
@@ -17,6 +18,7 @@ def read_fields(request: Request) -> dict:
     """Returns the fields of a request, in its address, in JSON or in a form. Raises `HTTPException` if it is too large
     or has no fields.
     """
+    _check_utf8(urllib.parse.unquote_to_bytes(request.query_string))
     fields = _single(request.args)
     try:
         too_large = len(body := request.get_data()) > MAX_REQUEST
@@ -24,21 +26,32 @@ def read_fields(request: Request) -> dict:
         too_large = True
     if too_large:
         raise RequestEntityTooLarge(f"Expected a request of at most {MAX_REQUEST // 1024} KiB. Send several.")
-    if request.mimetype == "application/json":
+    if request.mimetype == "application/json" and request.method == "POST":
         try:
             values = json.loads(body)
         except (ValueError, RecursionError):
             values = None
         if not isinstance(values, dict):
-            raise BadRequest("Expected a JSON object in UTF-8.")
+            raise BadRequest(f"Expected a JSON object in UTF-8. Received: {body[:60]!r}.")
         fields |= values
     elif request.method == "POST" and request.mimetype not in (
         "application/x-www-form-urlencoded", "multipart/form-data", ""
     ):  # fmt: skip
-        raise UnsupportedMediaType("Expected application/json, or a form.")
+        raise UnsupportedMediaType(f"Expected application/json, or a form. Received: {request.mimetype:.80}.")
     else:
+        _check_utf8(body if request.mimetype == "multipart/form-data" else urllib.parse.unquote_to_bytes(body))
         fields |= _single(request.form)
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _check_utf8(encoded: bytes) -> None:
+    """Raises `BadRequest` if an address or a form is not UTF-8: werkzeug keeps other bytes as text such as %E9."""
+    try:
+        encoded.decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest(
+            f"Expected an address or a form in UTF-8. Received: {error.object[error.start :][:20]!r}."
+        ) from error
 
 
 def texts_of(fields: dict) -> str | list[str]:
@@ -83,7 +96,10 @@ class TranslationRequest:
         if self.is_apertium:
             source, bar, target = str(fields["langpair"]).partition("|")
             if not (source and bar and target):
-                raise ValueError("Expected `langpair` to be two codes of languages, such as en|de.")
+                received = f"{fields['langpair']!r:.80}"
+                raise ValueError(
+                    f"Expected `langpair` to be two codes of languages, such as en|de. Received: {received}."
+                )
             fields = fields | {"source": source, "target": target}
         elif not is_posted:
             raise ValueError("Expected `langpair`, as in the API of Apertium, or a POST request.")
@@ -95,7 +111,8 @@ class TranslationRequest:
                 raise ValueError(f"Expected `{name}` to be the code of a language. Received: {code!r:.80}.")
         self.source, self.target = fields["source"], fields["target"]
         if len(self.texts) > MAX_SENTENCES:
-            raise RequestEntityTooLarge(f"Expected at most {MAX_SENTENCES:,} texts in a request.")
+            received = f"{len(self.texts):,}. Send several requests."
+            raise RequestEntityTooLarge(f"Expected at most {MAX_SENTENCES:,} texts in a request. Received: {received}")
         form = _given(fields, "format", "text")
         if form not in ("text", "html", "txt"):
             raise ValueError(f"Expected `format` to be text or html. Received: {form!r:.80}.")

@@ -8,6 +8,7 @@ import ipaddress
 import itertools
 import json
 import pathlib
+import re
 import time
 import urllib.parse
 from collections.abc import Callable, Sequence
@@ -57,7 +58,8 @@ class WebApi:
         hosts: names under which the server may be called. Requests for other names are refused, so that a page of
             another site cannot reach the models by a name of its own for this address (DNS rebinding). Empty allows all
             names, as a server for other machines needs.
-        origins: further origins of web pages and browser extensions that may send requests; "*" is all.
+        origins: further origins of web pages and browser extensions that may send requests; "*" is all. `ValueError`
+            for a text that is none.
         api_key: what requests for a translation must have; empty for none.
         timeout: seconds from a whole request to its answer.
         split: whether a text is translated sentence by sentence, not line by line.
@@ -78,6 +80,9 @@ class WebApi:
         identify: Identify | None = None,
         metrics: Metrics | None = None,
     ):
+        for origin in origins:
+            if not re.fullmatch(r"\*|null|[\w.+-]+://[^\s/?#]+", origin):
+                raise ValueError(f"Expected `origins` such as https://example.org, without a path. Received: {origin}.")
         self._models, self._title, self._n_best, self._split = models, title, n_best, split
         self._hosts, self._origins = {host.lower() for host in hosts}, {origin.lower() for origin in origins}
         if self._hosts:  # A proxy passes on the name that the page has.
@@ -266,6 +271,8 @@ class WebApi:
         translations = [[translation for row in rows for translation in row] for rows in found]
         if any(translation.truncated for translation in itertools.chain(*translations)):
             answer["truncated"] = True
+        if not all(best.constraints_met for rows in found for best, *_ in rows):
+            answer["constraints_met"] = False
         if asked.source == "auto":
             answer["detectedLanguage"] = asked.unlisted([identified for _, identified in pairs])
         if asked.details:
@@ -286,8 +293,11 @@ class WebApi:
             raise BadRequest(
                 "Expected one paragraph of HTML with `constraints`, `prefix` or `details`. Received: several."
             )
-        if sum(len(document.sentences) for document in documents) > MAX_SENTENCES:
-            raise RequestEntityTooLarge(f"Expected at most {MAX_SENTENCES:,} sentences in a request.")
+        if (number := sum(len(document.sentences) for document in documents)) > MAX_SENTENCES:
+            received = f"{number:,}. Send several requests."
+            raise RequestEntityTooLarge(
+                f"Expected at most {MAX_SENTENCES:,} sentences in a request. Received: {received}"
+            )
         return documents
 
     def _translated(

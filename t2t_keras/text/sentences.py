@@ -8,9 +8,11 @@ from t2t_keras.text.lines import is_blank
 # Those of Chinese and Japanese need no space after them. The others are also of Devanagari, Arabic, Ethiopic, Armenian,
 # Burmese and Khmer.
 STOPS, STOPS_WITHOUT_SPACE = ".!?…।॥۔؟።։။។", "。！？"
+# Quotation marks that open in one language and close in another: „a“, “a”, ”a”, »a«, «a».
+_QUOTES = "\"'“”‘’»«›‹"
 # Stops with closing marks. The time is linear in the length of any text.
-_STOP = re.compile(rf"""(?<![{STOPS}])[{STOPS}]++["'”’»)\]]*+(?=\s)|[{STOPS_WITHOUT_SPACE}]++["”’»」』）]*+""")
-_NEXT = re.compile(r"""\s*+["'“‘«(\[¿¡]{0,3}([^\W\d_])""")
+_STOP = re.compile(rf"""(?<![{STOPS}])[{STOPS}]++[{_QUOTES})\]]*+(?=\s)|[{STOPS_WITHOUT_SPACE}]++["”’»」』）]*+""")
+_NEXT = re.compile(rf"""\s*+(?:[{_QUOTES}„‚(\[¿¡]|[«‹]\s){{0,3}}([^\W\d_])""")  # French has a space after «.
 _LINE_ENDS = r"([\r\n]++)"
 _ABBREVIATION = 3  # "Mr. Smith": a capitalized word of so few letters, or one letter, does not end a sentence.
 
