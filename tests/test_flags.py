@@ -216,6 +216,7 @@ def test_messages_of_the_library_name_options_as_flags():
     ("--d_model=x", "d_model=x"),
     ("--beam_size=1.5", "beam_size=1.5"),
     ("--deterministic=perhaps", "deterministic"),
+    ("--nodeterministic=false", "--nodeterministic=false does not take an argument. See"),
     ("--d_model=3", "--d_model must be even"),
     ("--alpha=-5", "--alpha=-5: -5.0 is not a number in the range [0, 10]. See"),
     ("--alpha=nan", "alpha=nan"),

@@ -62,7 +62,7 @@ def _parse(arguments: list[str]) -> list[str]:
             _end_with(error)
         of = " or ".join(f"--architecture={name}" for name in others)
         sys.exit(f"Error: --{error.flagname} is an option of {of}, and not of --architecture={chosen_architecture()}.")
-    except flags.Error as error:
+    except (flags.Error, ValueError) as error:  # The latter for a value of --noNAME.
         _end_with(error)
     except BrokenPipeError:  # Of `--help | head`.
         sys.exit(_discard_stdout())
@@ -74,7 +74,7 @@ def _discard_stdout() -> int:
     return 141
 
 
-def _end_with(error: flags.Error) -> NoReturn:
+def _end_with(error: flags.Error | ValueError) -> NoReturn:
     message = " ".join(str(error).split())
     if missing := re.findall(r"Flag --(\w+) must have a value other than None", message):
         rest = f" {flags.FLAGS[missing[0]].help}" if len(missing) == 1 else ""
