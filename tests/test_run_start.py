@@ -576,4 +576,6 @@ def test_what_cannot_be_a_folder_is_reported(tmp_path, monkeypatch, check, name)
     (tmp_path / "link to a folder").symlink_to("empty")
     for path in ("empty", "new", "link to a folder", "new/in/it"):
         check(pathlib.Path(path))
+    with pytest.raises(ValueError, match=f"^`{name}` must be a path in UTF-8. Received: d\udcfcr/in. Rename"):
+        check(pathlib.Path(os.fsdecode(b"d\xfcr")) / "in")  # Story: TensorFlow's error came when the text was read.
     assert {path.name for path in tmp_path.iterdir()} == {"file", "pipe", "link", "empty", "link to a folder"}
