@@ -313,6 +313,14 @@ def test_who_asks_for_all_that_tensorflow_says_gets_it():
     assert all(sum(expected in line for line in said) == 3 for expected in ON_EVERY_MACHINE)
 
 
+def test_what_the_locale_cannot_write_is_escaped():
+    """Story: in a locale without UTF-8, evaluate.py translated, and then could not print the ± of its scores."""
+    command = [sys.executable, "-c", PROGRAM.format(main=r'print("1 \u00b1 2, \udcfc")')]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "1 \\xb1 2, \\udcfc\n", "")
+
+
 CONFIGS = sorted((ROOT / "configs").glob("*.flags"))
 
 

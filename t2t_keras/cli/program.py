@@ -155,6 +155,8 @@ def run(main, operands: str = "") -> None:
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     # `--help` shows the docstring of this module.
     sys.modules["__main__"].__doc__ = messages.name_programs(program.__doc__ or "")
+    if sys.stdout:  # `None` if it was closed at the start.
+        sys.stdout.reconfigure(errors="backslashreplace")  # As stderr, where its encoding is not UTF-8.
     flags.FLAGS.set_gnu_getopt()  # Flags may follow operands, and a word that is none must not hide them.
     app.run(run_main, argv=[sys.argv[0], *flagfiles.expand(sys.argv[1:])], flags_parser=_parse)
 
