@@ -96,6 +96,15 @@ def _message_of_tensorflow(error: Exception) -> str:
     return f"{what}: {(error.message.strip().splitlines() or ['no message'])[0]:.300}. {advice}"
 
 
+def _open_closed_streams() -> None:
+    """Opens what the program was started without, as by `2>&-`, on /dev/null: else the next file that it opens would be
+    its stderr, and `print` would write messages to stdout.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # In the order of their numbers.
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
+
+
 def run(main, operands: str = "") -> None:
     """Parses the flags, runs `main` and exits with its result, or 0.
 
@@ -155,8 +164,8 @@ def run(main, operands: str = "") -> None:
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     # `--help` shows the docstring of this module.
     sys.modules["__main__"].__doc__ = messages.name_programs(program.__doc__ or "")
-    if sys.stdout:  # `None` if it was closed at the start.
-        sys.stdout.reconfigure(errors="backslashreplace")  # As stderr, where its encoding is not UTF-8.
+    _open_closed_streams()
+    sys.stdout.reconfigure(errors="backslashreplace")  # As stderr, where its encoding is not UTF-8.
     flags.FLAGS.set_gnu_getopt()  # Flags may follow operands, and a word that is none must not hide them.
     app.run(run_main, argv=[sys.argv[0], *flagfiles.expand(sys.argv[1:])], flags_parser=_parse)
 
@@ -166,7 +175,7 @@ def exit_now() -> None:
 
     Call it at the end of a program whose files are closed.
     """
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # `None` if it was closed at the start.
+    for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(0)
 
