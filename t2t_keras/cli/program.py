@@ -77,7 +77,7 @@ def _discard_stdout() -> int:
 def _end_with(error: flags.Error | ValueError) -> NoReturn:
     message = " ".join(str(error).split())
     if missing := re.findall(r"Flag --(\w+) must have a value other than None", message):
-        rest = f" {flags.FLAGS[missing[0]].help}" if len(missing) == 1 else ""
+        rest = f" {help.text_of(missing[0])}" if len(missing) == 1 else ""
         message = f"{' and '.join(f'--{name}' for name in missing)} must be given.{rest}"
     sys.exit(f"Error: {message}{'' if message.endswith(('.', '?')) else '.'} See --helpfull.")
 
