@@ -413,6 +413,18 @@ def test_a_message_that_advises_a_flagfile_has_its_dashes():
     assert messages.name_flags("See `flagfile=small`, not `nothing=3`.") == "See --flagfile=small, not `nothing=3`."
 
 
+@pytest.mark.parametrize("started", ["tools/train.py", "bin/t2t-train"])
+def test_the_command_that_a_message_advises_is_one_word_for_its_folder_in_a_shell(monkeypatch, started):
+    """Story: the folder `my runs/a` was two words of the command that train.py ended with."""
+    monkeypatch.setattr(sys, "argv", [started])
+    words = ["bash", "-c", f"printf '%s\\n' {messages.command('translate', pathlib.Path('my runs/$a'))}"]
+    *_, last = subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
+    assert last == "--model_dir=my runs/$a"
+    assert (
+        messages.command("translate", pathlib.Path("runs/a")) == f"{messages.command('translate')} --model_dir=runs/a"
+    )
+
+
 def test_other_arguments_that_name_a_config_stay_what_they_are(tmp_path):
     name = CONFIGS[0].stem
     *_, data = told(f"--train_source={name}", f"--train_target=flagfile={name}", cwd=tmp_path)["given"]
