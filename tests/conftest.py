@@ -86,7 +86,9 @@ def skip_without_tf_text() -> Iterator[None]:
             patch.setattr(export_folder, "require_tf_text", skip)
             patch.setattr(word_pieces, "_learn_pieces", skip)
             patch.setattr(
-                vocabulary, "check_can_learn", lambda kind: None if kind == "wordpiece" else check_can_learn(kind)
+                vocabulary,
+                "check_can_learn",
+                lambda kind, *given: None if kind == "wordpiece" else check_can_learn(kind, *given),
             )
         yield
 

@@ -469,6 +469,15 @@ def test_characters_are_covered_as_asked(data, folder, tmp_path, coverage, known
     assert texts(folder, "train")[0] == ("Ж", "eins")
 
 
+@pytest.mark.parametrize("kind", ["bpe", "word"])
+def test_a_share_of_characters_that_sentencepiece_refuses_is_refused_before_text_is_read(data, folder, kind):
+    """Story: it was refused after all of the text was read, in words of SentencePiece's code."""
+    with pytest.raises(ValueError, match="^`character_coverage` must be at least 0.98, except .* Received: .*=0.979.$"):
+        run(dataclasses.replace(data, character_coverage=0.979, subwords=kind), folder)
+    assert not folder.exists()
+    run(dataclasses.replace(data, character_coverage=0.98), folder)
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_sub_words_are_learned_from_a_sample_as_large_as_asked_drawn_by_the_seed(data, folder, seed):
     run(dataclasses.replace(data, vocab_sample=101), folder, seed=seed)

@@ -235,7 +235,7 @@ class Preparation:
         if not (folder / CORPUS).exists():
             if not (folder / LOCK).exists():  # The folder may be new. Do not create it if options or files are missing.
                 if self._learns:
-                    vocabulary.check_can_learn(self.data.subwords)
+                    vocabulary.check_can_learn(self.data.subwords, self.data.character_coverage)
                 for split in ("train", "valid"):
                     self._pairs(split)
             data_folder.check(folder)

@@ -12,6 +12,7 @@ from t2t_keras.text import (
 )
 from t2t_keras.text.subwords import Subwords
 
+_LEAST_COVERAGE = 0.98  # Of SentencePiece.
 _LEARN = {"bpe": byte_pairs.learn, "wordpiece": word_pieces.learn, "word": words.learn}
 # The class of each kind, and how its files begin. Those that begin otherwise are of byte-pair encoding.
 _KINDS = {
@@ -23,9 +24,9 @@ _KINDS = {
 }
 
 
-def check_can_learn(kind: str) -> None:
+def check_can_learn(kind: str, character_coverage: float = 1.0) -> None:
     """Raises `ValueError` if a kind of sub-words only comes with a model of another toolkit, or its learner is not
-    installed.
+    installed, or does not learn so small a share of the characters.
     """
     if kind not in _LEARN:
         raise ValueError(
@@ -36,6 +37,11 @@ def check_can_learn(kind: str) -> None:
         raise ValueError(
             "Learning word pieces needs TF.Text (pip install tensorflow-text), which is not installed. Use "
             "`subwords=bpe`, or a `subwords_file` of word pieces that were learned elsewhere."
+        )
+    if kind != "wordpiece" and character_coverage < _LEAST_COVERAGE:
+        raise ValueError(
+            f"`character_coverage` must be at least {_LEAST_COVERAGE}, except with `subwords=wordpiece`. Received: "
+            f"character_coverage={character_coverage}."
         )
 
 
