@@ -175,7 +175,10 @@ INVALID = [
     (DataConfig, {"max_length": 1}),
     (DataConfig, {"character_coverage": 0.0}),
     (DataConfig, {"character_coverage": 1.5}),
-    (DataConfig, {"character_coverage": 0.9799}),  # Story: SentencePiece refused it with code of its own.
+    (
+        DataConfig,
+        {"character_coverage": 0.9799, "subwords": "word"},
+    ),  # Story: SentencePiece refused it with code of its own.
     (DataConfig, {"builtin_pairs": 0}),
     (DataConfig, {"vocab_sample": 0}),
     (TrainConfig, {"seed": -1}),
@@ -267,7 +270,7 @@ def test_text_files_and_a_dataset_together_are_refused_with_both():
     (DataConfig, {"dataset": "builtin", "source_language": "en", "target_language": "de"}),
     (DataConfig, {"max_length": 2, "vocab_sample": 101, "builtin_pairs": 1, "character_coverage": 1.0}),
     (DataConfig, {"max_length": 2**15 - 1, "character_coverage": 0.98}),
-    (DataConfig, {"subwords": "word", "character_coverage": 1e-6}),
+    (DataConfig, {"subwords": "wordpiece", "character_coverage": 1e-6}),
     (DataConfig, {"subwords": "bpe", "normalization": "nfkc_cf"}),
     (DataConfig, {"subwords": "wordpiece", "normalization": "identity"}),
     *((DataConfig, {"normalization": name}) for name in ("nmt_nfkc", "nfkc", "nmt_nfkc_cf")),

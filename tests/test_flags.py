@@ -216,6 +216,7 @@ def test_messages_of_the_library_name_options_as_flags():
     ("--d_model=x", "d_model=x"),
     ("--beam_size=1.5", "beam_size=1.5"),
     ("--deterministic=perhaps", "deterministic"),
+    ("--nodeterministic=false", "--nodeterministic=false does not take an argument. See"),
     ("--d_model=3", "--d_model must be even"),
     ("--alpha=-5", "--alpha=-5: -5.0 is not a number in the range [0, 10]. See"),
     ("--alpha=nan", "alpha=nan"),
@@ -312,6 +313,23 @@ def test_who_asks_for_all_that_tensorflow_says_gets_it():
     assert all(sum(expected in line for line in said) == 3 for expected in ON_EVERY_MACHINE)
 
 
+def test_what_the_locale_cannot_write_is_escaped():
+    """Story: in a locale without UTF-8, evaluate.py translated, and then could not print the ± of its scores."""
+    command = [sys.executable, "-c", PROGRAM.format(main=r'print("1 \u00b1 2, \udcfc")')]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "1 \\xb1 2, \\udcfc\n", "")
+
+
+def test_streams_that_are_closed_are_empty_and_read_by_nobody():
+    """Story: `translate.py 2>&-` wrote no translation, and the error of a wrong folder to stdout."""
+    main = """print("a message", file=sys.stderr)
+    print(sys.stdin.read() + "text", open("/dev/null").fileno() > 2)"""
+    command = ["sh", "-c", '"$0" "$@" <&- 2>&-', sys.executable, "-c", PROGRAM.format(main=main)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (result.returncode, result.stdout) == (0, "text True\n")
+
+
 CONFIGS = sorted((ROOT / "configs").glob("*.flags"))
 
 
@@ -393,6 +411,18 @@ def test_a_folder_of_that_name_does_not_hide_a_config(tmp_path):
 def test_a_message_that_advises_a_flagfile_has_its_dashes():
     """Story: "see `flagfile=small`" stood on the screen."""
     assert messages.name_flags("See `flagfile=small`, not `nothing=3`.") == "See --flagfile=small, not `nothing=3`."
+
+
+@pytest.mark.parametrize("started", ["tools/train.py", "bin/t2t-train"])
+def test_the_command_that_a_message_advises_is_one_word_for_its_folder_in_a_shell(monkeypatch, started):
+    """Story: the folder `my runs/a` was two words of the command that train.py ended with."""
+    monkeypatch.setattr(sys, "argv", [started])
+    words = ["bash", "-c", f"printf '%s\\n' {messages.command('translate', pathlib.Path('my runs/$a'))}"]
+    *_, last = subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
+    assert last == "--model_dir=my runs/$a"
+    assert (
+        messages.command("translate", pathlib.Path("runs/a")) == f"{messages.command('translate')} --model_dir=runs/a"
+    )
 
 
 def test_other_arguments_that_name_a_config_stay_what_they_are(tmp_path):

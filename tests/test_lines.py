@@ -203,6 +203,30 @@ def test_what_was_written_before_an_error_is_kept_beside_the_file(tmp_path, caps
     assert str(partial) in capsys.readouterr().err
 
 
+def test_a_file_is_written_by_one_alone(tmp_path):
+    """Story: a second program emptied what the first was writing, and both wrote on in one file."""
+    path = tmp_path / "out"
+    (tmp_path / "out.partial").write_bytes(b"of a killed program")
+    with lines.written_whole(path) as file:
+        file.write(b"one")
+        with pytest.raises(OSError, match="out cannot be written: another program"), lines.written_whole(path):
+            pytest.fail("the block ran")
+    assert path.read_bytes() == b"one" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_was_renamed_since_it_was_opened_stays_whole(tmp_path, monkeypatch):
+    path = tmp_path / "out"
+
+    def finished_by_another(file, operation):
+        (tmp_path / "out.partial").write_bytes(b"whole")
+        (tmp_path / "out.partial").rename(path)
+
+    monkeypatch.setattr(lines.fcntl, "flock", finished_by_another)
+    with pytest.raises(OSError, match="out cannot be written: another program"), lines.written_whole(path):
+        pytest.fail("the block ran")
+    assert path.read_bytes() == b"whole"
+
+
 def test_an_unfinished_output_that_is_a_link_is_not_written_through(tmp_path):
     (tmp_path / "elsewhere").write_bytes(b"before")
     (tmp_path / "out.partial").symlink_to(tmp_path / "elsewhere")

@@ -143,9 +143,11 @@ def other(field):
         return numbers[field.name]
     if field.type is str:
         return texts.get(field.name, "" if "_source" in field.name or "_target" in field.name else "grpc://host:1")
-    return {bool: lambda: not field.default, int: lambda: field.default + 2, float: lambda: field.default / 2 or 0.25}[
-        field.type
-    ]()
+    return {
+        bool: lambda: not field.default,
+        int: lambda: field.default + 2,
+        float: lambda: field.default * 0.99 or 0.25,
+    }[field.type]()
 
 
 def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path, monkeypatch):
@@ -576,4 +578,6 @@ def test_what_cannot_be_a_folder_is_reported(tmp_path, monkeypatch, check, name)
     (tmp_path / "link to a folder").symlink_to("empty")
     for path in ("empty", "new", "link to a folder", "new/in/it"):
         check(pathlib.Path(path))
+    with pytest.raises(ValueError, match=f"^`{name}` must be a path in UTF-8. Received: d\udcfcr/in. Rename"):
+        check(pathlib.Path(os.fsdecode(b"d\xfcr")) / "in")  # Story: TensorFlow's error came when the text was read.
     assert {path.name for path in tmp_path.iterdir()} == {"file", "pipe", "link", "empty", "link to a folder"}

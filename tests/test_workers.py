@@ -16,6 +16,7 @@ import pytest
 from test_survival import FLAGS, left, trained
 from toy import TWENTY, adam, assert_moved_alike, by_one_tape, joined, sgd
 
+from t2t_keras.cli import training
 from t2t_keras.runs import checkpoint
 from t2t_keras.training import devices
 
@@ -178,6 +179,18 @@ def test_a_cluster_of_one_is_this_machine_alone(monkeypatch, text):
     assert strategy.num_replicas_in_sync == 2 and devices.is_chief(strategy) and not devices.several_workers(strategy)
     assert devices.broadcast_from_chief(strategy, 3.0) == 3 and devices.any_worker(strategy, True)
     devices.exit_worker(5)  # Not at once: nobody waits.
+
+
+@pytest.mark.parametrize("config", [
+    "{", "[]", '{"cluster": {"worker": "host:1"}}', '{"cluster": {"worker": ["host:1", "host:2"]}}',
+    '{"cluster": {"worker": ["host:1", "host:2"]}, "task": {"type": "worker", "index": "x"}}',
+])  # fmt: skip
+def test_a_wrong_tf_config_ends_a_program_as_other_errors_do(monkeypatch, config):
+    """Story: a traceback followed the sentence of the error."""
+    monkeypatch.setenv("TF_CONFIG", config)
+    monkeypatch.setattr(training.program, "run", lambda main: sys.exit(1))
+    with pytest.raises(SystemExit, match="^1$"):
+        training.run(print)
 
 
 @pytest.mark.parametrize(("jobs", "task", "seconds"), [

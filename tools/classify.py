@@ -99,10 +99,7 @@ def train() -> None:
                 )
             given["labels"] = ",".join(labels)
     if training.train(given, options.sources()):
-        print(
-            f"Trained. Classify with: {messages.command('classify')} --model_dir={training.model_dir()} --predict < "
-            "text"
-        )
+        print(f"Trained. Classify with: {messages.command('classify', training.model_dir())} --predict < text")
 
 
 def evaluate() -> None:

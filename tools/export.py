@@ -82,7 +82,7 @@ def export() -> None:
                 print(f"Exported to {export_dir}. Its README.md explains how to use it.")
             else:
                 savedmodel.export_run(export_dir, model)
-                print(f"Translate with: {messages.command('translate')} --model_dir={export_dir} < text")
+                print(f"Translate with: {messages.command('translate', export_dir)} < text")
 
 
 def _check_foreign(export_dir: pathlib.Path, model: TrainedModel) -> None:

@@ -45,10 +45,7 @@ def pretrain() -> None:
     if _EVALUATE.present:
         return evaluate()
     if training.train(options.given_run(), options.sources()):
-        print(
-            f"Trained. Evaluate with: {messages.command('pretrain')} --model_dir={training.model_dir()} "
-            "--evaluate=documents"
-        )
+        print(f"Trained. Evaluate with: {messages.command('pretrain', training.model_dir())} --evaluate=documents")
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ options.define_table_3()
 def train() -> None:
     given, sources = options.with_table_3(options.given_run(), options.sources())
     if chosen := training.train(given, sources):
-        advice = f" Translate with: {messages.command('translate')} --model_dir={training.model_dir()} < text"
+        advice = f" Translate with: {messages.command('translate', training.model_dir())} < text"
         print(f"Trained.{advice * chosen.task.generates}")
 
 

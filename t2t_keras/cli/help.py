@@ -59,14 +59,18 @@ def page(full: bool) -> str:
     return "\n\n".join(parts)
 
 
+def text_of(name: str) -> str:
+    """Returns the help of a flag, in one line."""
+    return flags.FLAGS[name].help.partition(_REPEAT)[0]
+
+
 def _entry(name: str) -> str:
     """Describes a flag: its name, help and value, which is the default or that of a flagfile before `--help`."""
     flag = flags.FLAGS[name]
     value = ",".join(map(str, flag.value)) if isinstance(flag.value, list) else flag.value
     shown = str(value).lower() if flag.boolean else value
     default = "" if value is None or value == "" or name in _OF_ALL else f" (default: {shown})"
-    text = flag.help.partition(_REPEAT)[0]
-    text = f"--{'[no]' * (flag.boolean and name not in _OF_ALL)}{name}: {text}{default}"
+    text = f"--{'[no]' * (flag.boolean and name not in _OF_ALL)}{name}: {text_of(name)}{default}"
     return textwrap.fill(text, _COLUMNS, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)
 
 

@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import shlex
 import sys
 
 from absl import flags
@@ -9,11 +10,13 @@ from absl import flags
 from t2t_keras.system.log import printable
 
 
-def command(program: str) -> str:
-    """Returns the command that runs a program: `t2t-translate` if installed, else `python tools/translate.py`."""
-    if pathlib.Path(sys.argv[0]).name.startswith("t2t-"):
-        return f"t2t-{program.replace('_', '-')}"
-    return f"python tools/{program}.py"
+def command(program: str, model_dir: pathlib.Path | None = None) -> str:
+    """Returns the command that runs a program: `t2t-translate` if installed, else `python tools/translate.py`; with the
+    folder of a run or an export, quoted for a shell, if one is given.
+    """
+    installed = pathlib.Path(sys.argv[0]).name.startswith("t2t-")
+    words = [f"t2t-{program.replace('_', '-')}"] if installed else ["python", f"tools/{program}.py"]
+    return shlex.join(words + ([f"--model_dir={model_dir}"] if model_dir else []))
 
 
 def name_programs(text: str) -> str:

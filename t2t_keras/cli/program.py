@@ -62,7 +62,7 @@ def _parse(arguments: list[str]) -> list[str]:
             _end_with(error)
         of = " or ".join(f"--architecture={name}" for name in others)
         sys.exit(f"Error: --{error.flagname} is an option of {of}, and not of --architecture={chosen_architecture()}.")
-    except flags.Error as error:
+    except (flags.Error, ValueError) as error:  # The latter for a value of --noNAME.
         _end_with(error)
     except BrokenPipeError:  # Of `--help | head`.
         sys.exit(_discard_stdout())
@@ -74,10 +74,10 @@ def _discard_stdout() -> int:
     return 141
 
 
-def _end_with(error: flags.Error) -> NoReturn:
+def _end_with(error: flags.Error | ValueError) -> NoReturn:
     message = " ".join(str(error).split())
     if missing := re.findall(r"Flag --(\w+) must have a value other than None", message):
-        rest = f" {flags.FLAGS[missing[0]].help}" if len(missing) == 1 else ""
+        rest = f" {help.text_of(missing[0])}" if len(missing) == 1 else ""
         message = f"{' and '.join(f'--{name}' for name in missing)} must be given.{rest}"
     sys.exit(f"Error: {message}{'' if message.endswith(('.', '?')) else '.'} See --helpfull.")
 
@@ -94,6 +94,15 @@ def _message_of_tensorflow(error: Exception) -> str:
     else:
         what, advice = f"TensorFlow failed ({type(error).__name__})", "Give --traceback to see where."
     return f"{what}: {(error.message.strip().splitlines() or ['no message'])[0]:.300}. {advice}"
+
+
+def _open_closed_streams() -> None:
+    """Opens what the program was started without, as by `2>&-`, on /dev/null: else the next file that it opens would be
+    its stderr, and `print` would write messages to stdout.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # In the order of their numbers.
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
 
 
 def run(main, operands: str = "") -> None:
@@ -155,6 +164,8 @@ def run(main, operands: str = "") -> None:
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     # `--help` shows the docstring of this module.
     sys.modules["__main__"].__doc__ = messages.name_programs(program.__doc__ or "")
+    _open_closed_streams()
+    sys.stdout.reconfigure(errors="backslashreplace")  # As stderr, where its encoding is not UTF-8.
     flags.FLAGS.set_gnu_getopt()  # Flags may follow operands, and a word that is none must not hide them.
     app.run(run_main, argv=[sys.argv[0], *flagfiles.expand(sys.argv[1:])], flags_parser=_parse)
 
@@ -164,7 +175,7 @@ def exit_now() -> None:
 
     Call it at the end of a program whose files are closed.
     """
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # `None` if it was closed at the start.
+    for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(0)
 

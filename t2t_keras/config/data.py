@@ -134,8 +134,8 @@ class DataConfig:
         choices=("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"), fixed=True, any_corpus=True,
         unless=_GIVEN_SUBWORDS)
     character_coverage: float = _text(
-        0.9995, "Share of the text's characters that become sub-words, at least 0.98 for bpe; rarer characters are "
-        "spelled in bytes.",
+        0.9995, "Share of the text's characters that become sub-words, at least 0.98 except for word pieces; rarer "
+        "characters are spelled in bytes.",
         above=0, maximum=1, fixed=True, any_corpus=True, unless=_GIVEN_SUBWORDS)
     vocab_sample: int = _text(
         2_000_000, "Maximum number of sentences, both sides together, to learn sub-words from.",
@@ -173,8 +173,11 @@ class DataConfig:
         learned = self.subwords not in _NOT_LEARNED or self.subwords_file or not self.names_corpus
         rule = f"`subwords={self.subwords}` needs a `subwords_file`: {_NOT_LEARNED.get(self.subwords)}."
         require(self, learned, rule)
-        rule = "`character_coverage` must be at least 0.98 with `subwords=bpe`, as SentencePiece requires."
-        require(self, self.character_coverage >= 0.98 or self.subwords != "bpe", rule)
+        rule = (
+            "`character_coverage` must be at least 0.98, as SentencePiece requires, except with `subwords=wordpiece`."
+        )
+        covered = self.character_coverage >= 0.98 or self.subwords == "wordpiece"
+        require(self, covered, rule, "character_coverage subwords")
         kept = patterns.parse(self.keep_patterns)
         for name, given in (("normalization", self.normalization != "identity"), ("keep_patterns", kept)):
             require(self, not given or self.subwords == "bpe", f"`{name}` needs `subwords=bpe`.", f"subwords {name}")

@@ -31,8 +31,10 @@ _WORDS = _Characters(lambda character: unicodedata.category(character)[0] in "LM
 
 
 def normalized(text: str) -> str:
-    """Returns the words of a text without case, with a space between two, and without digits and punctuation."""
-    return " ".join(text.casefold().translate(_WORDS).split())
+    """Returns the words of a text without case, with a space between two, and without digits and punctuation. Accents
+    may be characters of their own, or parts of letters.
+    """
+    return " ".join(unicodedata.normalize("NFC", text.casefold()).translate(_WORDS).split())
 
 
 def _without_spaces(text: str) -> int:

@@ -146,7 +146,11 @@ def check_no_links(*paths: pathlib.Path) -> None:
 
 
 def check_folder(path: pathlib.Path, name: str) -> None:
-    """Checks that a path is, or can become, a folder, else raises `NotADirectoryError`; `name` is the option for it."""
+    """Checks that a path is, or can become, a folder, else raises `NotADirectoryError`; `name` is the option for it.
+    Raises `ValueError` for a path that is not UTF-8, in which TensorFlow writes no files.
+    """
+    if re.search("[\ud800-\udfff]", str(path)):  # Which stand for other bytes.
+        raise ValueError(f"`{name}` must be a path in UTF-8. Received: {path}. Rename the folder, or give another one.")
     nearest = next(part for part in (path, *path.parents) if os.path.lexists(part))
     if not nearest.is_dir():
         what = "which" if nearest == path else f"but {nearest}"

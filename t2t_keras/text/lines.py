@@ -4,6 +4,7 @@ input.
 
 import codecs
 import contextlib
+import fcntl
 import gzip
 import io
 import os
@@ -184,10 +185,28 @@ def opened(path: str) -> Iterator[BinaryIO]:
         yield uncompressed(file) if file.seekable() else file  # Looking into a pipe would wait for its first line.
 
 
+def _claim(file: BinaryIO, partial: pathlib.Path, path: pathlib.Path) -> None:
+    """Locks the file of a name, `partial`, and empties it. Closes it and raises `OSError`, which names `path`, if
+    another program has the lock, or had it and has renamed the file.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(file.fileno()), os.lstat(partial)):
+            raise BlockingIOError
+    except (BlockingIOError, FileNotFoundError) as error:
+        file.close()
+        raise OSError(
+            f"{path} cannot be written: another program, or another option of this one, writes it. Give another name."
+        ) from error
+    except OSError:  # The system has no locks.
+        pass
+    file.truncate()
+
+
 @contextlib.contextmanager
 def written_whole(path: str | pathlib.Path) -> Iterator[BinaryIO]:
     """Opens a file for writing under the name PATH.partial, and renames it when the `with` block ends without an error.
-    Raises `OSError` if it cannot be written.
+    Raises `OSError` if it cannot be written, or is being written already.
 
     If PATH is a link, its target is replaced and the link stays; PATH.partial must not be one. After an error,
     PATH.partial stays and stderr names it, unless it is empty. Anything but a regular file, such as /dev/null or a
@@ -197,12 +216,13 @@ def written_whole(path: str | pathlib.Path) -> Iterator[BinaryIO]:
     direct = path.exists() and not path.is_file()
     target = path if direct else pathlib.Path(os.path.realpath(path))
     partial = path if direct else target.with_name(target.name + ".partial")
+    flags = os.O_WRONLY | os.O_CREAT | (0 if direct else os.O_NOFOLLOW)
     try:
-        file = open(
-            partial, "wb", opener=lambda name, mode: os.open(name, mode if direct else mode | os.O_NOFOLLOW, 0o666)
-        )
+        file = open(partial, "wb", opener=lambda name, _: os.open(name, flags, 0o666))
     except OSError as error:
         raise OSError(f"{path} cannot be written: {error.strerror}.") from error
+    if not direct:
+        _claim(file, partial, path)
     try:
         with file:
             yield file
