@@ -476,6 +476,16 @@ def test_other_workers_take_the_options_of_the_chief_s_folder(copy, monkeypatch)
     assert SavedRun.open(copy).options.train == TRAIN
 
 
+@pytest.mark.parametrize("name", ["data/subwords.model", "data/train/records.tsv"])
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_other_workers_refuse_other_data_than_the_chief_s(copy, monkeypatch, name, is_missing):
+    """Story: a worker whose `data_dir` was a folder of its own, with other text, trained on other pairs unnoticed."""
+    monkeypatch.setattr(devices, "is_chief", lambda strategy: False)
+    (copy / name).unlink() if is_missing else (copy / name).write_bytes(b"other")
+    with pytest.raises(ValueError, match=f"chief's data. Received: .* in {copy}/data on this worker.*`data_dir`"):
+        train(copy)
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize("is_new", [True, False])
 def test_other_workers_dry_run_a_new_run_with_the_options_that_the_chief_wrote(copy, monkeypatch, is_new):
