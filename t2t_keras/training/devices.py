@@ -100,8 +100,12 @@ def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf
     if config and not chosen and not tf.config.list_physical_devices("GPU"):
         with contextlib.suppress(RuntimeError):  # TensorFlow has been used already.
             tf.config.threading.set_intra_op_parallelism_threads(threads_of_an_operation(cpu_devices, config))
-    if _cluster_size() > 1:
-        _task()  # Checks it.
+    if (workers := _cluster_size()) > 1:
+        place = " ".join(map(str, _task()))
+        logger.info(
+            f"Waiting until all {workers} workers of TF_CONFIG have started; this one is {place}. Until then, only "
+            "SIGKILL stops it."
+        )
         return tf.distribute.MultiWorkerMirroredStrategy()
     if gpus := [device.name for device in tf.config.list_logical_devices("GPU")]:
         return MirroredStrategy(gpus)
