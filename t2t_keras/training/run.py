@@ -373,6 +373,7 @@ def train(
             folder=folder / "train",
             model_dir=model_dir,
             validate=_validation(strategy, model, tokenizer, folder, options),
+            valid_lines=len(prepare.read_text(folder, "valid", task.texts)[0]),
             diagnose=_make_diagnose(strategy, model, adam, tokenizer, task, config, model_dir),
             tensorboard=TensorBoardWriter(
                 model_dir / saved_run.LOGS,
