@@ -411,6 +411,19 @@ def test_the_average_of_checkpoints_is_the_mean_of_their_weights(tmp_path):
     assert state["step"] == 7
 
 
+@pytest.mark.parametrize("ending", ["npz", "json"])
+def test_a_damaged_checkpoint_is_no_part_of_the_average_once_it_is_removed_as_the_message_says(tmp_path, ending):
+    weights, model = write_run(tmp_path, [1, 2, 3]), new_model()
+    path = checkpoint.path_of(tmp_path, 2)
+    path.with_suffix(f".{ending}").write_bytes(b"{")
+    with pytest.raises(checkpoint.DamagedError, match=f"{path.stem}.*remove its .npz and .json, or choose another"):
+        checkpoint.load(tmp_path, "average", model)
+    for kind in (".npz", ".json"):
+        path.with_suffix(kind).unlink()
+    checkpoint.load(tmp_path, "average", model)
+    assert_equal(arrays(model), mean_of(weights, 1, 3))
+
+
 def test_the_average_of_large_and_small_numbers_keeps_the_small_ones(tmp_path):
     """1e8 + 1 - 1e8: a sum in float32 forgets the one."""
     model = new_model()

@@ -86,12 +86,15 @@ def test_with_gpus_a_strategy_is_over_all_of_them_whatever_the_cpu_devices(machi
 )
 @pytest.mark.parametrize("gpus", [0, 2])
 def test_with_several_workers_a_strategy_is_over_all_and_is_made_before_devices_are_asked_for(
-    machine, monkeypatch, tf_config, gpus
+    machine, monkeypatch, messages, tf_config, gpus
 ):
+    """Story: a worker without the others said nothing while it waited, and did not heed Ctrl-C."""
     machine(gpus=gpus, tf_config=tf_config)
     fail = lambda kind: pytest.fail("TensorFlow would start before its cluster.")  # noqa: E731
     monkeypatch.setattr(tf.config, "list_logical_devices", fail)
     assert devices.make_strategy(3) == ("MultiWorkerMirroredStrategy",)
+    [said] = messages
+    assert said.startswith("Waiting until all 2 workers of TF_CONFIG have started; this one is worker 0. ")
 
 
 @pytest.fixture

@@ -80,6 +80,17 @@ def test_one_seed_has_no_deviation_and_no_error_and_rows_without_base_no_differe
     assert cells(grid_report.grouped(results({"a": {3: (39.0, 31.0)}})))[2][5] == ""
 
 
+@pytest.mark.parametrize(("perplexities", "expected"), [
+    ([math.inf, 2.5], "inf"), ([math.inf, math.inf], "inf"), ([math.nan, 2.5], "nan"), ([2.0, 3.0], "2.50 ± 0.71"),
+])  # fmt: skip
+def test_a_row_whose_perplexity_is_infinite_has_no_deviation(perplexities, expected):
+    """Story: two seeds of a row that diverged ended the grid, and each later start of it, with a traceback."""
+    found = results({"a": BLEU["a"]})
+    for result, perplexity in zip(found, perplexities, strict=True):
+        result.scores["valid"]["perplexity"] = perplexity
+    assert cells(grid_report.grouped(found))[2][6] == expected
+
+
 def test_the_noise_of_the_seeds_is_pooled_over_rows_of_any_number():
     noise = grid_report.Noise.of([[1.0, 3.0], [5.0, 6.0, 10.0], [7.0]])
     assert (noise.variance, noise.degrees) == (pytest.approx((2 + 14) / 3), 3)

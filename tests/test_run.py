@@ -32,7 +32,7 @@ from t2t_keras.system import files
 from t2t_keras.text.byte_pairs import BytePairs
 from t2t_keras.training import devices, loop, parent, train_step
 from t2t_keras.training import run as training_run
-from t2t_keras.training.interruption import OtherWorkerError
+from t2t_keras.training.interruption import OtherWorkerError, StoppedError
 from t2t_keras.training.state import TrainState
 
 MODEL = ModelConfig(340, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
@@ -476,6 +476,16 @@ def test_other_workers_take_the_options_of_the_chief_s_folder(copy, monkeypatch)
     assert SavedRun.open(copy).options.train == TRAIN
 
 
+@pytest.mark.parametrize("name", ["data/subwords.model", "data/train/records.tsv"])
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_other_workers_refuse_other_data_than_the_chief_s(copy, monkeypatch, name, is_missing):
+    """Story: a worker whose `data_dir` was a folder of its own, with other text, trained on other pairs unnoticed."""
+    monkeypatch.setattr(devices, "is_chief", lambda strategy: False)
+    (copy / name).unlink() if is_missing else (copy / name).write_bytes(b"other")
+    with pytest.raises(ValueError, match=f"chief's data. Received: .* in {copy}/data on this worker.*`data_dir`"):
+        train(copy)
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize("is_new", [True, False])
 def test_other_workers_dry_run_a_new_run_with_the_options_that_the_chief_wrote(copy, monkeypatch, is_new):
@@ -487,6 +497,16 @@ def test_other_workers_dry_run_a_new_run_with_the_options_that_the_chief_wrote(c
     monkeypatch.setattr(keras.utils, "set_random_seed", lambda seed: (seeds.append(seed), set_seed(seed)))
     train(copy, train=dataclasses.replace(TRAIN, train_steps=8, seed=TRAIN.seed + 1), dry_run=True)
     assert seeds == [TRAIN.seed if is_new else TRAIN.seed + 1]
+
+
+def test_a_trainer_knows_how_many_lines_the_validation_set_has(copy, monkeypatch):
+    def trainer(*_, valid_lines, **others):
+        raise StoppedError(valid_lines)
+
+    monkeypatch.setattr(loop, "Trainer", trainer)
+    with pytest.raises(StoppedError) as stopped:
+        train(copy)
+    assert stopped.value.args == (len((copy / "data" / "valid.source.txt").read_text().splitlines()),)
 
 
 def test_another_model_in_the_same_folder_is_refused_by_the_names_of_its_flags(run):

@@ -90,20 +90,22 @@ def test_the_loss_scale_starts_anew_with_a_run_and_with_another_dtype(state, dty
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "best"),
-    [(20, 500, (-math.inf, 0, 0)), (20, 20, (45.0, 30, 2)), (0, 500, (45.0, 30, 2))],
-    ids=["other sentences", "the same sentences", "an older state"],
+    ("before", "now", "lines", "best"),
+    [(20, 500, 1000, (-math.inf, 0, 0)), (20, 20, 1000, (45.0, 30, 2)), (0, 500, 1000, (45.0, 30, 2))]
+    + [(500, 1000, 200, (45.0, 30, 2)), (500, 200, 200, (45.0, 30, 2)), (500, 199, 200, (-math.inf, 0, 0))],
 )
-def test_bleu_of_another_number_of_sentences_does_not_compare(before, now, best):
-    """Story: a resumed run with more sentences, which are harder, never had a better validation, and stopped early."""
+def test_bleu_of_other_sentences_does_not_compare(before, now, lines, best):
+    """Stories: a resumed run with more sentences, which are harder, never had a better validation, and stopped early. A
+    run with all sentences of a small validation set forgot its best one if it was to translate more.
+    """
     state = TrainState(step=50, best=45.0, best_step=30, validations_since_best=2, valid_sentences=before)
-    assert state.set_valid_sentences(now) == (best[1] == 0)
+    assert state.set_valid_sentences(now, lines) == (best[1] == 0)
     assert (state.valid_sentences, state.best, state.best_step, state.validations_since_best) == (now, *best)
 
 
 def test_a_new_run_has_no_best_validation_to_forget():
     state = TrainState()
-    assert not state.set_valid_sentences(20)
+    assert not state.set_valid_sentences(20, 1000)
     assert state.valid_sentences == 20 and state == TrainState(valid_sentences=20)
 
 

@@ -126,6 +126,7 @@ class Run:
                 folder=folder,
                 model_dir=model_dir,
                 validate=validate,
+                valid_lines=500,
                 diagnose=lambda batch, step, scale: (
                     f"diagnosed at {step} with {scale:g} in {len(batch['source'])} micro-batches."
                 ),

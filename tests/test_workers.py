@@ -161,12 +161,21 @@ def test_a_run_of_two_workers_survives_a_kill_of_one(uninterrupted, tmp_path, wo
     assert left(tmp_path) == left(uninterrupted[0])
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}}', '{"cluster": null}',
-                                  '{"cluster": {"worker": 3}}'])  # fmt: skip
+OF_TWO = '{{"cluster": {{"worker": ["a:1", "b:1"]}}{}}}'
+
+
+@pytest.mark.parametrize("text", [
+    "{", "[]", '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}}', '{"cluster": null}', '{"cluster": {"worker": 3}}',
+    *(OF_TWO.format(task) for task in ["", ', "task": null', ', "task": {"type": "worker"}']),
+    *(OF_TWO.format(f', "task": {{"type": "{job}", "index": {index}}}')
+      for job, index in [("worker", 2), ("worker", -1), ("worker", "null"), ("chief", 0), ("evaluator", 0)]),
+])  # fmt: skip
 def test_a_cluster_that_cannot_be_is_refused_with_what_was_received(monkeypatch, text):
+    """Story: without a task, the message was followed by a traceback of the exit."""
     monkeypatch.setenv("TF_CONFIG", text)
-    with pytest.raises(ValueError, match="TF_CONFIG.*Received: "):
+    with pytest.raises(ValueError, match=f"TF_CONFIG.*Received: {re.escape(text)}"):
         devices.make_strategy()
+    devices.exit_worker(1)  # Not at once: it is no worker.
 
 
 @pytest.mark.parametrize("text", [

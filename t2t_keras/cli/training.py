@@ -1,6 +1,5 @@
 """What the programs that train have in common: their flags, and the start of a run."""
 
-import contextlib
 import os
 import pathlib
 import sys
@@ -99,8 +98,7 @@ def run(main: Callable) -> None:
     except SystemExit as ended:
         devices = sys.modules.get("t2t_keras.training.devices")  # Imported if TensorFlow was used.
         if "TF_CONFIG" in os.environ and devices and isinstance(ended.code, int):
-            with contextlib.suppress(KeyError, TypeError, ValueError):  # Of a wrong TF_CONFIG, which was reported.
-                devices.exit_worker(ended.code)
+            devices.exit_worker(ended.code)
         raise
 
 

@@ -82,8 +82,8 @@ def _values(results: list[Result], name: str, metric: str) -> list[float]:
 
 
 def mean_and_deviation(values: list[float], form: str = ".1f") -> str:
-    """Formats the mean of the seeds with their standard deviation, which one value does not have."""
-    deviation = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
+    """Formats the mean of the seeds with their standard deviation, which one value and infinite ones do not have."""
+    deviation = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 and all(map(math.isfinite, values)) else ""
     return f"{statistics.mean(values):{form}}{deviation}"
 
 

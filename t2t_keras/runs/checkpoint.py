@@ -410,10 +410,13 @@ def _load(
     paths = _chosen(model_dir, which)
     try:
         left, state = _load_average(paths, model, names, partial, which == EMA)
-    except (FileNotFoundError, DamagedError):
-        if set(paths) <= set(_chosen(model_dir, which)):
-            raise
-        return _load(model_dir, which, model, names, partial)
+    except (FileNotFoundError, DamagedError) as error:
+        if not set(paths) <= set(_chosen(model_dir, which)):
+            return _load(model_dir, which, model, names, partial)
+        if isinstance(error, DamagedError):
+            advice = "Restore a copy of it, or remove its .npz and .json, or choose another `checkpoint`."
+            raise DamagedError(f"{error} {advice}") from error
+        raise
     steps = ", ".join(str(step_of(path)) for path in paths)
     what = "checkpoint" if which.isdecimal() else {EMA: "moving average"}.get(which, which)
     return f"{what} of {model_dir}: update{'s' * (len(paths) > 1)} {steps}", left, state

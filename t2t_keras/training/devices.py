@@ -55,6 +55,22 @@ def _cluster_size() -> int:
     return sum(map(len, _cluster().values()))
 
 
+def _task() -> tuple[str, int]:
+    """Returns the job and the index of this process in TF_CONFIG, which must be those of a training task."""
+    cluster, text = _cluster(), os.environ.get("TF_CONFIG", "{}")
+    try:
+        task = json.loads(text)["task"]
+        job, index = task["type"], int(task["index"])
+        if index in range(len(cluster[job])):
+            return job, index
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise ValueError(
+        f"Expected the `task` of TF_CONFIG to be one of its `cluster`, of type {' or '.join(cluster)} with an index "
+        f"from 0. Received: {text}."
+    )
+
+
 class MirroredStrategy(tf.distribute.MirroredStrategy):
     """`tf.distribute.MirroredStrategy` whose collective operations have keys of their own.
 
@@ -84,7 +100,12 @@ def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf
     if config and not chosen and not tf.config.list_physical_devices("GPU"):
         with contextlib.suppress(RuntimeError):  # TensorFlow has been used already.
             tf.config.threading.set_intra_op_parallelism_threads(threads_of_an_operation(cpu_devices, config))
-    if _cluster_size() > 1:
+    if (workers := _cluster_size()) > 1:
+        place = " ".join(map(str, _task()))
+        logger.info(
+            f"Waiting until all {workers} workers of TF_CONFIG have started; this one is {place}. Until then, only "
+            "SIGKILL stops it."
+        )
         return tf.distribute.MultiWorkerMirroredStrategy()
     if gpus := [device.name for device in tf.config.list_logical_devices("GPU")]:
         return MirroredStrategy(gpus)
@@ -276,18 +297,20 @@ def plain_errors(strategy) -> Iterator[None]:
 
 
 def exit_worker(code: int) -> None:
-    """Ends this process at once if TF_CONFIG names several workers; otherwise does nothing.
+    """Ends this process at once if TF_CONFIG names several workers and it is one; otherwise does nothing.
 
     It skips the interpreter's clean-up, which can take seconds longer in one worker than in another: TensorFlow 2.21
     has no way to sign off, and reports a worker that has exited as crashed. The chief, which receives the others'
     heartbeats, exits last. The others wait for a moment too: a worker has its sum before the rest of the ring has read
     from it, and their sums fail if it is gone.
     """
+    try:
+        chief = _task() == (next(iter(_cluster())), 0)
+    except ValueError:  # No worker. `make_strategy` has raised it.
+        return
     if _cluster_size() > 1:
         sys.stdout.flush()
         sys.stderr.flush()
-        task = json.loads(os.environ["TF_CONFIG"])["task"]
-        chief = (task["type"], int(task["index"])) == (next(iter(_cluster())), 0)
         time.sleep(CHIEF_EXIT_SECONDS if chief else EXIT_SECONDS)
         os._exit(code)
 

@@ -185,6 +185,7 @@ class Trainer:
         folder: the shards of the training data.
         model_dir: the run's folder, for checkpoints.
         validate: step → metrics, "valid/…", of which the option `best_metric` decides which validation is best.
+        valid_lines: the number of lines of the validation set.
         diagnose: (batch, step, loss scale) → a sentence about what is not finite in that update.
         tensorboard: a `TensorBoardWriter`.
         started: when the run was started, of `time.monotonic`; the option `max_hours` counts from then.
@@ -202,6 +203,7 @@ class Trainer:
     folder: pathlib.Path
     model_dir: pathlib.Path
     validate: Callable[[int], dict]
+    valid_lines: int
     diagnose: Callable[[dict, int, float], str]
     tensorboard: TensorBoardWriter
     started: float
@@ -275,7 +277,8 @@ class Trainer:
         # stop.
         self.interim = state.step if state.interim else 0
         state.set_dtype(self.config.dtype)
-        if state.set_valid_sentences(self.config.valid_sentences * self.task.translates(self.config.best_metric)):
+        translated = self.config.valid_sentences * self.task.translates(self.config.best_metric)
+        if state.set_valid_sentences(translated, self.valid_lines):
             logger.info("Validations translate another number of sentences from now on: the best one is chosen anew.")
         if devices.broadcast_from_chief(self.strategy, float(state.step)) != state.step:
             raise ValueError(

@@ -131,6 +131,19 @@ def _prepare_folders(start: Start, strategy, dry_run: bool) -> Start:
     return dataclasses.replace(start, options=options, before=before)
 
 
+def _check_data_of_chief(start: Start) -> None:
+    """Raises `ValueError` in another worker that sees other data than the chief's, whose hashes are in `model_dir`."""
+    folder = start.data_folder
+    try:
+        records, source_subwords = folder / "train" / shards.RECORDS, data_folder.source_subwords_in(folder)
+        start.before.check_data(folder / saved_run.SUBWORDS, records, source_subwords)
+    except (FileNotFoundError, ValueError) as error:
+        raise ValueError(
+            f"Expected all workers to see the chief's data. Received: other data, or none, in {folder} on this worker. "
+            "Give a `data_dir` that all workers share."
+        ) from error
+
+
 def _check_merges(data: DataConfig, bpe_dropout: float) -> None:
     """Raises `ValueError`, before text is read, if a file of sub-words has no merges, which BPE-dropout skips."""
     for name in (data.subwords_file, data.source_subwords_file):
@@ -320,6 +333,7 @@ def train(
             if not prepared:  # The other workers have the chief's options.
                 keeps = dry_run and start.is_resumed  # Then the chief writes no options.
                 prepared = Start.of(model_dir, start.options if keeps else SavedRun.open(model_dir).options)
+                _check_data_of_chief(prepared)
             tokenizer = read_tokenizer(prepared.before)
         options = prepared.options
         config, task, folder = options.train, options.task, options.data_folder(model_dir)
@@ -359,6 +373,7 @@ def train(
             folder=folder / "train",
             model_dir=model_dir,
             validate=_validation(strategy, model, tokenizer, folder, options),
+            valid_lines=len(prepare.read_text(folder, "valid", task.texts)[0]),
             diagnose=_make_diagnose(strategy, model, adam, tokenizer, task, config, model_dir),
             tensorboard=TensorBoardWriter(
                 model_dir / saved_run.LOGS,

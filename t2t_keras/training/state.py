@@ -84,12 +84,12 @@ class TrainState:
         if self.step == 0 or self.dtype != dtype:
             self.dtype, self.loss_scale = dtype, FLOAT16_START if dtype == "float16" else LossScale()
 
-    def set_valid_sentences(self, number: int) -> bool:
-        """Sets the number of sentences whose BLEU is compared, and returns whether that forgets the best, which is of
-        another number.
+    def set_valid_sentences(self, number: int, lines: int) -> bool:
+        """Sets the number of sentences whose BLEU is compared, the first of the `lines` of the validation set, and
+        returns whether that forgets the best, which is of others.
         """
         before, self.valid_sentences = self.valid_sentences, number
-        if forgets := 0 < before != number and self.best_step > 0:
+        if forgets := before > 0 and min(before, lines) != min(number, lines) and self.best_step > 0:
             self.best, self.best_step, self.validations_since_best = -math.inf, 0, 0
         return forgets
 
