@@ -273,6 +273,19 @@ def test_in_bfloat16_weights_and_logits_are_near_those_of_float32(cell, layer_no
     assert logits.dtype == "float32" and 0 < np.abs(logits - expected).max() < 0.1 * np.abs(expected).max()
 
 
+def test_in_float64_alignments_and_losses_are_near_those_of_float32(plain):
+    """Story: the loop over target tokens began with weights of float32 and went on with weights of float64."""
+    double = Rnn(SMALL, dtype="float64")
+    double.set_weights(plain.get_weights())
+    (alignment, loss), expected = (
+        (model.align(SHIFTED, model.encode(SOURCE)), model.cross_entropy(SOURCE, TARGET, 0.1)[0])
+        for model in (double, plain)
+    )
+    assert alignment.dtype == tf.float32
+    assert_close(alignment, expected[0])
+    np.testing.assert_allclose(loss, expected[1], rtol=1e-5)
+
+
 def test_padding_is_seen_by_neither_direction_of_the_encoder(plain):
     """The last annotation of the backward direction has read one token; padding behind it would be read before it."""
     for row, source in enumerate(SOURCES):

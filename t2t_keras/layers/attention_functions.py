@@ -130,8 +130,8 @@ class Attention(keras.layers.Layer):
         return self.key_projection(memory)
 
     def weights_of(self, query, keys, mask=None):
-        """Returns the attention weights, [B, T, S] float32, of a query [B, T, D] and the result of `keys`, [B, S, K];
-        rows sum to 1. The mask is boolean [B, S], True where a query may attend; `None` for everywhere.
+        """Returns the attention weights, [B, T, S] float32 or float64, of a query [B, T, D] and the result of `keys`,
+        [B, S, K]; rows sum to 1. The mask is boolean [B, S], True where a query may attend; `None` for everywhere.
         """
         vector = () if self.vector is None else (ops.ravel(ops.cast(self.vector, self.compute_dtype)),)
         scores = FUNCTIONS[self.function](self.query_projection(query), keys, *vector)

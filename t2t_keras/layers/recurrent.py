@@ -154,7 +154,7 @@ class ConditionalRecurrence(keras.layers.Layer):
         mask: boolean [B, S], True where the decoder may attend.
 
     Returns:
-        The next states, the context c [B, W, C], and the attention weights [B, W, S] float32.
+        The next states, the context c [B, W, C], and the attention weights [B, W, S] float32 or float64.
     """
 
     def __init__(self, cell: str, units: int, attention: str = "additive", layer_norm: bool = False, **kwargs):

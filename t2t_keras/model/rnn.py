@@ -17,7 +17,7 @@ import keras
 from keras import ops
 
 from t2t_keras.config import ADDITIVE, PAD, RnnConfig
-from t2t_keras.layers.dense import Dense
+from t2t_keras.layers.dense import Dense, at_least_float32
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.embedding import SharedEmbedding
 from t2t_keras.layers.masks import shift_right
@@ -122,7 +122,7 @@ class Rnn(EncoderDecoder):
 
     def _unroll(self, y, memory: ReadSource) -> tuple:
         """Applies the recurrence to all embedded target tokens, [B, T, E], each a step of a loop. Returns the states
-        [B, T, D], the contexts [B, T, 2 D], and the attention weights [B, T, S] float32.
+        [B, T, D], the contexts [B, T, 2 D], and the attention weights [B, T, S] float32 or float64.
         """
 
         def one_token(before, projected):
@@ -131,7 +131,8 @@ class Rnn(EncoderDecoder):
 
         # The loop is over the first axis; inside, the axis of beams has size 1.
         projected = ops.swapaxes(self.decoder.first.project(y), 0, 1)[:, :, None]
-        nothing = ops.zeros_like(memory.annotations[:, :1]), ops.zeros_like(ops.cast(memory.mask, "float32"))[:, None]
+        weights = at_least_float32(memory.annotations[..., 0])[:, None]  # Of their shape and dtype.
+        nothing = ops.zeros_like(memory.annotations[:, :1]), ops.zeros_like(weights)
         _, (states, *others) = ops.scan(one_token, (self.initial_state(memory, 1), *nothing), projected)
         return tuple(ops.swapaxes(ops.squeeze(x, 2), 0, 1) for x in (states[0], *others))
 
@@ -151,7 +152,7 @@ class Rnn(EncoderDecoder):
 
     def align(self, target, memory: ReadSource):
         """Aligns a target [B, T] with its source by the attention weights, [B, T, S] float32."""
-        return self._unroll(self.embedding(target), memory)[2]
+        return ops.cast(self._unroll(self.embedding(target), memory)[2], "float32")
 
     def flops(self, rows, source, target):
         """Counts the operations of a forward pass over B rows of S source and T target tokens."""
