@@ -656,6 +656,12 @@ def test_random_html_keeps_its_tags_each_once_and_well_nested(aligned):
         assert sorted("".join(after.words)) == sorted("".join(before.words))
 
 
+def test_elements_that_share_the_first_word_after_a_space_are_well_nested():
+    """Story: one began before the space, the other after it, and ended after the first."""
+    document = Document("<i>&nbsp;</i><b>one two</b>", is_html=True)
+    assert document.translated([Translation("eins zwei", 0.0)]) == "<b><i>\xa0eins</i> zwei</b>"
+
+
 @pytest.mark.parametrize(
     "text",
     ["<b>", "<b>x</b>", "<", "<!--", '<a "', "</b>x", "<script>", "<a b='", "A. B", ' "', "。", ". ", "&#", "&#0", "9"],

@@ -320,18 +320,21 @@ def _with_tags(text: str, spots: list[tuple[int, int, int]], elements: list[_Ele
             element.words = range(word, word)
     # From the outside to the inside.
     ranks = {id(element): rank for rank, element in enumerate(sorted(elements, key=lambda each: -len(each.words)), 1)}
+    # Those that have the space at the beginning of the text after their tag.
+    first_of_all = [each for each in elements if each.start == each.words.start == 0 and text[:1].isspace()]
+    innermost = max((ranks[id(each)] for each in first_of_all if each.words), default=0)
     inserted: list[tuple[int, float, str]] = []
     for element in elements:
         rank, words, parent = ranks[id(element)], element.words, element.parent
-        is_first = element.start == words.start == 0 and text[:1].isspace()  # That space is after its tag.
         if words:
-            inserted.append((0 if is_first else spots[words.start][0], rank, element.opening))
+            at_beginning = words.start == 0 and rank <= innermost  # It has that space, or encloses one that has it.
+            inserted.append((0 if at_beginning else spots[words.start][0], rank, element.opening))
             inserted.append((spots[words.stop - 1][1], -rank, element.closing))
             continue
         tags = element.opening + element.closing
         first, outer = (parent.words.start, ranks[id(parent)]) if parent else (0, 0)
         is_last = parent and words.start == parent.words.stop > first
-        if is_first:
+        if element.start == words.start == 0 and text[:1].isspace():
             inserted.append((0, outer + 0.5, tags))
         elif is_last or words.start > first and element.is_after_word and element.before_space:
             inserted.append((spots[words.start - 1][1], -outer - 0.5, tags))  # Inside its parent, and after the rest.
