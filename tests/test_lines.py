@@ -214,6 +214,20 @@ def test_a_file_is_written_by_one_alone(tmp_path):
     assert path.read_bytes() == b"one" and list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_that_is_closed_is_not_written_by_another_before_it_has_its_name(tmp_path, monkeypatch):
+    path, replace = tmp_path / "out", pathlib.Path.replace
+
+    def with_another(partial, target):
+        with pytest.raises(OSError, match="out cannot be written: another program"), lines.written_whole(path):
+            pytest.fail("the block ran")
+        return replace(partial, target)
+
+    monkeypatch.setattr(pathlib.Path, "replace", with_another)
+    with lines.written_whole(path) as file:
+        file.write(b"whole")
+    assert path.read_bytes() == b"whole"
+
+
 def test_a_file_that_was_renamed_since_it_was_opened_stays_whole(tmp_path, monkeypatch):
     path = tmp_path / "out"
 

@@ -223,14 +223,15 @@ def written_whole(path: str | pathlib.Path) -> Iterator[BinaryIO]:
         raise OSError(f"{path} cannot be written: {error.strerror}.") from error
     if not direct:
         _claim(file, partial, path)
-    try:
-        with file:
-            yield file
-    except BaseException:
-        if not direct and partial.stat().st_size:
-            print(f"Not finished. The output so far is in {partial}.", file=sys.stderr)
-        elif not direct:
-            partial.unlink()
-        raise
-    if not direct:
-        partial.replace(target)
+    with os.fdopen(os.dup(file.fileno()), "wb"):  # Holds the lock until the closed file is renamed or reported.
+        try:
+            with file:
+                yield file
+        except BaseException:
+            if not direct and partial.stat().st_size:
+                print(f"Not finished. The output so far is in {partial}.", file=sys.stderr)
+            elif not direct:
+                partial.unlink()
+            raise
+        if not direct:
+            partial.replace(target)
