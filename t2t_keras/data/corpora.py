@@ -17,7 +17,7 @@ from t2t_keras.text.lines import is_blank
 
 
 def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target")) -> None:
-    """Checks what `check_texts` finds out quickly, about a corpus of text files, not a dataset, with these sides."""
+    """Checks what `text_files.check_texts` finds out, about a corpus of text files, not a dataset, with these sides."""
     if not data.dataset:
         splits = ("train",) if data.holds_out else ("valid", "train")
         texts = [_names(data, split, sides) for split in splits]
@@ -180,7 +180,7 @@ def pairs(
 ) -> Iterator[Pair]:
     """Returns an iterator over the pairs of a split: `train`, `valid` or, for the built-in corpus, `test`. `seed` is
     for the built-in corpus. `sides` are those of a pair, "source" first; with `terms`, training pairs have those of
-    `train_terms`. For the other arguments see `pairs`.
+    `train_terms`. For the other arguments see `text_files.pairs`.
     """
     if data.dataset:
         if data.dataset == "builtin":
