@@ -413,7 +413,7 @@ def test_other_origins_may_be_allowed():
     """Such as a browser extension, which asks before it sends JSON."""
     for origins, origin, allowed in (
         (["moz-extension://a1"], "moz-extension://a1", True), (["moz-extension://a1"], "moz-extension://b2", False),
-        (["*"], "http://any.example", True),
+        (["*"], "http://any.example", True), (["file://"], "file://", True),  # The last is that of Android's web views.
     ):  # fmt: skip
         app = application(origins=origins)
         asked = Client(app).options("/translate", base_url="http://localhost", headers={"Origin": origin})

@@ -81,7 +81,7 @@ class WebApi:
         metrics: Metrics | None = None,
     ):
         for origin in origins:
-            if not re.fullmatch(r"\*|null|[\w.+-]+://[^\s/?#]+", origin):
+            if not re.fullmatch(r"\*|null|file://|[\w.+-]+://[^\s/?#]+", origin):
                 raise ValueError(f"Expected `origins` such as https://example.org, without a path. Received: {origin}.")
         self._models, self._title, self._n_best, self._split = models, title, n_best, split
         self._hosts, self._origins = {host.lower() for host in hosts}, {origin.lower() for origin in origins}
