@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -75,18 +76,23 @@ loading.load = lambda folder: "translator"
 translator.translate_lines = lambda translator, lines: [{"text": line.upper()} for line in lines]
 evaluation.evaluate = lambda translator, *sides: (found, scores) if sides == texts["test"] else None
 """
-    result = run_stand_in(STAND_IN.format(code), "quickstart", f"--model_dir={tmp_path}", "--dtype=bfloat16", text=True)
+    folder = tmp_path / "a run"
+    result = run_stand_in(STAND_IN.format(code), "quickstart", f"--model_dir={folder}", "--dtype=bfloat16", text=True)
     assert result.returncode == 0, result.stderr
     told = json.loads(result.stdout)
     assert 0 <= told.pop("seconds") < 30
     assert told == {
         "exact_match": 0.5, "exact_match_short": 1 / 3, "bleu": 1.5, "signature": "s", "chrf": 2.5, "perplexity": 3.5,
-        "dtype": "bfloat16", "training_seconds": 61.3, "model_dir": str(tmp_path),
+        "dtype": "bfloat16", "training_seconds": 61.3, "model_dir": str(folder),
     }  # fmt: skip
     said = result.stderr
     assert "2 of 4 new sentences are exactly right, BLEU 1.50." in said
     assert "1 of the 3 sentences of at most 3 words" in said
     assert "wrong: f e d → ? (expected: F)" in said and "twenty-one → TWENTY-ONE" in said
+    # Story: a space in the name of the folder divided the commands that were told.
+    curves, translate = (shlex.split(line) for line in said.splitlines()[-2:])
+    assert curves[-2:] == ["--logdir", f"{folder}/logs"]
+    assert translate[-2:] == [f"{ROOT}/tools/translate.py", f"--model_dir={folder}"]
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ The last line of standard output is one JSON object.
 
 import json
 import pathlib
+import shlex
 import sys
 import time
 
@@ -65,9 +66,11 @@ def quickstart() -> None:
     for source, result in zip(examples, translate_lines(translator, examples), strict=True):
         logger.info(f"  {source} → {result['text']}")
     programs = pathlib.Path(sys.executable).parent
-    translate = messages.command("translate").replace("tools/", f"{_ROOT}/tools/")  # From any folder.
-    logger.info(f"See curves and sample translations: {programs}/tensorboard --logdir {model_dir / 'logs'}")
-    logger.info(f"Translate your own sentences: {programs}/{translate} --model_dir={model_dir}")
+    name, *script = messages.command("translate").split()
+    translate = [f"{programs}/{name}", *(f"{_ROOT}/{each}" for each in script), f"--model_dir={model_dir}"]
+    curves = [f"{programs}/tensorboard", "--logdir", f"{model_dir}/logs"]
+    logger.info(f"See curves and sample translations: {shlex.join(curves)}")  # From any folder, as the next.
+    logger.info(f"Translate your own sentences: {shlex.join(translate)}")
     figures = {"exact_match": scores["exact_match"], "exact_match_short": sum(short) / len(short)}
     figures |= {name: scores[name] for name in ("bleu", "signature", "chrf", "perplexity")}
     figures |= {"dtype": state.dtype, "seconds": round(time.monotonic() - started, 1)}
