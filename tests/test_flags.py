@@ -324,10 +324,12 @@ def test_what_the_locale_cannot_write_is_escaped():
 def test_streams_that_are_closed_are_empty_and_read_by_nobody():
     """Story: `translate.py 2>&-` wrote no translation, and the error of a wrong folder to stdout."""
     main = """print("a message of \\udcfc", file=sys.stderr)
-    print(sys.stdin.read() + "text", open("/dev/null").fileno() > 2)"""
+    print(sys.stdin.read() + "text", open("/dev/null").fileno() > 2, flush=True)
+    import subprocess
+    subprocess.run([sys.executable, "-c", "print(open('/dev/null').fileno() > 2)"])"""
     command = ["sh", "-c", '"$0" "$@" <&- 2>&-', sys.executable, "-c", PROGRAM.format(main=main)]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert (result.returncode, result.stdout) == (0, "text True\n")
+    assert (result.returncode, result.stdout) == (0, "text True\nTrue\n"), "also in a process that it starts"
 
 
 CONFIGS = sorted((ROOT / "configs").glob("*.flags"))

@@ -102,7 +102,9 @@ def _open_closed_streams() -> None:
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # In the order of their numbers.
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8", errors="backslashreplace"))
+            stream = open(os.devnull, mode, encoding="utf-8", errors="backslashreplace")
+            os.set_inheritable(stream.fileno(), True)  # As others are, by processes that it starts.
+            setattr(sys, name, stream)
 
 
 def run(main, operands: str = "") -> None:
