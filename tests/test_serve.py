@@ -564,6 +564,7 @@ def reversed_translation(text: str, aligned: bool = True, piece: str = "▁{}") 
     ("<a href=x><img src=y></a> c d", "<a href=x><img src=y></a> d c"),
     ("c <svg><path/><g><path/></g></svg> d", "<svg><path/><g><path/></g></svg> d c"),
     ("<p>\n<a>\n<img>\n</a> c d</p>", "<p> <a>\n<img>\n</a> d c</p>"),
+    ("<pre>a<i>\n</i>b<u>  <img> </u></pre>", "<pre>a\n<i></i>b   <u><img></u></pre>"),
     ("<b>c <a><code>x y</code></a></b> d", "d <b>c<a><code>x y</code></a></b>"),
     ("c <a href=x><img> d</a> e", "e <a href=x><img> d</a> c"),
     ("<u>c <b>d</b> <img> e</u> f", "f <u><img> e <b>d</b> c</u>"),

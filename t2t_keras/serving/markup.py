@@ -116,7 +116,8 @@ class Document:
                     if filled <= element.start:  # A link of an image, for example, is placed as one tag is.
                         while elements[-1] is not element:
                             elements.pop()
-                        element.opening = "".join(each.raw for each in tokens[start : place + 1])
+                        inside = tokens[start : place + 1]  # Its space is in the text too, where `pre` shows it.
+                        element.opening = "".join(each.raw for each in inside if each.is_tag or not is_preformatted)
                         element.end, element.closing = element.start, ""
                 else:
                     element = _Element(token.raw, length, length, parent=opened[-1][1] if opened else None)
