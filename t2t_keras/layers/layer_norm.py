@@ -3,7 +3,6 @@
 import keras
 from keras import ops
 
-from t2t_keras.layers.dense import at_least_float32
 from t2t_keras.layers.inference import custom_gradient
 
 
@@ -56,5 +55,6 @@ class LayerNorm(keras.layers.LayerNormalization):
             )
 
     def call(self, inputs):
-        x, gain, bias = map(at_least_float32, (inputs, self.gamma, self.beta))
+        dtype = keras.backend.result_type(self.compute_dtype, "float32")  # Keras does not cast the inputs.
+        x, gain, bias = (ops.cast(each, dtype) for each in (inputs, self.gamma, self.beta))
         return ops.cast(layer_norm(x, gain, bias, self.epsilon), self.compute_dtype)
