@@ -858,6 +858,7 @@ def test_training_a_transformer_imports_no_plugin(monkeypatch, tmp_path):
         t2t_keras.train(tmp_path / "typo", vocab_size=340, train_steps=4)
 
 
+@pytest.mark.medium
 def test_a_run_is_evaluated_on_lists_of_sentences(run):
     scores = run.evaluate(["one", "two"], ["eins", "zwei"], ["eins!", "zwei!"], lowercase=True, tokenize="char")
     assert {"bleu", "chrf", "perplexity", "exact_match"} <= set(scores)

@@ -322,6 +322,7 @@ def test_each_side_has_its_own_sub_words_and_validation_none_of_the_noise(subwor
         assert divided[name].to_list() != found[name].to_list()
 
 
+@pytest.mark.medium
 def test_every_epoch_has_other_noise_and_a_later_start_the_same(subwords, tmp_path):
     lines = [b"two dogs play", b"dogs in the snow .", b"two"] * 8 + [b"two dogs " * 12]
     renewal = renewal_of(subwords, augment="typos:0.5,upper:0.3,noise:0.1")

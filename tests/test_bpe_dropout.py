@@ -290,6 +290,7 @@ def test_each_side_of_the_training_data_has_its_own_sub_words_and_numbers(subwor
     assert same["source"].to_list() != same["target"].to_list()
 
 
+@pytest.mark.medium
 def test_every_epoch_has_other_sub_words_and_a_later_start_the_same(subwords, tmp_path):
     lines = [b"the cats see the dogs", b"dogs see the cats", b"cats"] * 8 + [b"the cats " * 12]
     first, second = two_epochs(tmp_path, subwords, lines, 100, renewal_of(subwords, bpe_dropout=0.3))

@@ -392,6 +392,7 @@ def test_a_translation_without_its_phrase_is_one_by_hand():
     assert [score for _, score in received[1:3]] == pytest.approx([math.log(3 / 128)] * 2, abs=1e-5)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_sentences_of_different_phrases_give_what_each_gives_alone(beam_size):
     """In one graph that knows no size, with phrases to write and to avoid, where sentences leave at their maxima."""

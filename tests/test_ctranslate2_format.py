@@ -88,6 +88,7 @@ def pieces_of(sentences: list[list[int]], tokenizer: BytePairs) -> list[list[str
     return [[pieces[index] for index in ids] for ids in sentences]
 
 
+@pytest.mark.medium
 def test_scores_of_given_translations_are_equal(both, tokenizer):
     ours, theirs = both
     draw = np.random.default_rng(4)

@@ -78,6 +78,7 @@ def test_in_a_graph_any_length_may_be_unknown(shape, batch):
     np.testing.assert_allclose(received, expected(x), atol=1e-6)
 
 
+@pytest.mark.medium
 def test_what_to_reshape_with_leaves_to_tensorflow_what_it_can_find_alone():
     """-1 stands for any B unless T is 0, of which there are any number in nothing, or is unknown too: a shape has one
     -1.

@@ -185,7 +185,7 @@ def test_halves_hold_the_same_rows_of_each_micro_batch():
         assert 0 <= len(first) - len(second) <= 1
 
 
-@pytest.mark.parametrize("micro_batch_tokens", [20, 35, 60])
+@pytest.mark.parametrize("micro_batch_tokens", [20, 60])
 @pytest.mark.parametrize(("replicas", "buckets"), [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (4, 2)])
 def test_no_micro_batch_of_the_data_costs_more_than_the_largest_shape(folder, replicas, buckets, micro_batch_tokens):
     """The bound holds in every range of lengths, for every micro-batch of the corpus."""

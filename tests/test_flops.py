@@ -52,6 +52,7 @@ SIZES = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
 def test_a_forward_pass_and_its_gradient_have_the_counted_products(size):
     model = Transformer(size)
@@ -104,6 +105,7 @@ def test_the_base_model_has_the_operations_that_its_weights_say():
     assert 2 * weights < per_pair < 2.03 * weights
 
 
+@pytest.mark.medium
 def test_an_update_counts_the_operations_of_its_padded_micro_batches():
     """Two devices, and the rows of one update on both: the sum over devices is that of the whole update's shape."""
     [update] = random_updates([4])

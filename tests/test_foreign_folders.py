@@ -324,6 +324,7 @@ def prepare_folders(run: pathlib.Path, **given) -> run_options.Options:
     return training_run._prepare_folders(Start.open(run, given, data_dir), toy.strategy_of(1), dry_run=True).options
 
 
+@pytest.mark.medium
 def test_a_data_service_is_asked_only_if_it_is_given(run):
     """Story: a run from somebody else connected to the address in its config.json."""
     with listening() as (address, was_reached):

@@ -26,6 +26,7 @@ def hand_written(function) -> int:
     return sum(node.op == "IdentityN" for node in nodes)
 
 
+@pytest.mark.medium
 def test_inside_a_block_a_graph_has_no_hand_written_gradients():
     @tf.function
     def without():

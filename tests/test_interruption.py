@@ -176,6 +176,7 @@ def assert_stopped(process: subprocess.Popen, model_dir: pathlib.Path, reason: s
     assert checkpoint.step_of(checkpoint.kept(model_dir)[-1]) == int(step.replace(",", "")) > 0
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("name", "then_a_limit"), [
     ("SIGTERM", False),
     pytest.param("SIGINT", True, marks=pytest.mark.slow),

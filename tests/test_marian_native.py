@@ -66,6 +66,7 @@ def oracle(native, folder):
     return ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("shape", natives.SHAPES)
 def test_a_run_is_that_of_the_same_weights_and_scores_are_those_of_ctranslate2(shape, tmp_path):
     folder = natives.make(tmp_path / "model", shape)

@@ -230,6 +230,7 @@ def test_measurements_of_another_machine_are_not_continued(tmp_path):
         table1.read_results(table1.Settings(), tmp_path / "table1.json")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("flag", "message"), [
     ("--lengths=", "Expected --lengths to be positive numbers. Received: none."),
     ("--lengths=8,-5", "Received: 8,-5."), ("--output=x.pdf", "Expected a picture as png or svg. Received: x.pdf."),

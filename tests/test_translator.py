@@ -138,6 +138,7 @@ def test_no_lines_give_no_translations(translator):
     assert results(translator(tf.constant([], tf.string))) == []
 
 
+@pytest.mark.medium
 def test_all_shapes_share_one_trace(model, tokenizer):
     translator = Translator(model, tokenizer, DecodeConfig(beam_size=2, extra_length=1))
     for lines in (
@@ -158,6 +159,7 @@ def test_a_source_that_is_too_long_is_cut(model, tokenizer, translator):
     assert results(cut(tf.constant([kept + rest]))) != results(translator(tf.constant([kept + rest])))
 
 
+@pytest.mark.medium
 def test_a_source_with_more_sub_words_than_max_input_is_truncated(tokenizer, translator):
     lines = ["two", "", "one million and two", "one million and two hundred", "x" * 100_000, "½ " * 50]
     sizes = [len(ids) for ids in tokenizer.tokenize(tf.constant(lines))]
