@@ -17,6 +17,8 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import Select  # noqa: E402
 
+pytestmark = pytest.mark.medium
+
 SHORT = stand_in.attention("the black dog plays", "der schwarze Hund spielt")
 SIXTY = stand_in.attention(" ".join(f"word{n}" for n in range(60)), " ".join(f"Wort{n}" for n in range(60)), seed=1)
 ARABIC = stand_in.attention("السلام عليكم يا صديقي", "שלום לך ידידי", seed=2)
