@@ -52,16 +52,17 @@ def _policy(dtype: str) -> str:
 
 
 def _validation(
-    strategy, model, tokenizer, folder: pathlib.Path, options: run_options.Options
+    strategy, model, tokenizer, folder: pathlib.Path, options: run_options.Options, texts: tuple[list[str], ...]
 ) -> Callable[[int], dict]:
-    """Returns a function step → the task's metrics on the validation set; on the chief also what else it shows."""
+    """Returns a function step → the task's metrics on the validation set; on the chief also what else it shows.
+    `texts` are the lines of the set, for each side.
+    """
     config, task = options.train, options.task
     budget = max(config.micro_batch_tokens, *shards.counted(shards.read_info(folder / "valid")))
     reading = {"batch_tokens": budget, "seed": 0, "epochs": 1, "damaged_records": config.damaged_records}
     dataset = batching.batches(folder / "valid", **reading, renewal=task.renewal(tokenizer, options, training=False))
     batches = devices.distribute(strategy, dataset, config.micro_batch_tokens)
     sums = train_step.make_validation(strategy, model, task, batches, devices.at_once(strategy, config))
-    texts = prepare.read_text(folder, "valid", task.texts)
     uniform = math.log(options.model.vocab_size)
     of_chief = task.validation(model, tokenizer, options, texts) if devices.is_chief(strategy) else lambda: {}
 
@@ -364,6 +365,7 @@ def train(
             if not checkpoint.kept(model_dir):
                 logger.info(f"{model_dir} has these options now. Give other ones to change them.")
             return None
+        texts = prepare.read_text(folder, "valid", task.texts)
         trainer = loop.Trainer(
             strategy,
             model,
@@ -372,8 +374,8 @@ def train(
             config,
             folder=folder / "train",
             model_dir=model_dir,
-            validate=_validation(strategy, model, tokenizer, folder, options),
-            valid_lines=len(prepare.read_text(folder, "valid", task.texts)[0]),
+            validate=_validation(strategy, model, tokenizer, folder, options, texts),
+            valid_lines=len(texts[0]),
             diagnose=_make_diagnose(strategy, model, adam, tokenizer, task, config, model_dir),
             tensorboard=TensorBoardWriter(
                 model_dir / saved_run.LOGS,
