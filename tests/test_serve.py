@@ -85,7 +85,7 @@ class Backwards:
             outputs["alignment"].append([np.eye(*size).tolist()] * BEAMS)
             outputs["error"].append("This sentence is too long. " if text == self.refuse else "")
             outputs["truncated"].append(text == "long")
-        met = [[text != "lacks"] * BEAMS for text in texts]
+        met = [[text != "lacks", *[text not in ("lacks", "worse lack")] * (BEAMS - 1)] for text in texts]
         return outputs | {"constraints_met": met}
 
 
@@ -366,7 +366,7 @@ def test_a_translation_that_lacks_a_phrase_says_so(app):
     """Story: only `details` did."""
     for text, fields, expected in (
         ("lacks", {"constraints": ["x"]}, False), (["one", "lacks"], {"glossary": [["lacks", "hat"]]}, False),
-        ("one", {"constraints": ["x"]}, True),
+        ("one", {"constraints": ["x"]}, True), ("worse lack", {"constraints": ["x"], "alternatives": 2}, True),
     ):  # fmt: skip
         status, answer = ask(app, json=body(text, **fields))
         assert status == 200 and answer.get("constraints_met", True) == expected, answer

@@ -64,6 +64,15 @@ def test_each_side_has_the_sub_words_that_its_text_gives_and_records_have_their_
     assert data_folder.recorded_options(folder)["source_vocab_size"] == 320
 
 
+def test_a_computed_size_that_the_target_does_not_give_adapts_to_the_target_alone(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(prepare, "vocabulary_size", lambda pairs: 10_000)
+    folder = prepared(data, tmp_path / "data", vocab_size=0)
+    with pytest.raises(ValueError, match="which gives ([0-9]+) at most") as refused:
+        learned(1, 10_000)
+    assert (folder / "subwords.model").read_bytes() == learned(1, refused.value.nearest)
+    assert (folder / "subwords.source.model").read_bytes() == learned(0, 320)
+
+
 def test_the_source_sub_words_of_an_unfinished_preparation_are_not_those_of_the_next_one(data, tmp_path):
     """Story: a run of shared sub-words found the file, and translated with sub-words that it had not learned."""
     with pytest.raises(ValueError, match="is longer than `max_length=2`"):
