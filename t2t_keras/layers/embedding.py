@@ -60,7 +60,7 @@ class SharedEmbedding(keras.layers.Layer):
             return self.logits(inputs)
         if keras.backend.standardize_dtype(inputs.dtype) not in ("int32", "int64"):
             inputs = ops.cast(inputs, "int32")  # Keras builds some models with floats.
-        return ops.take(ops.cast(self.matrix, self.compute_dtype), inputs, axis=0) * self.d_model**0.5
+        return ops.cast(ops.take(self.matrix, inputs, axis=0), self.compute_dtype) * self.d_model**0.5
 
     def logits(self, hidden):
         """Computes hidden · `logits_matrix`ᵀ + `bias`: [B, T, D] → [B, T, V] in the compute dtype of the layer."""

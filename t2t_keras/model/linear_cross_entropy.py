@@ -151,14 +151,16 @@ def linear_cross_entropy(
             wait = ops.cast(sums[0] + ops.sum(grad_matrix[:1]) < -float("inf"), "int32")
             return start + BLOCK // passes + wait, sums, grad_rows, grad_matrix, token_weights, *grad_bias
 
+        # Label smoothing's share of the gradient is the same for each row of E.
+        smoothing = -label_smoothing / vocab_size * ops.matmul(real_share, ops.cast(rows, "float32"))
         nothing = ops.zeros((1,)), ops.zeros((1,)), ops.zeros((1,))
-        zeros = (
+        initial = (
             ops.zeros((number + 1, width), gradient_dtype),
-            ops.zeros_like(matrix),
+            ops.broadcast_to(smoothing, matrix.shape),
             ops.zeros((number + 1,)),
             *map(ops.zeros_like, bias),
         )
-        start = ops.zeros((), "int32"), ops.zeros((2,)), *(zeros if with_gradient else nothing)
+        start = ops.zeros((), "int32"), ops.zeros((2,)), *(initial if with_gradient else nothing)
         _, sums, grad_rows, grad_matrix, token_weights, *grad_bias = ops.while_loop(
             lambda start, *_: start < tokens, block, start
         )
@@ -167,12 +169,12 @@ def linear_cross_entropy(
             factor = upstream[0]
             grad_hidden = ops.cast(grad_rows[:number] * ops.cast(factor, gradient_dtype), dtype)
             # The rows of padding have the weight 0.
-            grad_q = ops.segment_sum(ops.cast(rows, "float32") * token_weights[:number, None], ids, vocab_size)
-            grad_q = grad_q + label_smoothing / vocab_size * ops.matmul(real_share, ops.cast(rows, "float32"))
+            grad_of_tokens = ops.cast(rows, "float32") * (-factor * token_weights[:number, None])
+            grad = ops.scatter_update(factor * grad_matrix, ids[:, None], grad_of_tokens, reduction="add")
             tokens_of_id = ops.segment_sum(real_share, ids, vocab_size)
             smoothed_q = (1 - label_smoothing) * tokens_of_id + label_smoothing / vocab_size * ops.sum(tokens_of_id)
             gradients_of_bias = [factor * (grad_p - smoothed_q) for grad_p in grad_bias]
-            return ops.reshape(grad_hidden, ops.shape(hidden)), factor * (grad_matrix - grad_q), *gradients_of_bias
+            return ops.reshape(grad_hidden, ops.shape(hidden)), grad, *gradients_of_bias
 
         return sums, gradient
 
