@@ -221,6 +221,24 @@ def test_what_a_server_has_is_listed(app):
     assert settings["language"]["source"] == {"code": "en", "name": "en"}
 
 
+@pytest.mark.parametrize(("asked", "known", "found"), [
+    ("zh-TW", ["zh-CN"], ""), ("zh_Hans", ["zh-hant"], ""), ("zho_Hant", ["zho_Hans"], ""), ("zh-HK", ["zh-Hans"], ""),
+    ("zh-TW", ["zh-CN", "zh", "zh-Hant"], "zh-Hant"), ("zh-SG", ["zh-TW", "zh-CN"], "zh-CN"),
+    ("sr-Latn", ["sr-Cyrl"], ""),
+    ("zh", ["zh-CN", "zh-TW"], "zh-CN"), ("zh-TW", ["zh"], "zh"), ("ZH_tw", ["zh-CN", "zh-TW"], "zh-TW"),
+    ("de-AT", ["de"], "de"), ("de-AT", ["de-CH", "de"], "de"), ("de", ["de-news", "de-law"], "de-news"),
+    ("de-1901", ["de-1996"], "de-1996"), ("pt-BR", ["pt-PT"], "pt-PT"), ("deu_Latn", ["deu"], "deu"),
+    ("en-us", ["en-US", "en-us"], "en-us"), ("EN", ["de-EN"], ""), ("-", ["de"], ""),
+])  # fmt: skip
+def test_another_region_of_a_language_is_taken_but_not_another_script(asked, known, found):
+    """Story: a request for Traditional Chinese was answered in Simplified Chinese."""
+    if found:
+        assert web_api._code(asked, known, "target") == found
+    else:
+        with pytest.raises(web_api.BadRequest, match="Expected `target` to be one of"):
+            web_api._code(asked, known, "target")
+
+
 def test_languages_are_identified():
     models = served("en-de", "fr-de")
     app = WebApi(models, identify=identify)
