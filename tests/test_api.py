@@ -577,6 +577,29 @@ def test_an_unknown_option_is_named_with_those_that_it_may_stand_for(run):
         t2t_keras.load(run.model_dir, xyz=2)
 
 
+def test_many_models_in_a_process_cause_no_warnings_of_retracing_as_functions_of_the_user_do(monkeypatch):
+    """Story: the fifth model that was loaded brought TensorFlow's advice to define functions outside of loops."""
+    messages = []
+    monkeypatch.setattr(tf.get_logger(), "handlers", [types.SimpleNamespace(level=0, handle=messages.append)])
+
+    class Model:
+        @tf.function
+        def __call__(self, text):
+            return {"text": text, "truncated": text == ""}
+
+        @tf.function
+        def score(self, source, target):
+            return {"log_prob": tf.strings.length(source), "truncated": source == ""}
+
+    models = [api.TextTranslator(Model()) for _ in range(7)]
+    assert [model.translate("a") for model in models] == ["a"] * 7
+    assert [model.score("a", "b") for model in models] == [1] * 7
+    assert not messages
+    for _ in range(7):
+        tf.function(lambda: 1)()
+    assert messages
+
+
 def test_each_option_of_a_sample_reaches_its_input():
     class Samples:
         @staticmethod
