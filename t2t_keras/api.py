@@ -19,7 +19,7 @@ from t2t_keras.runs.run_start import Start
 from t2t_keras.serving import loaded as loaded_models
 from t2t_keras.serving import saved_export
 from t2t_keras.serving.line_translation import copied_by
-from t2t_keras.serving.protocol import OWN_ALPHA, Translation, merged
+from t2t_keras.serving.protocol import OWN_ALPHA, Translation, as_line, merged
 from t2t_keras.serving.requests import check, checked, option_inputs, sample_inputs, translate_with_terms
 from t2t_keras.system.files import CONFIG
 from t2t_keras.system.log import logger
@@ -247,7 +247,7 @@ class TextTranslator:
             outputs = {name: value.numpy() for name, value in outputs.items()}
             _warn_of_truncated(outputs["truncated"], first)
             for *drawn, cut in zip(*(outputs[name].tolist() for name in ("text", "score", "truncated")), strict=True):
-                decoded = [(each.decode(errors="replace"), score) for each, score in zip(*drawn, strict=True)]
+                decoded = [(as_line(each), score) for each, score in zip(*drawn, strict=True)]
                 found.append([Translation(*each, truncated=cut) for each in decoded])
         return found[0] if isinstance(text, str) else found
 

@@ -231,7 +231,7 @@ class Signatures:
     def translate_with_options(**inputs):
         Signatures.inputs = {name: value.numpy().tolist() for name, value in inputs.items()}
         return {
-            "text": tf.constant([[b"a\xff", "b"], ["c", "d"]]),  # The first sub-word of it is a byte.
+            "text": tf.constant([[b"a\xff", "b"], ["c", "d\ne"]]),  # The first sub-word of it is a byte.
             "score": tf.constant([[-1.0, -2.0], [-3.0, -4.0]]),
             "pieces": tf.constant(
                 [[["▁a", b"\xff", "</s>"], ["▁b", "</s>", ""]], [["▁c", "", ""], ["▁d", "</s>", ""]]]
@@ -274,7 +274,7 @@ def test_each_of_the_n_best_of_each_sentence_has_its_own_text_score_sub_words_an
     assert [[each.truncated for each in row] for row in found] == [[False, False], [True, True]]
     assert messages == ["Sentence 2: truncated to the limits of the model (`max_input`, `extra_length`)."]
     expected = [("a\ufffd", -1, "▁a \ufffd </s>", "▁1", [[0], [2], [4]]), ("b", -2, "▁b </s>", "▁1", [[6], [8]])]
-    expected += [("c", -3, "▁c", "▁2 </s>", [[12, 13]]), ("d", -4, "▁d </s>", "▁2 </s>", [[18, 19], [20, 21]])]
+    expected += [("c", -3, "▁c", "▁2 </s>", [[12, 13]]), ("d e", -4, "▁d </s>", "▁2 </s>", [[18, 19], [20, 21]])]
     assert [
         (each.text, each.score, " ".join(each.pieces), " ".join(each.source_pieces), each.alignment.tolist())
         for each in sum(found, [])
@@ -606,7 +606,7 @@ def test_each_option_of_a_sample_reaches_its_input():
         def sample(**inputs):
             Samples.inputs = {name: value.numpy().tolist() for name, value in inputs.items()}
             return {
-                "text": tf.constant([["a", b"\xff"], ["c", "d"]]),
+                "text": tf.constant([["a", b"\xff"], ["c", "d\r\ne"]]),
                 "score": tf.constant([[-1.0, -2.0], [-3.0, -4.0]]),
                 "error": tf.fill([2], ""),
                 "truncated": tf.constant([False, True]),
@@ -621,7 +621,7 @@ def test_each_option_of_a_sample_reaches_its_input():
     }  # fmt: skip
     assert [[(each.text, each.score) for each in row] for row in found] == [
         [("a", -1), ("\ufffd", -2)],
-        [("c", -3), ("d", -4)],
+        [("c", -3), ("d e", -4)],
     ]
     assert all(each.constraints_met for row in found for each in row)  # It has none.
     assert [[each.truncated for each in row] for row in found] == [[False] * 2, [True] * 2]
