@@ -19,11 +19,12 @@ from t2t_keras.runs.run_start import Start
 from t2t_keras.serving import loaded as loaded_models
 from t2t_keras.serving import saved_export
 from t2t_keras.serving.line_translation import copied_by
-from t2t_keras.serving.protocol import OWN_ALPHA, Translation, merged
+from t2t_keras.serving.protocol import OWN_ALPHA, Translation, as_line, merged
 from t2t_keras.serving.requests import check, checked, option_inputs, sample_inputs, translate_with_terms
 from t2t_keras.system.files import CONFIG
 from t2t_keras.system.log import logger
 from t2t_keras.system.native_messages import without_noise
+from t2t_keras.system.tensorflow import without_retracing_warnings
 from t2t_keras.text import piece_file
 from t2t_keras.text.lines import one_line
 from t2t_keras.text.phrases import Kept, Request, Terms, check_unicode, read_terms, with_phrases
@@ -63,6 +64,7 @@ class TextTranslator:
     def __reduce__(self):
         raise TypeError("A loaded model cannot be copied or pickled. Load it again where it is needed.")
 
+    @without_retracing_warnings()
     def translate(
         self, text: Text, batch_size: int = 0, *, source_language: str = "", target_language: str = ""
     ) -> str | list[str]:
@@ -122,6 +124,7 @@ class TextTranslator:
             for text in texts
         ]
 
+    @without_retracing_warnings()
     def n_best(
         self,
         text: Text,
@@ -209,6 +212,7 @@ class TextTranslator:
             _warn_of_truncated([each[0].truncated for each in found[first:]], first)
         return found[0] if isinstance(text, str) else found
 
+    @without_retracing_warnings()
     def sample(
         self, text: Text, *, seeds: Sequence[int] = (), batch_size: int = 0, **options
     ) -> list[Translation] | list[list[Translation]]:
@@ -243,10 +247,11 @@ class TextTranslator:
             outputs = {name: value.numpy() for name, value in outputs.items()}
             _warn_of_truncated(outputs["truncated"], first)
             for *drawn, cut in zip(*(outputs[name].tolist() for name in ("text", "score", "truncated")), strict=True):
-                decoded = [(each.decode(errors="replace"), score) for each, score in zip(*drawn, strict=True)]
+                decoded = [(as_line(each), score) for each, score in zip(*drawn, strict=True)]
                 found.append([Translation(*each, truncated=cut) for each in decoded])
         return found[0] if isinstance(text, str) else found
 
+    @without_retracing_warnings()
     def score(
         self, source: Text, target: Text, batch_size: int = 0, *, source_language: str = "", target_language: str = ""
     ) -> float | list[float]:
@@ -415,6 +420,7 @@ class Run:
         model = TrainedModel.open(self.model_dir, str(checkpoint), **_plain(options))
         return of_model(model, scorers=scorers, selector=selector)
 
+    @without_retracing_warnings()
     def evaluate(
         self,
         source: Text,

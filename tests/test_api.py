@@ -231,7 +231,7 @@ class Signatures:
     def translate_with_options(**inputs):
         Signatures.inputs = {name: value.numpy().tolist() for name, value in inputs.items()}
         return {
-            "text": tf.constant([[b"a\xff", "b"], ["c", "d"]]),  # The first sub-word of it is a byte.
+            "text": tf.constant([[b"a\xff", "b"], ["c", "d\ne"]]),  # The first sub-word of it is a byte.
             "score": tf.constant([[-1.0, -2.0], [-3.0, -4.0]]),
             "pieces": tf.constant(
                 [[["▁a", b"\xff", "</s>"], ["▁b", "</s>", ""]], [["▁c", "", ""], ["▁d", "</s>", ""]]]
@@ -274,7 +274,7 @@ def test_each_of_the_n_best_of_each_sentence_has_its_own_text_score_sub_words_an
     assert [[each.truncated for each in row] for row in found] == [[False, False], [True, True]]
     assert messages == ["Sentence 2: truncated to the limits of the model (`max_input`, `extra_length`)."]
     expected = [("a\ufffd", -1, "▁a \ufffd </s>", "▁1", [[0], [2], [4]]), ("b", -2, "▁b </s>", "▁1", [[6], [8]])]
-    expected += [("c", -3, "▁c", "▁2 </s>", [[12, 13]]), ("d", -4, "▁d </s>", "▁2 </s>", [[18, 19], [20, 21]])]
+    expected += [("c", -3, "▁c", "▁2 </s>", [[12, 13]]), ("d e", -4, "▁d </s>", "▁2 </s>", [[18, 19], [20, 21]])]
     assert [
         (each.text, each.score, " ".join(each.pieces), " ".join(each.source_pieces), each.alignment.tolist())
         for each in sum(found, [])
@@ -577,13 +577,36 @@ def test_an_unknown_option_is_named_with_those_that_it_may_stand_for(run):
         t2t_keras.load(run.model_dir, xyz=2)
 
 
+def test_many_models_in_a_process_cause_no_warnings_of_retracing_as_functions_of_the_user_do(monkeypatch):
+    """Story: the fifth model that was loaded brought TensorFlow's advice to define functions outside of loops."""
+    messages = []
+    monkeypatch.setattr(tf.get_logger(), "handlers", [types.SimpleNamespace(level=0, handle=messages.append)])
+
+    class Model:
+        @tf.function
+        def __call__(self, text):
+            return {"text": text, "truncated": text == ""}
+
+        @tf.function
+        def score(self, source, target):
+            return {"log_prob": tf.strings.length(source), "truncated": source == ""}
+
+    models = [api.TextTranslator(Model()) for _ in range(7)]
+    assert [model.translate("a") for model in models] == ["a"] * 7
+    assert [model.score("a", "b") for model in models] == [1] * 7
+    assert not messages
+    for _ in range(7):
+        tf.function(lambda: 1)()
+    assert messages
+
+
 def test_each_option_of_a_sample_reaches_its_input():
     class Samples:
         @staticmethod
         def sample(**inputs):
             Samples.inputs = {name: value.numpy().tolist() for name, value in inputs.items()}
             return {
-                "text": tf.constant([["a", b"\xff"], ["c", "d"]]),
+                "text": tf.constant([["a", b"\xff"], ["c", "d\r\ne"]]),
                 "score": tf.constant([[-1.0, -2.0], [-3.0, -4.0]]),
                 "error": tf.fill([2], ""),
                 "truncated": tf.constant([False, True]),
@@ -598,7 +621,7 @@ def test_each_option_of_a_sample_reaches_its_input():
     }  # fmt: skip
     assert [[(each.text, each.score) for each in row] for row in found] == [
         [("a", -1), ("\ufffd", -2)],
-        [("c", -3), ("d", -4)],
+        [("c", -3), ("d e", -4)],
     ]
     assert all(each.constraints_met for row in found for each in row)  # It has none.
     assert [[each.truncated for each in row] for row in found] == [[False] * 2, [True] * 2]

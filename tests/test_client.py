@@ -540,13 +540,13 @@ def test_a_model_that_does_not_translate_is_named_by_its_outputs(outputs, receiv
 ])  # fmt: skip
 def test_outputs_that_are_none_of_a_translation_are_refused_in_a_sentence(name, value, expected):
     """Story: they ended in a traceback."""
-    outputs = {"text": [["A"]], "score": [[-1]], "constraints_met": [[True]], "truncated": [False], "error": [""]}
+    outputs = {"text": [["A\nB"]], "score": [[-1]], "constraints_met": [[True]], "truncated": [False], "error": [""]}
 
     def predict(signature, inputs):
         return outputs
 
     [found] = client.translate_batch(predict, [Request("a")])
-    assert found == {"text": ["A"], "score": [-1], "constraints_met": [True], "truncated": False}
+    assert found == {"text": ["A B"], "score": [-1], "constraints_met": [True], "truncated": False}
     outputs[name] = value
     with pytest.raises(client.ServerError, match=re.escape(f"Expected {expected}")):
         client.translate_batch(predict, [Request("a")])

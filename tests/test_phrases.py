@@ -76,6 +76,8 @@ def test_other_keys_of_a_line_are_kept_for_its_output():
      "not JSON: 'a'"),
     ("[" * 100_000, "line 3, which is not JSON"),
     ("", "line 3, which is not JSON: ''"),
+    ('{"text": "a", "id": -1e999}', "not JSON: .*expected a number of at most 1.8e308, received -1e999"),
+    ('{"text": "a", "id": [NaN]}', "line 3, which is not JSON: .*received NaN"),
     ('["a"]', r"""Received: line 3, '\["a"\]'."""),
     ('{"constraints": []}', "Received: line 3, "),
     ('{"text": "a", "constrain": []}', "^Line 3: expected the key constraints. Received: 'constrain'.$"),

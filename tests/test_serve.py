@@ -221,6 +221,24 @@ def test_what_a_server_has_is_listed(app):
     assert settings["language"]["source"] == {"code": "en", "name": "en"}
 
 
+@pytest.mark.parametrize(("asked", "known", "found"), [
+    ("zh-TW", ["zh-CN"], ""), ("zh_Hans", ["zh-hant"], ""), ("zho_Hant", ["zho_Hans"], ""), ("zh-HK", ["zh-Hans"], ""),
+    ("zh-TW", ["zh-CN", "zh", "zh-Hant"], "zh-Hant"), ("zh-SG", ["zh-TW", "zh-CN"], "zh-CN"),
+    ("sr-Latn", ["sr-Cyrl"], ""),
+    ("zh", ["zh-CN", "zh-TW"], "zh-CN"), ("zh-TW", ["zh"], "zh"), ("ZH_tw", ["zh-CN", "zh-TW"], "zh-TW"),
+    ("de-AT", ["de"], "de"), ("de-AT", ["de-CH", "de"], "de"), ("de", ["de-news", "de-law"], "de-news"),
+    ("de-1901", ["de-1996"], "de-1996"), ("pt-BR", ["pt-PT"], "pt-PT"), ("deu_Latn", ["deu"], "deu"),
+    ("en-us", ["en-US", "en-us"], "en-us"), ("EN", ["de-EN"], ""), ("-", ["de"], ""),
+])  # fmt: skip
+def test_another_region_of_a_language_is_taken_but_not_another_script(asked, known, found):
+    """Story: a request for Traditional Chinese was answered in Simplified Chinese."""
+    if found:
+        assert web_api._code(asked, known, "target") == found
+    else:
+        with pytest.raises(web_api.BadRequest, match="Expected `target` to be one of"):
+            web_api._code(asked, known, "target")
+
+
 def test_languages_are_identified():
     models = served("en-de", "fr-de")
     app = WebApi(models, identify=identify)
@@ -1081,6 +1099,7 @@ def test_the_program_serves_a_run_as_python_translates_it(tmp_path):
             assert "t2t_batch_sentences_count" in requests.get(f"{address}metrics", timeout=30).text
         finally:
             process.terminate()
+        assert process.wait(30) == 0
 
 
 def test_the_program_wants_a_run_or_a_server():
@@ -1380,6 +1399,38 @@ def test_a_large_body_is_refused_with_an_answer_that_arrives():
     server.shutdown()
     server.server_close()
     assert found.status_code == 413 and "error" in found.json()
+
+
+@pytest.mark.parametrize("seconds", [20.0, 0.2], ids=["in time", "late"])
+def test_a_server_that_ends_answers_the_requests_that_have_begun_if_they_are_soon_done(seconds, monkeypatch):
+    """Story: on SIGTERM, which Docker and Kubernetes send, requests under way were dropped."""
+    import requests
+
+    monkeypatch.setattr(web_server, "LAST_SECONDS", seconds)
+    begun, go_on, statuses = threading.Event(), threading.Event(), []
+
+    def slow(environ, start_response):
+        begun.set()
+        go_on.wait(20)
+        start_response("200 OK", [])
+        return [b"done"]
+
+    server = web_server.serve(slow)
+    address = f"http://localhost:{server.port}"
+    serving = threading.Thread(target=server.serve_forever, args=[0.01], daemon=True)
+    asking = threading.Thread(target=lambda: statuses.append(requests.get(address, timeout=20).status_code))
+    serving.start()
+    asking.start()
+    assert begun.wait(20)
+    server.shutdown()
+    serving.join(1.0)
+    assert serving.is_alive() == (seconds > 1)
+    with pytest.raises(requests.ConnectionError):
+        requests.get(address, timeout=20)
+    go_on.set()
+    asking.join(20)
+    serving.join(5)
+    assert statuses == [200] and not serving.is_alive()
 
 
 def test_a_taken_port_is_an_error_that_names_it(app):

@@ -104,7 +104,7 @@ def translate() -> None:
                 result = {name: values[0] for name, values in result.items()}
             written = f"{shown(output.json_line(number, others.popleft() | result).rstrip())}\n"
         else:
-            result["text"] = [shown(lines.one_line(text)) for text in result["text"]]
+            result["text"] = list(map(shown, result["text"]))
             many = len(result["text"])
             written = output.numbered_lines(number, result, many) if numbered else output.text_line(number, result)
         sys.stdout.buffer.write(written.encode())

@@ -9,6 +9,7 @@ import functools
 import importlib.util
 import math
 import pathlib
+import signal
 import sys
 
 from absl import flags
@@ -143,6 +144,7 @@ def serve() -> None:
     )
     refused = functools.partial(metrics.count, "t2t_refused_connections_total")
     server = web_server.serve(application, host, _PORT.value, refused)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # It ends the server as Ctrl-C does.
     served.load_first()
     print(f"Open http://{shown}:{server.port}/ in a browser. Ctrl-C ends the program.", file=sys.stderr, flush=True)
     server.serve_forever()

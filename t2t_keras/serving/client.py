@@ -22,7 +22,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
 
 from t2t_keras.serving import terms
-from t2t_keras.serving.protocol import OWN_ALPHA, SAMPLES, SCORES, Int64, options_for
+from t2t_keras.serving.protocol import OWN_ALPHA, SAMPLES, SCORES, Int64, as_line, options_for
 from t2t_keras.system.log import logger
 from t2t_keras.text.phrases import Request
 
@@ -435,6 +435,7 @@ def translate_batch(
         outputs = predicted(*options.request(first, lines), (*names, "error"))
         _check(lines, outputs["error"])
         found = {name: [row[: options.number] for row in outputs[name]] for name in names}
+    found["text"] = [list(map(as_line, row)) for row in found["text"]]
     # `serving_default` of an older export does not have it.
     found["truncated"] = outputs.get("truncated", [False] * len(lines))
     return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]

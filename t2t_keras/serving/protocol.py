@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from t2t_keras.text import piece_file
+from t2t_keras.text.lines import one_line
 from t2t_keras.text.phrases import Request, joined
 from t2t_keras.text.spelling import by_word
 
@@ -113,7 +114,7 @@ def translations(outputs: Mapping, n_best: int, alignment: bool) -> list[list[Tr
             weights = np.asarray(outputs["alignment"][row][beam], np.float32)
             fields["alignment"] = weights[: len(fields["pieces"]), : len(fields["source_pieces"])]
         return Translation(
-            as_text(outputs["text"][row][beam]),
+            as_line(outputs["text"][row][beam]),
             float(outputs["score"][row][beam]),
             constraints_met=bool(outputs["constraints_met"][row][beam]),
             # An older export does not have it.
@@ -130,6 +131,11 @@ def translations(outputs: Mapping, n_best: int, alignment: bool) -> list[list[Tr
 def as_text(value: str | bytes) -> str:
     """Returns a text of an output, which may be in bytes."""
     return value if isinstance(value, str) else value.decode(errors="replace")
+
+
+def as_line(value: str | bytes) -> str:
+    """Returns a translation of an output, with a space in place of each line end, which may be among its sub-words."""
+    return one_line(as_text(value))
 
 
 def merged(translations: Sequence[Translation]) -> list[Translation]:

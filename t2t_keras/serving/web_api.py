@@ -33,6 +33,7 @@ MAX_WEIGHTS = 2**20  # Of attention, in the details of an answer: some 25 MB of 
 SURE = 90.0  # Per cent, for text that stays as it is because it is in the target language already.
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 APERTIUM = ("/listPairs", "/listpairs")
+_CHINESE = {"cn": "hans", "sg": "hans", "tw": "hant", "hk": "hant", "mo": "hant"}  # Scripts of regions.
 _APERTIUM = "t2t_keras.apertium"  # In the environment of a request: whether its API is Apertium's.
 _HEADERS = {
     # The page loads nothing from other hosts, and no other page may show it in a frame.
@@ -331,17 +332,29 @@ def _best_texts(document: Document, rows: list[list[Translation]], most: int) ->
 
 
 def _code(language: str, known: Sequence[str], name: str) -> str:
-    """Returns the code among known ones that is meant: with another region or case, if need be."""
+    """Returns the code among known ones that is meant: with another region or case, if need be, but not with another
+    script.
+    """
 
-    def simple(code: str) -> str:
-        return code.lower().replace("_", "-")
+    def parts(code: str) -> list[str]:
+        return code.lower().replace("_", "-").split("-")
 
-    by_name = {simple(code).partition("-")[0]: code for code in reversed(known)}
-    by_name |= {simple(code): code for code in known} | {code: code for code in known}
-    for form in (language, simple(language), simple(language).partition("-")[0]):
-        if form in by_name:
-            return by_name[form]
+    def is_farther(code: str) -> tuple[bool, ...]:
+        given = parts(code)
+        return code != language, given != asked, _script(asked) not in ("", _script(given)), given != asked[:1]
+
+    asked = parts(language)
+    same = (code for code in known if parts(code)[0] == asked[0])
+    meant = [code for code in same if len({_script(asked), _script(parts(code))} - {""}) < 2]
+    if meant:
+        return min(meant, key=is_farther)
     raise BadRequest(f"Expected `{name}` to be one of {', '.join(known):.300}. Received: {language!r:.80}.")
+
+
+def _script(code: list[str]) -> str:
+    """Returns the script that the parts of a code name, of Chinese also by a region; "" if they name none."""
+    regions = _CHINESE if code[0] in ("zh", "zho") else {}
+    return next((regions.get(part, part) for part in code[1:] if part in regions or re.fullmatch("[a-z]{4}", part)), "")
 
 
 def hosts(host: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from werkzeug.serving import BaseWSGIServer, ThreadedWSGIServer, WSGIRequestHand
 
 MAX_CONNECTIONS = 256  # At the same time; each has a thread.
 MAX_SECONDS = 10.0  # For the whole of a request to arrive, and for each part of an answer to be taken.
+LAST_SECONDS = 8.0  # For the requests that are under way when the server ends; Docker kills a program after 10 s.
 
 
 class _UntilDeadline(io.RawIOBase):
@@ -57,6 +58,13 @@ class _Server(ThreadedWSGIServer):
     def __init__(self, *args, refused: Callable[[], None]):
         super().__init__(*args)
         self._free, self._refused = threading.Semaphore(MAX_CONNECTIONS), refused
+
+    def serve_forever(self, poll_interval: float = 0.5) -> None:
+        """Serves until Ctrl-C or `shutdown()`. Then nothing is accepted, and requests under way have `LAST_SECONDS`."""
+        super().serve_forever(poll_interval)
+        until = time.monotonic() + LAST_SECONDS
+        for _ in range(MAX_CONNECTIONS):
+            self._free.acquire(timeout=max(until - time.monotonic(), 0))
 
     def process_request(self, request, client_address) -> None:
         if self._free.acquire(blocking=False):

@@ -56,7 +56,9 @@ def numpy_generator(seed: np.ndarray) -> np.random.Generator:
 
 
 def without_retracing_warnings() -> contextlib.AbstractContextManager:
-    """Hides TensorFlow's warnings of functions that are traced often, which several runs in one process cause."""
+    """Hides TensorFlow's warnings of functions that are traced often, which several runs in one process cause, inside a
+    `with` block or a function that it decorates.
+    """
     return passing(tf.get_logger(), lambda record: "triggered tf.function retracing" not in record.getMessage())
 
 

@@ -5,6 +5,7 @@ import collections
 import dataclasses
 import difflib
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -169,7 +170,7 @@ def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
     expected = f"Expected a JSON object with {', '.join(KEYS)} in each line."
     for number, line in enumerate(texts, first):
         try:
-            fields = json.loads(line)
+            fields = json.loads(line, parse_float=_number, parse_constant=_number)
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"{expected} Received: line {number:,}, which is not JSON: {line[:80]!r} ({error})."
@@ -188,6 +189,13 @@ def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
             yield Request(**fields, others=others)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"Line {number:,}: {error}") from error
+
+
+def _number(text: str) -> float:
+    """Returns a number of a JSON line. Raises `ValueError` for one that the output could not have: 1e999, NaN."""
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"expected a number of at most 1.8e308, received {text:.80}")
+    return number
 
 
 def note_others(requests: Iterable[Request], others: collections.deque) -> Iterator[Request]:
