@@ -112,5 +112,5 @@ def test_a_folder_of_this_machine_has_one_name_in_all_processes(tmp_path, monkey
 def test_a_corpus_of_which_every_pair_is_too_long_is_refused(data, tmp_path):
     names = write_text(tmp_path, "train", [(f"{source} " * 50, target) for source, target in sentences(30, seed=4)])
     long = DataConfig(**names, **write_text(tmp_path, "valid", VALID), max_length=MAX_LENGTH)
-    with pytest.raises(ValueError, match=f"train text is longer than `max_length={MAX_LENGTH}`: 0 pairs, 30 left out"):
+    with pytest.raises(ValueError, match=f"Every train pair is longer than `max_length={MAX_LENGTH}`: 0 pairs, 30"):
         run(long, tmp_path / "beam", runner="DirectRunner")

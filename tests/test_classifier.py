@@ -144,6 +144,8 @@ def test_a_bag_of_words_distinguishes_sides():
     assert bag_of_words.accuracy(texts, texts[:2]) == 1
     tested = [("a", "a Cat"), ("b", "dog dog"), ("a", "dog")]
     assert bag_of_words.accuracy([("a", "cat"), ("b", "dog")] * 5, tested) == pytest.approx(2 / 3)
+    with pytest.raises(ValueError, match="`bag_of_words` must be text with two labels or more. Received: a alone."):
+        bag_of_words.accuracy([("a", "cat"), ("a", "dog")], tested)
 
 
 @pytest.mark.parametrize(("state", "update"), [({"step": 7}, 7), ({}, None)])

@@ -335,6 +335,11 @@ def test_the_expected_ratio_of_lengths_is_the_median_of_the_first_pairs(tmp_path
     assert without["length_ratio"] == 1.0 and without["kept"] == 6
 
 
+def test_the_number_of_characters_of_a_very_long_line_is_not_rounded(tmp_path):
+    judging.filter_text(*write(tmp_path, [("x" * 1_000_001, "y")]), tmp_path / "out", FilterConfig())
+    assert (tmp_path / "out/rejected.tsv").read_text().splitlines()[1] == "1\tcharacters\t1000001"
+
+
 def test_the_number_of_processes_is_that_of_the_bytes_of_both_sides(tmp_path, monkeypatch):
     """Files that are read three times count three times."""
     asked = []

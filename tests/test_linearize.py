@@ -98,11 +98,13 @@ def test_a_repair_may_be_deeper_than_python_may_recurse():
         (",", "NN", ","), ("--", "NN", ":"), ("?", "JJ", "."), ("``", "''", "``"),
         ("dog", ",", "XX"), ("dog", "-NONE-", "XX"), ("dog", "TOP", "XX"), ("dog", "NN", "NN"),
         ("'", "''", "''"), ("'", "POS", "POS"), ("'", ",", "XX"),
+        ("!!", ".", "."), ("—", ":", ":"), ("!!", "NN", "NN"), ("!!", "-NONE-", "XX"), ("!!", "TOP", "XX"),
+        ("%", ".", "XX"),
     ],
 )  # fmt: skip
 def test_punctuation_has_its_tag_and_no_other_word_has_one_of_these(word, tag, expected):
     """Story: EVALB leaves out words by their tags. A tag of punctuation on another word made it refuse the whole
-    sentence.
+    sentence, and so did another one on the marks of other treebanks.
     """
     assert tag_of(word, tag) == expected
     assert to_tree([tag], [word])[0].children[0].label == expected

@@ -275,7 +275,7 @@ def test_a_program_that_is_stopped_half_way_leaves_no_process_and_a_folder_that_
 def test_progress_is_reported_from_time_to_time(messages, monkeypatch):
     clock = iter(range(0, 1000, 20))
     monkeypatch.setattr(prepare.time, "monotonic", lambda: next(clock))
-    assert list(prepare._with_progress(range(4097), 5000)) == list(range(4097))
+    assert list(prepare._with_progress(range(4097), "pair", 5000)) == list(range(4097))
     assert messages == ["… 1,024 of 5,000 pairs, 26 pairs/s.", "… 3,072 of 5,000 pairs, 38 pairs/s."]
 
 

@@ -433,14 +433,14 @@ def test_messages_count_sentences_and_records_but_no_blank_lines(tmp_path, messa
     [said] = [message for message in messages if message.startswith("train: ")]
     assert info["pairs"] < sentences
     assert re.fullmatch(
-        rf"train: {sentences} pairs.*; {info['pairs']} records; {each} sub-words a record; [\d,]+ records/s\.", said
+        rf"train: {sentences} lines.*; {info['pairs']} records; {each} sub-words a record; [\d,]+ records/s\.", said
     )
     assert not any(re.search(r"… [\d,]+ of ", message) for message in messages), (
         "blank lines count, and are not in the total"
     )
     number = sum(line in lines["train"] for line in lines["valid"] if line)
     total = len(list(filter(None, lines["valid"])))
-    assert number and f"{number} of {total} validation pairs are also in the training text." in messages
+    assert number and f"{number} of {total} validation lines are also in the training text." in messages
 
 
 # The network.

@@ -206,6 +206,7 @@ def test_the_table_is_in_milliseconds_and_mebibytes_and_so_is_the_picture():
             f"{path} |"
         )
     assert "| 2.5 | 640 |" in table1.table(results, 64)
+    assert [*map(table1.milliseconds, (0.00994, 0.00996, 0.0104))] == ["9.9", "10", "10"]
     head, _, row, *_ = (line.split(" | ") for line in table1.table(results, 1024).splitlines())
     assert [row[place] for place, name in enumerate(head) if name == "exponent of n"] == ["", ""], "of one length"
     labels = [line.get_label() for axes in table1.picture(results, 1024).axes for line in axes.lines]

@@ -153,12 +153,18 @@ def test_the_result_of_another_row_is_refused(tmp_path, trained):
 def test_a_row_that_diverges_does_not_keep_the_others_from_training(tmp_path, trained, messages):
     """Story: the first such row ended a table of twenty."""
     trained.fail, results = "A1", []
-    with pytest.raises(ValueError, match="all runs but A1"):
+    with pytest.raises(ValueError, match="The updates of A1 were not finite; .* has the table of the others."):
         results.extend(table3.train(options_of("base", "A1", "E"), tmp_path, strategy=None))
     assert trained == ["base", "E"]
     assert any("A1: 20 updates in a row were not finite." in message for message in messages)
     trained.fail = None
     assert [result.row for result in table3.train(options_of("base", "A1", "E"), tmp_path, strategy=None)] == ["A1"]
+
+
+def test_no_table_is_promised_if_all_rows_diverge(tmp_path, trained):
+    trained.fail = "base"
+    with pytest.raises(ValueError, match="not finite; see the messages above. Lower the learning rate of all runs"):
+        list(table3.train(options_of("base"), tmp_path, strategy=None))
 
 
 def test_more_updates_train_on_and_options_without_effect_on_the_result_change_nothing(tmp_path, trained):

@@ -82,7 +82,8 @@ class TextChecks:
                 )
         if self._repeated:
             count = sum(pair in self._repeated for pair in self._valid_pairs)
-            logger.warning(f"{count:,} of {len(self._valid_pairs):,} validation pairs are also in the training text.")
+            of_all = f"{len(self._valid_pairs):,} validation {self._task.line}s"
+            logger.warning(f"{count:,} of {of_all} are also in the training text.")
         if 2 * self._identical > self._pairs:
             logger.warning(
                 f"In {self._identical:,} of {self._pairs:,} training pairs, source and target are the same text. If "

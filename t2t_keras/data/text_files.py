@@ -42,6 +42,7 @@ class Report:
     `tmx.pairs`.
     """
 
+    unit = "pair"  # What messages call one; no field.
     pairs: int = 0  # Usable ones.
     empty: int = _count_of("left out (empty side)")
     not_utf8: int = _count_of("left out (not UTF-8)")
@@ -67,7 +68,7 @@ class Report:
         return {name: count for name in counts if counts[name] and (count := getattr(self, name))}
 
     def __str__(self) -> str:
-        return ", ".join([f"{self.pairs:,} pairs", *self.notes])
+        return ", ".join([f"{self.pairs:,} {self.unit}s", *self.notes])
 
 
 def size(pair: Pair) -> int:

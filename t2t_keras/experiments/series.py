@@ -173,7 +173,8 @@ def train(
             yield results[name]
         logger.info(f"{name}: {results[name]}.")
     if failed:
+        others = f"{output_dir} has the table of the others. " if len(failed) < len(runs) else ""
         raise ValueError(
-            f"Trained all runs but {', '.join(failed)}, whose updates were not finite; see the messages above. "
-            f"{output_dir} has the table of the others. Lower the learning rate of all runs, in another `output_dir`."
+            f"The updates of {', '.join(failed)} were not finite; see the messages above. {others}Lower the learning "
+            "rate of all runs, in another `output_dir`."
         )

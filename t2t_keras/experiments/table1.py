@@ -355,7 +355,7 @@ def measure_cost(
 
 def milliseconds(seconds: float) -> str:
     """Returns a time as it stands in tables."""
-    return f"{1e3 * seconds:,.0f}" if seconds >= 0.01 else f"{1e3 * seconds:.2g}"
+    return f"{1e3 * seconds:,.0f}" if seconds >= 0.00995 else f"{1e3 * seconds:.2g}"
 
 
 def table(results: dict, fit_from: int) -> str:

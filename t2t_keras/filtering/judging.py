@@ -308,7 +308,7 @@ def _write(
                     file.write(text + b"\n")
                 if verdict:
                     rejected[verdict[0]] += 1
-                    reasons.write(f"{line}\t{verdict[0]}\t{verdict[1]:.6g}\n".encode())
+                    reasons.write(f"{line}\t{verdict[0]}\t{verdict[1]:.7g}\n".encode())
             if entropies:
                 entropies.write("".join(f"{value:.6g}\n" for value in scores).encode())
             progress(len(chunk))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from t2t_keras.parsing.evalb import DELETED
-from t2t_keras.parsing.trees import TOP, Tree, preterminals, walk
+from t2t_keras.parsing.trees import TOP, TRACE, Tree, preterminals, walk
 
 UNKNOWN_TAG = "XX"  # Tag of a word that the sequence has no tag for.
 # Words whose tag follows from the word, and those tags. EVALB leaves out words by these tags.
@@ -18,6 +18,7 @@ _PUNCTUATION = {
     ",": ",", ".": ".", "?": ".", "!": ".", "``": "``", "`": "``", "''": "''", ":": ":", ";": ":", "--": ":", "-": ":",
     "...": ":"
 }  # fmt: skip
+_MARKS = re.compile("[-.,:;?!…–—“”„‘’«»]+")  # Words of other treebanks, such as !! and —, whose tags the model knows.
 _TOKEN = re.compile(r"([()]?)([^()\s]+)", re.ASCII)
 
 
@@ -45,13 +46,13 @@ def phrases(tree: Tree, most: int) -> Iterator[Tree]:
 
 def tag_of(word: str, tag: str) -> str:
     """Returns the treebank's tag of punctuation; for another word returns `tag`, or XX if that tag would make EVALB
-    leave the word out.
+    leave out a word that has other characters.
     """
     if word in _PUNCTUATION:
         return _PUNCTUATION[word]
-    if tag in DELETED and (word, tag) != ("'", "''"):  # An apostrophe may be a quotation mark.
-        return UNKNOWN_TAG
-    return tag
+    # An apostrophe may be a quotation mark.
+    is_mark = (word, tag) == ("'", "''") or _MARKS.fullmatch(word) and tag not in (TOP, TRACE)
+    return UNKNOWN_TAG if tag in DELETED and not is_mark else tag
 
 
 def to_tree(tokens: list[str], words: list[str]) -> tuple[Tree, bool]:

@@ -115,6 +115,11 @@ class Task:
         return any(each.translates for each in self.metrics if each.name == metric)
 
     @property
+    def line(self) -> str:
+        """What messages call a line of the text."""
+        return "pair" if len(self.texts) > 1 else "line"
+
+    @property
     def counted(self) -> dict[str, bool]:
         """Whether each column is counted, by its name."""
         return {column.name: column.counted for column in self.columns}
