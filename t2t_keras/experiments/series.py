@@ -14,7 +14,7 @@ from t2t_keras.config import TrainConfig, options_with
 from t2t_keras.data import prepare, shards
 from t2t_keras.runs import checkpoint, data_folder, run_options
 from t2t_keras.runs.run_start import Start, is_same
-from t2t_keras.runs.saved_run import SavedRun
+from t2t_keras.runs.saved_run import LOGS, SavedRun
 from t2t_keras.system.files import SUBWORDS
 from t2t_keras.system.log import logger
 from t2t_keras.system.tensorflow import without_retracing_warnings
@@ -173,7 +173,10 @@ def train(
             yield results[name]
         logger.info(f"{name}: {results[name]}.")
     if failed:
+        which, table = "Trained all runs but", f"{output_dir} has the table of the others"
+        if not any(results.values()):
+            which, table = "All runs failed:", f"The logs of each RUN are in {output_dir / 'RUN' / LOGS}"
         raise ValueError(
-            f"Trained all runs but {', '.join(failed)}, whose updates were not finite; see the messages above. "
-            f"{output_dir} has the table of the others. Lower the learning rate of all runs, in another `output_dir`."
+            f"{which} {', '.join(failed)}, whose updates were not finite; see the messages above. {table}. Lower the "
+            "learning rate of all runs, in another `output_dir`."
         )
