@@ -368,6 +368,22 @@ def test_a_flagfile_that_is_not_text_is_reported(tmp_path):
     assert (result.returncode, result.stderr.startswith(expected)) == (1, True), result.stderr
 
 
+@pytest.mark.parametrize("line", ["--train_source=a.en --train_target=a.de", "--nodeterministic  --d_ff=8"])
+def test_two_flags_on_a_line_of_a_flagfile_are_refused(tmp_path, line):
+    """Story: the second one was a part of the first one's value, without a word."""
+    (tmp_path / "mine.flags").write_text(f"# --d_k=1 --d_v=1\n--train_source=a --b --no.en\n{line}\n")
+    result = program("--flagfile=mine.flags", cwd=tmp_path)
+    expected = f"Error: The flagfile mine.flags must have each flag on a line of its own. Received: {line}\n"
+    assert (result.returncode, result.stderr) == (1, expected)
+
+
+def test_a_row_of_a_grid_in_a_flagfile_has_flags(tmp_path):
+    (tmp_path / "mine.flags").write_text("--row=a --num_heads=1 --d_k=8\n")
+    given = [f"--flagfile={tmp_path}/mine.flags", f"--output_dir={tmp_path}"]
+    result = programs.tool("grid", *given, modules=programs.WITHOUT_TENSORFLOW)
+    assert result.stderr.startswith("Error: There is no prepared data"), result.stderr
+
+
 def test_a_flagfile_may_include_a_config_and_change_it(tmp_path):
     """Story: a config was not found by its name in a flagfile."""
     (tmp_path / "mine.flags").write_text("--flagfile=quickstart\n--d_ff=8\n")
