@@ -332,6 +332,30 @@ def test_streams_that_are_closed_are_empty_and_read_by_nobody():
     assert (result.returncode, result.stdout) == (0, "text True\nTrue\n"), "also in a process that it starts"
 
 
+@pytest.mark.parametrize(
+    ("main", "given"),
+    [("print(1)", []), ("print(1)", ["--helpfull"]), ("print(1)", ["--version"]), ("print('x' * 10**5)", [])]
+    + [("for _ in range(999): print('a line')", []), ("print(1); program.exit_now()", [])],
+)
+def test_a_full_disk_under_stdout_is_told_in_a_sentence(main, given):
+    """Story: the output was lost with a traceback of absl, or of Python as it ended."""
+    command = [sys.executable, "-c", PROGRAM.format(main=main), *given]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+    expected = r"Error: (Could not write to standard output \(|\[Errno 28\] )No space left on device\)?\.?\n"
+    assert (result.returncode, bool(re.fullmatch(expected, result.stderr))) == (1, True), result.stderr
+
+
+def test_a_full_disk_elsewhere_is_not_taken_for_that_of_stdout():
+    result = program(
+        main="""print("written")
+    raise OSError(28, "No space left on device")"""
+    )
+    assert (result.returncode, result.stdout) == (1, "written\n")
+    assert result.stderr == "Error: [Errno 28] No space left on device\n"
+
+
 CONFIGS = sorted((ROOT / "configs").glob("*.flags"))
 
 
