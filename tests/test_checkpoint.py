@@ -416,7 +416,9 @@ def test_a_damaged_checkpoint_is_no_part_of_the_average_once_it_is_removed_as_th
     weights, model = write_run(tmp_path, [1, 2, 3]), new_model()
     path = checkpoint.path_of(tmp_path, 2)
     path.with_suffix(f".{ending}").write_bytes(b"{")
-    with pytest.raises(checkpoint.DamagedError, match=f"{path.stem}.*remove its .npz and .json, or choose another"):
+    with pytest.raises(
+        checkpoint.DamagedError, match=f"{path.stem}.*remove its .npz and .json, or choose another checkpoint[.]$"
+    ):
         checkpoint.load(tmp_path, "average", model)
     for kind in (".npz", ".json"):
         path.with_suffix(kind).unlink()

@@ -103,6 +103,16 @@ def test_spaces_around_labels_and_sentences_do_not_count_and_blank_lines_are_non
         classification.read(["", " "], "train.tsv")
 
 
+@pytest.mark.parametrize("header", ["Label\tsentence", "text\tlabel", "class\tquestion\tanswer"])
+def test_a_header_is_no_class(header):
+    """Story: its name was one of the classes, without a word."""
+    rows = ["no\ta", "yes\ta label", "no\tlabel"]
+    with pytest.raises(ValueError, match=re.escape(f"Expected train.tsv without a header. Received: {header!r} as")):
+        classification.read(["", header, *rows], "train.tsv")
+    for lines in (rows, rows[::-1], [header, *rows, header]):
+        assert len(classification.read(lines, "train.tsv")) == len(lines)
+
+
 def test_losses_are_those_of_the_probabilities():
     model = Classifier(SMALL)
     tokens = np.array([[BOS, 300 - 1, 7, EOS], [BOS, 8, EOS, 0], [BOS, 9, 11, EOS], [0, 0, 0, 0]])

@@ -92,9 +92,11 @@ def test_with_several_workers_a_strategy_is_over_all_and_is_made_before_devices_
     machine(gpus=gpus, tf_config=tf_config)
     fail = lambda kind: pytest.fail("TensorFlow would start before its cluster.")  # noqa: E731
     monkeypatch.setattr(tf.config, "list_logical_devices", fail)
-    assert devices.make_strategy(3) == ("MultiWorkerMirroredStrategy",)
+    assert devices.make_strategy() == ("MultiWorkerMirroredStrategy",)
     [said] = messages
     assert said.startswith("Waiting until all 2 workers of TF_CONFIG have started; this one is worker 0. ")
+    with pytest.raises(ValueError, match="no effect on several workers, .* cpu_devices=3 and 2 workers in TF_CONFIG"):
+        devices.make_strategy(3)
 
 
 @pytest.fixture

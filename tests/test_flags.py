@@ -332,6 +332,30 @@ def test_streams_that_are_closed_are_empty_and_read_by_nobody():
     assert (result.returncode, result.stdout) == (0, "text True\nTrue\n"), "also in a process that it starts"
 
 
+@pytest.mark.parametrize(
+    ("main", "given"),
+    [("print(1)", []), ("print(1)", ["--helpfull"]), ("print(1)", ["--version"]), ("print('x' * 10**5)", [])]
+    + [("for _ in range(999): print('a line')", []), ("print(1); program.exit_now()", [])],
+)
+def test_a_full_disk_under_stdout_is_told_in_a_sentence(main, given):
+    """Story: the output was lost with a traceback of absl, or of Python as it ended."""
+    command = [sys.executable, "-c", PROGRAM.format(main=main), *given]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+    expected = r"Error: (Could not write to standard output \(|\[Errno 28\] )No space left on device\)?\.?\n"
+    assert (result.returncode, bool(re.fullmatch(expected, result.stderr))) == (1, True), result.stderr
+
+
+def test_a_full_disk_elsewhere_is_not_taken_for_that_of_stdout():
+    result = program(
+        main="""print("written")
+    raise OSError(28, "No space left on device")"""
+    )
+    assert (result.returncode, result.stdout) == (1, "written\n")
+    assert result.stderr == "Error: [Errno 28] No space left on device\n"
+
+
 CONFIGS = sorted((ROOT / "configs").glob("*.flags"))
 
 
@@ -366,6 +390,22 @@ def test_a_flagfile_that_is_not_text_is_reported(tmp_path):
     result = program("--flagfile=subwords.model", cwd=tmp_path)
     expected = "Error: The flagfile subwords.model cannot be read: 'utf-8' codec can't decode"
     assert (result.returncode, result.stderr.startswith(expected)) == (1, True), result.stderr
+
+
+@pytest.mark.parametrize("line", ["--train_source=a.en --train_target=a.de", "--nodeterministic  --d_ff=8"])
+def test_two_flags_on_a_line_of_a_flagfile_are_refused(tmp_path, line):
+    """Story: the second one was a part of the first one's value, without a word."""
+    (tmp_path / "mine.flags").write_text(f"# --d_k=1 --d_v=1\n--train_source=a --b --no.en\n{line}\n")
+    result = program("--flagfile=mine.flags", cwd=tmp_path)
+    expected = f"Error: The flagfile mine.flags must have each flag on a line of its own. Received: {line}\n"
+    assert (result.returncode, result.stderr) == (1, expected)
+
+
+def test_a_row_of_a_grid_in_a_flagfile_has_flags(tmp_path):
+    (tmp_path / "mine.flags").write_text("--row=a --num_heads=1 --d_k=8\n")
+    given = [f"--flagfile={tmp_path}/mine.flags", f"--output_dir={tmp_path}"]
+    result = programs.tool("grid", *given, modules=programs.WITHOUT_TENSORFLOW)
+    assert result.stderr.startswith("Error: There is no prepared data"), result.stderr
 
 
 def test_a_flagfile_may_include_a_config_and_change_it(tmp_path):

@@ -447,7 +447,7 @@ def test_weights_that_are_not_numbers_or_are_too_large_are_named_when_they_are_l
     checkpoint.write(path, model, None, {"step": 2001})
     for which in ("latest", "average"):
         received = rf"with absolute values of at most 1e\+06\. Received: {shown} in {weight.path}\. "
-        with pytest.raises(ValueError, match=rf"^Expected weights in .*{path} {received}Choose another `checkpoint`"):
+        with pytest.raises(ValueError, match=rf"^Expected weights in .*{path} {received}Choose another checkpoint"):
             loading.load(run, which)
     assert loading.load(run, "2000")
 

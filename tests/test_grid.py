@@ -227,6 +227,13 @@ def test_each_run_is_trained_and_scored_once_and_its_result_has_all_sets(tmp_pat
     assert train(tmp_path, 1, 2) == []
 
 
+def test_where_all_runs_fail_no_table_is_spoken_of(tmp_path, trained):
+    trained.fail = "base/seed2"
+    said = "The updates of base/seed2 were not finite; see the messages above. Lower the learning rate"
+    with pytest.raises(ValueError, match=said):
+        train_base(tmp_path)
+
+
 @pytest.mark.parametrize(
     "changed",
     [{"checkpoint": "average"}, {"lowercase": True}, {"tokenize": "13a"}, {"search": DecodeConfig()}, {"tests": {}}]

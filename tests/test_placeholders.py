@@ -299,7 +299,7 @@ def test_prepared_data_have_placeholders_and_say_in_how_many_pairs(data, tmp_pat
     folder = tmp_path / "data"
     with logged() as messages:
         prepared(data, folder)
-    assert "300 training pairs have text to keep on both sides." in messages
+    assert "Text to keep is on both sides of 300 training pairs." in messages
     subwords = vocabulary.load((folder / "subwords.model").read_bytes())
     assert subwords.pattern == parse("braces,tags")
     prepared(data, folder)  # Is used again.

@@ -444,7 +444,7 @@ def test_validation_pairs_that_are_in_the_training_text_are_counted(data, folder
         tmp_path, "valid", [*VALID, *TRAIN[:3], TRAIN[0], (source, target + " und"), ("and " + source, target)]
     )
     data = dataclasses.replace(data, **names)
-    assert "4 of 26 validation pairs are also in the training text." in run(data, folder)
+    assert "Also in the training text: 4 of 26 validation pairs." in run(data, folder)
 
 
 def test_validation_pairs_are_found_among_training_pairs_that_get_terms(data, folder, tmp_path):
@@ -454,7 +454,7 @@ def test_validation_pairs_are_found_among_training_pairs_that_get_terms(data, fo
     terms.write_text("".join(f"{source}\t{target}\n" for source, target in dict(words).items()))
     names = write_text(tmp_path, "valid", TRAIN[:40])
     said = run(dataclasses.replace(data, **names, train_terms=str(terms)), folder)
-    assert "40 of 40 validation pairs are also in the training text." in said
+    assert "Also in the training text: 40 of 40 validation pairs." in said
     assert "Training text: 200 pairs, 89 with terms in the source." in said
 
 

@@ -440,7 +440,7 @@ def test_messages_count_sentences_and_records_but_no_blank_lines(tmp_path, messa
     )
     number = sum(line in lines["train"] for line in lines["valid"] if line)
     total = len(list(filter(None, lines["valid"])))
-    assert number and f"{number} of {total} validation lines are also in the training text." in messages
+    assert number and f"Also in the training text: {number} of {total} validation lines." in messages
 
 
 # The network.

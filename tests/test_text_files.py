@@ -301,6 +301,7 @@ def test_a_file_is_hashed_while_it_is_read(file, compress):
 
 def test_the_report_says_what_was_left_out_and_no_more():
     assert str(text_files.Report(pairs=1234567)) == "1,234,567 pairs"
+    assert str(text_files.Report(pairs=1, byte_order_marks=1)) == "1 pair, 1 byte order mark removed"
     assert (
         str(text_files.Report(pairs=2, empty=1, too_long=3))
         == "2 pairs, 1 left out (empty side), 3 left out (longer than `max_length`)"

@@ -400,8 +400,8 @@ def test_a_file_of_two_sides_is_what_two_files_are(texts, form):
     ("tmx", document(unit(en="a", fr="A"), unit(en="b"), unit(en="<hi>c</hi>", fr_FR="C", fr_CA="K"),
                      unit(en="d", fr="D"), unit(en="", fr="E")),
      {"units": 1, "variants": 1, "tagged": 1, "empty": 1},
-     "1 units left out (no segment in one of the languages), 1 sides of units with several segments, of which the "
-     "first is used, 1 segments with formatting tags removed"),
+     "1 unit left out (no segment in one of the languages), 1 side of units with several segments, of which the "
+     "first is used, 1 segment with formatting tags removed"),
 ])  # fmt: skip
 def test_what_a_file_of_two_sides_has_beside_pairs_is_counted_once(tmp_path, messages, form, content, counts, said):
     """Whether all files have two sides or not."""

@@ -330,7 +330,7 @@ def test_lines_with_a_character_that_sentencepiece_reserves_are_learned_from(mes
     subwords = vocabulary.load(learn(lines))
     assert "▁xylophone" in subwords.pieces and "\u2585" not in "".join(subwords.pieces)
     assert round_trip(subwords, ["xylophone\u2585"]) == ["xylophone\u2585"]
-    assert messages == ["200 lines have U+2585, which gets no sub-word: it is spelled in bytes."]
+    assert messages == ["U+2585, in 200 lines, gets no sub-word: it is spelled in bytes."]
 
 
 def test_lines_are_divided_where_sentencepiece_would_leave_them_out():

@@ -406,7 +406,7 @@ def test_files_of_two_sides_are_evaluated_as_two_text_files_are(of_three, tmp_pa
 
     for source, reference, flags, said in (
         ("en", "de", [], ""),
-        ("x.tsv", "x.tsv", [], "x.tsv: 1 lines with columns after the second, which are ignored.\n"),
+        ("x.tsv", "x.tsv", [], "x.tsv: 1 line with columns after the second, which are ignored.\n"),
         ("x.tmx", "x.tmx", languages, ""),
         ("en", "x.tmx", languages, ""),
     ):

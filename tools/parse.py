@@ -15,6 +15,7 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
+from t2t_keras.system.log import number_of
 from t2t_keras.text import lines
 
 _LINEARIZE = flags.DEFINE_boolean(
@@ -113,9 +114,10 @@ def _linearize() -> None:
                         write(phrase)
         if not sentences:
             raise ValueError(f"No tree in {_TREES.value} has words.")
-    also = f" and {len(known):,} phrases" if _PHRASES.value else ""
-    left_out = f" {empty:,} trees without words are left out." if empty else ""
-    print(f"Wrote {sentences:,} sentences{also} to {_SOURCE.value} and {_TARGET.value}.{left_out}", file=sys.stderr)
+    also = f" and {number_of(len(known), 'phrase')}" if _PHRASES.value else ""
+    left_out = f" Left out: {number_of(empty, 'tree')} without words." if empty else ""
+    wrote = f"{number_of(sentences, 'sentence')}{also}"
+    print(f"Wrote {wrote} to {_SOURCE.value} and {_TARGET.value}.{left_out}", file=sys.stderr)
 
 
 def _score() -> None:
@@ -208,8 +210,8 @@ def _parse() -> None:
         later = sum(hypothesis > 0 for hypothesis, _ in parses)
         shares = [f"{100 * (len(parses) - number) / len(parses):.2f}%" for number in (later + repaired, repaired)]
         print(
-            f"{len(parses):,} sentences parsed. Well-formed: the best hypothesis of {shares[0]}, any hypothesis of "
-            f"{shares[1]}. Repaired: {repaired:,}.",
+            f"{number_of(len(parses), 'sentence')} parsed. Well-formed: the best hypothesis of {shares[0]}, any "
+            f"hypothesis of {shares[1]}. Repaired: {repaired:,}.",
             file=sys.stderr,
         )
 

@@ -21,7 +21,7 @@ from t2t_keras.beam.folder import JOB, LOCK, PROBLEMS, Chunk, File, Folder, begi
 from t2t_keras.beam.transform import Handler, Lines, Translated, count, failures_of
 from t2t_keras.serving.line_translation import LineTranslation
 from t2t_keras.system import files
-from t2t_keras.system.log import logger
+from t2t_keras.system.log import logger, number_of
 from t2t_keras.text.lines import bounded, decoded
 
 # In the namespace `t2t_keras`.
@@ -143,9 +143,9 @@ def _report(folder: Folder, files: Sequence[File], totals: dict[str, int]) -> No
     """Logs what was done. Raises `OSError` if a file could not be read."""
     unread = [file for file in files if not FileSystems.exists(folder.output(file.name))]
     logger.info(
-        f"Translated {totals['lines']:,} lines ({totals['subwords']:,} sub-words) of {len(files) - len(unread):,} "
-        f"files in {totals['milliseconds'] / 1000:,.1f} s of all workers, with {totals['failures']:,} failures and "
-        f"{totals['warnings']:,} warnings."
+        f"Translated {number_of(totals['lines'], 'line')} ({number_of(totals['subwords'], 'sub-word')}) of "
+        f"{number_of(len(files) - len(unread), 'file')} in {totals['milliseconds'] / 1000:,.1f} s of all workers, with "
+        f"{number_of(totals['failures'], 'failure')} and {number_of(totals['warnings'], 'warning')}."
     )
     if totals["failures"] or totals["warnings"]:
         logger.warning(f"See {folder.output('*' + PROBLEMS)} for the lines.")

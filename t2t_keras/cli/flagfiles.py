@@ -5,8 +5,11 @@ is from.
 import itertools
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Iterator, Sequence
+
+from absl import flags
 
 # Where the configs are in a checkout, and in an installation.
 CONFIGS = [pathlib.Path(__file__).parents[2] / name for name in ("configs", "t2t_keras_configs")]
@@ -63,4 +66,11 @@ def _read(name: str) -> tuple[str, list[str]]:
         lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").split("\n")]
     except (OSError, UnicodeDecodeError) as error:
         sys.exit(f"Error: The flagfile {name} cannot be read: {error}. It must be a text with a flag on each line.")
-    return str(file), [line for line in lines if line and not line.startswith(("#", "//"))]
+    lines = [line for line in lines if line and not line.startswith(("#", "//"))]
+    known = {"flagfile", *flags.FLAGS, *(f"no{name}" for name in flags.FLAGS)}
+    repeated = {name for name in flags.FLAGS if isinstance(flags.FLAGS[name], flags.MultiFlag)}
+    for line in lines:
+        found = [name for name in re.findall(r"(?:^--?|\s--)(\w+)", line) if name in known]
+        if len(found) > 1 and found[0] not in repeated:  # The value of these, such as --row of a grid, may have flags.
+            sys.exit(f"Error: The flagfile {name} must have each flag on a line of its own. Received: {line}")
+    return str(file), lines

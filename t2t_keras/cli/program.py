@@ -52,10 +52,7 @@ def _parse(arguments: list[str]) -> list[str]:
     """Returns the arguments that are not flags. Ends the program with a message if a flag is invalid."""
     help.define()
     try:
-        try:
-            return flags.FLAGS(arguments)
-        finally:
-            print(end="", flush=True)  # Of --help, which ends the program.
+        return flags.FLAGS(arguments)
     except flags.UnrecognizedFlagError as error:
         others = [name for name in registry.architectures() if error.flagname in run_options.option_names(name)]
         if not others or run_options.ARCHITECTURE not in flags.FLAGS:
@@ -64,14 +61,23 @@ def _parse(arguments: list[str]) -> list[str]:
         sys.exit(f"Error: --{error.flagname} is an option of {of}, and not of --architecture={chosen_architecture()}.")
     except (flags.Error, ValueError) as error:  # The latter for a value of --noNAME.
         _end_with(error)
-    except BrokenPipeError:  # Of `--help | head`.
-        sys.exit(_discard_stdout())
+    except OSError as error:  # Of `--help | head`.
+        sys.exit(_flush_stdout() or (141 if isinstance(error, BrokenPipeError) else f"Error: {error}"))
 
 
-def _discard_stdout() -> int:
-    """Discards what stdout still buffers, because the reader of the pipe has ended. Returns the exit code."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 141
+def _flush_stdout() -> int:
+    """Writes what stdout still buffers. If that fails, discards it, with a message unless the reader of a pipe has
+    ended, and returns the exit code; else 0.
+    """
+    try:
+        sys.stdout.flush()
+        return 0
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return 141
+        print(f"Error: Could not write to standard output ({error.strerror}).", file=sys.stderr)
+        return 1
 
 
 def _end_with(error: flags.Error | ValueError) -> NoReturn:
@@ -145,10 +151,12 @@ def run(main, operands: str = "") -> None:
             print(f"Error: {_NO_HOME} {who}", file=sys.stderr)
             return 1
         except BrokenPipeError:  # Of `… | head`.
-            return _discard_stdout()
+            return 141
         except (ValueError, OSError, OtherWorkerError) as error:
             if flags.FLAGS["traceback"].value:
                 raise
+            if type(error) is OSError and not error.filename and (code := _flush_stdout()):
+                return code
             print(f"Error: {messages.name_flags(str(error))}", file=sys.stderr)
             return OTHER_WORKER_EXIT_CODE if isinstance(error, OtherWorkerError) else 1
         except Exception as error:
@@ -169,7 +177,11 @@ def run(main, operands: str = "") -> None:
     _open_closed_streams()
     sys.stdout.reconfigure(errors="backslashreplace")  # As stderr, where its encoding is not UTF-8.
     flags.FLAGS.set_gnu_getopt()  # Flags may follow operands, and a word that is none must not hide them.
-    app.run(run_main, argv=[sys.argv[0], *flagfiles.expand(sys.argv[1:])], flags_parser=_parse)
+    try:
+        app.run(run_main, argv=[sys.argv[0], *flagfiles.expand(sys.argv[1:])], flags_parser=_parse)
+    finally:
+        if code := _flush_stdout():
+            sys.exit(code)
 
 
 def exit_now() -> None:

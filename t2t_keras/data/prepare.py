@@ -29,7 +29,7 @@ from t2t_keras.runs.run_options import Options
 from t2t_keras.runs.task import Task
 from t2t_keras.system import files
 from t2t_keras.system.files import EXCHANGE, LOCK, SOURCE_SUBWORDS, SUBWORDS, write_whole
-from t2t_keras.system.log import logger
+from t2t_keras.system.log import logger, number_of
 from t2t_keras.system.tensorflow import hide_gpus, writing
 from t2t_keras.text import augmentation, piece_file, vocabulary
 from t2t_keras.text.placeholders import Placeholders, find_all, replace_all
@@ -445,7 +445,9 @@ class Preparation:
                 raise ValueError(f"Every {split} {report.unit} is longer than `max_length={max_length}`: {report}.")
             speed = info["pairs"] / (time.monotonic() - started)
             lengths = " + ".join(f"{tokens / info['pairs']:.1f}" for tokens in shards.counted(info, "tokens"))
-            unit, number = ("record", f"{info['pairs']:,} records; ") if task.documents else (report.unit, "")
+            unit, number = (
+                ("record", f"{number_of(info['pairs'], 'record')}; ") if task.documents else (report.unit, "")
+            )
             logger.info(f"{split}: {report}; {number}{lengths} sub-words a {unit}; {speed:,.0f} {unit}s/s.")
 
     def _write_text(self, split: str, pairs: list[text_files.Pair]) -> None:

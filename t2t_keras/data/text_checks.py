@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from t2t_keras.config import DataConfig
 from t2t_keras.data.text_files import Pair, ends_document
 from t2t_keras.runs.task import Task
-from t2t_keras.system.log import logger
+from t2t_keras.system.log import logger, number_of
 from t2t_keras.text import phrases
 from t2t_keras.text.placeholders import find_all
 
@@ -67,7 +67,7 @@ class TextChecks:
         """
         self._search()
         if self._sharing:
-            logger.info(f"{self._sharing:,} training pairs have text to keep on both sides.")
+            logger.info(f"Text to keep is on both sides of {number_of(self._sharing, 'training pair')}.")
         elif self._data.keep_patterns:
             logger.warning(
                 f"No training pair has text to keep on both sides (keep_patterns={self._data.keep_patterns}): a model "
@@ -82,12 +82,12 @@ class TextChecks:
                 )
         if self._repeated:
             count = sum(pair in self._repeated for pair in self._valid_pairs)
-            of_all = f"{len(self._valid_pairs):,} validation {self._task.line}s"
-            logger.warning(f"{count:,} of {of_all} are also in the training text.")
+            of_all = number_of(len(self._valid_pairs), f"validation {self._task.line}")
+            logger.warning(f"Also in the training text: {count:,} of {of_all}.")
         if 2 * self._identical > self._pairs:
             logger.warning(
-                f"In {self._identical:,} of {self._pairs:,} training pairs, source and target are the same text. If "
-                "that is not the task, check `train_source` and `train_target`."
+                f"In {self._identical:,} of {number_of(self._pairs, 'training pair')}, source and target are the same "
+                "text. If that is not the task, check `train_source` and `train_target`."
             )
 
 

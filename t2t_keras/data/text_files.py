@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
 from t2t_keras.config import text_format
-from t2t_keras.system.log import logger
+from t2t_keras.system.log import logger, number_of
 from t2t_keras.text import tmx
 from t2t_keras.text.lines import bounded, check_is_text, is_blank, not_utf8, uncompressed
 
@@ -31,9 +31,11 @@ _QUICKLY_COUNTED = 2**28  # Bytes of text whose lines are counted within a secon
 _RENAME = "If the file has one side only, give it another ending, such as .txt."
 
 
-def _count_of(note: str, of_two_sides: bool = False) -> dataclasses.Field:
-    """Returns a field of `Report`, with what its count says, and whether it is about TMX and TSV files."""
-    return dataclasses.field(default=0, metadata={"note": note, "of_two_sides": of_two_sides})
+def _count_of(note: str, noun: str = "", of_two_sides: bool = False) -> dataclasses.Field:
+    """Returns a field of `Report`, with what its count says, of pairs or of a noun, and whether it is about TMX and TSV
+    files.
+    """
+    return dataclasses.field(default=0, metadata={"note": note, "noun": noun, "of_two_sides": of_two_sides})
 
 
 @dataclasses.dataclass
@@ -47,19 +49,23 @@ class Report:
     empty: int = _count_of("left out (empty side)")
     not_utf8: int = _count_of("left out (not UTF-8)")
     too_long: int = _count_of("left out (longer than `max_length`)")
-    carriage_returns: int = _count_of("carriage returns removed")
-    byte_order_marks: int = _count_of("byte order marks removed")
-    columns: int = _count_of("lines with columns after the second, which are ignored", of_two_sides=True)
-    units: int = _count_of("units left out (no segment in one of the languages)", of_two_sides=True)
-    variants: int = _count_of("sides of units with several segments, of which the first is used", of_two_sides=True)
-    tagged: int = _count_of("segments with formatting tags removed", of_two_sides=True)
+    carriage_returns: int = _count_of("removed", "carriage return")
+    byte_order_marks: int = _count_of("removed", "byte order mark")
+    columns: int = _count_of("with columns after the second, which are ignored", "line", of_two_sides=True)
+    units: int = _count_of("left out (no segment in one of the languages)", "unit", of_two_sides=True)
+    variants: int = _count_of("of units with several segments, of which the first is used", "side", of_two_sides=True)
+    tagged: int = _count_of("with formatting tags removed", "segment", of_two_sides=True)
     with_terms: int = _count_of("with terms in the source")
 
     @property
     def notes(self) -> list[str]:
         """What was left out or repaired, as text."""
-        notes = ((field.metadata.get("note"), getattr(self, field.name)) for field in dataclasses.fields(self))
-        return [f"{count:,} {note}" for note, count in notes if note and count]
+        notes = ((field.metadata, getattr(self, field.name)) for field in dataclasses.fields(self))
+        return [
+            f"{number_of(count, facts['noun']) if facts['noun'] else f'{count:,}'} {facts['note']}"
+            for facts, count in notes
+            if facts and count
+        ]
 
     @property
     def of_two_sides(self) -> dict[str, int]:
@@ -68,7 +74,7 @@ class Report:
         return {name: count for name in counts if counts[name] and (count := getattr(self, name))}
 
     def __str__(self) -> str:
-        return ", ".join([f"{self.pairs:,} {self.unit}s", *self.notes])
+        return ", ".join([number_of(self.pairs, self.unit), *self.notes])
 
 
 def size(pair: Pair) -> int:

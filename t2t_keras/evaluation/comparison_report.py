@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from t2t_keras.evaluation.comparison import Comparison, Example, System
+from t2t_keras.system.log import number_of
 from t2t_keras.text.word_differences import word_differences
 
 # Columns of a table of scores: title, attribute of an `Estimate`, format.
@@ -21,8 +22,8 @@ def report(comparison: Comparison) -> str:
     """
     baseline, *others = comparison.systems
     parts = [
-        f"{comparison.sentences:,} sentences. p is the probability of a difference from {baseline.name} at least as "
-        "large as this one, if both are equally good.",
+        f"{number_of(comparison.sentences, 'sentence')}. p is the probability of a difference from {baseline.name} "
+        "at least as large as this one, if both are equally good.",
         f"{_scores('BLEU', 'bleu', comparison.systems)}\n{comparison.signature}",
         f"{_scores('chrF2', 'chrf', comparison.systems)}\n{comparison.chrf_signature}",
     ]

@@ -173,7 +173,7 @@ def train(
             yield results[name]
         logger.info(f"{name}: {results[name]}.")
     if failed:
-        others = f"{output_dir} has the table of the others. " if len(failed) < len(runs) else ""
+        others = f"{output_dir} has the table of the others. " if any(results.values()) else ""
         raise ValueError(
             f"The updates of {', '.join(failed)} were not finite; see the messages above. {others}Lower the learning "
             "rate of all runs, in another `output_dir`."

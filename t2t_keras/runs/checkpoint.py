@@ -414,7 +414,7 @@ def _load(
         if not set(paths) <= set(_chosen(model_dir, which)):
             return _load(model_dir, which, model, names, partial)
         if isinstance(error, DamagedError):
-            advice = "Restore a copy of it, or remove its .npz and .json, or choose another `checkpoint`."
+            advice = "Restore a copy of it, or remove its .npz and .json, or choose another checkpoint."
             raise DamagedError(f"{error} {advice}") from error
         raise
     steps = ", ".join(str(step_of(path)) for path in paths)
@@ -439,7 +439,7 @@ def _load_average(paths: list[pathlib.Path], model, names: Names, partial: bool,
             received = f"{largest:g} in {name.removeprefix('model/')}"
             raise ValueError(
                 f"Expected weights in {', '.join(map(str, paths))} with absolute values of at most {MAX_WEIGHT:g}. "
-                f"Received: {received}. Choose another `checkpoint`."
+                f"Received: {received}. Choose another checkpoint."
             )
     assign(variables, means, source=path, partial=partial)
     return left, state

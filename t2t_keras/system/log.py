@@ -15,6 +15,11 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
+def number_of(count: int, noun: str) -> str:
+    """Returns a number with its noun, such as "1 pair" and "2,000 pairs"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 @contextlib.contextmanager
 def passing(log: logging.Logger, passes: Callable[[logging.LogRecord], bool]) -> Iterator[None]:
     """Logs only the records that pass, inside a `with` block."""

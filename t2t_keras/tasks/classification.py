@@ -11,6 +11,8 @@ from t2t_keras.config import BOS
 from t2t_keras.runs.task import LOSS, Column, Metric, Renewal, Task
 from t2t_keras.text.lines import is_blank
 
+_HEADINGS = {"label", "labels", "class", "category"}  # Of columns, in the header of a table.
+
 
 class Classification(Task):
     """The class of a text: "label<TAB>sentence" or "label<TAB>sentence<TAB>sentence" on each line."""
@@ -89,7 +91,7 @@ class Classification(Task):
 
 def read(lines: list[str], name: str) -> list[tuple[str, ...]]:
     """Returns the label and the sentences of each line of a text, which messages call `name`, without blank lines.
-    Raises `ValueError` if a line has others than two or three fields, or there is none.
+    Raises `ValueError` if a line has others than two or three fields, there is none, or the first is a header.
     """
     found = []
     for number, line in enumerate(lines, 1):
@@ -100,6 +102,10 @@ def read(lines: list[str], name: str) -> list[tuple[str, ...]]:
                 raise ValueError(f"{name}, line {number}: {error}") from error
     if not found:
         raise ValueError(f"Expected labels and sentences in {name}. Received: blank lines.")
+    first, *rows = found
+    if _HEADINGS.intersection(map(str.lower, first)) and rows and first[0] not in {label for label, *_ in rows}:
+        received = "\t".join(first)
+        raise ValueError(f"Expected {name} without a header. Received: {received!r} as its first line. Remove it.")
     return found
 
 

@@ -9,7 +9,7 @@ import sentencepiece
 import tensorflow as tf
 
 from t2t_keras.config import BOS, EOS, PAD, UNK
-from t2t_keras.system.log import logger
+from t2t_keras.system.log import logger, number_of
 from t2t_keras.text.placeholders import NAMES, replace_all
 from t2t_keras.text.sentencepiece_model import ESCAPED, UNDERSCORE, pattern_of, with_pattern
 from t2t_keras.text.spelling import BYTES
@@ -88,7 +88,8 @@ def learn(
     # The sample of SentencePiece 0.2.3 is not reproducible: it ignores `set_random_generator_seed`.
     drawn = draw_sample(lines, sample, seed)
     if reserved := sum(_RESERVED in line for line in drawn):
-        logger.info(f"{reserved:,} lines have U+{ord(_RESERVED):04X}, which gets no sub-word: it is spelled in bytes.")
+        where = number_of(reserved, "line")
+        logger.info(f"U+{ord(_RESERVED):04X}, in {where}, gets no sub-word: it is spelled in bytes.")
     symbols = [*(NAMES if pattern else ()), *(UNDERSCORE + tag for tag in tags)]
     if pattern:
         drawn = (text.decode() for text in replace_all(drawn, pattern, " "))

@@ -89,18 +89,24 @@ def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf
     """Makes a strategy over all GPUs of this machine or, without a GPU, over virtual CPU devices.
 
     If TF_CONFIG names more than one worker, the strategy spans all workers. Call it before TensorFlow is first used if
-    there are several workers or several virtual CPU devices. Raises `ValueError` if it is too late to make these, or if
-    TF_CONFIG is invalid.
+    there are several workers or several virtual CPU devices. Raises `ValueError` if it is too late to make these, if
+    both are given, or if TF_CONFIG is invalid.
 
     With `config`, and without a GPU, it sets the number of threads of an operation, see `threads_of_an_operation`,
     unless TensorFlow has been used or you have set it.
     """
+    workers = _cluster_size()
+    if workers > 1 and cpu_devices > 1:
+        raise ValueError(
+            "`cpu_devices` has no effect on several workers, each of which trains on its GPUs or its CPU as a whole. "
+            f"Received: cpu_devices={cpu_devices} and {workers} workers in TF_CONFIG. Leave out `cpu_devices`."
+        )
     virtual_cpu_devices(cpu_devices)
     chosen = tf.config.threading.get_intra_op_parallelism_threads() or "TF_NUM_INTRAOP_THREADS" in os.environ
     if config and not chosen and not tf.config.list_physical_devices("GPU"):
         with contextlib.suppress(RuntimeError):  # TensorFlow has been used already.
             tf.config.threading.set_intra_op_parallelism_threads(threads_of_an_operation(cpu_devices, config))
-    if (workers := _cluster_size()) > 1:
+    if workers > 1:
         place = " ".join(map(str, _task()))
         logger.info(
             f"Waiting until all {workers} workers of TF_CONFIG have started; this one is {place}. Until then, only "

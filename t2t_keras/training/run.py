@@ -35,7 +35,7 @@ from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.runs.task import Task
 from t2t_keras.system import files
-from t2t_keras.system.log import logger, warnings_only
+from t2t_keras.system.log import logger, number_of, warnings_only
 from t2t_keras.system.tensorflow import choose_float32
 from t2t_keras.text import piece_file, vocabulary
 from t2t_keras.text.bpe_dropout import BpeDropout
@@ -195,7 +195,7 @@ def _with_sizes_of(
         shapes = devices.shapes(train, info, tokens)
         batches = batching.batches_per_epoch(folder / "train", tokens, train.seed, shapes, grows)
         updates = max(1, round(train.epochs * batches / buckets))
-        logger.info(f"{train.epochs:g} epochs of {batches / buckets:,.1f} updates: {updates:,} updates.")
+        logger.info(f"`epochs={train.epochs:g}`: {number_of(updates, 'update')}, {batches / buckets:,.1f} in each.")
         train = dataclasses.replace(train, train_steps=updates)
     if train.cooldown_steps > train.train_steps:
         raise ValueError(
@@ -390,7 +390,7 @@ def train(
             frozen_rows=frozen_rows,
         )
         state = trainer.train()
-        logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")
+        logger.info(f"{number_of(state.step, 'update')} in {state.seconds / 60:.1f} minutes, all resumes included.")
         of_devices = strategy.num_replicas_in_sync, config.device_tflops
         logger.info(cost.summary(state, *of_devices, task.unit, frozen=bool(config.freeze)))
     return state
