@@ -103,13 +103,16 @@ def test_spaces_around_labels_and_sentences_do_not_count_and_blank_lines_are_non
         classification.read(["", " "], "train.tsv")
 
 
-@pytest.mark.parametrize("header", ["Label\tsentence", "text\tlabel", "class\tquestion\tanswer"])
+@pytest.mark.parametrize("header", ["Label\tsentence", "text\tlabel", "class\tquestion\tanswer", "sentiment\ttext"])
 def test_a_header_is_no_class(header):
     """Story: its name was one of the classes, without a word."""
     rows = ["no\ta", "yes\ta label", "no\tlabel"]
-    with pytest.raises(ValueError, match=re.escape(f"Expected train.tsv without a header. Received: {header!r} as")):
-        classification.read(["", header, *rows], "train.tsv")
-    for lines in (rows, rows[::-1], [header, *rows, header]):
+    for lines in (["", header, *rows], [header, *rows, header, *rows], [header]):
+        with pytest.raises(
+            ValueError, match=re.escape(f"Expected train.tsv without a header. Received: {header!r} as")
+        ):
+            classification.read(lines, "train.tsv")
+    for lines in (rows, rows[::-1], [header, *rows, f"{header} a"], ["noun\tclass", *rows]):
         assert len(classification.read(lines, "train.tsv")) == len(lines)
 
 
@@ -154,7 +157,7 @@ def test_a_bag_of_words_distinguishes_sides():
     assert bag_of_words.accuracy(texts, texts[:2]) == 1
     tested = [("a", "a Cat"), ("b", "dog dog"), ("a", "dog")]
     assert bag_of_words.accuracy([("a", "cat"), ("b", "dog")] * 5, tested) == pytest.approx(2 / 3)
-    with pytest.raises(ValueError, match="`bag_of_words` must be text with two labels or more. Received: a alone."):
+    with pytest.raises(ValueError, match="`bag_of_words` must be text with two labels or more. Received: a only."):
         bag_of_words.accuracy([("a", "cat"), ("a", "dog")], tested)
 
 

@@ -347,6 +347,26 @@ def test_a_full_disk_under_stdout_is_told_in_a_sentence(main, given):
     assert (result.returncode, bool(re.fullmatch(expected, result.stderr))) == (1, True), result.stderr
 
 
+@pytest.mark.parametrize(
+    ("main", "code", "said"),
+    [
+        ("raise OtherWorkerError('the other one')", 69, "the other one"),
+        ("raise StoppedError('stopped')", 75, "Could not write"),
+        ("raise RuntimeError('own')", 1, "RuntimeError: own"),
+        ("sys.exit(5)", 5, "Could not write"),
+    ],
+)
+def test_a_full_disk_under_stdout_hides_no_other_end(main, code, said):
+    main = f"""from t2t_keras.training.interruption import OtherWorkerError, StoppedError
+    print(1)
+    {main}"""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", PROGRAM.format(main=main)]
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+    assert (result.returncode, said in result.stderr) == (code, True), result.stderr
+
+
 def test_a_full_disk_elsewhere_is_not_taken_for_that_of_stdout():
     result = program(
         main="""print("written")
@@ -397,12 +417,13 @@ def test_two_flags_on_a_line_of_a_flagfile_are_refused(tmp_path, line):
     """Story: the second one was a part of the first one's value, without a word."""
     (tmp_path / "mine.flags").write_text(f"# --d_k=1 --d_v=1\n--train_source=a --b --no.en\n{line}\n")
     result = program("--flagfile=mine.flags", cwd=tmp_path)
-    expected = f"Error: The flagfile mine.flags must have each flag on a line of its own. Received: {line}\n"
+    expected = "Error: The flagfile mine.flags must have each flag on a line of its own; if this "
+    expected += f"is one value, give it on the command line. Received: {line}\n"
     assert (result.returncode, result.stderr) == (1, expected)
 
 
 def test_a_row_of_a_grid_in_a_flagfile_has_flags(tmp_path):
-    (tmp_path / "mine.flags").write_text("--row=a --num_heads=1 --d_k=8\n")
+    (tmp_path / "mine.flags").write_text("--row=a --num_heads=1 --d_k=8\n--row\nb --num_heads=2 --d_k=4\n")
     given = [f"--flagfile={tmp_path}/mine.flags", f"--output_dir={tmp_path}"]
     result = programs.tool("grid", *given, modules=programs.WITHOUT_TENSORFLOW)
     assert result.stderr.startswith("Error: There is no prepared data"), result.stderr

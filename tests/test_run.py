@@ -115,7 +115,7 @@ def test_the_text_decides_the_vocabulary_and_how_many_updates_are_two_epochs(tmp
     assert again["vocab_size"] == "run: computed"
     retained = Start.open(tmp_path, {"warmup_steps": 9}).retained()
     assert "vocab_size" not in retained and "train_steps" not in retained
-    assert f"`epochs=2`: {updates:,} updates, {updates / 2:,.1f} in each." in said
+    assert f"`epochs=2`: {updates:,} updates, {updates / 2:,.1f} per epoch." in said
     with pytest.MonkeyPatch.context() as patch:  # A resumed run does not count them again.
         patch.setattr(batching, "batches_per_epoch", None)
         assert resume(tmp_path, vocab_size=0, epochs=2.0)[0].step == updates

@@ -224,7 +224,9 @@ def test_what_a_server_has_is_listed(app):
 @pytest.mark.parametrize(("asked", "known", "found"), [
     ("zh-TW", ["zh-CN"], ""), ("zh_Hans", ["zh-hant"], ""), ("zho_Hant", ["zho_Hans"], ""), ("zh-HK", ["zh-Hans"], ""),
     ("zh-TW", ["zh-CN", "zh", "zh-Hant"], "zh-Hant"), ("zh-SG", ["zh-TW", "zh-CN"], "zh-CN"),
-    ("sr-Latn", ["sr-Cyrl"], ""),
+    ("sr-Latn", ["sr-Cyrl"], ""), ("cmn-TW", ["cmn-CN"], ""), ("de-tech", ["de-news"], "de-news"),
+    ("zh-Hant-HK", ["zh-TW", "zh-HK"], "zh-HK"), ("zh-TW", ["zh-Hant-HK", "zh-Hant"], "zh-Hant"),
+    ("en-GB-oed", ["en-US", "en-GB"], "en-GB"),
     ("zh", ["zh-CN", "zh-TW"], "zh-CN"), ("zh-TW", ["zh"], "zh"), ("ZH_tw", ["zh-CN", "zh-TW"], "zh-TW"),
     ("de-AT", ["de"], "de"), ("de-AT", ["de-CH", "de"], "de"), ("de", ["de-news", "de-law"], "de-news"),
     ("de-1901", ["de-1996"], "de-1996"), ("pt-BR", ["pt-PT"], "pt-PT"), ("deu_Latn", ["deu"], "deu"),

@@ -68,9 +68,13 @@ def _read(name: str) -> tuple[str, list[str]]:
         sys.exit(f"Error: The flagfile {name} cannot be read: {error}. It must be a text with a flag on each line.")
     lines = [line for line in lines if line and not line.startswith(("#", "//"))]
     known = {"flagfile", *flags.FLAGS, *(f"no{name}" for name in flags.FLAGS)}
-    repeated = {name for name in flags.FLAGS if isinstance(flags.FLAGS[name], flags.MultiFlag)}
     for line in lines:
         found = [name for name in re.findall(r"(?:^--?|\s--)(\w+)", line) if name in known]
-        if len(found) > 1 and found[0] not in repeated:  # The value of these, such as --row of a grid, may have flags.
-            sys.exit(f"Error: The flagfile {name} must have each flag on a line of its own. Received: {line}")
+        if (
+            line.startswith("-") and len(found) > 1 and found[0] != "row"
+        ):  # The value of a grid's --row is itself flags.
+            sys.exit(
+                f"Error: The flagfile {name} must have each flag on a line of its own; if this is one value, give it "
+                f"on the command line. Received: {line}"
+            )
     return str(file), lines

@@ -2,6 +2,7 @@
 exit codes.
 """
 
+import contextlib
 import gc
 import os
 import re
@@ -61,7 +62,7 @@ def _parse(arguments: list[str]) -> list[str]:
         sys.exit(f"Error: --{error.flagname} is an option of {of}, and not of --architecture={chosen_architecture()}.")
     except (flags.Error, ValueError) as error:  # The latter for a value of --noNAME.
         _end_with(error)
-    except OSError as error:  # Of `--help | head`.
+    except OSError as error:  # Of --help to a closed pipe or a full disk.
         sys.exit(_flush_stdout() or (141 if isinstance(error, BrokenPipeError) else f"Error: {error}"))
 
 
@@ -76,7 +77,8 @@ def _flush_stdout() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return 141
-        print(f"Error: Could not write to standard output ({error.strerror}).", file=sys.stderr)
+        with contextlib.suppress(OSError):
+            print(f"Error: Could not write to standard output ({error.strerror}).", file=sys.stderr)
         return 1
 
 
@@ -140,7 +142,8 @@ def run(main, operands: str = "") -> None:
             check_effects()
             return (main(arguments[1:]) if operands else main()) or 0
         except StoppedError as stopped:
-            print(messages.name_flags(str(stopped)), end="\n" if str(stopped) else "")
+            with contextlib.suppress(OSError):  # Of a full disk, or a pipe whose reader has ended.
+                print(messages.name_flags(str(stopped)), end="\n" if str(stopped) else "")
             return EXIT_CODE
         except KeyboardInterrupt:
             return 130
@@ -155,6 +158,7 @@ def run(main, operands: str = "") -> None:
         except (ValueError, OSError, OtherWorkerError) as error:
             if flags.FLAGS["traceback"].value:
                 raise
+            # An error of stdout, whose rest cannot be written either.
             if type(error) is OSError and not error.filename and (code := _flush_stdout()):
                 return code
             print(f"Error: {messages.name_flags(str(error))}", file=sys.stderr)
@@ -180,7 +184,8 @@ def run(main, operands: str = "") -> None:
     try:
         app.run(run_main, argv=[sys.argv[0], *flagfiles.expand(sys.argv[1:])], flags_parser=_parse)
     finally:
-        if code := _flush_stdout():
+        end, code = sys.exc_info()[1], _flush_stdout()
+        if code and isinstance(end, SystemExit) and not end.code:  # Otherwise the program's own end says more.
             sys.exit(code)
 
 

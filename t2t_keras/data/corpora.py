@@ -12,6 +12,7 @@ from t2t_keras.config import TEXTS, DataConfig, text_format
 from t2t_keras.data import builtin_corpus, text_files
 from t2t_keras.data.text_files import Hashes, Pair, Report
 from t2t_keras.system.files import describe
+from t2t_keras.system.log import number_of
 from t2t_keras.text import inline_terms, phrases
 from t2t_keras.text.lines import is_blank
 
@@ -139,8 +140,8 @@ def _divided(pairs: Iterator[Pair], number: int, split: str, report: Report) -> 
     train = report.pairs - len(last)
     if not train:
         raise ValueError(
-            f"Expected more pairs of training text than `valid_pairs`. Received: {report.pairs:,} pairs, "
-            f"valid_pairs={number:,}."
+            "Expected more pairs of training text than `valid_pairs`. Received: "
+            f"{number_of(report.pairs, report.noun)}, valid_pairs={number:,}."
         )
     if split == "train":
         report.pairs = train

@@ -326,7 +326,7 @@ class Preparation:
     def _read_text(self) -> _Text:
         """Reads and checks all of the text."""
         data, task, text = self.data, self.task, _Text()
-        text.train.unit = text.valid.unit = task.line
+        text.train.noun = text.valid.noun = task.line_noun
         # Before any text is read, these calls find missing options and files.
         train_pairs = self._pairs("train", text.train, text.hashes, terms=False)
         insert_terms = corpora.term_inserter(data) if data.train_terms else None
@@ -334,7 +334,7 @@ class Preparation:
         logger.info("Reading and checking the text …")
         text.valid_pairs = list(valid_pairs)
         checks = TextChecks(data, task, text.valid_pairs)
-        for number, plain in enumerate(_with_progress(train_pairs, task.line)):
+        for number, plain in enumerate(_with_progress(train_pairs, task.line_noun)):
             pair = insert_terms(number, plain) if insert_terms else plain
             text.train.with_terms += pair != plain
             text.train_size += text_files.size(pair)
@@ -342,7 +342,7 @@ class Preparation:
         logger.info(f"Training text: {text.train}.")
         for name, report in (("training", text.train), ("validation", text.valid)):
             if not report.pairs:
-                raise ValueError(f"The {name} text has no usable {report.unit}: {report}.")
+                raise ValueError(f"The {name} text has no usable {report.noun}: {report}.")
         if data.train_terms and not text.train.with_terms:
             raise ValueError(
                 "Expected training pairs with terms of `train_terms` in the source and their translations in the "
@@ -400,7 +400,7 @@ class Preparation:
             if data.keep_patterns:
                 pairs = _without(pairs, patterns.parse(data.keep_patterns))
             pairs = augmentation.noisy(pairs, self.noise, data.tags, self.seed)
-        pairs = _with_progress(pairs, task.line)
+        pairs = _with_progress(pairs, task.line_noun)
         lines = (sentence for pair in pairs for number in sides for sentence in task.sentences(pair[number]))
         of_pairs = {"pattern": pattern} if (pattern := patterns.parse(data.keep_patterns)) else {}
         if side != "target" and data.subwords == "bpe":
@@ -433,7 +433,7 @@ class Preparation:
         max_length, task = self.data.max_length, self.task
         # The lines of documents include blank ones.
         number = 0 if task.documents else text.train.pairs
-        train_pairs = _with_progress(self._pairs("train", hashes=text.hashes), task.line, number)
+        train_pairs = _with_progress(self._pairs("train", hashes=text.hashes), task.line_noun, number)
         for split, write_split, pairs, report, size in (
             # Validation first: its text may be found unusable, and takes less time.
             ("valid", write, iter(text.valid_pairs), text.valid, sum(map(text_files.size, text.valid_pairs))),
@@ -442,11 +442,11 @@ class Preparation:
             started, sizes = time.monotonic(), {"count": report.pairs, "size": size}
             info = write_split(self.folder / split, pairs, subwords, max_length, report, task, **sizes, seed=self.seed)
             if not info["pairs"]:
-                raise ValueError(f"Every {split} {report.unit} is longer than `max_length={max_length}`: {report}.")
+                raise ValueError(f"Every {split} {report.noun} is longer than `max_length={max_length}`: {report}.")
             speed = info["pairs"] / (time.monotonic() - started)
             lengths = " + ".join(f"{tokens / info['pairs']:.1f}" for tokens in shards.counted(info, "tokens"))
             unit, number = (
-                ("record", f"{number_of(info['pairs'], 'record')}; ") if task.documents else (report.unit, "")
+                ("record", f"{number_of(info['pairs'], 'record')}; ") if task.documents else (report.noun, "")
             )
             logger.info(f"{split}: {report}; {number}{lengths} sub-words a {unit}; {speed:,.0f} {unit}s/s.")
 

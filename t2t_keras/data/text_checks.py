@@ -82,7 +82,7 @@ class TextChecks:
                 )
         if self._repeated:
             count = sum(pair in self._repeated for pair in self._valid_pairs)
-            of_all = number_of(len(self._valid_pairs), f"validation {self._task.line}")
+            of_all = number_of(len(self._valid_pairs), f"validation {self._task.line_noun}")
             logger.warning(f"Also in the training text: {count:,} of {of_all}.")
         if 2 * self._identical > self._pairs:
             logger.warning(

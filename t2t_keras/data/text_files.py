@@ -32,8 +32,8 @@ _RENAME = "If the file has one side only, give it another ending, such as .txt."
 
 
 def _count_of(note: str, noun: str = "", of_two_sides: bool = False) -> dataclasses.Field:
-    """Returns a field of `Report`, with what its count says, of pairs or of a noun, and whether it is about TMX and TSV
-    files.
+    """Returns a field of `Report`: what was counted (`noun`; "" for pairs), what happened to it (`note`), and whether
+    it is about TMX and TSV files.
     """
     return dataclasses.field(default=0, metadata={"note": note, "noun": noun, "of_two_sides": of_two_sides})
 
@@ -44,7 +44,7 @@ class Report:
     `tmx.pairs`.
     """
 
-    unit = "pair"  # What messages call one; no field.
+    noun = "pair"  # Of what `pairs` counts, in messages; no field.
     pairs: int = 0  # Usable ones.
     empty: int = _count_of("left out (empty side)")
     not_utf8: int = _count_of("left out (not UTF-8)")
@@ -62,9 +62,9 @@ class Report:
         """What was left out or repaired, as text."""
         notes = ((field.metadata, getattr(self, field.name)) for field in dataclasses.fields(self))
         return [
-            f"{number_of(count, facts['noun']) if facts['noun'] else f'{count:,}'} {facts['note']}"
-            for facts, count in notes
-            if facts and count
+            f"{number_of(count, metadata['noun']) if metadata['noun'] else f'{count:,}'} {metadata['note']}"
+            for metadata, count in notes
+            if metadata and count
         ]
 
     @property
@@ -74,7 +74,7 @@ class Report:
         return {name: count for name in counts if counts[name] and (count := getattr(self, name))}
 
     def __str__(self) -> str:
-        return ", ".join([number_of(self.pairs, self.unit), *self.notes])
+        return ", ".join([number_of(self.pairs, self.noun), *self.notes])
 
 
 def size(pair: Pair) -> int:

@@ -24,7 +24,7 @@ def accuracy(train: Sequence[tuple[str, ...]], test: Sequence[tuple[str, ...]]) 
 
     labels = [label for label, *_ in train]
     if len(set(labels)) < 2:
-        raise ValueError(f"`bag_of_words` must be text with two labels or more. Received: {labels[0]} alone.")
+        raise ValueError(f"`bag_of_words` must be text with two labels or more. Received: {labels[0]} only.")
     vectorizer, model = CountVectorizer(analyzer=words), LogisticRegression(max_iter=1000)
     model.fit(vectorizer.fit_transform(train), labels)
     return float(model.score(vectorizer.transform(test), [label for label, *_ in test]))

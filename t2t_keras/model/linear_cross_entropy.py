@@ -151,12 +151,12 @@ def linear_cross_entropy(
             wait = ops.cast(sums[0] + ops.sum(grad_matrix[:1]) < -float("inf"), "int32")
             return start + BLOCK // passes + wait, sums, grad_rows, grad_matrix, token_weights, *grad_bias
 
-        # Label smoothing's share of the gradient is the same for each row of E.
-        smoothing = -label_smoothing / vocab_size * ops.matmul(real_share, ops.cast(rows, "float32"))
+        # The share of label smoothing is the same in all rows of the gradient of E: the sum over blocks starts from it.
+        grad_of_smoothing = -label_smoothing / vocab_size * ops.matmul(real_share, ops.cast(rows, "float32"))
         nothing = ops.zeros((1,)), ops.zeros((1,)), ops.zeros((1,))
         initial = (
             ops.zeros((number + 1, width), gradient_dtype),
-            ops.broadcast_to(smoothing, matrix.shape),
+            ops.broadcast_to(grad_of_smoothing, matrix.shape),
             ops.zeros((number + 1,)),
             *map(ops.zeros_like, bias),
         )
@@ -168,7 +168,7 @@ def linear_cross_entropy(
         def gradient(upstream):
             factor = upstream[0]
             grad_hidden = ops.cast(grad_rows[:number] * ops.cast(factor, gradient_dtype), dtype)
-            # The rows of padding have the weight 0.
+            # Minus the share of the target tokens. The rows of padding have the weight 0.
             grad_of_tokens = ops.cast(rows, "float32") * (-factor * token_weights[:number, None])
             grad = ops.scatter_update(factor * grad_matrix, ids[:, None], grad_of_tokens, reduction="add")
             tokens_of_id = ops.segment_sum(real_share, ids, vocab_size)

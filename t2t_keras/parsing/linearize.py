@@ -18,7 +18,8 @@ _PUNCTUATION = {
     ",": ",", ".": ".", "?": ".", "!": ".", "``": "``", "`": "``", "''": "''", ":": ":", ";": ":", "--": ":", "-": ":",
     "...": ":"
 }  # fmt: skip
-_MARKS = re.compile("[-.,:;?!…–—“”„‘’«»]+")  # Words of other treebanks, such as !! and —, whose tags the model knows.
+# Words of punctuation alone that other treebanks have, such as !! and —: they keep the model's tag.
+_MARKS = re.compile('[-.,:;?!¿¡…–—‐"`“”„‚‘’‹›«»]+')
 _TOKEN = re.compile(r"([()]?)([^()\s]+)", re.ASCII)
 
 
@@ -45,8 +46,8 @@ def phrases(tree: Tree, most: int) -> Iterator[Tree]:
 
 
 def tag_of(word: str, tag: str) -> str:
-    """Returns the treebank's tag of punctuation; for another word returns `tag`, or XX if that tag would make EVALB
-    leave out a word that has other characters.
+    """Returns the treebank's tag of punctuation; for another word returns `tag`, or XX if EVALB would leave out the
+    word by that tag and it does not consist of punctuation marks.
     """
     if word in _PUNCTUATION:
         return _PUNCTUATION[word]

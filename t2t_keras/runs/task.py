@@ -115,7 +115,7 @@ class Task:
         return any(each.translates for each in self.metrics if each.name == metric)
 
     @property
-    def line(self) -> str:
+    def line_noun(self) -> str:
         """What messages call a line of the text."""
         return "pair" if len(self.texts) > 1 else "line"
 

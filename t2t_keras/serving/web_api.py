@@ -33,7 +33,8 @@ MAX_WEIGHTS = 2**20  # Of attention, in the details of an answer: some 25 MB of 
 SURE = 90.0  # Per cent, for text that stays as it is because it is in the target language already.
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 APERTIUM = ("/listPairs", "/listpairs")
-_CHINESE = {"cn": "hans", "sg": "hans", "tw": "hant", "hk": "hant", "mo": "hant"}  # Scripts of regions.
+_CHINESE_SCRIPTS = {"cn": "hans", "sg": "hans", "tw": "hant", "hk": "hant", "mo": "hant"}  # By region.
+_SCRIPTS = {"arab", "beng", "cyrl", "deva", "guru", "hans", "hant", "latn", "mong", "mtei", "olck", "tfng", "tibt"}
 _APERTIUM = "t2t_keras.apertium"  # In the environment of a request: whether its API is Apertium's.
 _HEADERS = {
     # The page loads nothing from other hosts, and no other page may show it in a frame.
@@ -339,22 +340,25 @@ def _code(language: str, known: Sequence[str], name: str) -> str:
     def parts(code: str) -> list[str]:
         return code.lower().replace("_", "-").split("-")
 
-    def is_farther(code: str) -> tuple[bool, ...]:
-        given = parts(code)
-        return code != language, given != asked, _script(asked) not in ("", _script(given)), given != asked[:1]
+    def distance(code: str) -> tuple:
+        found = parts(code)
+        is_other_script = _script(asked) not in ("", _script(found))
+        return code != language, found != asked, is_other_script, -len({*found} & {*asked}), len(found)
 
     asked = parts(language)
     same = (code for code in known if parts(code)[0] == asked[0])
     meant = [code for code in same if len({_script(asked), _script(parts(code))} - {""}) < 2]
     if meant:
-        return min(meant, key=is_farther)
+        return min(meant, key=distance)
     raise BadRequest(f"Expected `{name}` to be one of {', '.join(known):.300}. Received: {language!r:.80}.")
 
 
 def _script(code: list[str]) -> str:
-    """Returns the script that the parts of a code name, of Chinese also by a region; "" if they name none."""
-    regions = _CHINESE if code[0] in ("zh", "zho") else {}
-    return next((regions.get(part, part) for part in code[1:] if part in regions or re.fullmatch("[a-z]{4}", part)), "")
+    """Returns the script in the parts of a code, such as latn; for Chinese, else that of its region, such as hant for
+    tw; "" without one.
+    """
+    regions = _CHINESE_SCRIPTS if code[0] in ("zh", "zho", "cmn") else {}
+    return next((regions.get(part, part) for part in code[1:] if part in regions or part in _SCRIPTS), "")
 
 
 def hosts(host: str) -> tuple[str, ...]:

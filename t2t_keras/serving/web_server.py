@@ -13,7 +13,7 @@ from werkzeug.serving import BaseWSGIServer, ThreadedWSGIServer, WSGIRequestHand
 
 MAX_CONNECTIONS = 256  # At the same time; each has a thread.
 MAX_SECONDS = 10.0  # For the whole of a request to arrive, and for each part of an answer to be taken.
-LAST_SECONDS = 8.0  # For the requests that are under way when the server ends; Docker kills a program after 10 s.
+LAST_SECONDS = 8.0  # For open connections when the server ends; Docker kills a program after 10 s.
 
 
 class _UntilDeadline(io.RawIOBase):
@@ -60,7 +60,9 @@ class _Server(ThreadedWSGIServer):
         self._free, self._refused = threading.Semaphore(MAX_CONNECTIONS), refused
 
     def serve_forever(self, poll_interval: float = 0.5) -> None:
-        """Serves until Ctrl-C or `shutdown()`. Then nothing is accepted, and requests under way have `LAST_SECONDS`."""
+        """Serves until Ctrl-C or `shutdown()`. Then it accepts no more requests, and gives those under way
+        `LAST_SECONDS`, which a second Ctrl-C ends.
+        """
         super().serve_forever(poll_interval)
         until = time.monotonic() + LAST_SECONDS
         for _ in range(MAX_CONNECTIONS):
@@ -70,7 +72,7 @@ class _Server(ThreadedWSGIServer):
         if self._free.acquire(blocking=False):
             try:
                 super().process_request(request, client_address)
-            except BaseException:  # No thread could be started.
+            except Exception:  # No thread could be started.
                 self._free.release()
                 raise
             return

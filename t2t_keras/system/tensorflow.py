@@ -55,11 +55,13 @@ def numpy_generator(seed: np.ndarray) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed.view(np.uint64).tolist())))
 
 
-def without_retracing_warnings() -> contextlib.AbstractContextManager:
+@contextlib.contextmanager
+def without_retracing_warnings() -> Iterator[None]:
     """Hides TensorFlow's warnings of functions that are traced often, which several runs in one process cause, inside a
     `with` block or a function that it decorates.
     """
-    return passing(tf.get_logger(), lambda record: "triggered tf.function retracing" not in record.getMessage())
+    with passing(tf.get_logger(), lambda record: "triggered tf.function retracing" not in record.getMessage()):
+        yield
 
 
 def gpu_peak_memory() -> float | None:

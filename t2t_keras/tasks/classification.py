@@ -11,7 +11,9 @@ from t2t_keras.config import BOS
 from t2t_keras.runs.task import LOSS, Column, Metric, Renewal, Task
 from t2t_keras.text.lines import is_blank
 
-_HEADINGS = {"label", "labels", "class", "category"}  # Of columns, in the header of a table.
+# Names of columns, in the header of a table.
+_LABELS = {"label", "labels", "class", "category", "sentiment", "gold_label"}
+_TEXTS = {"text", "sentence", "sentence1", "sentence2", "premise", "hypothesis", "question", "answer"}
 
 
 class Classification(Task):
@@ -91,7 +93,7 @@ class Classification(Task):
 
 def read(lines: list[str], name: str) -> list[tuple[str, ...]]:
     """Returns the label and the sentences of each line of a text, which messages call `name`, without blank lines.
-    Raises `ValueError` if a line has others than two or three fields, there is none, or the first is a header.
+    Raises `ValueError` if a line has not two or three fields, no line is left, or the first is a header.
     """
     found = []
     for number, line in enumerate(lines, 1):
@@ -102,10 +104,13 @@ def read(lines: list[str], name: str) -> list[tuple[str, ...]]:
                 raise ValueError(f"{name}, line {number}: {error}") from error
     if not found:
         raise ValueError(f"Expected labels and sentences in {name}. Received: blank lines.")
-    first, *rows = found
-    if _HEADINGS.intersection(map(str.lower, first)) and rows and first[0] not in {label for label, *_ in rows}:
-        received = "\t".join(first)
-        raise ValueError(f"Expected {name} without a header. Received: {received!r} as its first line. Remove it.")
+    header, names = found[0], set(map(str.lower, found[0]))
+    is_header = names & _LABELS and names <= _LABELS | _TEXTS
+    if is_header and all(label != header[0] for label, *rest in found if (label, *rest) != header):
+        received = "\t".join(header)
+        raise ValueError(
+            f"Expected {name} without a header. Received: {received!r} as its first line. Remove it from each file."
+        )
     return found
 
 

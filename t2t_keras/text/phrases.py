@@ -194,7 +194,7 @@ def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
 def _number(text: str) -> float:
     """Returns a number of a JSON line. Raises `ValueError` for one that the output could not have: 1e999, NaN."""
     if not math.isfinite(number := float(text)):
-        raise ValueError(f"expected a number of at most 1.8e308, received {text:.80}")
+        raise ValueError(f"{text:.80} is {'no number of JSON' if text[-1].isalpha() else 'beyond 1.8e308'}")
     return number
 
 

@@ -195,7 +195,7 @@ def _with_sizes_of(
         shapes = devices.shapes(train, info, tokens)
         batches = batching.batches_per_epoch(folder / "train", tokens, train.seed, shapes, grows)
         updates = max(1, round(train.epochs * batches / buckets))
-        logger.info(f"`epochs={train.epochs:g}`: {number_of(updates, 'update')}, {batches / buckets:,.1f} in each.")
+        logger.info(f"`epochs={train.epochs:g}`: {number_of(updates, 'update')}, {batches / buckets:,.1f} per epoch.")
         train = dataclasses.replace(train, train_steps=updates)
     if train.cooldown_steps > train.train_steps:
         raise ValueError(
