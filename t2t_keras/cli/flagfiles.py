@@ -70,9 +70,8 @@ def _read(name: str) -> tuple[str, list[str]]:
     known = {"flagfile", *flags.FLAGS, *(f"no{name}" for name in flags.FLAGS)}
     for line in lines:
         found = [name for name in re.findall(r"(?:^--?|\s--)(\w+)", line) if name in known]
-        if (
-            line.startswith("-") and len(found) > 1 and found[0] != "row"
-        ):  # The value of a grid's --row is itself flags.
+        # The value of a grid's --row is itself flags.
+        if line.startswith("-") and len(found) > 1 and found[0] != "row":
             sys.exit(
                 f"Error: The flagfile {name} must have each flag on a line of its own; if this is one value, give it "
                 f"on the command line. Received: {line}"
