@@ -26,10 +26,12 @@ from t2t_keras.system.log import logger
 from t2t_keras.system.native_messages import without_noise
 from t2t_keras.system.tensorflow import without_retracing_warnings
 from t2t_keras.text import piece_file
+from t2t_keras.text.kept import Kept
 from t2t_keras.text.lines import one_line
-from t2t_keras.text.phrases import Kept, Request, Terms, check_unicode, read_terms, with_phrases
 from t2t_keras.text.placeholders import find_all
+from t2t_keras.text.request import Request, check_unicode, with_phrases
 from t2t_keras.text.tags import with_tags_checked
+from t2t_keras.text.terminology import Terms, read_terms
 
 Text = str | Sequence[str]
 Phrases = Sequence[str] | Sequence[Sequence[str]]  # Of a sentence, or of each sentence of a list.

@@ -31,8 +31,8 @@ from t2t_keras.serving import loaded
 from t2t_keras.serving.line_translation import LineTranslation, LineTranslator
 from t2t_keras.serving.protocol import Translation
 from t2t_keras.serving.saved_export import SavedExport
-from t2t_keras.text.phrases import Terms
 from t2t_keras.text.spelling import spelled
+from t2t_keras.text.terminology import Terms
 from t2t_keras.training import loop
 from t2t_keras.training import run as training_run
 

@@ -26,7 +26,7 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 
 from t2t_keras.serving import client
-from t2t_keras.text.phrases import Request
+from t2t_keras.text.request import Request
 from tools import workers
 
 ROOT = pathlib.Path(__file__).parent.parent

@@ -12,7 +12,10 @@ from t2t_keras.evaluation import scores
 from t2t_keras.runs import data_folder
 from t2t_keras.serving import terms as serving_terms
 from t2t_keras.serving.protocol import Translation
-from t2t_keras.text import inline_terms, phrases
+from t2t_keras.text import inline_terms
+from t2t_keras.text.kept import Kept
+from t2t_keras.text.request import Request, with_phrases
+from t2t_keras.text.terminology import Terms
 
 
 @pytest.mark.parametrize(
@@ -135,10 +138,10 @@ def test_the_marks_are_subwords_and_the_folder_records_the_terms(names, tmp_path
         prepared(tmp_path / "other", **names, train_terms=str(tmp_path / "missing.tsv"))
 
 
-def requests_for(*lines: str, inline: bool, **fields) -> list[phrases.Request]:
-    terms = phrases.Terms({"man": "monsieur", "old man": "vieux"}, {"man": ["homme"]})
-    requests = (phrases.Request(line, **fields) for line in lines)
-    return list(phrases.with_phrases(requests, terms, phrases.Kept(""), print, tags=["<2fr>"], inline=inline))
+def requests_for(*lines: str, inline: bool, **fields) -> list[Request]:
+    terms = Terms({"man": "monsieur", "old man": "vieux"}, {"man": ["homme"]})
+    requests = (Request(line, **fields) for line in lines)
+    return list(with_phrases(requests, terms, Kept(""), print, tags=["<2fr>"], inline=inline))
 
 
 def test_a_sentence_for_a_model_that_was_trained_with_terms_has_them():
@@ -147,7 +150,7 @@ def test_a_sentence_for_a_model_that_was_trained_with_terms_has_them():
     assert requests_for("a man", inline=False)[0].annotated == requests_for("men", inline=True)[0].annotated == ""
     # What must appear anyway is not there twice.
     assert requests_for("a man", inline=True, constraints=["monsieur"])[0].annotated == ""
-    assert phrases.Request.from_json(json.dumps(vars(request))).annotated == request.annotated
+    assert Request.from_json(json.dumps(vars(request))).annotated == request.annotated
 
 
 def test_a_model_that_was_trained_with_terms_is_searched_once_without_requirements():
@@ -170,12 +173,12 @@ def test_a_model_that_was_trained_with_terms_is_searched_once_without_requiremen
 
 
 def test_the_accuracy_of_terms_counts_each_place():
-    terms = phrases.Terms({"man": "monsieur", "old man": "vieux monsieur"})
+    terms = Terms({"man": "monsieur", "old man": "vieux monsieur"})
     sources = ["a man and a man", "Old man", "an old man", "a man", "no term"]
     hypotheses = ["un Monsieur et un homme", "monsieur", "un vieux monsieur", "un monsieurs", "monsieur"]
-    nothing = phrases.Kept("")
+    nothing = Kept("")
     assert scores.term_accuracy(hypotheses, sources, terms, nothing) == {"terms": 5, "term_accuracy": 2 / 5}
-    found = scores.term_accuracy(["un monsieur {man}"], ["a man {man}"], terms, phrases.Kept("braces"))
+    found = scores.term_accuracy(["un monsieur {man}"], ["a man {man}"], terms, Kept("braces"))
     assert found == {"terms": 1, "term_accuracy": 1.0}
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from t2t_keras.config import DataConfig
-from t2t_keras.text.phrases import Kept
+from t2t_keras.text.kept import Kept
 from t2t_keras.text.placeholders import find_all
 
 KEPT = "braces,printf,tags,urls,emails"

@@ -8,22 +8,12 @@ import time
 
 import pytest
 
-from t2t_keras.text.phrases import (
-    MAX_CHARACTERS,
-    MAX_PHRASES,
-    Kept,
-    Request,
-    Term,
-    Terms,
-    holds,
-    joined,
-    most_subwords,
-    note_others,
-    read_requests,
-    with_phrases,
-)
+from t2t_keras.text.kept import Kept
+from t2t_keras.text.phrases import MAX_PHRASES, holds, joined, most_subwords
+from t2t_keras.text.request import Request, note_others, read_requests, with_phrases
 from t2t_keras.text.scripts import in_word
 from t2t_keras.text.tags import untagged, with_tags_checked
+from t2t_keras.text.terminology import MAX_CHARACTERS, Term, Terms
 
 
 def test_phrases_are_joined_by_tabs():

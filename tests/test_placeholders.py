@@ -26,9 +26,11 @@ from t2t_keras.runs import registry
 from t2t_keras.serving import savedmodel
 from t2t_keras.serving.signatures import Signatures
 from t2t_keras.text import vocabulary
-from t2t_keras.text.phrases import Kept, Request, Terms, with_phrases
+from t2t_keras.text.kept import Kept
 from t2t_keras.text.placeholders import NAMES, NUMBER, Placeholders, common
+from t2t_keras.text.request import Request, with_phrases
 from t2t_keras.text.sentencepiece_model import escaping, pattern_of, with_pattern
+from t2t_keras.text.terminology import Terms
 
 PATTERN = parse("braces,printf,tags,urls,emails")
 VOCAB_SIZE = 350

@@ -35,8 +35,9 @@ from t2t_keras.serving.metrics import Metrics
 from t2t_keras.serving.protocol import Translation
 from t2t_keras.serving.served_models import ServedModel, ServedModels
 from t2t_keras.serving.web_api import LOOPBACK, MAX_REQUEST, WebApi
-from t2t_keras.text.phrases import Request, Terms
+from t2t_keras.text.request import Request
 from t2t_keras.text.sentences import lines, sentences, whole
+from t2t_keras.text.terminology import Terms
 
 ROOT = pathlib.Path(__file__).parent.parent
 SIXTY_WORDS = " ".join(f"word{number}" for number in range(60))

@@ -17,7 +17,8 @@ from t2t_keras.decoding.translator import CONSTRAINED_BEAMS, Translator
 from t2t_keras.serving import protocol, signatures
 from t2t_keras.serving.requests import translate_requests
 from t2t_keras.serving.signatures import Signatures
-from t2t_keras.text.phrases import MAX_PHRASES, Request
+from t2t_keras.text.phrases import MAX_PHRASES
+from t2t_keras.text.request import Request
 
 DECODE = DecodeConfig(beam_size=3, max_input=24, extra_length=4)
 DEFAULTS = {"alpha": -1.0, "max_length": 0, "n_best": 1, "prefix": "", "alignment": False}

@@ -8,8 +8,11 @@ import pytest
 
 from t2t_keras.serving import terms
 from t2t_keras.serving.protocol import Translation
-from t2t_keras.text.phrases import MAX_PHRASES, Kept, Request, Term, Terms, with_phrases
+from t2t_keras.text.kept import Kept
+from t2t_keras.text.phrases import MAX_PHRASES
+from t2t_keras.text.request import Request, with_phrases
 from t2t_keras.text.spelling import text_and_ends
+from t2t_keras.text.terminology import Term, Terms
 
 
 def aligned(source: str, target: str, weights: dict[int, dict[int, float]], **fields) -> Translation:

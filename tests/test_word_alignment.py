@@ -14,7 +14,7 @@ from t2t_keras.serving import signatures
 from t2t_keras.serving.protocol import options_for
 from t2t_keras.serving.requests import pharaoh, translate_requests
 from t2t_keras.serving.signatures import Signatures
-from t2t_keras.text.phrases import Request
+from t2t_keras.text.request import Request
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,9 @@ from absl import flags
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 from t2t_keras.system.log import printable
-from t2t_keras.text import phrases
+from t2t_keras.text.kept import Kept
+from t2t_keras.text.request import Request, note_others, read_requests, with_phrases
+from t2t_keras.text.terminology import read_terms
 
 _SERVER = flags.DEFINE_string(
     "server",
@@ -56,13 +58,13 @@ _ATTEMPTS = flags.DEFINE_integer(
 
 def translate() -> None:
     sample = options.sampling()
-    kept = phrases.Kept(_KEEP_PATTERNS.value)
+    kept = Kept(_KEEP_PATTERNS.value)
     import tqdm
 
     from t2t_keras.serving import client, output
     from t2t_keras.text import lines
 
-    terms = phrases.read_terms(_TERMS.value)
+    terms = read_terms(_TERMS.value)
     given = {flag.name: flag.value for flag in (_N_BEST, _ALPHA, _MAX_LENGTH, _PREFIX) if flag.value is not None}
     if sample:
         search = client.Samples(**dataclasses.asdict(sample), max_length=_MAX_LENGTH.value or 0)
@@ -78,19 +80,19 @@ def translate() -> None:
     shown = printable if sys.stdout.isatty() else str  # A terminal obeys what a server sends; a file is exact.
     sizes = {flag.name: 1 if at_keyboard else flag.value for flag in (_BATCH_SIZE, _PARALLEL)}
     texts, others = lines.read_lines(sys.stdin.buffer), collections.deque()
-    with_phrases = " and ".join(f"--{flag.name}" for flag in (_JSONL, _TERMS, _KEEP_PATTERNS) if flag.value)
-    if with_phrases:
-        requests = phrases.read_requests(texts) if _JSONL.value else map(phrases.Request, texts)
-        requests = phrases.note_others(requests, others)
-        texts = phrases.with_phrases(requests, terms, kept, warn)
+    phrase_flags = " and ".join(f"--{flag.name}" for flag in (_JSONL, _TERMS, _KEEP_PATTERNS) if flag.value)
+    if phrase_flags:
+        requests = read_requests(texts) if _JSONL.value else map(Request, texts)
+        requests = note_others(requests, others)
+        texts = with_phrases(requests, terms, kept, warn)
     results = client.translate_lines(predict, texts, search, word_scores=_WORD_SCORES.value, **sizes)
     numbered = sample.draws > 1 if sample else _N_BEST.value is not None
     number_doubtful, number = 0, 0
     for number, result in enumerate(program.with_progress(results, sys.stdout, at_keyboard), 1):
         if result.pop("truncated"):
             warn(f"Line {number}: longer than the model's maximum input. Only the beginning is translated.")
-        if with_phrases and not _JSONL.value and not result["constraints_met"][0]:
-            warn(f"Line {number}: the translation lacks a phrase ({with_phrases}).")
+        if phrase_flags and not _JSONL.value and not result["constraints_met"][0]:
+            warn(f"Line {number}: the translation lacks a phrase ({phrase_flags}).")
         if _TERMS.value:  # A batch without a sentence with terms has no doubts.
             result.setdefault("doubtful", [False] * len(result["text"]))
         if output.is_doubtful(result):

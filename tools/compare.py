@@ -22,7 +22,7 @@ from t2t_keras.runs import checkpoint
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving.line_translation import LineTranslation, LineTranslator
 from t2t_keras.system.log import logger, printable
-from t2t_keras.text import phrases
+from t2t_keras.text.terminology import Terms
 
 _REFERENCE = flags.DEFINE_multi_string(
     "reference",
@@ -124,7 +124,7 @@ def compare(operands: list[str]) -> None:
         translators = {}
         for name, model in runs.items():
             with program.without_noise():
-                by_line = LineTranslation(model).load(phrases.Terms({}))
+                by_line = LineTranslation(model).load(Terms({}))
             systems[name] = _translate(name, by_line, source)
             if page:  # Aligns later.
                 translators[name] = by_line.model.translator

@@ -108,8 +108,9 @@ def _as_table(figures: dict) -> str:
 def run() -> None:
     from t2t_keras.data import text_files
     from t2t_keras.evaluation import scores
-    from t2t_keras.text import lines, phrases
+    from t2t_keras.text import lines
     from t2t_keras.text.tags import untagged, with_tags_checked
+    from t2t_keras.text.terminology import read_terms
 
     model_dir = flags.FLAGS["model_dir"].value
     if not (_HYPOTHESIS.value or model_dir and _SOURCE.value):
@@ -127,7 +128,7 @@ def run() -> None:
     model = options.trained_model(of_text=has_tmx) if model_dir else None
     to_search = "" if _HYPOTHESIS.value else _TERMS.value
     asked = LineTranslation(model, **choice, batch_size=_BATCH_SIZE.value, terms=to_search) if model else None
-    terms = phrases.read_terms(_TERMS.value)
+    terms = read_terms(_TERMS.value)
     texts = text_files.texts(
         [(f"--{flag}={name}", name) for flag, name in given_files],
         [{_SOURCE.name: 0, _REFERENCE.name: 1}.get(flag) for flag, _ in given_files],

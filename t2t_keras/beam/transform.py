@@ -21,8 +21,9 @@ from t2t_keras.beam.folder import Chunk
 from t2t_keras.config import AVERAGE, SampleConfig
 from t2t_keras.serving.line_translation import READ_AHEAD, LineTranslation, LineTranslator
 from t2t_keras.serving.saved_export import open_model
-from t2t_keras.text import phrases
 from t2t_keras.text.lines import MAX_LINE
+from t2t_keras.text.request import KEYS, Request, read_requests
+from t2t_keras.text.terminology import Terms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,9 +62,9 @@ def failures_of(texts: Sequence[str], sizes: Iterable[int], jsonl: bool, first: 
         try:
             if size > MAX_LINE:
                 raise ValueError(f"Expected lines of at most {MAX_LINE:,} bytes. Received: a longer one.")
-            phrases.Request(text)
+            Request(text)
             if jsonl:
-                list(phrases.read_requests([text], number))
+                list(read_requests([text], number))
         except ValueError as error:
             failures[number] = str(error)
     return failures
@@ -77,7 +78,7 @@ class Handler(ModelHandler):
     `LineTranslator`, which sorts their lines by length.
     """
 
-    def __init__(self, asked: LineTranslation, terms: phrases.Terms, by_text: bool = False):
+    def __init__(self, asked: LineTranslation, terms: Terms, by_text: bool = False):
         super().__init__(min_batch_size=1, max_batch_size=1)
         self.asked, self.terms, self.by_text = asked.absolute(), terms, by_text
 
@@ -117,9 +118,9 @@ def _blank(jsonl: bool, text: str) -> str:
     if not jsonl:
         return ""
     with contextlib.suppress(ValueError, RecursionError, AttributeError):
-        others = {name: value for name, value in json.loads(text).items() if name not in phrases.KEYS}
+        others = {name: value for name, value in json.loads(text).items() if name not in KEYS}
         line = json.dumps(others | {"text": ""})
-        list(phrases.read_requests([line]))
+        list(read_requests([line]))
         return line
     return json.dumps({"text": ""})
 

@@ -13,8 +13,10 @@ from t2t_keras.data import builtin_corpus, text_files
 from t2t_keras.data.text_files import Hashes, Pair, Report
 from t2t_keras.system.files import describe
 from t2t_keras.system.log import number_of
-from t2t_keras.text import inline_terms, phrases
+from t2t_keras.text import inline_terms
+from t2t_keras.text.kept import Kept
 from t2t_keras.text.lines import is_blank
+from t2t_keras.text.terminology import read_terms
 
 
 def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target")) -> None:
@@ -156,7 +158,7 @@ def term_inserter(data: DataConfig) -> Callable[[int, Pair], Pair]:
     """
     from t2t_keras.text.placeholders import find_all
 
-    terms, kept = phrases.read_terms(data.train_terms), phrases.Kept(data.keep_patterns, find_all)
+    terms, kept = read_terms(data.train_terms), Kept(data.keep_patterns, find_all)
 
     def insert(number: int, pair: Pair) -> Pair:
         if zlib.crc32(b"%d %b" % (number, pair[0])) % 2 == 0:

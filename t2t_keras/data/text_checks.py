@@ -11,7 +11,7 @@ from t2t_keras.config import DataConfig
 from t2t_keras.data.text_files import Pair, ends_document
 from t2t_keras.runs.task import Task
 from t2t_keras.system.log import logger, number_of
-from t2t_keras.text import phrases
+from t2t_keras.text.kept import Kept
 from t2t_keras.text.placeholders import find_all
 
 COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared with, to find swapped files.
@@ -36,7 +36,7 @@ class TextChecks:
         self._held_out, self._repeated = set(self._valid_pairs), set()
         self._compared: list[Pair] = []
         self._draw = random.Random(0).random
-        self._kept = phrases.Kept(data.keep_patterns, find_all)
+        self._kept = Kept(data.keep_patterns, find_all)
         self._unseen: list[tuple[str, str]] = []  # Not yet searched for text to keep.
         self._sharing = 0  # Pairs with text to keep on both sides.
 

@@ -15,9 +15,11 @@ import sacremoses
 
 from t2t_keras.evaluation import significance
 from t2t_keras.system.log import logger
+from t2t_keras.text.kept import Kept
 from t2t_keras.text.lines import is_blank
-from t2t_keras.text.phrases import Kept, Terms, apart
+from t2t_keras.text.phrases import apart
 from t2t_keras.text.scripts import is_unspaced
+from t2t_keras.text.terminology import Terms
 
 _ROUGE = ("rouge1", "rouge2", "rougeL")
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from t2t_keras.serving import terms
 from t2t_keras.serving.protocol import OWN_ALPHA, SAMPLES, SCORES, Int64, as_line, options_for
 from t2t_keras.system.log import logger
-from t2t_keras.text.phrases import Request
+from t2t_keras.text.request import Request
 
 SCHEMES = ("grpc", "grpcs", "http", "https")
 MAX_EMPTY = 2**20  # Empty lists in an output.

@@ -14,8 +14,10 @@ from t2t_keras.decoding.trained_model import TrainedModel, languages_of
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import output
 from t2t_keras.serving.saved_export import SavedExport
-from t2t_keras.text import phrases
+from t2t_keras.text.kept import Kept
+from t2t_keras.text.request import Request, note_others, read_requests, with_phrases
 from t2t_keras.text.tags import with_tags_checked
+from t2t_keras.text.terminology import Terms, read_terms
 
 READ_AHEAD = 4096  # Lines that are sorted by length together.
 
@@ -94,7 +96,7 @@ class LineTranslation:
                     "With `rerank_direction=backward`, the run of `rerank_with` reads translations, so it must not "
                     f"need tags. Received: {self.rerank_with}, whose sources begin with {' or '.join(tags[:5])}."
                 )
-        phrases.Kept(self.keep_patterns)
+        Kept(self.keep_patterns)
 
     @functools.cached_property
     def other(self) -> SavedRun:
@@ -161,11 +163,11 @@ class LineTranslation:
             options["rerank_with"] = self.other.identity(self.model.checkpoint)
         return json.loads(json.dumps(options | self.model.identity()))
 
-    def read_terms(self) -> phrases.Terms:
+    def read_terms(self) -> Terms:
         """Reads the file of terms, if there is one. Raises `OSError` or `ValueError` if it cannot be used."""
-        return phrases.read_terms(self.terms)
+        return read_terms(self.terms)
 
-    def load(self, terms: phrases.Terms, by_text: bool = False) -> "LineTranslator":
+    def load(self, terms: Terms, by_text: bool = False) -> "LineTranslator":
         """Loads the model; see `LineTranslator`. `terms` are those of `read_terms`, which a worker may not be able to
         read.
         """
@@ -179,9 +181,9 @@ class LineTranslator:
     place of its number.
     """
 
-    def __init__(self, asked: LineTranslation, terms: phrases.Terms, model, by_text: bool = False):
+    def __init__(self, asked: LineTranslation, terms: Terms, model, by_text: bool = False):
         self.asked, self.terms, self.model, self.by_text = asked, terms, model, by_text
-        self.patterns = phrases.Kept(asked.keep_patterns)
+        self.patterns = Kept(asked.keep_patterns)
         self.copied = copied_by(asked.model.pattern)
         self._function = model.n_best if asked.n_best or asked.reordered else model
         if asked.sample:
@@ -235,11 +237,11 @@ class LineTranslator:
     ) -> Iterator[str]:
         """Yields the requests of lines, with their phrases, as JSON; `others` gets the other keys of each line."""
         asked = self.asked
-        requests = phrases.read_requests(texts, first) if asked.jsonl else map(phrases.Request, texts)
-        requests = phrases.note_others(requests, others)
+        requests = read_requests(texts, first) if asked.jsonl else map(Request, texts)
+        requests = note_others(requests, others)
         requests = with_tags_checked(requests, asked.model.tags, warn, first, lambda request: request.text)
         options = self.model.fits, asked.model.tags, first, asked.model.inline_terms, self.model.reads, self.copied
-        requests = phrases.with_phrases(requests, self.terms, self.patterns, warn, *options)
+        requests = with_phrases(requests, self.terms, self.patterns, warn, *options)
         return (json.dumps(dataclasses.asdict(request)) for request in requests)
 
     def _problems(self, result: dict) -> Iterator[str]:
@@ -295,7 +297,7 @@ class LineTranslator:
     def _translated_requests(self, text) -> dict:
         from t2t_keras.serving.requests import translate_requests
 
-        requests = [phrases.Request.from_json(line) for line in text.numpy()]
+        requests = [Request.from_json(line) for line in text.numpy()]
         return translate_requests(self.model, requests, self.asked.n_best, self.asked.alignment, self.asked.word_scores)
 
     def written(self, number: int, result: dict) -> bytes:
@@ -307,15 +309,15 @@ def _decoded(texts: bytes | list[bytes]) -> str | list[str]:
     return texts.decode() if isinstance(texts, bytes) else [text.decode() for text in texts]
 
 
-def copied_by(pattern: str) -> phrases.Kept:
+def copied_by(pattern: str) -> Kept:
     """Returns what a model copies whose sub-words have placeholders for a pattern. Imports TensorFlow only where there
     is one.
     """
     if not pattern:
-        return phrases.Kept("")
+        return Kept("")
     from t2t_keras.text.placeholders import find_all
 
-    return phrases.Kept("", find_all, pattern)
+    return Kept("", find_all, pattern)
 
 
 def _hashes(text):

@@ -7,7 +7,8 @@ import numpy as np
 
 from t2t_keras.text import piece_file
 from t2t_keras.text.lines import one_line
-from t2t_keras.text.phrases import Request, joined
+from t2t_keras.text.phrases import joined
+from t2t_keras.text.request import Request
 from t2t_keras.text.spelling import by_word
 
 

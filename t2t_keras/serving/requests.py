@@ -11,7 +11,7 @@ from t2t_keras.decoding.sampling import seed_of_line
 from t2t_keras.serving import terms
 from t2t_keras.serving.client import Predict
 from t2t_keras.serving.protocol import OPTIONS, SAMPLES, SCORES, Translation
-from t2t_keras.text.phrases import Request
+from t2t_keras.text.request import Request
 from t2t_keras.text.spelling import word_numbers
 
 

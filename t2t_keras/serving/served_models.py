@@ -20,7 +20,10 @@ from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.system import machine
 from t2t_keras.system.native_messages import without_noise
 from t2t_keras.text import piece_file
-from t2t_keras.text.phrases import JOINER, MAX_SUBWORDS, Kept, Request, Terms, with_phrases
+from t2t_keras.text.kept import Kept
+from t2t_keras.text.phrases import JOINER, MAX_SUBWORDS
+from t2t_keras.text.request import Request, with_phrases
+from t2t_keras.text.terminology import Terms
 
 Pair = tuple[str, str]  # The codes of the source's and of the target's language.
 WARM_UP_WORDS = (1, 20)

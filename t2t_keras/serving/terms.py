@@ -18,21 +18,12 @@ from t2t_keras.serving.protocol import Translation, as_text, options_for, transl
 from t2t_keras.text import piece_file
 from t2t_keras.text.inline_terms import has_form
 from t2t_keras.text.lines import single_spaced
-from t2t_keras.text.phrases import (
-    JOINER,
-    MAX_PHRASES,
-    MAX_SUBWORDS,
-    Request,
-    Term,
-    apart,
-    holds,
-    most_subwords,
-    places,
-    with_capital,
-)
+from t2t_keras.text.phrases import JOINER, MAX_PHRASES, MAX_SUBWORDS, apart, holds, most_subwords, places, with_capital
+from t2t_keras.text.request import Request
 from t2t_keras.text.scripts import in_word
 from t2t_keras.text.spelling import text_and_ends, words_of
 from t2t_keras.text.tags import untagged
+from t2t_keras.text.terminology import Term
 
 # The least share of its attention that a word has on a term that it is a translation of. In translations of Multi30k it
 # is 0.4 to 1 for nouns, and 0.3 for the articles beside them.

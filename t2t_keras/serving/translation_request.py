@@ -8,7 +8,8 @@ from werkzeug.exceptions import BadRequest, RequestEntityTooLarge, UnsupportedMe
 from werkzeug.wrappers import Request
 
 from t2t_keras.text.lines import is_blank, single_spaced
-from t2t_keras.text.phrases import Terms, check_unicode
+from t2t_keras.text.request import check_unicode
+from t2t_keras.text.terminology import Terms
 
 MAX_REQUEST = 256 * 1024  # Bytes.
 MAX_SENTENCES = 1024  # Of a request.

@@ -25,7 +25,7 @@ from t2t_keras.serving.served_models import Pair, ServedModels
 from t2t_keras.serving.translation_request import MAX_REQUEST, MAX_SENTENCES, TranslationRequest, read_fields, texts_of
 from t2t_keras.system.log import logger
 from t2t_keras.text.lines import is_blank
-from t2t_keras.text.phrases import Request as Sentence
+from t2t_keras.text.request import Request as Sentence
 from t2t_keras.text.sentences import lines, sentences, whole
 
 PAGE = pathlib.Path(__file__).with_name("page.html")
