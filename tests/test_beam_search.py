@@ -207,10 +207,10 @@ def test_scores_by_hand_count_the_end_token_in_the_length():
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_a_beam_of_one_is_greedy_search(alpha):
-    """The top_log_probs token at each step, until that is the end token: what the docstring and `--beam_size` promise.
+    """The likeliest token at each step, until that is the end token: what the docstring and `--beam_size` promise.
 
     Story: the second best token of a step was looked at as well. An end token in second place was set aside and could
-    win over the top_log_probs word, and after an end token in first place the search went on with the second.
+    win over the likeliest word, and after an end token in first place the search went on with the second.
     """
     tables = random_tables(batch=40, seed=2)
     for received, table in zip(search(tables, beam_size=1, max_length=8, alpha=alpha), tables, strict=True):
@@ -390,7 +390,7 @@ def test_a_sum_of_many_log_probabilities_is_exact_to_float32():
     assert tokens == (0,) * 40 and score == pytest.approx(40 * math.log(15 / 16), rel=2e-6)
 
 
-# The largest values and the top_log_probs tokens
+# The largest values and the likeliest tokens
 
 
 def as_drawn(rng, shape):
@@ -436,7 +436,7 @@ def test_the_largest_of_any_number_of_rows_in_a_graph(rows):
 
 @pytest.mark.parametrize("shift", [0.0, 1e4, -1e4])
 @pytest.mark.parametrize("vocab_size", [4, 97, 32_000])
-def test_the_top_log_probs_tokens_have_the_log_probabilities_of_a_log_softmax(vocab_size, shift):
+def test_the_likeliest_tokens_have_the_log_probabilities_of_a_log_softmax(vocab_size, shift):
     logits = np.random.default_rng(1).normal(0, 3, [5, vocab_size])
     logits[:, 1] = -np.inf
     logits = (logits + shift).astype("float32")
