@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import json
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -22,7 +22,7 @@ from t2t_keras.beam.transform import Handler, Lines, Translated, count, failures
 from t2t_keras.serving.line_translation import LineTranslation
 from t2t_keras.system import files
 from t2t_keras.system.log import logger, number_of
-from t2t_keras.text.lines import bounded, decoded
+from t2t_keras.text.lines import MAX_LINE, bounded, decoded, wrong_byte
 
 # In the namespace `t2t_keras`.
 COUNTERS = ("chunks", "lines", "subwords", "milliseconds", "failures", "warnings", "unreadable_files")
@@ -68,7 +68,17 @@ class _Read(beam.DoFn):
             lines = list(itertools.islice(bounded(stream, chunk.file.path, cut=True, first=chunk.first), chunk.number))
         texts = [decoded(line, number) for number, line in enumerate(lines, chunk.first)]
         failures = failures_of(texts, map(len, lines), self.jsonl, chunk.first)
-        yield Lines(texts, failures, chunk.first, chunk)
+        yield Lines(texts, failures, chunk.first, chunk, list(_not_utf8(lines, chunk.first)))
+
+
+def _not_utf8(lines: Iterable[bytes], first: int) -> Iterator[str]:
+    """Yields a message about each line that is not UTF-8 all through; the first line has the number `first`."""
+    for number, line in enumerate(lines, first):
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            if len(line) <= MAX_LINE:  # A longer one is cut, and not translated.
+                yield f"Line {number}: not UTF-8: {wrong_byte(error)}. U+FFFD takes the place of such bytes."
 
 
 class _Write(beam.DoFn):

@@ -29,13 +29,14 @@ from t2t_keras.text.terminology import Terms
 @dataclasses.dataclass(frozen=True)
 class Lines:
     """Lines to translate together, with why some cannot be translated (`failures`, by line number), the number of the
-    first line, from 1, and the chunk that they are from, if from a file.
+    first line, from 1, the chunk that they are from, if from a file, and messages about lines.
     """
 
     texts: Sequence[str]
     failures: dict[int, str]
     first: int = 1
     chunk: Chunk | None = None
+    warnings: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Handler(ModelHandler):
 
     def run_inference(self, batch: Sequence[Lines], model: LineTranslator, inference_args=None) -> Iterator[Translated]:
         for lines in batch:
-            started, warnings, failures = time.monotonic(), [], dict(lines.failures)
+            started, warnings, failures = time.monotonic(), [*lines.warnings], dict(lines.failures)
             texts = [
                 _blank(self.asked.jsonl, text) if number in failures else text
                 for number, text in enumerate(lines.texts, lines.first)

@@ -85,8 +85,12 @@ def check_is_text(name: str, beginning: bytes) -> None:
 
 def not_utf8(name: str, number: int, error: UnicodeDecodeError) -> str:
     """Returns the message for a line that is not UTF-8, without a final period."""
-    byte = f"byte {error.object[error.start]:#04x} at column {error.start + 1}"
-    return f"{name}, line {number} is not UTF-8: {byte}. Convert the file (iconv -f … -t UTF-8)"
+    return f"{name}, line {number} is not UTF-8: {wrong_byte(error)}. Convert the file (iconv -f … -t UTF-8)"
+
+
+def wrong_byte(error: UnicodeDecodeError) -> str:
+    """Returns the first byte that is not UTF-8, for messages."""
+    return f"byte {error.object[error.start]:#04x} at column {error.start + 1}"
 
 
 def broken_gzip(name: str, number: int, error: Exception) -> str:
