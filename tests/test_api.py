@@ -30,6 +30,7 @@ from t2t_keras.runs import registry
 from t2t_keras.serving import loaded
 from t2t_keras.serving.line_translation import LineTranslation, LineTranslator
 from t2t_keras.serving.protocol import Translation
+from t2t_keras.serving.requests import predictor
 from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.text.spelling import spelled
 from t2t_keras.text.terminology import Terms
@@ -591,6 +592,8 @@ def test_many_models_in_a_process_cause_no_warnings_of_retracing_as_functions_of
         def score(self, source, target):
             return {"log_prob": tf.strings.length(source), "truncated": source == ""}
 
+    served = [predictor(Model()) for _ in range(7)]
+    assert [predict("score", {"source": ["a"], "target": ["b"]})["log_prob"] for predict in served] == [1] * 7
     models = [api.TextTranslator(Model()) for _ in range(7)]
     assert [model.translate("a") for model in models] == ["a"] * 7
     assert [model.score("a", "b") for model in models] == [1] * 7

@@ -11,6 +11,7 @@ from t2t_keras.decoding.sampling import seed_of_line
 from t2t_keras.serving import terms
 from t2t_keras.serving.client import Predict
 from t2t_keras.serving.protocol import OPTIONS, SAMPLES, SCORES, Translation
+from t2t_keras.system.tensorflow import without_retracing_warnings
 from t2t_keras.text.request import Request
 from t2t_keras.text.spelling import word_numbers
 
@@ -69,6 +70,7 @@ def sampler(signatures, config: SampleConfig) -> Callable:
 def predictor(model) -> Predict:
     """Returns a function that calls the signatures of a model in this process as `client.connect` those of a server."""
 
+    @without_retracing_warnings()  # A server loads many models.
     def predict(signature: str, inputs: dict[str, list]) -> dict:
         outputs = getattr(model, signature)(**{name: tf.constant(values) for name, values in inputs.items()})
         return {name: values.numpy() for name, values in outputs.items()}
