@@ -507,6 +507,7 @@ def test_a_parent_s_checkpoint_of_another_version_of_zip_is_refused(run):
     content = bytearray(path.read_bytes())
     content[content.rindex(b"PK\x01\x02") + 6] = 99
     path.write_bytes(content)
+    path.with_suffix(".json").write_text(json.dumps(files.describe(path)))
     with pytest.raises(checkpoint.DamagedError, match=rf"{path} is not a valid checkpoint \(zip file version 9.9\)"):
         checkpoint.has_optimizer(run, "latest")
 

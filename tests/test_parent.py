@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -289,6 +290,18 @@ def test_a_parent_without_an_optimizer_for_all_weights_is_refused_before_anythin
         expected = f"Received: {tmp_path / name}, {received}. Leave out `parent_optimizer`."
         with pytest.raises(ValueError, match=re.escape(expected)):
             trained(tmp_path / "child", **CHILD | given)
+    assert not (tmp_path / "child").exists()
+
+
+def test_a_damaged_parent_is_refused_with_what_to_do_before_anything_is_written(folder, tmp_path):
+    """Story: with its optimizer, the error was "File is not a zip file", and said nothing else."""
+    shutil.copytree(folder / "parent", tmp_path / "parent")
+    path = checkpoint.kept(tmp_path / "parent")[-1]
+    os.truncate(path, path.stat().st_size - 1)
+    given = {"parent": str(tmp_path / "parent"), "parent_checkpoint": "latest", "parent_optimizer": True}
+    expected = rf"{path} is damaged\. .* Restore a copy of it, .*, or choose another checkpoint\.$"
+    with pytest.raises(ValueError, match=expected):
+        trained(tmp_path / "child", **CHILD | given)
     assert not (tmp_path / "child").exists()
 
 

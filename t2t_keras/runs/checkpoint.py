@@ -10,6 +10,7 @@ reading a file never takes more memory than the size of the file.
 Files with names that `path_of` does not give are the user's: they are neither used nor removed.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -17,6 +18,7 @@ import pathlib
 import re
 import sys
 import zipfile
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -387,12 +389,13 @@ def start(model_dir: pathlib.Path, which: str, model, names: Names = str) -> tup
 def has_optimizer(model_dir: pathlib.Path, which: str) -> bool:
     """Returns whether the checkpoint that `load` reads has an optimizer. Raises the errors of `load`."""
     path = _chosen(model_dir, which)[-1]
-    check_ends(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return any(name.startswith("optimizer/") for name in archive.namelist())
-    except _NO_ARCHIVE as error:
-        raise DamagedError(f"{path} is not a valid checkpoint ({error}).") from error
+    with _with_advice():
+        _verify(path)
+        try:
+            with zipfile.ZipFile(path) as archive:
+                return any(name.startswith("optimizer/") for name in archive.namelist())
+        except _NO_ARCHIVE as error:
+            raise DamagedError(f"{path} is not a valid checkpoint ({error}).") from error
 
 
 def start_with_optimizer(model_dir: pathlib.Path, which: str, model, optimizer) -> str:
@@ -400,8 +403,19 @@ def start_with_optimizer(model_dir: pathlib.Path, which: str, model, optimizer) 
     the run's state; returns a description of what was loaded. Raises `MismatchError` if it has no optimizer.
     """
     [path] = _chosen(model_dir, which)
-    restore(path, model, optimizer)
+    with _with_advice():
+        restore(path, model, optimizer)
     return f"checkpoint of {model_dir} with its optimizer: update {step_of(path)}"
+
+
+@contextlib.contextmanager
+def _with_advice() -> Iterator[None]:
+    """Says in the error of a damaged checkpoint what to do."""
+    try:
+        yield
+    except DamagedError as error:
+        advice = "Restore a copy of it, or remove its .npz and .json, or choose another checkpoint."
+        raise DamagedError(f"{error} {advice}") from error
 
 
 def _load(
@@ -410,13 +424,11 @@ def _load(
     paths = _chosen(model_dir, which)
     try:
         left, state = _load_average(paths, model, names, partial, which == EMA)
-    except (FileNotFoundError, DamagedError) as error:
+    except (FileNotFoundError, DamagedError):
         if not set(paths) <= set(_chosen(model_dir, which)):
             return _load(model_dir, which, model, names, partial)
-        if isinstance(error, DamagedError):
-            advice = "Restore a copy of it, or remove its .npz and .json, or choose another checkpoint."
-            raise DamagedError(f"{error} {advice}") from error
-        raise
+        with _with_advice():
+            raise
     steps = ", ".join(str(step_of(path)) for path in paths)
     what = "checkpoint" if which.isdecimal() else {EMA: "moving average"}.get(which, which)
     return f"{what} of {model_dir}: update{'s' * (len(paths) > 1)} {steps}", left, state
