@@ -150,7 +150,15 @@ def _verify(path: pathlib.Path) -> None:
     except OSError as error:
         raise DamagedError(f"{path} cannot be read ({error.strerror or error}).") from error
     if received not in expected:
-        raise DamagedError(f"{path} is damaged. Expected: {expected[0]}. Received: {received}.")
+        raise DamagedError(f"{path} is damaged. Expected: {_shown(expected[0])}. Received: {_shown(received)}.")
+
+
+def _shown(description: dict) -> str:
+    """Returns the description of a file for messages. A manifest may hold anything."""
+    size, digest = description.get("bytes"), description.get("sha256", "")
+    if not isinstance(size, int) or not isinstance(digest, str):
+        return f"{description!r:.80}"
+    return f"{size:,} bytes{f' with SHA-256 {digest:.64}' if digest else ''}"
 
 
 class _Header(NamedTuple):
