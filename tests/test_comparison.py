@@ -441,6 +441,12 @@ def test_sentences_may_be_of_any_iterable_but_not_one_string():
             compare(systems, references, source=source)
 
 
+def test_systems_without_names_are_refused():
+    """Story: an `AttributeError` of `values`, where people gave references first."""
+    with pytest.raises(TypeError, match="^Expected the translations of each system by its name, .* Received: list.$"):
+        compare(["a"], {"one": ["a"], "two": ["b"]})
+
+
 def test_blank_lines_are_compared_too():
     found = compare({"a": ["", "x"], "b": ["", ""]}, ["", "x"], samples=SAMPLES, trials=TRIALS)
     assert [(group.sentences, group.losses) for group in found.systems[1].lengths] == [(1, 0), (1, 1)]

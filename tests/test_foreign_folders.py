@@ -93,7 +93,8 @@ def test_a_run_never_executes_a_program_that_lies_in_its_folder(run, program, pl
     assert not written.exists()
     (run / "config.json").unlink()
     found = "the export 1" if place == "1" else "the export saved_model.pb"
-    with pytest.raises(ValueError, match=f"holds .*{found} and no config.json: it is not a run"):
+    advice = "it is not a run. Give the `model_dir` of the run that was exported."
+    with pytest.raises(ValueError, match=f"holds .*{found} and no config.json: {advice}$"):
         used.load()
     assert not written.exists()
 

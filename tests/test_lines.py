@@ -298,3 +298,19 @@ def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
 def test_a_file_that_cannot_be_written_is_reported_before_it_is(tmp_path, name):
     with pytest.raises(OSError, match=f"{tmp_path / name} cannot be written"), lines.written_whole(tmp_path / name):
         pytest.fail("the block ran")
+
+
+@pytest.mark.parametrize("content", [b"x", b"x" * 10**6])
+def test_output_that_does_not_fit_on_the_disk_is_named(content):
+    """Story: translate.py --output ended with `[Errno 28] No space left on device`, of no file."""
+    expected = "^/dev/full cannot be written: No space left on device.$"
+    with pytest.raises(OSError, match=expected), lines.written_whole("/dev/full") as file:
+        file.write(content)
+
+
+def test_a_reader_of_an_output_pipe_that_ends_is_no_full_disk(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(BrokenPipeError), lines.written_whole(tmp_path / "pipe") as file:
+        os.close(reader)
+        file.write(b"x" * 10**6)

@@ -292,6 +292,37 @@ def test_the_held_out_text_is_kept_line_for_line(data, folder, tmp_path):
     assert shards.read_info(folder / "valid")["pairs"] == len(strange) - 1
 
 
+@pytest.mark.parametrize(("content", "told"), [
+    (None, r"valid.target.txt cannot be read: No such file or directory\. Remove \S+ and prepare again\.$"),
+    (b"\xff\n\n", r"valid.target.txt is not UTF-8\. Remove \S+ and prepare again\.$"),
+    (b"one\n", r"valid.target.txt to have 2 lines, as that of the source\. Received: 1\. Remove \S+ and prepare again"),
+])  # fmt: skip
+def test_held_out_text_that_was_changed_is_refused_in_a_sentence(tmp_path, content, told):
+    """Story: a resumed run ended with words of Python, such as `zip() argument 2 is longer than argument 1`."""
+    (tmp_path / "valid.source.txt").write_text("eins\nzwei\n")
+    if content is not None:
+        (tmp_path / "valid.target.txt").write_bytes(content)
+    with pytest.raises(ValueError, match=told):
+        prepare.read_text(tmp_path, "valid")
+
+
+def test_text_that_was_changed_is_told_by_its_name_size_and_hash(data, folder):
+    """Story: the message had lists of Python with whole hashes."""
+    run(data, folder)
+    source, old = pathlib.Path(data.train_source), hashlib.sha256(pathlib.Path(data.train_source).read_bytes())
+    size = source.stat().st_size
+    pathlib.Path(data.train_target).write_bytes(b"x\n" + pathlib.Path(data.train_target).read_bytes())
+    source.write_bytes(b"y\n" + source.read_bytes())
+    new = hashlib.sha256(source.read_bytes())
+    with pytest.raises(ValueError) as refused:
+        run(data, folder)
+    was, now = (
+        f"{source.name} ({bytes_:,} bytes, SHA-256 {each.hexdigest()[:8]}…)"
+        for bytes_, each in ((size, old), (size + 2, new))
+    )
+    assert f"options: `train_source` was {was}, and is now {now}; `train_target` was " in str(refused.value)
+
+
 def test_the_builtin_corpus_has_a_test_text_too(folder):
     run(DataConfig(dataset="builtin", builtin_pairs=150), folder, seed=3)
     made = builtin_corpus.splits(150, 3)
@@ -533,7 +564,7 @@ def test_a_prepared_folder_is_used_where_no_corpus_is_named(data, folder):
     ({"max_length": 100, "normalization": "nfkc"}, "options: `normalization` was identity, and is now nfkc"),
     ({"builtin_pairs": 7}, "`builtin_pairs` was not given, and is now 7"),
     ({"valid_source": "train.source", "valid_target": "train.target"},
-     r"`valid_source` was \['valid.source .*'\], and is now \['train"),
+     r"`valid_source` was valid.source \([0-9,]+ bytes, SHA-256 \w{8}…\), and is now train.source \("),
 ])  # fmt: skip
 def test_data_options_are_compared_where_no_corpus_is_named(data, folder, tmp_path, monkeypatch, given, told):
     monkeypatch.chdir(tmp_path)

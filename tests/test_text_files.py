@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import os
 import pathlib
 import random
 import re
@@ -168,7 +169,7 @@ def test_no_pair_comes_after_the_files_differ(file):
         next(pairs)
 
 
-@pytest.mark.parametrize("name", ["missing.txt", "missing-*.txt", ""])
+@pytest.mark.parametrize("name", ["missing.txt", "missing-*.txt"])
 def test_a_missing_file_is_named(file, name):
     with pytest.raises(FileNotFoundError, match=f"'{name}'".replace("*", r"\*")):
         read(f"{file('a')},{name}", file("b"))
@@ -180,6 +181,23 @@ def test_a_folder_is_no_file(file, tmp_path):
     file("a", "news.en"), (tmp_path / "news").mkdir()
     with pytest.raises(FileNotFoundError, match="'.*/news', which is not a file"):
         read(f"{tmp_path}/news*", file("b"))
+
+
+def test_a_pipe_as_a_text_is_refused_with_the_reason(tmp_path):
+    """Story: of `--train_source=<(zcat a.gz)`, people learned only that it is no file."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileNotFoundError, match="pipe', which is not a file. Text is read more than once: write what"):
+        text_files.expand(str(tmp_path / "pipe"))
+
+
+@pytest.mark.parametrize("names", ["", "{},", ",{}", "{}, ,{}"])
+def test_a_name_of_no_characters_is_told_with_the_names_around_it(tmp_path, names):
+    """Story: `--train_source=a.en,` ended with "No such file: ''"."""
+    (tmp_path / "a").write_text("one\n")
+    given = names.replace("{}", str(tmp_path / "a"))
+    with pytest.raises(FileNotFoundError) as refused:
+        text_files.expand(given)
+    assert str(refused.value) == f"Expected names of files with commas between them. Received: '{given}'."
 
 
 def test_a_name_with_brackets_is_found_though_it_looks_like_a_glob(file):

@@ -3,6 +3,7 @@
 import codecs
 import collections
 import hashlib
+import io
 import os
 import pathlib
 import random
@@ -45,6 +46,15 @@ def learn(
 ) -> bytes:  # fmt: skip
     options = {"sample": sample, "seed": seed, "normalization": normalization, "character_coverage": 0.9995}
     return vocabulary.learn(kind, lines, vocab_size or KINDS[kind], **options)
+
+
+def learned_by_hand(**options) -> bytes:
+    """Returns a model that a person learned with SentencePiece and some of its options."""
+    written = io.BytesIO()
+    lines = (line.decode() for line in text(400, seed=1))
+    options = {"model_type": "bpe", "vocab_size": 60, "minloglevel": 2, **options}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=lines, model_writer=written, **options)
+    return written.getvalue()
 
 
 @pytest.fixture(scope="session", params=KINDS)
@@ -226,14 +236,26 @@ def test_without_identity_text_is_normalised_but_the_escaped_characters_stay():
     "moved",
     [{"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}, {"pad_id": 3, "unk_id": 0, "bos_id": 1, "eos_id": 2}],
 )
-def test_a_model_learned_with_other_special_ids_is_refused(moved, tmp_path):
-    lines = (line.decode() for line in text(400, seed=1))
-    prefix = str(tmp_path / "other")
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=lines, model_prefix=prefix, model_type="bpe", vocab_size=60, minloglevel=2, **moved
-    )
-    with pytest.raises(ValueError, match=r"special ids.*'pad': 0.*Received.*'unk': 0"):
-        byte_pairs.BytePairs((tmp_path / "other.model").read_bytes())
+def test_a_model_learned_with_other_special_ids_is_refused_with_the_options_that_it_needs(moved):
+    """Those of the message give one that is taken."""
+    with pytest.raises(ValueError, match=r"special ids.*--pad_id=0.*Received.*--unk_id=0.*Train it with") as refused:
+        byte_pairs.BytePairs(learned_by_hand(**moved))
+    advised = dict(re.findall(r"--(\w+)=(\d+)", str(refused.value).partition("Received")[0]))
+    assert byte_pairs.BytePairs(learned_by_hand(**{name: int(id) for name, id in advised.items()})).vocab_size == 60
+
+
+def test_a_model_with_spaces_at_the_ends_of_words_is_refused():
+    """Story: each translation ended in a space, and no sub-word began a word."""
+    ids = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
+    with pytest.raises(ValueError, match="at the beginning of words.*Train it without --treat_whitespace_as_suffix"):
+        byte_pairs.BytePairs(learned_by_hand(**ids, treat_whitespace_as_suffix=True))
+
+
+def test_the_list_of_pieces_beside_a_model_is_refused_without_a_library_s_words():
+    """Story: the message had a line of SentencePiece's sources."""
+    with pytest.raises(ValueError) as refused:
+        byte_pairs.BytePairs(b"<unk>\t0\n<s>\t0\n")
+    assert str(refused.value) == "Not a SentencePiece model, a file that ends in .model: 14 other bytes."
 
 
 def test_too_large_a_vocabulary_is_refused_with_the_largest_that_can_be_learned(kind):

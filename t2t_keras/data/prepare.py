@@ -169,11 +169,23 @@ def _with_progress(items: Iterable, unit: str, total: int = 0) -> Iterator:
 
 
 def read_text(folder: pathlib.Path, split: str, sides: tuple[str, ...] = ("source", "target")) -> tuple[list[str], ...]:
-    """Returns the lines of each side of a held-out split."""
-    paths = [folder / f"{split}.{side}.txt" for side in sides]
-    for path in paths:
+    """Returns the lines of each side of a held-out split. Raises `ValueError` if a file is missing, is not UTF-8, or
+    has another number of lines than the first.
+    """
+    texts = []
+    for path in (folder / f"{split}.{side}.txt" for side in sides):
         files.check_ends(path)
-    return tuple(path.read_bytes().decode("utf-8").split("\n")[:-1] for path in paths)
+        try:
+            texts.append(path.read_bytes().decode("utf-8").split("\n")[:-1])
+        except (OSError, UnicodeDecodeError) as error:
+            reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
+            raise ValueError(f"{path} {reason}. Remove {folder} and prepare again.") from error
+        if len(texts[-1]) != len(texts[0]):
+            raise ValueError(
+                f"Expected {path} to have {number_of(len(texts[0]), 'line')}, as that of the {sides[0]}. Received: "
+                f"{len(texts[-1]):,}. Remove {folder} and prepare again."
+            )
+    return tuple(texts)
 
 
 def _without(pairs: Iterator[text_files.Pair], pattern: str) -> Iterator[text_files.Pair]:

@@ -106,6 +106,8 @@ def weighted(names: str) -> list[tuple[pathlib.Path, int]]:
     """Returns the files of `expand`, each once, and how many times each is read."""
     found = []
     for name in names.split(","):
+        if not name.strip():
+            raise FileNotFoundError(f"Expected names of files with commas between them. Received: '{names}'.")
         if not pathlib.Path(name).exists():
             name = os.path.expanduser(name.strip())  # As in "a.en, ~/b.en".
         pattern, weight = name, 1
@@ -113,7 +115,9 @@ def weighted(names: str) -> list[tuple[pathlib.Path, int]]:
             pattern, weight = given[1], int(given[2])
         paths = [pattern] if pathlib.Path(pattern).is_file() else sorted(glob.glob(pattern))
         if others := [path for path in paths if not pathlib.Path(path).is_file()]:
-            raise FileNotFoundError(f"Expected files of text. Received: '{others[0]}', which is not a file.")
+            is_stream = not pathlib.Path(others[0]).is_dir()
+            advice = " Text is read more than once: write what comes from a pipe to a file first." * is_stream
+            raise FileNotFoundError(f"Expected files of text. Received: '{others[0]}', which is not a file.{advice}")
         if not paths:
             given, _, weight = name.rpartition("@")
             advice = (

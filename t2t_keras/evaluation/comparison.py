@@ -126,9 +126,14 @@ def compare(
         examples: how many sentences to return where a system gains most, and as many where it loses most.
 
     Raises:
-        TypeError: a string is in the place of a list of sentences.
+        TypeError: the systems have no names, or a string is in the place of a list of sentences.
         ValueError: there are fewer than two systems, the numbers of sentences differ, or an option is invalid.
     """
+    if not isinstance(systems, Mapping):
+        raise TypeError(
+            "Expected the translations of each system by its name, {name: sentences}, before the references. Received: "
+            f"{type(systems).__name__}."
+        )
     if any(isinstance(text, str) for text in (*systems.values(), *references, source)):
         raise TypeError("Systems, references and source must be lists of sentences. Received: a string.")
     outputs, references, source = list(map(list, systems.values())), list(map(list, references)), list(source)

@@ -12,6 +12,8 @@ from t2t_keras.system.files import CONFIG, DATA, LOCK, SOURCE_SUBWORDS, check_fo
 
 CORPUS = "corpus.json"  # What the folder was prepared from. A folder that has it is complete.
 MAX_CORPUS = 2**24  # Maximum size of `corpus.json`, which lists every text file, in bytes.
+# A file as it is recorded: its name, with the weight of a text; its size, and its hash.
+_FILE = re.compile(r"(.+) (?:\{'bytes': )?([0-9]+)(?:, 'sha256': ')? ?([0-9a-f]{64})(?:'\})?", re.DOTALL)
 _LANGUAGE = re.compile("[a-z]{2,3}")
 _OF_FILE = re.compile(r"\.(?!gz\b)([a-z]{2})(\.gz)?(@[^@]*)?$")  # The end of the name of a text, with its weight.
 
@@ -96,8 +98,13 @@ def check_options(folder: pathlib.Path, recorded: dict, options: dict) -> None:
 
 
 def _shown(value) -> str:
-    """Returns the value of an option as messages show it."""
-    text = "not given" if value is None else str(value)
+    """Returns the value of an option as messages show it; files by their names, sizes and the beginnings of hashes."""
+    if isinstance(value, list):
+        text = ", ".join(map(_shown, value))
+    elif file := _FILE.fullmatch(str(value)):
+        text = f"{file[1]} ({int(file[2]):,} bytes, SHA-256 {file[3][:8]}…)"
+    else:
+        text = "not given" if value is None else str(value)
     return text if len(text) <= 2000 else f"{text[:2000]}…"
 
 

@@ -63,8 +63,9 @@ class SavedRun:
             present.append(f"the export {SAVED_MODEL if export == folder else export.name}")
         if not path.exists():  # A run writes it before the others.
             if present:
+                advice = "the `model_dir` of the run that was exported" if export else "another `model_dir`"
                 raise ValueError(
-                    f"{folder} holds {', '.join(present)} and no {CONFIG}: it is not a run. Give another `model_dir`."
+                    f"{folder} holds {', '.join(present)} and no {CONFIG}: it is not a run. Give {advice}."
                 )
             return None
         stamp = _stamp(path)  # Before the file is read: a change meanwhile is noticed later.

@@ -23,18 +23,31 @@ _LONGEST = 1 << 14  # Characters of up to 4 bytes: SentencePiece also leaves out
 
 class BytePairs(Subwords):
     """Byte-pair encoding. Characters without a sub-word are spelled in bytes. Raises `ValueError` if `model` is no
-    SentencePiece model, or has other special ids than those that `learn` makes.
+    SentencePiece model, has other special ids than those that `learn` makes, or spaces at the end of words.
     """
 
     def __init__(self, model: bytes):
         try:
             processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
-            raise ValueError(f"Not a SentencePiece model: {len(model):,} other bytes ({error}).") from error
-        expected = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
-        received = {name: getattr(processor, f"{name}_id")() for name in expected}
+            raise ValueError(
+                f"Not a SentencePiece model, a file that ends in .model: {len(model):,} other bytes."
+            ) from error
+        expected = {"pad_id": PAD, "unk_id": UNK, "bos_id": BOS, "eos_id": EOS}
+        received = {name: getattr(processor, name)() for name in expected}
         if received != expected:
-            raise ValueError(f"The SentencePiece model must have the special ids {expected}. Received: {received}.")
+            expected, received = (
+                " ".join(f"--{name}={id}" for name, id in ids.items()) for ids in (expected, received)
+            )
+            raise ValueError(
+                f"The SentencePiece model must have the special ids {expected}. Received: {received}. Train it with "
+                "these options of SentencePiece, and with --byte_fallback."
+            )
+        if processor.normalize("a").endswith(UNDERSCORE):
+            raise ValueError(
+                f"The SentencePiece model must have {UNDERSCORE} at the beginning of words. Received: one with "
+                f"{UNDERSCORE} at their end. Train it without --treat_whitespace_as_suffix."
+            )
         pieces = tuple(processor.id_to_piece(index) for index in range(processor.vocab_size()))
         super().__init__(model, pieces, pattern_of(model))
         self._pieces = sentence_piece(model, tf.int32)

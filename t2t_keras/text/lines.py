@@ -207,6 +207,18 @@ def _claim(file: BinaryIO, partial: pathlib.Path, path: pathlib.Path) -> None:
     file.truncate()
 
 
+class _Written(io.FileIO):
+    """A file whose errors of writing, such as those of a full disk, name it."""
+
+    def write(self, content) -> int | None:
+        try:
+            return super().write(content)
+        except BrokenPipeError:  # The reader of a pipe has ended.
+            raise
+        except OSError as error:
+            raise OSError(f"{self.name} cannot be written: {error.strerror}.") from error
+
+
 @contextlib.contextmanager
 def written_whole(path: str | pathlib.Path) -> Iterator[BinaryIO]:
     """Opens a file for writing under the name PATH.partial, and renames it when the `with` block ends without an error.
@@ -222,7 +234,7 @@ def written_whole(path: str | pathlib.Path) -> Iterator[BinaryIO]:
     partial = path if direct else target.with_name(target.name + ".partial")
     flags = os.O_WRONLY | os.O_CREAT | (0 if direct else os.O_NOFOLLOW)
     try:
-        file = open(partial, "wb", opener=lambda name, _: os.open(name, flags, 0o666))
+        file = io.BufferedWriter(_Written(partial, "wb", opener=lambda name, _: os.open(name, flags, 0o666)))
     except OSError as error:
         raise OSError(f"{path} cannot be written: {error.strerror}.") from error
     if not direct:

@@ -132,7 +132,7 @@ def _loaded(processor: bytes) -> sentencepiece.SentencePieceProcessor:
     try:
         model.LoadFromSerializedProto(processor)
     except RuntimeError as error:
-        raise ValueError(f"Not a SentencePiece model: {len(processor):,} other bytes ({error}).") from error
+        raise ValueError(f"Not a SentencePiece model: {len(processor):,} other bytes.") from error
     return model
 
 
