@@ -57,6 +57,8 @@ def languages_of(folder: Folder, first: int) -> dict[str, int]:
             f"Expected the codes of languages as additional_special_tokens in {folder.path / SPECIAL} or "
             f"{folder.path / TOKENIZER}. Received none."
         )
+    if any(token.startswith("__") for token in tokens):  # M2M-100: its SentencePiece model has other ids.
+        folder.require_subwords(VOCABULARY)
     return {next(filter(None, _LANGUAGE.fullmatch(token).groups())): index for token, index in tokens.items()}
 
 
