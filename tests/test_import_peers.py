@@ -3,6 +3,7 @@
 PEERS_PYTHON may name a Python that has PyTorch, transformers and protobuf, if this one has not.
 """
 
+import functools
 import importlib.util
 import itertools
 import json
@@ -27,6 +28,7 @@ from t2t_keras.config import BOS, EOS, PAD, UNK
 from t2t_keras.decoding import loading
 from t2t_keras.interop import m2m_vocabulary
 from t2t_keras.interop.huggingface_folder import Folder
+from t2t_keras.text.lines import is_blank
 
 PYTHON = os.environ.get("PEERS_PYTHON", sys.executable)
 # All languages of M2M-100, in the order of their ids, which its tokenizer knows by itself.
@@ -65,6 +67,21 @@ def oracle(*arguments, lines: list[str] | None = None) -> dict:
     return json.loads(result.stdout)
 
 
+@functools.cache
+def lacking() -> str:
+    """Says why the transformers of `PYTHON` cannot read the SentencePiece model of NLLB-200; empty if it can."""
+    result = subprocess.run(
+        [PYTHON, "-c", "import sentencepiece.sentencepiece_model_pb2"], capture_output=True, text=True
+    )
+    return result.stderr.strip().splitlines()[-1] if result.returncode else ""
+
+
+def skip_without_protobuf(shape: dict) -> None:
+    """Skips a test of NLLB-200 without the protobuf that its tokenizer needs. Apache Beam allows older ones alone."""
+    if shape.get("kind") == "nllb" and lacking():
+        pytest.skip(f"the tokenizer of NLLB-200 in transformers needs another protobuf: {lacking()}")
+
+
 def imported(folder: pathlib.Path, run: pathlib.Path) -> None:
     """Imports a model, with its default languages if it has some."""
     languages = models.LANGUAGES.get(models.kind_of(folder), ())
@@ -92,6 +109,7 @@ def both(request, tmp_path_factory):
     """A folder, what PyTorch makes of it, the translator that it becomes, and our ids for the model's: of the source
     and of the target.
     """
+    skip_without_protobuf(SHAPES[request.param])
     folder = models.make(tmp_path_factory.mktemp("model") / "model", **SHAPES[request.param])
     found = oracle(folder)
     imported(folder, folder.parent / "run")
@@ -147,6 +165,7 @@ def test_translations_of_a_model_that_transformers_trained_and_wrote_are_those_o
     """Into all its languages; or with several beams and languages better ones, as `generate` lets only the best W
     continuations end.
     """
+    skip_without_protobuf(TRAINED[shape])
     size = {"d_model": 64, "ffn_dim": 128, "encoder_layers": 1, "decoder_layers": 1}
     folder, trained = models.make(tmp_path / "model", sizes=size, scale=0.1, **TRAINED[shape]), tmp_path / "trained"
     kind = models.kind_of(folder)
@@ -188,8 +207,10 @@ def test_an_export_has_the_ids_and_logits_of_the_run(tmp_path, shape):
     tags = [line.startswith(">>") and "<<" in line for line in lines]  # Such a line has a tag for Marian.
     for side, subwords in sides.items():
         rows = subwords.tokenize(tf.constant(lines)).to_list()
-        same = [row == [ids[side][index] for index in theirs] for row, theirs in zip(rows, found[side], strict=True)]
-        assert same == [not tag for tag in tags]
+        theirs = [[ids[side][index] for index in row] for row in found[side]]
+        # A blank line is empty for a run alone.
+        expected = [[EOS] if is_blank(line) else row for line, row in zip(lines, theirs, strict=True)]
+        assert [row == other for row, other in zip(rows, expected, strict=True)] == [not tag for tag in tags]
     assert_logits_are_alike(found["logits"], translator, ids)
 
 
@@ -222,7 +243,7 @@ def test_a_pickled_tensor_without_all_its_numbers_is_refused(tmp_path, kind):
     }[kind]()
     (folder / "model.safetensors").unlink()
     torch.save(tensors, folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="model.shared.weight .*(dense tensor|a number in the file)"):
+    with pytest.raises(ValueError, match="model.shared.weight.*(dense tensor|numbers from 4 bytes)"):
         t2t_keras.import_marian(folder, tmp_path / "run")
 
 

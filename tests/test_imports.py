@@ -134,6 +134,13 @@ def renamed(folder, old: str, new: str) -> None:
     (folder / old).rename(folder / new)
 
 
+def only_fast(folder, name: str) -> None:
+    """Replaces a file by that of the package tokenizers, with its added tokens."""
+    (folder / name).unlink()
+    tokens = [{"id": index, "content": token} for index, token in enumerate(("</s>", "<unk>", "<pad>"))]
+    (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": tokens, "model": {"type": "BPE"}}))
+
+
 @pytest.mark.parametrize(
     "imported",
     [
@@ -338,13 +345,22 @@ broken(
 broken("sub-words are cut", "target.spm does not fit", lambda folder: cut(folder / "target.spm", 100))
 broken("BPE files", "source.spm. Models with BPE files", lambda folder: renamed(folder, "source.spm", "source.bpe"))
 broken("no config", "config.json.*missing", lambda folder: (folder / "config.json").unlink())
-broken("no list", "vocab.json.*missing", lambda folder: (folder / "vocab.json").unlink())
+broken("no list", "vocab.json.*It is missing.$", lambda folder: (folder / "vocab.json").unlink())
 broken("no weights", "model.safetensors in", lambda folder: (folder / "model.safetensors").unlink())
 
 of_m2m = functools.partial(broken, family="m2m")
 options_of_m2m = functools.partial(broken_options, family="m2m")
 options_of_m2m("config.json", "experts", "model_type=marian or m2m_100.*'nllb-moe'", model_type="nllb-moe")
-of_m2m("no sub-words", "sentencepiece.bpe.model.*missing", lambda folder: renamed(folder, models.ONE_MODEL, "spm"))
+of_m2m(
+    "no sub-words", "sentencepiece.bpe.model.*It is missing.$", lambda folder: renamed(folder, models.ONE_MODEL, "x")
+)
+for family, file in {"marian": "vocab.json", "m2m": models.ONE_MODEL}.items():  # As transformers 5 saves NLLB-200.
+    broken(
+        "sub-words of tokenizers alone",
+        f"Expected {file} in .* It is missing, and tokenizer.json, .*Copy {file} from",
+        lambda folder, file=file: only_fast(folder, file),
+        family,
+    )
 of_m2m(
     "sub-words of another toolkit",
     "Expected <unk>, <s>, </s> as the first pieces.*Received: </s>, <unk>, ",

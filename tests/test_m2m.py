@@ -323,9 +323,17 @@ def test_tokens_that_were_added_to_a_model_are_refused(nllb, tmp_path):
 ])  # fmt: skip
 def test_the_ids_of_languages_are_those_of_the_files_or_follow_the_pieces(tmp_path, files, expected):
     """In whatever files the versions of transformers have written them."""
-    for name, values in files.items():
+    for name, values in ({"vocab.json": {}} | files).items():
         (tmp_path / name).write_text(json.dumps(values))
     assert m2m_vocabulary.languages_of(huggingface_folder.Folder(tmp_path), 9) == expected
+
+
+def test_m2m_100_without_its_list_is_refused(tmp_path):
+    """Story: it had the ids of the SentencePiece model, which are others, and translated into nonsense."""
+    folder = models.make(tmp_path / "model", "m2m", options={"vocab_size": 400})
+    (folder / "vocab.json").unlink()
+    with pytest.raises(FileNotFoundError, match=f"Expected vocab.json in {folder}. It is missing.$"):
+        t2t_keras.import_huggingface(folder, tmp_path / "run")
 
 
 def test_m2m_100_has_its_languages_where_no_file_has_them(tmp_path):

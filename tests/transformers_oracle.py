@@ -100,6 +100,9 @@ def translate(folder: pathlib.Path, trained: pathlib.Path, steps: int) -> dict:
     kind, model = models.kind_of(folder), model_of(folder).train()
     source, *targets = SIDES[kind]
     tokenizers = {target: tokenizer_of(folder, source, target) for target in targets}
+    for name, weight in model.named_parameters():
+        if "embed_positions" in name:  # Transformers 5 trains those of Marian, but does not save them.
+            weight.requires_grad_(False)
     adam = torch.optim.Adam(model.parameters(), 3e-3)
     for step in range(steps):
         target = targets[step % len(targets)]

@@ -29,7 +29,7 @@ from t2t_keras.text import piece_file
 
 _FILES = (
     *(marian_config.CONFIG, marian_config.SEARCH, TOKENIZER, VOCABULARY, TARGET_VOCABULARY, SOURCE_MODEL, TARGET_MODEL),
-    *(m2m_vocabulary.MODEL, m2m_vocabulary.SPECIAL, m2m_vocabulary.ADDED, m2m_vocabulary.FAST),
+    *(m2m_vocabulary.MODEL, m2m_vocabulary.SPECIAL, m2m_vocabulary.ADDED, huggingface_folder.FAST),
 )
 
 
@@ -116,10 +116,11 @@ def import_marian(source: str | os.PathLike, model_dir: str | os.PathLike, *, na
 
 def _marian(folder: Folder, config: MarianConfig) -> _Sides:
     """Reads the vocabularies of a Marian model."""
-    separate, pieces, of_target = is_separate(folder), folder.json(VOCABULARY), folder.json(TARGET_VOCABULARY)
+    path, separate = folder.require_subwords(VOCABULARY), is_separate(folder)
+    pieces, of_target = folder.json(VOCABULARY), folder.json(TARGET_VOCABULARY)
     m2m_vocabulary.check_added(folder, pieces.keys() | of_target.keys(), VOCABULARY)
     start = config.start if config.shared and config.tied and not separate else None
-    source = Vocabulary(folder.require(VOCABULARY), pieces, config.source_rows, config.pad, start)
+    source = Vocabulary(path, pieces, config.source_rows, config.pad, start)
     tags = sorted(filter(piece_file.TAG.fullmatch, pieces))
     if len(tags) > 1:
         examples = printable(", ".join(tags[:5])) + " …" * (len(tags) > 5)

@@ -18,6 +18,7 @@ from t2t_keras.system.files import check_no_link, read_json
 from t2t_keras.system.log import logger
 
 SAFETENSORS, INDEX, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+FAST = "tokenizer.json"  # Sub-words of the package tokenizers, of which the added tokens alone are read.
 ALL = slice(None)
 MAX_TEXT = 2**26  # Maximum size of a file that is not the weights, in bytes.
 INSTALL = "pip install 't2t_keras[interop]', or -e '.[interop]' in a checkout"
@@ -60,6 +61,15 @@ class Folder:
         if (path := self.find(name)) is None:
             raise FileNotFoundError(f"Expected {name} in {self.path}. It is missing.")
         return path
+
+    def require_subwords(self, name: str) -> pathlib.Path:
+        """Returns the path of a file of the sub-words, which must be there; the error says so of `FAST` alone."""
+        if self.find(name) is None and self.find(FAST):
+            raise FileNotFoundError(
+                f"Expected {name} in {self.path}. It is missing, and {FAST}, which transformers 5 may write in its "
+                f"place, has another form. Copy {name} from the model that was fine-tuned."
+            )
+        return self.require(name)
 
     def json(self, name: str) -> dict:
         """Reads a JSON object; empty without the file."""

@@ -8,12 +8,12 @@ four special ones. The languages follow: `__de__` of M2M-100 and `deu_Latn` of N
 import re
 from collections.abc import Collection
 
-from t2t_keras.interop.huggingface_folder import Folder
+from t2t_keras.interop.huggingface_folder import FAST, Folder
 from t2t_keras.interop.marian_vocabulary import TOKENIZER, VOCABULARY
 from t2t_keras.text import piece_file
 
 MODEL = "sentencepiece.bpe.model"
-SPECIAL, ADDED, FAST = "special_tokens_map.json", "added_tokens.json", "tokenizer.json"
+SPECIAL, ADDED = "special_tokens_map.json", "added_tokens.json"
 # In the order of their ids.
 _OF_SENTENCEPIECE, _OF_FAIRSEQ = ["<unk>", "<s>", "</s>"], ["<s>", "<pad>", "</s>", "<unk>"]
 _LANGUAGE = re.compile(r"__([A-Za-z][\w-]*?)__|([a-z]{2,3}_[A-Z][a-z]{3})", re.ASCII)
@@ -32,7 +32,7 @@ def ids_of(folder: Folder) -> dict[str, int]:
     """Returns the id of each piece, without the languages."""
     if folder.find(VOCABULARY):
         return folder.json(VOCABULARY)
-    path = folder.require(MODEL)
+    path = folder.require_subwords(MODEL)
     pieces = piece_file.pieces_of(folder.content(MODEL))
     if pieces[:3] != _OF_SENTENCEPIECE:
         raise ValueError(
@@ -57,6 +57,8 @@ def languages_of(folder: Folder, first: int) -> dict[str, int]:
             f"Expected the codes of languages as additional_special_tokens in {folder.path / SPECIAL} or "
             f"{folder.path / TOKENIZER}. Received none."
         )
+    if any(token.startswith("__") for token in tokens):  # M2M-100: its SentencePiece model has other ids.
+        folder.require_subwords(VOCABULARY)
     return {next(filter(None, _LANGUAGE.fullmatch(token).groups())): index for token, index in tokens.items()}
 
 
