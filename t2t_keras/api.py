@@ -23,7 +23,7 @@ from t2t_keras.serving.protocol import OWN_ALPHA, Translation, as_line, merged
 from t2t_keras.serving.requests import check, checked, option_inputs, sample_inputs, translate_with_terms
 from t2t_keras.system.files import CONFIG
 from t2t_keras.system.log import logger
-from t2t_keras.system.native_messages import without_noise
+from t2t_keras.system.native_messages import without_noise, without_remarks
 from t2t_keras.system.tensorflow import without_retracing_warnings
 from t2t_keras.text import piece_file
 from t2t_keras.text.lines import one_line
@@ -383,6 +383,7 @@ def _plain(options: dict) -> dict:
     return {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in plain.items()}
 
 
+@without_remarks()
 def of_model(model: TrainedModel | saved_export.SavedExport, **hooks) -> TextTranslator:
     """Loads an opened model, with the `scorers` and `selector` of `hooks`; see `load`."""
     with without_noise():
@@ -459,6 +460,7 @@ class Run:
                 self._loaded[checkpoint] = files, loading.load(self.model_dir, checkpoint)
         return self._loaded[checkpoint][1]
 
+    @without_remarks()
     def export(self, export_dir: str | os.PathLike, checkpoint: str | int = "average", **options) -> pathlib.Path:
         """Exports the trained model as a SavedModel for TensorFlow Serving.
 
@@ -475,6 +477,7 @@ class Run:
         return export_run(pathlib.Path(export_dir).expanduser(), model)
 
 
+@without_remarks()
 def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu_devices: int = 1, **options) -> Run:
     """Trains a model, or resumes the run in a folder, on all GPUs of this machine or on its CPU.
 
