@@ -474,7 +474,8 @@ class Run:
         from t2t_keras.serving.savedmodel import export_run
 
         model = TrainedModel.open(self.model_dir, str(checkpoint), **_plain(options))
-        return export_run(pathlib.Path(export_dir).expanduser(), model)
+        with without_noise():
+            return export_run(pathlib.Path(export_dir).expanduser(), model)
 
 
 @without_remarks()

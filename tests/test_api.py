@@ -148,6 +148,17 @@ def test_an_interactive_session_hears_tensorflow_s_warnings_and_no_remarks_unles
     assert own == ["remark", "warning"] * 3 if level == "0" else messages == ["warning"] * 3
 
 
+def test_exporting_in_python_hides_what_native_code_says_of_every_model(monkeypatch, capfd):
+    """Story: TF.Text's line about its normalizer, in notebooks twice."""
+    from t2t_keras.serving import savedmodel
+
+    noise = b"normalizer.cc(51) LOG(INFO) precompiled_charsmap is empty. use identity normalization.\n"
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    monkeypatch.setattr(savedmodel, "export_run", lambda *args: os.write(2, noise + b"line\n"))
+    t2t_keras.Run(ROOT / "tests/data/run_1").export("exports")
+    assert capfd.readouterr().err == "line\n"
+
+
 def test_every_public_name_is_there_and_listed():
     assert {"load", "train", "Transformer", "ModelConfig", "MultiHeadAttention", "LabelSmoothedCrossEntropy"} <= set(
         t2t_keras.__all__
