@@ -480,7 +480,8 @@ class Run:
 
 @without_remarks()
 def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu_devices: int = 1, **options) -> Run:
-    """Trains a model, or resumes the run in a folder, on all GPUs of this machine or on its CPU.
+    """Trains a model, or resumes the run in a folder, on all GPUs of this machine or on its CPU. It seeds the random
+    numbers of the process, those of Python, NumPy and TensorFlow, with `seed`, and `deterministic` stays on in it.
 
     Args:
         model_dir: the run's folder. An existing run is resumed with its own options, except for those given here.
