@@ -20,7 +20,7 @@ setuptools.setup(
     ),
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
+    license_expression="Apache-2.0",
     license_files=["LICENSE"],
     # Beside the package, not in it: an editable install cannot map a folder into a package from elsewhere.
     packages=[*setuptools.find_packages(include=["t2t_keras*"]), "t2t_keras_tools", "t2t_keras_configs"],

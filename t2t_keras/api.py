@@ -23,7 +23,7 @@ from t2t_keras.serving.protocol import OWN_ALPHA, Translation, as_line, merged
 from t2t_keras.serving.requests import check, checked, option_inputs, sample_inputs, translate_with_terms
 from t2t_keras.system.files import CONFIG
 from t2t_keras.system.log import logger
-from t2t_keras.system.native_messages import without_noise
+from t2t_keras.system.native_messages import without_noise, without_remarks
 from t2t_keras.system.tensorflow import without_retracing_warnings
 from t2t_keras.text import piece_file
 from t2t_keras.text.kept import Kept
@@ -385,6 +385,7 @@ def _plain(options: dict) -> dict:
     return {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in plain.items()}
 
 
+@without_remarks()
 def of_model(model: TrainedModel | saved_export.SavedExport, **hooks) -> TextTranslator:
     """Loads an opened model, with the `scorers` and `selector` of `hooks`; see `load`."""
     with without_noise():
@@ -461,6 +462,7 @@ class Run:
                 self._loaded[checkpoint] = files, loading.load(self.model_dir, checkpoint)
         return self._loaded[checkpoint][1]
 
+    @without_remarks()
     def export(self, export_dir: str | os.PathLike, checkpoint: str | int = "average", **options) -> pathlib.Path:
         """Exports the trained model as a SavedModel for TensorFlow Serving.
 
@@ -474,11 +476,14 @@ class Run:
         from t2t_keras.serving.savedmodel import export_run
 
         model = TrainedModel.open(self.model_dir, str(checkpoint), **_plain(options))
-        return export_run(pathlib.Path(export_dir).expanduser(), model)
+        with without_noise():
+            return export_run(pathlib.Path(export_dir).expanduser(), model)
 
 
+@without_remarks()
 def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu_devices: int = 1, **options) -> Run:
-    """Trains a model, or resumes the run in a folder, on all GPUs of this machine or on its CPU.
+    """Trains a model, or resumes the run in a folder, on all GPUs of this machine or on its CPU. It seeds the random
+    numbers of the process, those of Python, NumPy and TensorFlow, with `seed`, and `deterministic` stays on in it.
 
     Args:
         model_dir: the run's folder. An existing run is resumed with its own options, except for those given here.

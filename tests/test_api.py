@@ -121,6 +121,45 @@ with without_noise():
     assert said_in_python(code) == ["line"] * 8 + ["end"]
 
 
+@pytest.mark.parametrize("level", ["3", "0"])
+def test_an_interactive_session_hears_tensorflow_s_warnings_and_no_remarks_unless_it_asks(monkeypatch, level):
+    """Story: in a notebook, TensorFlow wrote the folder of an unfinished export and tracebacks of threads to stdout."""
+    from t2t_keras.serving import savedmodel
+    from t2t_keras.training import run as training_run
+
+    run, messages, tensorflow = t2t_keras.Run(ROOT / "tests/data/run_1"), [], tf.get_logger()
+
+    def work(*args, **options):
+        tensorflow.info("remark")
+        tensorflow.warning("warning")
+        raise LookupError
+
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", level)
+    monkeypatch.setattr(tensorflow, "isEnabledFor", lambda level: True)  # As TensorFlow sets it in such a session.
+    monkeypatch.setattr(
+        tensorflow, "handlers", [types.SimpleNamespace(level=0, handle=lambda record: messages.append(record.msg))]
+    )
+    monkeypatch.setattr(training_run, "train", work)
+    monkeypatch.setattr(savedmodel, "export_run", work)
+    monkeypatch.setattr(api.loaded_models, "load", work)
+    for each in (run.load, lambda: run.export("exports"), lambda: t2t_keras.train(run.model_dir)):
+        with pytest.raises(LookupError):
+            each()
+    own = [message for message in messages if not message.startswith("Using MirroredStrategy")]
+    assert own == ["remark", "warning"] * 3 if level == "0" else messages == ["warning"] * 3
+
+
+def test_exporting_in_python_hides_what_native_code_says_of_every_model(monkeypatch, capfd):
+    """Story: TF.Text's line about its normalizer, in notebooks twice."""
+    from t2t_keras.serving import savedmodel
+
+    noise = b"normalizer.cc(51) LOG(INFO) precompiled_charsmap is empty. use identity normalization.\n"
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    monkeypatch.setattr(savedmodel, "export_run", lambda *args: os.write(2, noise + b"line\n"))
+    t2t_keras.Run(ROOT / "tests/data/run_1").export("exports")
+    assert capfd.readouterr().err == "line\n"
+
+
 def test_every_public_name_is_there_and_listed():
     assert {"load", "train", "Transformer", "ModelConfig", "MultiHeadAttention", "LabelSmoothedCrossEntropy"} <= set(
         t2t_keras.__all__

@@ -6,6 +6,7 @@ import re
 import sys
 import time
 
+import programs
 import pytest
 from logged import logged
 from test_training import Run
@@ -55,6 +56,19 @@ def test_training_does_not_need_a_reader_of_its_progress(folder, tmp_path, no_gr
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+def test_where_no_bar_is_shown_nothing_warns_of_widgets_that_it_would_need():
+    """Story: tqdm's warning of a notebook without ipywidgets came before training, which shows lines there."""
+    code = """
+import sys
+from t2t_keras.reporting.console import ProgressBar
+with ProgressBar(8, 0) as shown:
+    shown.update()
+assert "tqdm" in sys.modules and "tqdm.auto" not in sys.modules
+"""
+    result = programs.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
 
 
 def test_in_a_terminal_a_bar_shows_the_same_figures(folder, tmp_path, no_graphs, monkeypatch):

@@ -20,7 +20,7 @@ from logged import logged
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
 from tensorboard.plugins.projector import ProjectorConfig
 
-from t2t_keras.reporting import curves, embedding_projector, event_files, pictures
+from t2t_keras.reporting import curves, embedding_projector, event_files, figures, pictures
 from t2t_keras.reporting.event_files import read_scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
 
@@ -349,6 +349,16 @@ def test_a_dollar_sign_in_the_name_of_a_run_begins_no_formula():
     shown = [one._suptitle, *two.legends[0].get_texts()]
     assert [text.get_text() for text in shown] == ["Training of a$b$", "a$b$", "$c$"]
     assert not any(text.get_parse_math() for text in shown)
+
+
+def test_bytes_of_a_name_that_are_no_utf_8_are_drawn_as_such():
+    """Story: a traceback of matplotlib, for the folder of a run that came from an archive of another system."""
+    name, shown = os.fsdecode(b"M\xfcller"), "M\ufffdller"
+    one, two = (curves.figure({each: {"train/loss": {1: 1.0}} for each in names}) for names in ([name], [name, "b"]))
+    assert one._suptitle.get_text() == f"Training of {shown}"
+    assert [text.get_text() for text in two.legends[0].get_texts()] == [shown, "b"]
+    figures.encoded(one, "png")
+    figures.encoded(two, "png")
 
 
 def test_a_picture_is_drawn_where_values_are_not_finite_or_few():

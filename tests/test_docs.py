@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 
@@ -255,10 +256,17 @@ def test_a_model_of_version_0_1_still_exports(tmp_path):
     assert t2t_keras.load(tmp_path / "export").translate(sentences) == t2t_keras.load(RUN_1).translate(sentences)
 
 
-def test_the_wheel_holds_all_of_the_package_programs_and_configs(tmp_path):
-    """Built from a copy, so that no build folder is left here, and without the network."""
+def test_the_source_distribution_and_its_wheel_hold_all_of_the_package_programs_and_configs_and_no_test(tmp_path):
+    """Built from a copy, so that no build folder is left here, and without the network. Story: of the tests, the
+    source distribution had the files that cannot run without the others.
+    """
     copy = copy_repository(tmp_path / "copy")
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(copy)]
+    build = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", build], cwd=copy, check=True, capture_output=True, timeout=120)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as files:
+        assert not [name for name in files.getnames() if name.partition("/")[2].startswith(("tests", "docs"))]
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(archive)]
     command = [sys.executable, "-m", "pip", "wheel", *options]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     (wheel,) = tmp_path.glob("*.whl")
@@ -275,6 +283,8 @@ def test_the_wheel_holds_all_of_the_package_programs_and_configs(tmp_path):
         module = program.removeprefix("t2t-").replace("-", "_")
         assert f"{program} = t2t_keras_tools.{module}:main" in commands
     assert "t2t-quickstart = " in commands and "t2t-data-service = " in commands
+    (metadata,) = (name for name in names if name.endswith("/METADATA"))
+    assert "License-Expression: Apache-2.0\n" in zipfile.ZipFile(wheel).read(metadata).decode()
 
 
 def test_everything_imported_is_installed_with_the_package():

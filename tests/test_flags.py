@@ -476,6 +476,12 @@ def test_a_message_that_advises_a_flagfile_has_its_dashes():
     assert messages.name_flags("See `flagfile=small`, not `nothing=3`.") == "See --flagfile=small, not `nothing=3`."
 
 
+def test_a_module_of_the_installed_package_advises_installed_programs(monkeypatch):
+    """Story: `python -m t2t_keras_tools.train` advised tools/translate.py, which is not installed."""
+    monkeypatch.setattr(sys, "argv", ["/lib/site-packages/t2t_keras_tools/train.py"])
+    assert messages.command("import_marian") == "t2t-import-marian"
+
+
 @pytest.mark.parametrize("started", ["tools/train.py", "bin/t2t-train"])
 def test_the_command_that_a_message_advises_is_one_word_for_its_folder_in_a_shell(monkeypatch, started):
     """Story: the folder `my runs/a` was two words of the command that train.py ended with."""

@@ -131,6 +131,15 @@ def test_an_export_that_was_copied_in_part_is_refused_in_one_sentence(tmp_path, 
         t2t_keras.load(tmp_path)
 
 
+def test_an_export_in_a_folder_whose_name_is_not_utf_8_is_not_called_damaged(tmp_path):
+    """Story: the message advised to copy it or to export it again."""
+    folder = tmp_path / os.fsdecode(b"M\xfcller")
+    folder.mkdir()
+    (folder / "saved_model.pb").touch()
+    with pytest.raises(ValueError, match="^`model_dir` must be a path in UTF-8. Received: .*M\udcfcller. Rename the"):
+        t2t_keras.load(folder)
+
+
 @pytest.mark.parametrize("name", ["config.json", "subwords.model", "checkpoints/step-*.json", "checkpoints/step-*.npz"])
 def test_a_pipe_in_place_of_a_file_stops_nothing(run, name):
     """Story: a program waited for ever for somebody to write into it."""

@@ -52,6 +52,22 @@ def test_the_second_signal_ends_the_process_at_once(number, busy):
         process.kill()
 
 
+@pytest.mark.parametrize("session", ["sys.ps1 = '>>> '", ""], ids=["interactive", "program"])
+def test_a_second_interrupt_ends_a_run_of_an_interactive_session_and_not_the_session(session):
+    """Story: interrupting a notebook's cell twice ended the kernel, and all of its variables were lost."""
+    program = (
+        f"import os, signal, sys, time\n{session}\nfrom t2t_keras.training import interruption\n"
+        "interruption.ECHO_SECONDS = 0.05\ntry:\n    with interruption.Interruption() as stop:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        time.sleep(0.2)\n        print(stop.reason, flush=True)\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n        time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    time.sleep(0.2)\n    print('here')\n"
+    )
+    result = programs.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    expected = (0, "received SIGINT\nhere\n") if session else (128 + signal.SIGINT, "received SIGINT\n")
+    assert (result.returncode, result.stdout) == expected
+
+
 def test_an_echo_of_a_signal_is_the_same_request(monkeypatch):
     """Ctrl-C reaches a whole group of processes, and a launcher passes it on once more."""
     monkeypatch.setattr(interruption, "ECHO_SECONDS", 60)  # However slow the machine is.

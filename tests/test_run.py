@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import pathlib
+import shlex
 import shutil
 import time
 import types
@@ -317,6 +318,13 @@ def test_a_run_reports_the_devices_the_time_and_the_cost_of_all_of_them(prepared
     assert any("float32, 2 device(s): CPU:0, CPU:1; 400 tokens per side and update" in line for line in messages)
     assert messages[-2] == "1,234 updates in 1.5 minutes, all resumes included."
     assert "90 s × 2 device(s) × 0.5 TFLOPS" in messages[-1]
+
+
+def test_the_command_of_tensorboard_can_be_pasted(prepared, tmp_path, monkeypatch, messages):
+    """Story: a space in the name of the folder divided it."""
+    handed_over(monkeypatch, tmp_path / "my run", prepared)
+    [command] = [line.partition("TensorBoard: ")[2] for line in messages if "TensorBoard: " in line]
+    assert shlex.split(command) == ["tensorboard", "--logdir", f"{tmp_path}/my run/logs"]
 
 
 def test_an_update_is_diagnosed_with_its_own_step_scale_and_text(prepared, tmp_path, monkeypatch):

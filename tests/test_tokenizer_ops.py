@@ -2,6 +2,7 @@
 
 import random
 import sys
+import types
 
 import pytest
 import tensorflow as tf
@@ -75,6 +76,18 @@ def test_exports_and_word_pieces_that_are_learned_need_tf_text(monkeypatch, tmp_
         export_folder.check(tmp_path)
     with pytest.raises(ValueError, match=r"Learning word pieces needs TF.Text .* Use `subwords=bpe`"):
         learn(text(400, seed=1), kind="wordpiece")
+
+
+def test_python_without_docstrings_is_refused_where_tf_text_needs_them(monkeypatch):
+    """Story: `PYTHONOPTIMIZE=2 t2t-translate …` ended with a traceback of TF.Text."""
+    pytest.importorskip("tensorflow_text")
+    monkeypatch.setattr(sys, "flags", types.SimpleNamespace(optimize=2))
+    message = (
+        "TF.Text needs docstrings, which Python removes with -OO or PYTHONOPTIMIZE=2. "
+        "Received: optimization 2. Start Python without them, or with -O."
+    )
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        tokenizer_ops._import_tf_text()
 
 
 def test_a_tf_text_of_another_tensorflow_is_named(monkeypatch, tmp_path):

@@ -14,7 +14,7 @@ import pathlib
 from absl import flags
 
 from t2t_keras.cli import flags as options
-from t2t_keras.cli import program
+from t2t_keras.cli import messages, program
 from t2t_keras.config import AVERAGE
 from t2t_keras.decoding import process_environment
 from t2t_keras.decoding.trained_model import TrainedModel
@@ -74,7 +74,7 @@ def _opened(folder: pathlib.Path) -> TrainedModel:
     except ValueError as error:
         reason = str(error).replace("`", "")  # Its options are those of translate.py.
         raise ValueError(
-            f"{folder}: {reason} Translate with `python tools/translate.py`, and give the file."
+            f"{folder}: {reason} Translate with `{messages.command('translate')}`, and give the file."
         ) from error
 
 

@@ -157,7 +157,8 @@ def train() -> None:
         files = grid.write(output_dir, scoring)
     files = files or grid.write(output_dir, scoring)  # Nothing was left to train.
     print(f"Wrote {', '.join(str(output_dir / file) for file in files)}.")
-    logger.info(f"Compare the runs in TensorBoard's HPARAMS tab: tensorboard --logdir {output_dir}")
+    command = shlex.join(["tensorboard", "--logdir", str(output_dir)])
+    logger.info(f"Compare the runs in TensorBoard's HPARAMS tab: {command}")
 
 
 def main() -> None:

@@ -37,7 +37,9 @@ def quickstart() -> None:
     start = Start.open(model_dir, options.given(*groups), sources=options.sources())
     chosen = start.options
     if chosen.data.names_corpus and chosen.data.dataset != "builtin":
-        raise ValueError("The quick start is for `dataset=builtin`. Train on other text with: python tools/train.py")
+        raise ValueError(
+            f"The quick start is for `dataset=builtin`. Train on other text with: {messages.command('train')}"
+        )
     with program.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.data import prepare
         from t2t_keras.decoding.loading import load

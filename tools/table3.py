@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import os
 import pathlib
+import shlex
 
 from absl import flags
 
@@ -76,7 +77,8 @@ def train() -> None:
         files = table3.write(output_dir)
     files = files or table3.write(output_dir)  # Nothing was left to train.
     print(f"Wrote {', '.join(str(output_dir / file) for file in files)}.")
-    logger.info(f"Compare the rows in TensorBoard's HPARAMS tab: tensorboard --logdir {output_dir / table3.LOGS}")
+    command = shlex.join(["tensorboard", "--logdir", str(output_dir / table3.LOGS)])
+    logger.info(f"Compare the rows in TensorBoard's HPARAMS tab: {command}")
 
 
 def main() -> None:

@@ -14,7 +14,8 @@ def command(program: str, model_dir: pathlib.Path | None = None) -> str:
     """Returns the command that runs a program: `t2t-translate` if installed, else `python tools/translate.py`; with the
     folder of a run or an export, quoted for a shell, if one is given.
     """
-    installed = pathlib.Path(sys.argv[0]).name.startswith("t2t-")
+    started = pathlib.Path(sys.argv[0])
+    installed = started.name.startswith("t2t-") or started.parent.name == "t2t_keras_tools"  # By `python -m`.
     words = [f"t2t-{program.replace('_', '-')}"] if installed else ["python", f"tools/{program}.py"]
     return shlex.join(words + ([f"--model_dir={model_dir}"] if model_dir else []))
 

@@ -8,7 +8,6 @@ import sys
 import time
 
 import tqdm
-import tqdm.contrib.logging
 
 from t2t_keras.system.log import logger
 
@@ -33,6 +32,8 @@ class ProgressBar:
 
     def __enter__(self) -> "ProgressBar":
         if not self._bar.disable:
+            import tqdm.contrib.logging  # In a notebook without ipywidgets, where no bar is shown, this import warns.
+
             self._log_above_bar.enter_context(
                 tqdm.contrib.logging.logging_redirect_tqdm([logger] if logger.handlers else [logging.getLogger()])
             )

@@ -171,6 +171,7 @@ def _title(runs: dict[str, Scalars]) -> str:
     if len(runs) > 1:
         return f"{len(runs)} training runs"
     [(name, scalars)] = runs.items()
+    name = figures.visible(name)
     for tag, label, best in (("valid/bleu", "BLEU {:.1f}", max), ("valid/loss", "validation loss {:.3f}", min)):
         points = {step: value for step, value in scalars.get(tag, {}).items() if math.isfinite(value)}
         if points:
@@ -200,7 +201,8 @@ def figure(runs: dict[str, Scalars]):
         if rows:
             from matplotlib.lines import Line2D
 
-            handles = [Line2D([], [], linewidth=1.8, label=name, **_look(number)) for number, name in enumerate(runs)]
+            names = map(figures.visible, runs)
+            handles = [Line2D([], [], linewidth=1.8, label=name, **_look(number)) for number, name in enumerate(names)]
             drawn.legend(
                 handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9, handlelength=3
             )

@@ -30,9 +30,14 @@ _STYLE = {
 }
 
 
+def visible(text: str) -> str:
+    """A text as it is drawn: control characters, and what is no character, as U+FFFD."""
+    return "".join(map(_visible, text))
+
+
 def label(text: str) -> str:
     """A word as it is drawn: control characters as U+FFFD, and a long word cut."""
-    shown = "".join(_visible(character) for character in text)
+    shown = visible(text)
     return shown if len(shown) <= _LONGEST_LABEL else shown[: _LONGEST_LABEL - 1] + "…"
 
 

@@ -11,6 +11,7 @@ from t2t_keras.runs import export_folder
 from t2t_keras.serving.requests import checked, option_inputs
 from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.serving.signatures import Signatures
+from t2t_keras.system.files import check_folder
 from t2t_keras.system.tensorflow import share_gpus
 from t2t_keras.text.phrases import JOINER, MAX_SUBWORDS, most_subwords
 
@@ -78,9 +79,10 @@ def load(model: TrainedModel | SavedExport, **hooks) -> Signatures | LoadedExpor
 
 def read_signatures(export: pathlib.Path) -> types.SimpleNamespace:
     """Loads a SavedModel and returns its signatures that take options. Raises `ValueError` if it is damaged, one is
-    missing, or TF.Text is not installed.
+    missing, its path is not UTF-8, or TF.Text is not installed.
     """
     export_folder.require_tf_text()
+    check_folder(export, "model_dir")
     import tensorflow_text  # noqa: F401  Registers the operations of the export's tokenizer.
 
     share_gpus()

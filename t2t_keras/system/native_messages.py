@@ -1,12 +1,16 @@
-"""Hides messages that TensorFlow writes to stderr on every machine, or on every machine without a GPU."""
+"""Hides messages that TensorFlow writes on every machine, or on every machine without a GPU."""
 
 import contextlib
+import logging
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+
+from t2t_keras.system.log import passing
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 # Lines that TensorFlow 2.21 writes at any log level.
@@ -25,6 +29,18 @@ def choose_level() -> None:
     2 shows errors; 3 hides them too, as without a GPU most logged errors are about the missing GPU.
     """
     os.environ.setdefault(_LEVEL, "2" if list(pathlib.Path("/dev").glob("nvidia*")) else "3")
+
+
+@contextlib.contextmanager
+def without_remarks() -> Iterator[None]:
+    """Hides the lines that TensorFlow's Python writes to stdout in an interactive session, such as a notebook, and only
+    there: devices, folders of unfinished exports, tracebacks of threads that are stopped. Warnings stay.
+
+    Does nothing if the user has set TF_CPP_MIN_LOG_LEVEL to 0, which asks for all messages.
+    """
+    everything = os.environ.get(_LEVEL) == "0"
+    with passing(logging.getLogger("tensorflow"), lambda record: everything or record.levelno > logging.INFO):
+        yield
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ follow those of TensorFlow by months.
 import collections
 import importlib.util
 import itertools
+import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -24,10 +25,15 @@ _IN_OPERATION = bytes(_REPLACED.get(byte, byte) for byte in range(256))
 
 def _import_tf_text():
     """Returns the module `tensorflow_text`, or `None` if it is not installed. Raises `ValueError` if it is one for
-    another version of TensorFlow.
+    another version of TensorFlow, or if Python removes docstrings.
     """
     if not importlib.util.find_spec("tensorflow_text"):
         return None
+    if sys.flags.optimize > 1:  # TF.Text 2.21 formats its docstrings when it is imported.
+        raise ValueError(
+            "TF.Text needs docstrings, which Python removes with -OO or PYTHONOPTIMIZE=2. "
+            f"Received: optimization {sys.flags.optimize}. Start Python without them, or with -O."
+        )
     try:
         import tensorflow_text
     except (ImportError, tf.errors.OpError) as error:

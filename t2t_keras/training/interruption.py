@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,7 +29,8 @@ class _Discarded(BaseException):
 
 class Interruption:
     """Turns the first signal, or a time limit, into a request to stop, as a context manager. A second signal ends the
-    process at once. The limit `max_hours`, 0 for none, counts from `started`, a time of `time.monotonic`.
+    process at once; in an interactive session, such as a notebook, whose variables are to stay, a second Ctrl-C raises
+    `KeyboardInterrupt` instead. The limit `max_hours`, 0 for none, counts from `started`, a time of `time.monotonic`.
 
     Python runs signal handlers in its main thread, between two byte codes. A call of TensorFlow can block the main
     thread for long or for good, so another thread waits for the second signal through `signal.set_wakeup_fd`.
@@ -39,6 +41,9 @@ class Interruption:
     def __init__(self, max_hours: float = 0.0, started: float = math.inf):
         self._max_hours, self._started = max_hours, started
         self._signal, self._discardable, self._handlers = None, False, {}
+        self._first = math.inf  # The time of the first signal.
+        # Python has no `ps1` in a program, and the flag alone while the program of `python -i` runs.
+        self._interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
     @property
     def reason(self) -> str:
@@ -50,16 +55,22 @@ class Interruption:
 
     def _handle(self, number, frame) -> None:
         if self._signal is None:
-            self._signal = signal.Signals(number)
+            self._signal, self._first = signal.Signals(number), time.monotonic()
             if self._discardable:
                 raise _Discarded
+        elif self._interrupts(number) and time.monotonic() - self._first > ECHO_SECONDS:
+            raise KeyboardInterrupt
+
+    def _interrupts(self, number: int) -> bool:
+        return self._interactive and number == signal.SIGINT
 
     def _listen(self, pipe: int) -> None:
         first = None
         with open(pipe, "rb", buffering=0) as received:
             while numbers := received.read(64):
                 for number in set(numbers) & set(SIGNALS):
-                    if first is not None and time.monotonic() - first > ECHO_SECONDS:
+                    late = first is not None and time.monotonic() - first > ECHO_SECONDS
+                    if late and not self._interrupts(number):
                         os._exit(128 + number)
                     first = first or time.monotonic()
 

@@ -16,6 +16,7 @@ import dataclasses
 import math
 import operator
 import pathlib
+import shlex
 import time
 from collections.abc import Callable, Collection
 
@@ -262,8 +263,8 @@ def _log_model(strategy, model, config: TrainConfig, model_dir: pathlib.Path) ->
     only = f", of which {trained:,} are trained" if config.freeze else ""
     logger.info(
         f"{model.count_params():,} parameters{only}, {config.dtype}, {strategy.num_replicas_in_sync} device(s): "
-        f"{names}; {config.batch_tokens:,} tokens per side and update. TensorBoard: tensorboard --logdir "
-        f"{model_dir / saved_run.LOGS}"
+        f"{names}; {config.batch_tokens:,} tokens per side and update. TensorBoard: "
+        f"{shlex.join(['tensorboard', '--logdir', str(model_dir / saved_run.LOGS)])}"
     )
 
 
