@@ -7,7 +7,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from logging import INFO, Formatter, StreamHandler
 from typing import IO, NoReturn
 
@@ -115,6 +115,47 @@ def _open_closed_streams() -> None:
             setattr(sys, name, stream)
 
 
+def _exit_code(call: Callable[[], int | None]) -> int:
+    """Returns the exit code of what a program does. Reports the errors that need no traceback on one line."""
+    try:
+        return call() or 0
+    except StoppedError as stopped:
+        with contextlib.suppress(OSError):  # Of a full disk, or a pipe whose reader has ended.
+            print(messages.name_flags(str(stopped)), end="\n" if str(stopped) else "")
+        return EXIT_CODE
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # Of `… | head`.
+        return 141
+    except Exception as error:
+        if flags.FLAGS["traceback"].value or not (message := _message(error)):
+            raise
+        # An error of stdout, whose rest cannot be written either.
+        if type(error) is OSError and not error.filename and (code := _flush_stdout()):
+            return code
+        print(f"Error: {message}", file=sys.stderr)
+        return OTHER_WORKER_EXIT_CODE if isinstance(error, OtherWorkerError) else 1
+
+
+def _message(error: Exception) -> str:
+    """Returns what to say of an error in place of its traceback; nothing of one that is a fault of the program."""
+    if isinstance(error, ValueError | OSError | OtherWorkerError):
+        return messages.name_flags(str(error))
+    if isinstance(error, RuntimeError) and str(error) == _NO_HOME:
+        return f"{_NO_HOME} A path begins with ~, or with ~ and the name of an unknown user."
+    return _message_of_tensorflow(error)
+
+
+def _show_messages() -> None:
+    """Shows the messages of the library on stderr."""
+    logging.set_verbosity(logging.WARNING)
+    logger.setLevel(INFO)
+    handler = StreamHandler()
+    handler.setFormatter(_MessageFormatter())
+    logger.addHandler(handler)
+    logger.propagate = False
+
+
 def run(main, operands: str = "") -> None:
     """Parses the flags, runs `main` and exits with its result, or 0.
 
@@ -132,42 +173,13 @@ def run(main, operands: str = "") -> None:
             received = " ".join(arguments[1:])
             print(f"Error: The program takes flags alone, as --name=value. Received: {received}.", file=sys.stderr)
             return 2
-        logging.set_verbosity(logging.WARNING)
-        logger.setLevel(INFO)
-        handler = StreamHandler()  # On stderr.
-        handler.setFormatter(_MessageFormatter())
-        logger.addHandler(handler)
-        logger.propagate = False
-        try:
+        _show_messages()
+
+        def checked_main() -> int | None:
             check_effects()
-            return (main(arguments[1:]) if operands else main()) or 0
-        except StoppedError as stopped:
-            with contextlib.suppress(OSError):  # Of a full disk, or a pipe whose reader has ended.
-                print(messages.name_flags(str(stopped)), end="\n" if str(stopped) else "")
-            return EXIT_CODE
-        except KeyboardInterrupt:
-            return 130
-        except RuntimeError as error:
-            if str(error) != _NO_HOME:
-                raise
-            who = "A path begins with ~, or with ~ and the name of an unknown user."
-            print(f"Error: {_NO_HOME} {who}", file=sys.stderr)
-            return 1
-        except BrokenPipeError:  # Of `… | head`.
-            return 141
-        except (ValueError, OSError, OtherWorkerError) as error:
-            if flags.FLAGS["traceback"].value:
-                raise
-            # An error of stdout, whose rest cannot be written either.
-            if type(error) is OSError and not error.filename and (code := _flush_stdout()):
-                return code
-            print(f"Error: {messages.name_flags(str(error))}", file=sys.stderr)
-            return OTHER_WORKER_EXIT_CODE if isinstance(error, OtherWorkerError) else 1
-        except Exception as error:
-            if flags.FLAGS["traceback"].value or not (message := _message_of_tensorflow(error)):
-                raise
-            print(f"Error: {message}", file=sys.stderr)
-            return 1
+            return main(arguments[1:]) if operands else main()
+
+        return _exit_code(checked_main)
 
     # Importing TensorFlow and building graphs makes many objects that stay: looking for garbage among them at Python's
     # usual rate takes a tenth of the import's time.
