@@ -86,42 +86,30 @@ def _prepare_folders(start: Start, strategy, dry_run: bool) -> Start:
     """Prepares the data and writes the files that describe the run, or checks that they match if they exist. Returns
     the start with the run that is in the folder now, and with the options of its corpus if none is named.
     """
-    model_dir, options, folder, before = start.folder, start.options, start.data_folder, start.before
-    train, data, resumed = options.train, options.data, start.is_resumed
-    if train.data_service:
-        start.check_given(["data_service"], "read the data from a service")
-        data_service.check(train.data_service)
+    options, folder, before, resumed = start.options, start.data_folder, start.before, start.is_resumed
+    _check_start(start)
     changes = start.changes()
-    if resumed:
-        checkpoint.check_size(model_dir, AVERAGE, options.model.num_weights)
-        before.subwords()
-    if before and not data.names_corpus:
+    if before and not options.data.names_corpus:
         options = dataclasses.replace(options, data=before.data)
     if not resumed:
         options = _with_length_buckets(strategy, options)
-        train = options.train
-    if train.starts_from and not resumed:
-        start.check_given(STARTS, "start from the weights of another run")
-    if train.embeddings and not resumed:
-        start.check_given(["embeddings"], "start from word vectors")
-        embeddings.check(options)
+    data = start.options.data
     if not (folder / data_folder.CORPUS).exists():
-        outside = ["data_dir", *(["dataset"] if options.data.dataset != "builtin" else []), *FILES]
-        dataclasses.replace(start, options=options).check_given(outside, f"prepare {folder} again")
         data = options.data
-    if train.bpe_dropout:
-        _check_merges(data, train.bpe_dropout)
+        outside = ["data_dir", *(["dataset"] if data.dataset != "builtin" else []), *FILES]
+        dataclasses.replace(start, options=options).check_given(outside, f"prepare {folder} again")
+    if options.train.bpe_dropout:
+        _check_merges(data, options.train.bpe_dropout)
     prepare.Preparation.of(dataclasses.replace(options, data=data), folder).run(resumes=resumed)
     if not options.data.names_corpus:
         data = data_folder.prepared_with(folder)
         sources = dict.fromkeys(dataclasses.asdict(data), "data folder") | options.sources
         options = dataclasses.replace(options, data=data, sources=sources)
     options = _with_sizes_of(folder, options, before if resumed else None)
-    subwords, records = folder / saved_run.SUBWORDS, folder / "train" / shards.RECORDS
-    source_subwords = data_folder.source_subwords_in(folder)
+    subwords, _, source_subwords = data_files = _data_files(folder)
     if resumed:
-        before.check_data(subwords, records, source_subwords)
-    elif train.starts_from and train.parent_subwords:
+        before.check_data(*data_files)
+    elif options.train.starts_from and options.train.parent_subwords:
         _check_subwords_of_parent(start.parent, folder, subwords, source_subwords)
     keeps = not (resumed and dry_run)
     if changes:
@@ -129,16 +117,42 @@ def _prepare_folders(start: Start, strategy, dry_run: bool) -> Start:
     if before and not resumed and (retained := start.retained()):
         logger.info(f"Options of an earlier start that were not given again: {retained}.")
     if keeps:
-        before = SavedRun.write(model_dir, options, subwords, records, source_subwords, before)
+        before = SavedRun.write(start.folder, options, *data_files, before)
     return dataclasses.replace(start, options=options, before=before)
+
+
+def _check_start(start: Start) -> None:
+    """Raises the errors of what a start needs from outside, before anything is prepared: the service that reads the
+    data, and the run or the word vectors that it starts from; or, to resume, its checkpoint and its sub-words.
+    """
+    options, train = start.options, start.options.train
+    if train.data_service:
+        start.check_given(["data_service"], "read the data from a service")
+        data_service.check(train.data_service)
+    if start.is_resumed:
+        checkpoint.check_size(start.folder, AVERAGE, options.model.num_weights)
+        start.before.subwords()
+        return
+    if train.starts_from:
+        start.check_given(STARTS, "start from the weights of another run")
+    if train.embeddings:
+        start.check_given(["embeddings"], "start from word vectors")
+        embeddings.check(options)
+
+
+def _data_files(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path, pathlib.Path | None]:
+    """Returns the files of a data folder that a run must not change: the sub-words, the list of the training shards,
+    and the sub-words of the source, if it has some of its own.
+    """
+    subwords, records = folder / saved_run.SUBWORDS, folder / "train" / shards.RECORDS
+    return subwords, records, data_folder.source_subwords_in(folder)
 
 
 def _check_data_of_chief(start: Start) -> None:
     """Raises `ValueError` in another worker that sees other data than the chief's, whose hashes are in `model_dir`."""
     folder = start.data_folder
     try:
-        records, source_subwords = folder / "train" / shards.RECORDS, data_folder.source_subwords_in(folder)
-        start.before.check_data(folder / saved_run.SUBWORDS, records, source_subwords)
+        start.before.check_data(*_data_files(folder))
     except (FileNotFoundError, ValueError) as error:
         raise ValueError(
             f"Expected all workers to see the chief's data. Received: other data, or none, in {folder} on this worker. "
