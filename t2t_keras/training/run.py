@@ -297,6 +297,42 @@ def _make_diagnose(strategy, model, adam, tokenizer, task: Task, config: TrainCo
     return diagnose
 
 
+def _prepare_first(start: Start, strategy, dry_run: bool, locks: contextlib.ExitStack) -> Start:
+    """Prepares the folders on the chief, which locks that of the run in `locks`, before the other workers read them.
+    Returns what `_prepare_folders` does; for other workers, with the options that the chief has written.
+    """
+    model_dir = start.folder
+
+    def prepare_folders() -> Start:
+        start.check()
+        options = start.options
+        if options.train.freeze and not (start.data_folder / data_folder.CORPUS).exists():
+            # Refuses a wrong name before the data is prepared, which may take hours.
+            size = options.model.vocab_size or EOS + 2
+            model = dataclasses.replace(options.model, vocab_size=size)
+            freezing.freeze(make(registry.architecture(options.architecture), model), options.train.freeze)
+        locks.enter_context(files.exclusive(model_dir / files.LOCK, str(model_dir)))
+        saved_run.check_before_writing(model_dir)
+        return _prepare_folders(start.current(), strategy, dry_run)
+
+    prepared = devices.chief_first(strategy, prepare_folders)
+    if not prepared:
+        keeps = dry_run and start.is_resumed  # Then the chief writes no options.
+        prepared = Start.of(model_dir, start.options if keeps else SavedRun.open(model_dir).options)
+        _check_data_of_chief(prepared)
+    return prepared
+
+
+def _set_up_tensorflow(config: TrainConfig) -> None:
+    """Sets the options of training that hold for the whole process: the seed, and how operations compute."""
+    keras.utils.set_random_seed(config.seed)
+    choose_float32(config.tf32)
+    if config.deterministic:
+        tf.config.experimental.enable_op_determinism()
+        # Otherwise the three gradients of the embedding matrix are added in the order in which they are ready.
+        tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
+
+
 def train(
     start: Start,
     *,
@@ -331,37 +367,15 @@ def train(
     started = time.monotonic() if started is None else started
     model_dir = start.folder
     with warnings_only(not devices.is_chief(strategy)), devices.plain_errors(strategy), contextlib.ExitStack() as locks:
-
-        def prepare_folders() -> Start:
-            start.check()
-            options = start.options
-            if options.train.freeze and not (start.data_folder / data_folder.CORPUS).exists():
-                # Refuses a wrong name before the data is prepared, which may take hours.
-                size = options.model.vocab_size or EOS + 2
-                model = dataclasses.replace(options.model, vocab_size=size)
-                freezing.freeze(make(registry.architecture(options.architecture), model), options.train.freeze)
-            locks.enter_context(files.exclusive(model_dir / files.LOCK, str(model_dir)))
-            saved_run.check_before_writing(model_dir)
-            return _prepare_folders(start.current(), strategy, dry_run)
-
         with quiet():
-            prepared = devices.chief_first(strategy, prepare_folders)
-            if not prepared:  # The other workers have the chief's options.
-                keeps = dry_run and start.is_resumed  # Then the chief writes no options.
-                prepared = Start.of(model_dir, start.options if keeps else SavedRun.open(model_dir).options)
-                _check_data_of_chief(prepared)
+            prepared = _prepare_first(start, strategy, dry_run, locks)
             tokenizer = read_tokenizer(prepared.before)
         options = prepared.options
         config, task, folder = options.train, options.task, options.data_folder(model_dir)
         if config.dtype == AUTO:
             config = dataclasses.replace(config, dtype=devices.fastest_dtype(strategy))
             options = dataclasses.replace(options, train=config, sources=options.sources | {"dtype": COMPUTED})
-        keras.utils.set_random_seed(config.seed)
-        choose_float32(config.tf32)
-        if config.deterministic:
-            tf.config.experimental.enable_op_determinism()
-            # Otherwise the three gradients of the embedding matrix are added in the order in which they are ready.
-            tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
+        _set_up_tensorflow(config)
         model, adam = _make_model(strategy, options)
         frozen_rows = _start_embeddings(strategy, model_dir, model, tokenizer, config) if config.embeddings else None
         if config.starts_from and not checkpoint.kept(model_dir):
