@@ -79,47 +79,73 @@ def read_trees(lines: Iterable[str], name: str, first: int = 1) -> Iterator[Tree
     Yields each outermost bracket, which may lack a label: ( (S …)). Unbalanced brackets, a missing label, or a word
     that is not alone in its bracket are a ValueError.
     """
-    stack: list[Tree] = []
-    # Line of the outermost bracket; whether the innermost bracket has its label or needs none any more.
-    started, labelled = 0, True
-
-    def wrong(number: int, expected: str, received: str) -> ValueError:
-        return ValueError(f"{name}, line {number}: Expected {expected}. Received: {received[:100]}.")
-
+    brackets = _Brackets(name)
     for number, line in enumerate(lines, first):
         for token in _TOKEN.findall(line):
             if token == "(":
-                if stack and stack[-1].word:
-                    before = f"{stack[-1].label} {stack[-1].word}"
-                    raise wrong(number, "')' after a tag and its word", f"'(' after '{before}'")
-                if not labelled and len(stack) > 1:
-                    raise wrong(number, "a label after '('", "'('")
-                node = Tree()
-                if stack:
-                    stack[-1].children.append(node)
-                else:
-                    started = number
-                stack.append(node)
-                labelled = False
-            elif token == ")":
-                if not stack:
-                    raise wrong(number, "balanced brackets", "')' without '('")
-                if not labelled and len(stack) > 1:
-                    raise wrong(number, "a label after '('", "')'")
-                labelled = True
-                node = stack.pop()
-                if not stack:
-                    yield node
-            elif not stack:
-                raise wrong(number, "a tree in brackets", f"'{token}' outside of brackets")
-            elif not labelled:
-                stack[-1].label, labelled = token, True
-            elif stack[-1].word or stack[-1].children:
-                raise wrong(number, "one word in the bracket of its tag, and no word beside constituents", f"'{token}'")
-            else:
-                stack[-1].word = token
-    if stack:
-        raise wrong(started, "balanced brackets", f"a tree that begins here and lacks {len(stack)} ')'")
+                brackets.open(number)
+            elif token != ")":
+                brackets.add(token, number)
+            elif tree := brackets.close(number):
+                yield tree
+    brackets.check_closed()
+
+
+class _Brackets:
+    """The brackets of a file that are open, outermost first. Methods take the number of the line that they read."""
+
+    def __init__(self, name: str):
+        self._name, self._open, self._started = name, [], 0
+        self._labelled = True  # Whether the innermost bracket has its label, or needs none any more.
+
+    def _wrong(self, number: int, expected: str, received: str) -> ValueError:
+        return ValueError(f"{self._name}, line {number}: Expected {expected}. Received: {received[:100]}.")
+
+    def _check_label(self, number: int, token: str) -> None:
+        if not self._labelled and len(self._open) > 1:
+            raise self._wrong(number, "a label after '('", f"'{token}'")
+
+    def open(self, number: int) -> None:
+        """Reads a '('."""
+        if self._open and self._open[-1].word:
+            before = f"{self._open[-1].label} {self._open[-1].word}"
+            raise self._wrong(number, "')' after a tag and its word", f"'(' after '{before}'")
+        self._check_label(number, "(")
+        node = Tree()
+        if self._open:
+            self._open[-1].children.append(node)
+        else:
+            self._started = number
+        self._open.append(node)
+        self._labelled = False
+
+    def close(self, number: int) -> Tree | None:
+        """Reads a ')'. Returns the tree that it ends, if it is that of an outermost bracket."""
+        if not self._open:
+            raise self._wrong(number, "balanced brackets", "')' without '('")
+        self._check_label(number, ")")
+        self._labelled = True
+        node = self._open.pop()
+        return None if self._open else node
+
+    def add(self, token: str, number: int) -> None:
+        """Reads the label of the innermost bracket, or its word."""
+        if not self._open:
+            raise self._wrong(number, "a tree in brackets", f"'{token}' outside of brackets")
+        node = self._open[-1]
+        if not self._labelled:
+            node.label, self._labelled = token, True
+        elif node.word or node.children:
+            expected = "one word in the bracket of its tag, and no word beside constituents"
+            raise self._wrong(number, expected, f"'{token}'")
+        else:
+            node.word = token
+
+    def check_closed(self) -> None:
+        """Raises `ValueError` if a bracket is still open at the end of the file."""
+        if self._open:
+            received = f"a tree that begins here and lacks {len(self._open)} ')'"
+            raise self._wrong(self._started, "balanced brackets", received)
 
 
 def read_file(lines: list[str], name: str, number: int | None = None) -> tuple[list[Tree | None], list[ValueError]]:
