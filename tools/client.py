@@ -8,11 +8,13 @@ python tools/client.py --sample --draws=5 --seed=2 < text.en
 import collections
 import dataclasses
 import sys
+from collections.abc import Iterator
 
 from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
+from t2t_keras.serving import output
 from t2t_keras.system.log import printable
 from t2t_keras.text.kept import Kept
 from t2t_keras.text.request import Request, note_others, read_requests, with_phrases
@@ -61,7 +63,7 @@ def translate() -> None:
     kept = Kept(_KEEP_PATTERNS.value)
     import tqdm
 
-    from t2t_keras.serving import client, output
+    from t2t_keras.serving import client
     from t2t_keras.text import lines
 
     terms = read_terms(_TERMS.value)
@@ -89,16 +91,12 @@ def translate() -> None:
     numbered = sample.draws > 1 if sample else _N_BEST.value is not None
     number_doubtful, number = 0, 0
     for number, result in enumerate(program.with_progress(results, sys.stdout, at_keyboard), 1):
-        if result.pop("truncated"):
-            warn(f"Line {number}: longer than the model's maximum input. Only the beginning is translated.")
-        if phrase_flags and not _JSONL.value and not result["constraints_met"][0]:
-            warn(f"Line {number}: the translation lacks a phrase ({phrase_flags}).")
         if _TERMS.value:  # A batch without a sentence with terms has no doubts.
             result.setdefault("doubtful", [False] * len(result["text"]))
-        if output.is_doubtful(result):
-            number_doubtful += 1
-            if not _JSONL.value:
-                warn(f"Line {number}: doubtful: its terms make another word very unlikely. Check it.")
+        number_doubtful += output.is_doubtful(result)
+        for problem in _problems(result, phrase_flags):
+            warn(f"Line {number}: {problem}")
+        del result["truncated"]
         if _N_BEST.value:
             result = output.merged(result)
         if _JSONL.value:
@@ -113,6 +111,18 @@ def translate() -> None:
         sys.stdout.buffer.flush()
     if number_doubtful:
         warn(f"{number_doubtful:,} of {number:,} translations are doubtful: their terms may not fit.")
+
+
+def _problems(result: dict, phrase_flags: str) -> Iterator[str]:
+    """Yields what a user should know of the result of a line. With --jsonl, the line itself tells the rest."""
+    if result["truncated"]:
+        yield "longer than the model's maximum input. Only the beginning is translated."
+    if _JSONL.value:
+        return
+    if phrase_flags and not result["constraints_met"][0]:
+        yield f"the translation lacks a phrase ({phrase_flags})."
+    if output.is_doubtful(result):
+        yield "doubtful: its terms make another word very unlikely. Check it."
 
 
 def main() -> None:

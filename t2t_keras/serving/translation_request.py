@@ -95,13 +95,7 @@ class TranslationRequest:
     def __init__(self, fields: dict, is_posted: bool):
         self.is_apertium = "langpair" in fields
         if self.is_apertium:
-            source, bar, target = str(fields["langpair"]).partition("|")
-            if not (source and bar and target):
-                received = f"{fields['langpair']!r:.80}"
-                raise ValueError(
-                    f"Expected `langpair` to be two codes of languages, such as en|de. Received: {received}."
-                )
-            fields = fields | {"source": source, "target": target}
+            fields = fields | _pair(fields["langpair"])
         elif not is_posted:
             raise ValueError("Expected `langpair`, as in the API of Apertium, or a POST request.")
         texts = texts_of(fields)
@@ -118,12 +112,7 @@ class TranslationRequest:
         if form not in ("text", "html", "txt"):
             raise ValueError(f"Expected `format` to be text or html. Received: {form!r:.80}.")
         self.is_html = form == "html"
-        alternatives = _given(fields, "alternatives", 0)
-        if isinstance(alternatives, str) and alternatives.isascii() and alternatives.isdecimal():
-            alternatives = int(alternatives[:4])
-        if type(alternatives) is not int or alternatives < 0:
-            raise ValueError(f"Expected `alternatives` to be a whole number. Received: {alternatives!r:.80}.")
-        self.alternatives = min(alternatives, 100)
+        self.alternatives = _alternatives(fields)
         details = _given(fields, "details", False)
         if details not in (True, False, "true", "1", "false", "0"):
             raise ValueError(f"Expected `details` to be true or false. Received: {details!r:.80}.")
@@ -151,6 +140,25 @@ class TranslationRequest:
 def _single(fields: MultiDict) -> dict:
     """Returns the values of fields: those of one that is there several times as a list."""
     return {name: values if len(values) > 1 else values[0] for name, values in fields.lists()}
+
+
+def _pair(langpair) -> dict[str, str]:
+    """Returns the `source` and the `target` of a `langpair`, such as en|de."""
+    source, bar, target = str(langpair).partition("|")
+    if not (source and bar and target):
+        received = f"{langpair!r:.80}"
+        raise ValueError(f"Expected `langpair` to be two codes of languages, such as en|de. Received: {received}.")
+    return {"source": source, "target": target}
+
+
+def _alternatives(fields: dict) -> int:
+    """Returns how many further translations are wanted, at most 100."""
+    number = _given(fields, "alternatives", 0)
+    if isinstance(number, str) and number.isascii() and number.isdecimal():
+        number = int(number[:4])
+    if type(number) is not int or number < 0:
+        raise ValueError(f"Expected `alternatives` to be a whole number. Received: {number!r:.80}.")
+    return min(number, 100)
 
 
 def _given(fields: dict, name: str, default):
