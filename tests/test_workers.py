@@ -13,6 +13,7 @@ import types
 import numpy as np
 import programs
 import pytest
+import tensorflow as tf
 from test_survival import FLAGS, left, trained
 from toy import TWENTY, adam, assert_moved_alike, by_one_tape, joined, sgd
 
@@ -166,6 +167,12 @@ OF_TWO = '{{"cluster": {{"worker": ["a:1", "b:1"]}}{}}}'
 
 @pytest.mark.parametrize("text", [
     "{", "[]", '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}}', '{"cluster": null}', '{"cluster": {"worker": 3}}',
+    '{"sparseCluster": {"worker": {"0": "a:1"}, "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
+    *(f'{{"cluster": {cluster}, "task": {{"type": "{job}", "index": 0}}}}' for cluster, job in [
+        ('{"master": ["a:1"], "worker": ["b:1"]}', "master"), ('{"master": ["a:1"], "worker": ["b:1"]}', "worker"),
+        ('{"chief": ["a:1"], "worker_hosts": ["b:1"]}', "chief"), ('{"chief": ["a:1", "b:1"]}', "chief"),
+        ('{"worker": ["a:1"]}', "evaluator"), ('{"worker": ["a:1"], "evaluator": ["b:1"]}', "evaluator"),
+    ]),
     *(OF_TWO.format(task) for task in ["", ', "task": null', ', "task": {"type": "worker"}']),
     *(OF_TWO.format(f', "task": {{"type": "{job}", "index": {index}}}')
       for job, index in [("worker", 2), ("worker", -1), ("worker", "null"), ("chief", 0), ("evaluator", 0)]),
@@ -176,6 +183,45 @@ def test_a_cluster_that_cannot_be_is_refused_with_what_was_received(monkeypatch,
     with pytest.raises(ValueError, match=f"TF_CONFIG.*Received: {re.escape(text)}"):
         devices.make_strategy()
     devices.exit_worker(1)  # Not at once: it is no worker.
+
+
+@pytest.mark.parametrize(("addresses", "wrong"), [
+    (["a:1", "b"], "b"), (["a:1", "b:"], "b:"), (["a:1", ":1"], ":1"), (["a:1", "b:http"], "b:http"),
+    (["a:0", "b:1"], "a:0"), (["a:1", "b:65536"], "b:65536"), (["http://a:1", "b:1"], "http://a:1"), ([1, "b:1"], "1"),
+    (["a:1", None], "None"), (["a:1", "b:1", "a:1"], "a:1 twice"),
+])  # fmt: skip
+def test_an_address_that_no_worker_can_have_is_named(monkeypatch, addresses, wrong):
+    """Story: TensorFlow ended in a traceback, or waited for ever for the second of two workers with one address."""
+    cluster = {"chief": addresses[:1], "worker": addresses[1:]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}}))
+    with pytest.raises(ValueError, match=f"such as host1:2222. Received: {re.escape(wrong)} in "):
+        devices.make_strategy()
+
+
+def test_workers_may_have_addresses_of_ipv6(monkeypatch):
+    cluster = {"worker": ["[::1]:2222", "[2001:db8::1]:2222"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": "1"}}))
+    monkeypatch.setattr(devices.tf.distribute, "MultiWorkerMirroredStrategy", lambda: "made")
+    assert devices.make_strategy() == "made"
+
+
+@pytest.mark.parametrize(("raised", "kind", "said"), [
+    (RuntimeError("Collective ops must be configured at program startup"), ValueError,
+     "before TensorFlow is first used. Received: 2 workers in TF_CONFIG .*Start a new process"),
+    (tf.errors.UnknownError(None, None, "Could not start gRPC server"), OSError,
+     "at b:2, the address of worker 1 in TF_CONFIG. Received: Could not start gRPC server, perhaps because its port"),
+], ids=["too late", "port in use"])  # fmt: skip
+def test_a_worker_that_cannot_join_says_why(monkeypatch, raised, kind, said):
+    """Story: the one was an error of another type than documented, the other named no port."""
+
+    def fail():
+        raise raised
+
+    cluster = {"worker": ["a:1", "b:2"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}}))
+    monkeypatch.setattr(devices.tf.distribute, "MultiWorkerMirroredStrategy", fail)
+    with pytest.raises(kind, match=said):
+        devices.make_strategy()
 
 
 @pytest.mark.parametrize("text", [
@@ -211,7 +257,7 @@ def test_a_wrong_tf_config_ends_a_program_as_other_errors_do(monkeypatch, config
 def test_the_chief_exits_after_the_other_workers_and_none_at_once(monkeypatch, jobs, task, seconds):
     """Story: a worker that had its sum and was gone took the others' sums with it."""
     assert 0 < devices.EXIT_SECONDS < devices.CHIEF_EXIT_SECONDS < 10
-    cluster = {job: ["localhost:1", "localhost:2"][: 1 if job == "chief" else 2] for job in jobs}
+    cluster = {job: [f"{job}:1", f"{job}:2"][: 1 if job == "chief" else 2] for job in jobs}
     monkeypatch.setenv(
         "TF_CONFIG", json.dumps({"cluster": cluster, "task": dict(zip(("type", "index"), task, strict=True))})
     )
