@@ -320,6 +320,17 @@ def test_a_run_reports_the_devices_the_time_and_the_cost_of_all_of_them(prepared
     assert "90 s × 2 device(s) × 0.5 TFLOPS" in messages[-1]
 
 
+def test_a_run_of_several_workers_reports_how_many_they_are(monkeypatch, tmp_path, messages):
+    """Story: "6 device(s): CPU:0, CPU:1" named those of one worker, as if they were all."""
+    monkeypatch.setattr(devices, "several_workers", lambda strategy: True)
+    monkeypatch.setattr(devices, "process_count", lambda strategy: 3)
+    here = types.SimpleNamespace(worker_devices=["/device:CPU:0", "/device:CPU:1"])
+    model = types.SimpleNamespace(config=None, trainable_variables=[], count_params=lambda: 7)
+    strategy = types.SimpleNamespace(extended=here, num_replicas_in_sync=6)
+    training_run._log_model(strategy, model, TRAIN, tmp_path)
+    assert "6 device(s): CPU:0, CPU:1 of each of 3 workers; 400 tokens" in messages[-1]
+
+
 def test_the_command_of_tensorboard_can_be_pasted(prepared, tmp_path, monkeypatch, messages):
     """Story: a space in the name of the folder divided it."""
     handed_over(monkeypatch, tmp_path / "my run", prepared)

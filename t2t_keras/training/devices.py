@@ -11,7 +11,9 @@ import contextlib
 import itertools
 import json
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -133,8 +135,9 @@ def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf
             f"Waiting until all {workers} workers of TF_CONFIG have started; this one is {job} {index}. Until then, "
             "only SIGKILL stops it."
         )
+        on_sigterm = signal.getsignal(signal.SIGTERM)
         try:
-            return tf.distribute.MultiWorkerMirroredStrategy()
+            strategy = tf.distribute.MultiWorkerMirroredStrategy()
         except RuntimeError as error:
             raise ValueError(
                 f"Expected to join other workers before TensorFlow is first used. Received: {workers} workers in "
@@ -146,6 +149,10 @@ def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf
                 f"TF_CONFIG. Received: {error.message}, perhaps because its port is in use. End what uses it, such as "
                 "another worker with the same `task`, or give another port to all workers."
             ) from error
+        # TensorFlow takes SIGTERM for itself, and does nothing about it: preparing the data could not be stopped.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_sigterm)
+        return strategy
     if gpus := [device.name for device in tf.config.list_logical_devices("GPU")]:
         return MirroredStrategy(gpus)
     return MirroredStrategy([f"/cpu:{index}" for index in range(cpu_devices)])
@@ -322,6 +329,10 @@ def plain_errors(strategy) -> Iterator[None]:
     """Turns TensorFlow's errors in one worker after another one has ended into an `interruption.OtherWorkerError`."""
     try:
         yield
+    except RuntimeError as error:  # Ctrl-C came while TensorFlow made its own error of an end of another worker.
+        if KeyboardInterrupt.__name__ in str(error):
+            raise KeyboardInterrupt from error
+        raise
     except (
         tf.errors.UnavailableError,
         tf.errors.AbortedError,
@@ -330,8 +341,12 @@ def plain_errors(strategy) -> Iterator[None]:
     ) as error:
         if not several_workers(strategy):
             raise
+        # Also of this worker's own devices, such as a failure of a GPU.
+        of_here = isinstance(error, tf.errors.InternalError)
+        reason = f" TensorFlow says: {(error.message.strip().splitlines() or [''])[0]:.300}" if of_here else ""
         raise OtherWorkerError(
             "Another worker has ended or cannot be reached. See its message. Run the same command again in all workers."
+            f"{reason}"
         ) from error
 
 

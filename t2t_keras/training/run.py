@@ -259,6 +259,8 @@ def _log_model(strategy, model, config: TrainConfig, model_dir: pathlib.Path) ->
     if uneven and devices.on_gpus(strategy):
         logger.warning(f"GPUs multiply matrices fastest when sizes are multiples of 8. Received: {uneven}.")
     names = ", ".join(name.rpartition("device:")[2] for name in strategy.extended.worker_devices)
+    if devices.several_workers(strategy):
+        names = f"{names} of each of {devices.process_count(strategy)} workers"
     trained = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     only = f", of which {trained:,} are trained" if config.freeze else ""
     logger.info(
