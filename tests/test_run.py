@@ -505,6 +505,18 @@ def test_other_workers_refuse_other_data_than_the_chief_s(copy, monkeypatch, nam
         train(copy)
 
 
+@pytest.mark.parametrize(("changed", "received"), [(True, "another"), (False, "no")])
+def test_other_workers_refuse_another_folder_than_the_chief_s(copy, monkeypatch, changed, received):
+    """Story: a worker whose `model_dir` was a folder of its own had its own options, such as another learning rate."""
+    config, chiefs = copy / files.CONFIG, []
+    monkeypatch.setattr(devices, "broadcast_from_chief", lambda strategy, value: chiefs.append(value) or chiefs[0])
+    training_run._check_folder_of_chief(None, copy)  # The chief.
+    training_run._check_folder_of_chief(None, copy)  # A worker that shares its folder.
+    config.write_text(config.read_text().replace('"seed": 1', '"seed": 2')) if changed else config.unlink()
+    with pytest.raises(ValueError, match=f"chief's folder. Received: {received} config.json in {copy} on this worker"):
+        training_run._check_folder_of_chief(None, copy)
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize("is_new", [True, False])
 def test_other_workers_dry_run_a_new_run_with_the_options_that_the_chief_wrote(copy, monkeypatch, is_new):

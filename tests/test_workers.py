@@ -325,6 +325,28 @@ def test_the_launcher_names_a_command_that_does_not_exist():
     assert (result.returncode, result.stderr) == (1, "Error: [Errno 2] No such file or directory: 'no_such_program'\n")
 
 
+@pytest.mark.parametrize("ignored", [False, True], ids=["without nohup", "with nohup"])
+def test_a_terminal_that_closes_ends_the_workers_of_the_launcher_unless_it_has_nohup(ignored):
+    """Story: they trained on without it, unseen, and the same command was refused because they held the folder."""
+    worker = "import os, sys, time; print(os.getpid(), flush=True); time.sleep(1.5); sys.exit(7)"
+    command = programs.command("workers", 1, sys.executable, "-c", worker)
+    action = signal.SIG_IGN if ignored else signal.SIG_DFL
+    launcher = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, action),
+    )
+    process = int(launcher.stdout.readline())
+    launcher.send_signal(signal.SIGHUP)
+    _, said = launcher.communicate()
+    ended = (7, "") if ignored else (128 + signal.SIGHUP, "Worker 0 was ended by SIGHUP.\n")
+    assert (launcher.returncode, said) == ended
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
+
+
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (75, 75), (-signal.SIGKILL, 128 + signal.SIGKILL)])
 def test_the_launcher_passes_signals_on_to_all_workers_and_exits_with_their_code(monkeypatch, code, expected):
     from tools import workers as launcher

@@ -18,6 +18,7 @@ import operator
 import pathlib
 import shlex
 import time
+import zlib
 from collections.abc import Callable, Collection
 
 import keras
@@ -131,6 +132,19 @@ def _prepare_folders(start: Start, strategy, dry_run: bool) -> Start:
     if keeps:
         before = SavedRun.write(model_dir, options, subwords, records, source_subwords, before)
     return dataclasses.replace(start, options=options, before=before)
+
+
+def _check_folder_of_chief(strategy, model_dir: pathlib.Path) -> None:
+    """Raises `ValueError` in another worker whose `model_dir` is not the chief's: its options may be others, with which
+    it would make other updates. Waits for all workers.
+    """
+    path = model_dir / files.CONFIG
+    options = float(zlib.crc32(path.read_bytes())) if path.exists() else -1.0
+    if devices.broadcast_from_chief(strategy, options) != options:
+        raise ValueError(
+            f"Expected all workers to see the chief's folder. Received: {'another' if path.exists() else 'no'} "
+            f"{files.CONFIG} in {model_dir} on this worker. Give a `model_dir` that all workers share."
+        )
 
 
 def _check_data_of_chief(start: Start) -> None:
@@ -334,6 +348,7 @@ def train(
 
         with quiet():
             prepared = devices.chief_first(strategy, prepare_folders)
+            _check_folder_of_chief(strategy, model_dir)
             if not prepared:  # The other workers have the chief's options.
                 keeps = dry_run and start.is_resumed  # Then the chief writes no options.
                 prepared = Start.of(model_dir, start.options if keeps else SavedRun.open(model_dir).options)
