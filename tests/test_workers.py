@@ -205,6 +205,25 @@ def test_workers_may_have_addresses_of_ipv6(monkeypatch):
     assert devices.make_strategy() == "made"
 
 
+@pytest.mark.parametrize(("given", "expected"), [
+    ({}, None),
+    ({"no_proxy": "c"}, None),
+    ({"http_proxy": "p:1"}, "a,2001:db8::1"),
+    ({"https_proxy": "p:1", "no_proxy": "c,d"}, "c,d,a,2001:db8::1"),
+    ({"grpc_proxy": "p:1", "no_proxy": "c", "no_grpc_proxy": "e"}, "e,a,2001:db8::1"),
+])  # fmt: skip
+def test_workers_do_not_look_for_one_another_behind_a_proxy(monkeypatch, given, expected):
+    """Story: they waited for ever, also for those on their own machine."""
+    for name in ("grpc_proxy", "https_proxy", "http_proxy", "no_proxy", "no_grpc_proxy"):
+        monkeypatch.setenv(name, given[name]) if name in given else monkeypatch.delenv(name, raising=False)
+    cluster = {"worker": ["a:1", "[2001:db8::1]:1"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}))
+    made = lambda: os.environ.get("no_grpc_proxy")  # noqa: E731
+    monkeypatch.setattr(devices.tf.distribute, "MultiWorkerMirroredStrategy", made)
+    monkeypatch.setenv("no_grpc_proxy", given.get("no_grpc_proxy", ""))  # To be as before after the test.
+    assert (devices.make_strategy() or None) == expected
+
+
 @pytest.mark.parametrize(("raised", "kind", "said"), [
     (RuntimeError("Collective ops must be configured at program startup"), ValueError,
      "before TensorFlow is first used. Received: 2 workers in TF_CONFIG .*Start a new process"),

@@ -106,6 +106,16 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
         super().__init__(devices)
 
 
+def _reach_directly(addresses: list[str]) -> None:
+    """Keeps gRPC from reaching other workers through the HTTP proxy that an environment variable names, if one does:
+    they would wait for one another for ever.
+    """
+    if any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
+        others = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy")
+        hosts = [address.rpartition(":")[0].strip("[]") for address in addresses]
+        os.environ["no_grpc_proxy"] = ",".join([others, *hosts] if others else hosts)
+
+
 def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf.distribute.Strategy:
     """Makes a strategy over all GPUs of this machine or, without a GPU, over virtual CPU devices.
 
@@ -135,6 +145,7 @@ def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf
             f"Waiting until all {workers} workers of TF_CONFIG have started; this one is {job} {index}. Until then, "
             "only SIGKILL stops it."
         )
+        _reach_directly(sum(_cluster().values(), []))
         on_sigterm = signal.getsignal(signal.SIGTERM)
         try:
             strategy = tf.distribute.MultiWorkerMirroredStrategy()
