@@ -2,9 +2,11 @@
 worker.
 """
 
+import ctypes
 import json
 import os
 import pathlib
+import signal
 import sys
 import types
 
@@ -99,6 +101,21 @@ def test_with_several_workers_a_strategy_is_over_all_and_is_made_before_devices_
         devices.make_strategy(3)
 
 
+def test_a_worker_still_heeds_sigterm_when_it_has_joined_the_others(machine, monkeypatch):
+    """Story: TensorFlow took the signal, and preparing the data could not be stopped. Here another handler takes it."""
+    heeded = []
+    machine(gpus=0, tf_config=config_of(2))
+    taking = lambda: ctypes.CDLL(None).signal(signal.SIGTERM, 1)  # Ignored, as Python does not know. # noqa: E731
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", taking)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heeded.append(number))
+    try:
+        devices.make_strategy()
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heeded == [signal.SIGTERM]
+
+
 @pytest.fixture
 def worker(monkeypatch):
     """(whether it is the chief, what the chief broadcasts) → a worker of two; the list has what it broadcasts
@@ -142,6 +159,15 @@ def test_an_end_of_another_worker_is_reported_in_a_sentence_and_other_errors_sta
     for kind in (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError):
         with pytest.raises(OtherWorkerError, match="Another worker has ended"), devices.plain_errors(None):
             raise kind(None, None, "Collective ops is aborted by: Socket closed")
+    with pytest.raises(OtherWorkerError, match=r"TensorFlow says: CUDA error: x$"), devices.plain_errors(None):
+        raise tf.errors.InternalError(None, None, "CUDA error: x\n\t [[node]]")  # Perhaps of this worker's own GPU.
+    interrupted = (
+        "error_already_set: MISMATCH: ORIGINAL UnavailableError REPLACED BY KeyboardInterrupt: <EMPTY MESSAGE>"
+    )
+    with pytest.raises(KeyboardInterrupt), devices.plain_errors(None):  # Story: Ctrl-C ended in this traceback.
+        raise RuntimeError(interrupted)
+    with pytest.raises(RuntimeError, match="of another kind"), devices.plain_errors(None):
+        raise RuntimeError("of another kind")
     with pytest.raises(tf.errors.ResourceExhaustedError), devices.plain_errors(None):
         raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
     monkeypatch.setattr(devices, "several_workers", lambda strategy: False)

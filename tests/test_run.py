@@ -320,6 +320,17 @@ def test_a_run_reports_the_devices_the_time_and_the_cost_of_all_of_them(prepared
     assert "90 s × 2 device(s) × 0.5 TFLOPS" in messages[-1]
 
 
+def test_a_run_of_several_workers_reports_how_many_they_are(monkeypatch, tmp_path, messages):
+    """Story: "6 device(s): CPU:0, CPU:1" named those of one worker, as if they were all."""
+    monkeypatch.setattr(devices, "several_workers", lambda strategy: True)
+    monkeypatch.setattr(devices, "process_count", lambda strategy: 3)
+    here = types.SimpleNamespace(worker_devices=["/device:CPU:0", "/device:CPU:1"])
+    model = types.SimpleNamespace(config=None, trainable_variables=[], count_params=lambda: 7)
+    strategy = types.SimpleNamespace(extended=here, num_replicas_in_sync=6)
+    training_run._log_model(strategy, model, TRAIN, tmp_path)
+    assert "6 device(s): CPU:0, CPU:1 of each of 3 workers; 400 tokens" in messages[-1]
+
+
 def test_the_command_of_tensorboard_can_be_pasted(prepared, tmp_path, monkeypatch, messages):
     """Story: a space in the name of the folder divided it."""
     handed_over(monkeypatch, tmp_path / "my run", prepared)
@@ -492,6 +503,18 @@ def test_other_workers_refuse_other_data_than_the_chief_s(copy, monkeypatch, nam
     (copy / name).unlink() if is_missing else (copy / name).write_bytes(b"other")
     with pytest.raises(ValueError, match=f"chief's data. Received: .* in {copy}/data on this worker.*`data_dir`"):
         train(copy)
+
+
+@pytest.mark.parametrize(("changed", "received"), [(True, "another"), (False, "no")])
+def test_other_workers_refuse_another_folder_than_the_chief_s(copy, monkeypatch, changed, received):
+    """Story: a worker whose `model_dir` was a folder of its own had its own options, such as another learning rate."""
+    config, chiefs = copy / files.CONFIG, []
+    monkeypatch.setattr(devices, "broadcast_from_chief", lambda strategy, value: chiefs.append(value) or chiefs[0])
+    training_run._check_folder_of_chief(None, copy)  # The chief.
+    training_run._check_folder_of_chief(None, copy)  # A worker that shares its folder.
+    config.write_text(config.read_text().replace('"seed": 1', '"seed": 2')) if changed else config.unlink()
+    with pytest.raises(ValueError, match=f"chief's folder. Received: {received} config.json in {copy} on this worker"):
+        training_run._check_folder_of_chief(None, copy)
 
 
 @pytest.mark.medium

@@ -13,6 +13,7 @@ import types
 import numpy as np
 import programs
 import pytest
+import tensorflow as tf
 from test_survival import FLAGS, left, trained
 from toy import TWENTY, adam, assert_moved_alike, by_one_tape, joined, sgd
 
@@ -166,6 +167,12 @@ OF_TWO = '{{"cluster": {{"worker": ["a:1", "b:1"]}}{}}}'
 
 @pytest.mark.parametrize("text", [
     "{", "[]", '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}}', '{"cluster": null}', '{"cluster": {"worker": 3}}',
+    '{"sparseCluster": {"worker": {"0": "a:1"}, "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
+    *(f'{{"cluster": {cluster}, "task": {{"type": "{job}", "index": 0}}}}' for cluster, job in [
+        ('{"master": ["a:1"], "worker": ["b:1"]}', "master"), ('{"master": ["a:1"], "worker": ["b:1"]}', "worker"),
+        ('{"chief": ["a:1"], "worker_hosts": ["b:1"]}', "chief"), ('{"chief": ["a:1", "b:1"]}', "chief"),
+        ('{"worker": ["a:1"]}', "evaluator"), ('{"worker": ["a:1"], "evaluator": ["b:1"]}', "evaluator"),
+    ]),
     *(OF_TWO.format(task) for task in ["", ', "task": null', ', "task": {"type": "worker"}']),
     *(OF_TWO.format(f', "task": {{"type": "{job}", "index": {index}}}')
       for job, index in [("worker", 2), ("worker", -1), ("worker", "null"), ("chief", 0), ("evaluator", 0)]),
@@ -176,6 +183,64 @@ def test_a_cluster_that_cannot_be_is_refused_with_what_was_received(monkeypatch,
     with pytest.raises(ValueError, match=f"TF_CONFIG.*Received: {re.escape(text)}"):
         devices.make_strategy()
     devices.exit_worker(1)  # Not at once: it is no worker.
+
+
+@pytest.mark.parametrize(("addresses", "wrong"), [
+    (["a:1", "b"], "b"), (["a:1", "b:"], "b:"), (["a:1", ":1"], ":1"), (["a:1", "b:http"], "b:http"),
+    (["a:0", "b:1"], "a:0"), (["a:1", "b:65536"], "b:65536"), (["http://a:1", "b:1"], "http://a:1"), ([1, "b:1"], "1"),
+    (["a:1", None], "None"), (["a:1", "b:1", "a:1"], "a:1 twice"),
+])  # fmt: skip
+def test_an_address_that_no_worker_can_have_is_named(monkeypatch, addresses, wrong):
+    """Story: TensorFlow ended in a traceback, or waited for ever for the second of two workers with one address."""
+    cluster = {"chief": addresses[:1], "worker": addresses[1:]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}}))
+    with pytest.raises(ValueError, match=f"such as host1:2222. Received: {re.escape(wrong)} in "):
+        devices.make_strategy()
+
+
+def test_workers_may_have_addresses_of_ipv6(monkeypatch):
+    cluster = {"worker": ["[::1]:2222", "[2001:db8::1]:2222"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": "1"}}))
+    monkeypatch.setattr(devices.tf.distribute, "MultiWorkerMirroredStrategy", lambda: "made")
+    assert devices.make_strategy() == "made"
+
+
+@pytest.mark.parametrize(("given", "expected"), [
+    ({}, None),
+    ({"no_proxy": "c"}, None),
+    ({"http_proxy": "p:1"}, "a,2001:db8::1"),
+    ({"https_proxy": "p:1", "no_proxy": "c,d"}, "c,d,a,2001:db8::1"),
+    ({"grpc_proxy": "p:1", "no_proxy": "c", "no_grpc_proxy": "e"}, "e,a,2001:db8::1"),
+])  # fmt: skip
+def test_workers_do_not_look_for_one_another_behind_a_proxy(monkeypatch, given, expected):
+    """Story: they waited for ever, also for those on their own machine."""
+    for name in ("grpc_proxy", "https_proxy", "http_proxy", "no_proxy", "no_grpc_proxy"):
+        monkeypatch.setenv(name, given[name]) if name in given else monkeypatch.delenv(name, raising=False)
+    cluster = {"worker": ["a:1", "[2001:db8::1]:1"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}))
+    made = lambda: os.environ.get("no_grpc_proxy")  # noqa: E731
+    monkeypatch.setattr(devices.tf.distribute, "MultiWorkerMirroredStrategy", made)
+    monkeypatch.setenv("no_grpc_proxy", given.get("no_grpc_proxy", ""))  # To be as before after the test.
+    assert (devices.make_strategy() or None) == expected
+
+
+@pytest.mark.parametrize(("raised", "kind", "said"), [
+    (RuntimeError("Collective ops must be configured at program startup"), ValueError,
+     "before TensorFlow is first used. Received: 2 workers in TF_CONFIG .*Start a new process"),
+    (tf.errors.UnknownError(None, None, "Could not start gRPC server"), OSError,
+     "at b:2, the address of worker 1 in TF_CONFIG. Received: Could not start gRPC server, perhaps because its port"),
+], ids=["too late", "port in use"])  # fmt: skip
+def test_a_worker_that_cannot_join_says_why(monkeypatch, raised, kind, said):
+    """Story: the one was an error of another type than documented, the other named no port."""
+
+    def fail():
+        raise raised
+
+    cluster = {"worker": ["a:1", "b:2"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}}))
+    monkeypatch.setattr(devices.tf.distribute, "MultiWorkerMirroredStrategy", fail)
+    with pytest.raises(kind, match=said):
+        devices.make_strategy()
 
 
 @pytest.mark.parametrize("text", [
@@ -211,7 +276,7 @@ def test_a_wrong_tf_config_ends_a_program_as_other_errors_do(monkeypatch, config
 def test_the_chief_exits_after_the_other_workers_and_none_at_once(monkeypatch, jobs, task, seconds):
     """Story: a worker that had its sum and was gone took the others' sums with it."""
     assert 0 < devices.EXIT_SECONDS < devices.CHIEF_EXIT_SECONDS < 10
-    cluster = {job: ["localhost:1", "localhost:2"][: 1 if job == "chief" else 2] for job in jobs}
+    cluster = {job: [f"{job}:1", f"{job}:2"][: 1 if job == "chief" else 2] for job in jobs}
     monkeypatch.setenv(
         "TF_CONFIG", json.dumps({"cluster": cluster, "task": dict(zip(("type", "index"), task, strict=True))})
     )
@@ -277,6 +342,28 @@ def test_the_launcher_says_what_it_expects(arguments):
 def test_the_launcher_names_a_command_that_does_not_exist():
     result = subprocess.run(programs.command("workers", 2, "no_such_program"), capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (1, "Error: [Errno 2] No such file or directory: 'no_such_program'\n")
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["without nohup", "with nohup"])
+def test_a_terminal_that_closes_ends_the_workers_of_the_launcher_unless_it_has_nohup(ignored):
+    """Story: they trained on without it, unseen, and the same command was refused because they held the folder."""
+    worker = "import os, sys, time; print(os.getpid(), flush=True); time.sleep(1.5); sys.exit(7)"
+    command = programs.command("workers", 1, sys.executable, "-c", worker)
+    action = signal.SIG_IGN if ignored else signal.SIG_DFL
+    launcher = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, action),
+    )
+    process = int(launcher.stdout.readline())
+    launcher.send_signal(signal.SIGHUP)
+    _, said = launcher.communicate()
+    ended = (7, "") if ignored else (128 + signal.SIGHUP, "Worker 0 was ended by SIGHUP.\n")
+    assert (launcher.returncode, said) == ended
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (75, 75), (-signal.SIGKILL, 128 + signal.SIGKILL)])

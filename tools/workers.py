@@ -118,6 +118,8 @@ def main() -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, pass_on)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # As with `nohup`, here and in the workers.
+        signal.signal(signal.SIGHUP, pass_on)
     code = wait(workers)
     for each in errors:
         each.join(timeout=5)

@@ -11,7 +11,9 @@ import contextlib
 import itertools
 import json
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -34,20 +36,39 @@ EXIT_SECONDS = 0.5  # How long a worker stays for the answers it owes to the oth
 CHIEF_EXIT_SECONDS = 3.0
 
 
+def _is_address(text) -> bool:
+    """Returns whether it is a host and a port, such as "host:2222" or "[::1]:2222"."""
+    host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
+    return bool(host) and "/" not in host and port.isdecimal() and 0 < int(port) < 2**16
+
+
 def _cluster() -> dict[str, list[str]]:
     """Returns the addresses of the training tasks in TF_CONFIG by job, "chief" or "worker"; empty without TF_CONFIG."""
     text = os.environ.get("TF_CONFIG", "{}")
     try:
-        cluster = json.loads(text).get("cluster", {})
+        config = json.loads(text)
+        cluster = config.get("cluster", {})
     except (json.JSONDecodeError, AttributeError) as error:
         raise ValueError(f"Expected TF_CONFIG to be a JSON object. Received: {text} ({error}).") from error
     if not (isinstance(cluster, dict) and all(isinstance(addresses, list) for addresses in cluster.values())):
         raise ValueError(f"Expected lists of addresses by job as the `cluster` of TF_CONFIG. Received: {text}.")
-    if "ps" in cluster:
+    if "ps" in cluster or "sparseCluster" in config:  # Kubeflow's dynamic workers, who know the parameter servers only.
         raise ValueError(
             f"Expected TF_CONFIG without parameter servers: every worker holds all weights. Received: {text}."
         )
-    return {job: cluster[job] for job in ("chief", "worker") if job in cluster}
+    if set(cluster) - {"chief", "worker", "evaluator"} or len(cluster.get("chief", [])) > 1:
+        raise ValueError(
+            "Expected TF_CONFIG with a `cluster` of workers: a list `worker`, and a list `chief` of one address or "
+            f"none. Received: {text}. Name all other jobs that train `worker`."
+        )
+    cluster = {job: cluster[job] for job in ("chief", "worker") if job in cluster}
+    addresses = sum(cluster.values(), [])
+    if wrong := [each for each in addresses if not _is_address(each) or addresses.count(each) > 1]:
+        raise ValueError(
+            "Expected another host and port for each task in the `cluster` of TF_CONFIG, such as host1:2222. Received: "
+            f"{wrong[0]}{' twice' * (addresses.count(wrong[0]) > 1)} in {text}."
+        )
+    return cluster
 
 
 def _cluster_size() -> int:
@@ -57,7 +78,7 @@ def _cluster_size() -> int:
 
 def _task() -> tuple[str, int]:
     """Returns the job and the index of this process in TF_CONFIG, which must be those of a training task."""
-    cluster, text = _cluster(), os.environ.get("TF_CONFIG", "{}")
+    cluster, text, job = _cluster(), os.environ.get("TF_CONFIG", "{}"), None
     try:
         task = json.loads(text)["task"]
         job, index = task["type"], int(task["index"])
@@ -67,7 +88,7 @@ def _task() -> tuple[str, int]:
         pass
     raise ValueError(
         f"Expected the `task` of TF_CONFIG to be one of its `cluster`, of type {' or '.join(cluster)} with an index "
-        f"from 0. Received: {text}."
+        f"from 0. Received: {text}.{' Leave out evaluators: the chief validates.' * (job == 'evaluator')}"
     )
 
 
@@ -85,17 +106,29 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
         super().__init__(devices)
 
 
+def _reach_directly(addresses: list[str]) -> None:
+    """Keeps gRPC from reaching other workers through the HTTP proxy that an environment variable names, if one does:
+    they would wait for one another for ever.
+    """
+    if any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
+        others = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy")
+        hosts = [address.rpartition(":")[0].strip("[]") for address in addresses]
+        os.environ["no_grpc_proxy"] = ",".join([others, *hosts] if others else hosts)
+
+
 def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf.distribute.Strategy:
     """Makes a strategy over all GPUs of this machine or, without a GPU, over virtual CPU devices.
 
     If TF_CONFIG names more than one worker, the strategy spans all workers. Call it before TensorFlow is first used if
     there are several workers or several virtual CPU devices. Raises `ValueError` if it is too late to make these, if
-    both are given, or if TF_CONFIG is invalid.
+    both are given, or if TF_CONFIG is invalid; `OSError` if the port of this worker cannot be opened.
 
     With `config`, and without a GPU, it sets the number of threads of an operation, see `threads_of_an_operation`,
     unless TensorFlow has been used or you have set it.
     """
     workers = _cluster_size()
+    if workers and "task" in json.loads(os.environ["TF_CONFIG"]):
+        _task()  # One worker, too, is not trained by an evaluator beside it.
     if workers > 1 and cpu_devices > 1:
         raise ValueError(
             "`cpu_devices` has no effect on several workers, each of which trains on its GPUs or its CPU as a whole. "
@@ -107,12 +140,30 @@ def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf
         with contextlib.suppress(RuntimeError):  # TensorFlow has been used already.
             tf.config.threading.set_intra_op_parallelism_threads(threads_of_an_operation(cpu_devices, config))
     if workers > 1:
-        place = " ".join(map(str, _task()))
+        job, index = _task()
         logger.info(
-            f"Waiting until all {workers} workers of TF_CONFIG have started; this one is {place}. Until then, only "
-            "SIGKILL stops it."
+            f"Waiting until all {workers} workers of TF_CONFIG have started; this one is {job} {index}. Until then, "
+            "only SIGKILL stops it."
         )
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        _reach_directly(sum(_cluster().values(), []))
+        on_sigterm = signal.getsignal(signal.SIGTERM)
+        try:
+            strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        except RuntimeError as error:
+            raise ValueError(
+                f"Expected to join other workers before TensorFlow is first used. Received: {workers} workers in "
+                f"TF_CONFIG ({error}). Start a new process."
+            ) from error
+        except tf.errors.UnknownError as error:
+            raise OSError(
+                f"Expected to receive other workers at {_cluster()[job][index]}, the address of {job} {index} in "
+                f"TF_CONFIG. Received: {error.message}, perhaps because its port is in use. End what uses it, such as "
+                "another worker with the same `task`, or give another port to all workers."
+            ) from error
+        # TensorFlow takes SIGTERM for itself, and does nothing about it: preparing the data could not be stopped.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_sigterm)
+        return strategy
     if gpus := [device.name for device in tf.config.list_logical_devices("GPU")]:
         return MirroredStrategy(gpus)
     return MirroredStrategy([f"/cpu:{index}" for index in range(cpu_devices)])
@@ -289,6 +340,10 @@ def plain_errors(strategy) -> Iterator[None]:
     """Turns TensorFlow's errors in one worker after another one has ended into an `interruption.OtherWorkerError`."""
     try:
         yield
+    except RuntimeError as error:  # Ctrl-C came while TensorFlow made its own error of an end of another worker.
+        if KeyboardInterrupt.__name__ in str(error):
+            raise KeyboardInterrupt from error
+        raise
     except (
         tf.errors.UnavailableError,
         tf.errors.AbortedError,
@@ -297,8 +352,12 @@ def plain_errors(strategy) -> Iterator[None]:
     ) as error:
         if not several_workers(strategy):
             raise
+        # Also of this worker's own devices, such as a failure of a GPU.
+        of_here = isinstance(error, tf.errors.InternalError)
+        reason = f" TensorFlow says: {(error.message.strip().splitlines() or [''])[0]:.300}" if of_here else ""
         raise OtherWorkerError(
             "Another worker has ended or cannot be reached. See its message. Run the same command again in all workers."
+            f"{reason}"
         ) from error
 
 

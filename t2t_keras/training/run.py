@@ -18,6 +18,7 @@ import operator
 import pathlib
 import shlex
 import time
+import zlib
 from collections.abc import Callable, Collection
 
 import keras
@@ -148,6 +149,19 @@ def _data_files(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path, pathl
     return subwords, records, data_folder.source_subwords_in(folder)
 
 
+def _check_folder_of_chief(strategy, model_dir: pathlib.Path) -> None:
+    """Raises `ValueError` in another worker whose `model_dir` is not the chief's: its options may be others, with which
+    it would make other updates. Waits for all workers.
+    """
+    path = model_dir / files.CONFIG
+    options = float(zlib.crc32(path.read_bytes())) if path.exists() else -1.0
+    if devices.broadcast_from_chief(strategy, options) != options:
+        raise ValueError(
+            f"Expected all workers to see the chief's folder. Received: {'another' if path.exists() else 'no'} "
+            f"{files.CONFIG} in {model_dir} on this worker. Give a `model_dir` that all workers share."
+        )
+
+
 def _check_data_of_chief(start: Start) -> None:
     """Raises `ValueError` in another worker that sees other data than the chief's, whose hashes are in `model_dir`."""
     folder = start.data_folder
@@ -273,6 +287,8 @@ def _log_model(strategy, model, config: TrainConfig, model_dir: pathlib.Path) ->
     if uneven and devices.on_gpus(strategy):
         logger.warning(f"GPUs multiply matrices fastest when sizes are multiples of 8. Received: {uneven}.")
     names = ", ".join(name.rpartition("device:")[2] for name in strategy.extended.worker_devices)
+    if devices.several_workers(strategy):
+        names = f"{names} of each of {devices.process_count(strategy)} workers"
     trained = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     only = f", of which {trained:,} are trained" if config.freeze else ""
     logger.info(
@@ -316,6 +332,7 @@ def _prepare_first(start: Start, strategy, dry_run: bool, locks: contextlib.Exit
         return _prepare_folders(start.current(), strategy, dry_run)
 
     prepared = devices.chief_first(strategy, prepare_folders)
+    _check_folder_of_chief(strategy, model_dir)
     if not prepared:
         keeps = dry_run and start.is_resumed  # Then the chief writes no options.
         prepared = Start.of(model_dir, start.options if keeps else SavedRun.open(model_dir).options)
