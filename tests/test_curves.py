@@ -23,6 +23,7 @@ from tensorboard.plugins.projector import ProjectorConfig
 from t2t_keras.reporting import curves, embedding_projector, event_files, figures, pictures
 from t2t_keras.reporting.event_files import read_scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
+from t2t_keras.training.state import TrainState
 
 pytestmark = pytest.mark.usefixtures("drawn_curves")
 THIRD = float(np.float32(1 / 3))  # A number that needs all digits of a float32.
@@ -238,6 +239,14 @@ def test_the_picture_of_a_run_shows_loss_quality_rate_and_speed_with_their_units
 def test_the_title_has_the_best_validation_which_need_not_be_the_first_or_the_last(tag, title):
     figure = curves.figure({"mine": {tag: {1: math.nan, 5: 20.0, 10: 10.0, 2000: 30.0, 3000: 25.0, 4000: math.nan}}})
     assert figure.get_suptitle() == f"Training of mine: {title}"
+
+
+def test_of_validations_without_a_bleu_the_title_has_the_last_which_is_the_checkpoint_that_is_kept():
+    points, state = {10: 0.0, 20: 0.0, 30: 0.0}, TrainState()
+    for state.step, score in points.items():
+        state.count_validation(score)
+    figure = curves.figure({"mine": {"valid/bleu": points}})
+    assert state.best_step == 30 and figure.get_suptitle() == "Training of mine: best BLEU 0.0 at update 30"
 
 
 def test_the_axis_of_a_loss_leaves_out_the_first_updates_of_each_run():

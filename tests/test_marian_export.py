@@ -299,7 +299,7 @@ def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
     assert "| test_2017 | BLEU | 20.50 | best, bfloat16, int8 |" in card
     options = SavedRun.open(run).options
     assert f"2 + 1 layers, d_model 16, {options.model.num_weights:,} weights" in card
-    assert f"the first {options.train.valid_sentences} validation sentences: 12.3" in card
+    assert f"of at most the first {options.train.valid_sentences} validation sentences: 12.3" in card
     assert "12.35 after 1 updates" in card or "12.34 after 1 updates" in card
     assert "--d_model=16" in card and "--train_source=some.en,more.en" in card and "average, updates 1, 2, 3" in card
     assert parsed(tmp_path / "mine" / "tokenizer_config.json")["target_lang"] == "de"
@@ -368,6 +368,14 @@ def test_a_card_says_what_is_known_of_training_and_scores_and_no_more(run):
     state = {"step": 3000, "best": 12.5, "best_step": 2000}
     card = model_card.card("mine", saved, saved.data, saved.search, "average", state, [])
     assert "for 3,000 updates." in card and "validation sentences: 12.50 after 2,000 updates." in card
+
+
+def test_a_card_says_of_how_many_sentences_the_best_bleu_is(run):
+    """Those of the validations that chose it: a later start may have had another number, and been stopped at once."""
+    saved, state = SavedRun.open(run), {"step": 9, "best": 12.5, "best_step": 5, "valid_sentences": 7}
+    assert saved.train.valid_sentences == 500
+    card = model_card.card("mine", saved, saved.data, saved.search, "average", state, [])
+    assert "of at most the first 7 validation sentences: 12.50" in card
 
 
 def test_a_card_names_a_data_set_or_says_that_it_knows_none(run):

@@ -489,6 +489,18 @@ def test_validation_pairs_are_found_among_training_pairs_that_get_terms(data, fo
     assert "Training text: 200 pairs, 89 with terms in the source." in said
 
 
+def test_pairs_with_terms_are_counted_among_the_pairs_of_the_text_and_not_among_those_that_are_short_enough(
+    data, folder, tmp_path
+):
+    """Story: of 110 pairs that were left, 44 had terms; some of the 44 were among the 98 that were left out."""
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("".join("\t".join(side.split()[0] for side in pair) + "\n" for pair in TRAIN))
+    said = run(dataclasses.replace(data, train_terms=str(terms), max_length=12), folder)
+    [text] = [line for line in said if "with terms" in line]
+    [written] = [line for line in said if line.startswith("train: ")]
+    assert text.startswith("Training text: 200 pairs, ") and "left out (longer than `max_length`)" in written
+
+
 @pytest.mark.parametrize(("identical", "tag", "told"), [(201, "", True), (200, "", False), (201, "<t>", True)])
 def test_training_text_that_is_mostly_the_same_on_both_sides_is_noticed(data, folder, tmp_path, identical, tag, told):
     """It may be a task of copying, which is why it is not refused."""

@@ -157,6 +157,7 @@ def test_a_row_that_diverges_does_not_keep_the_others_from_training(tmp_path, tr
         results.extend(table3.train(options_of("base", "A1", "E"), tmp_path, strategy=None))
     assert trained == ["base", "E"]
     assert any("A1: 20 updates in a row were not finite." in message for message in messages)
+    assert "Run 3 of 3: E; about 1.0 h left for 1 run(s)." in messages, "not that of A1"
     trained.fail = None
     assert [result.row for result in table3.train(options_of("base", "A1", "E"), tmp_path, strategy=None)] == ["A1"]
 

@@ -337,7 +337,7 @@ class Preparation:
 
     def _read_text(self) -> _Text:
         """Reads and checks all of the text."""
-        data, task, text = self.data, self.task, _Text()
+        data, task, text, with_terms = self.data, self.task, _Text(), 0
         text.train.noun = text.valid.noun = task.line_noun
         # Before any text is read, these calls find missing options and files.
         train_pairs = self._pairs("train", text.train, text.hashes, terms=False)
@@ -348,14 +348,15 @@ class Preparation:
         checks = TextChecks(data, task, text.valid_pairs)
         for number, plain in enumerate(_with_progress(train_pairs, task.line_noun)):
             pair = insert_terms(number, plain) if insert_terms else plain
-            text.train.with_terms += pair != plain
+            with_terms += pair != plain
             text.train_size += text_files.size(pair)
             checks.add(plain, pair)
-        logger.info(f"Training text: {text.train}.")
+        of_terms = f", {with_terms:,} with terms in the source" if with_terms else ""
+        logger.info(f"Training text: {text.train}{of_terms}.")
         for name, report in (("training", text.train), ("validation", text.valid)):
             if not report.pairs:
                 raise ValueError(f"The {name} text has no usable {report.noun}: {report}.")
-        if data.train_terms and not text.train.with_terms:
+        if data.train_terms and not with_terms:
             raise ValueError(
                 "Expected training pairs with terms of `train_terms` in the source and their translations in the "
                 f"target. Received: none in the half of {text.train.pairs:,} pairs that may get terms, so a model "

@@ -55,7 +55,6 @@ class Report:
     units: int = _count_of("left out (no segment in one of the languages)", "unit", of_two_sides=True)
     variants: int = _count_of("of units with several segments, of which the first is used", "side", of_two_sides=True)
     tagged: int = _count_of("with formatting tags removed", "segment", of_two_sides=True)
-    with_terms: int = _count_of("with terms in the source")
 
     @property
     def notes(self) -> list[str]:

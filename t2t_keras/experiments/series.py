@@ -157,6 +157,7 @@ def train(
             if left and seconds:
                 estimate = f"; {_duration(len(left) * statistics.mean(seconds))} left for {len(left)} run(s)"
             logger.info(f"Run {number} of {len(runs)}: {name}{estimate}.")
+            left = [other for other in left if other != name]
             keras.backend.clear_session()  # Frees the graphs of the run before.
             try:
                 start = Start.of(output_dir / name, options)
@@ -169,7 +170,6 @@ def train(
             with quiet(), without_retracing_warnings():
                 results[name] = score(name, state)
             seconds.append(results[name].seconds)
-            left = [other for other in left if other != name]
             yield results[name]
         logger.info(f"{name}: {results[name]}.")
     if failed:

@@ -218,6 +218,7 @@ def _table(options: run_options.Options, state: dict, scores: list[Scores]) -> s
     if rows:
         table = markdown.table(("test set", "metric", "score", "weights", "signature"), rows, right=("score",))
     if options.train.best_metric == "bleu" and type(best) is float and type(step) is int and step:
-        sentences = f"of greedy translations of the first {options.train.valid_sentences} validation sentences"
+        number = state.get("valid_sentences") or options.train.valid_sentences  # Of the best, not of a later start.
+        sentences = f"of greedy translations of at most the first {number} validation sentences"
         table += f"\n\nThe best BLEU while training, {sentences}: {best:.2f} after {step:,} updates."
     return table

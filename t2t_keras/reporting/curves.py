@@ -176,6 +176,8 @@ def _title(runs: dict[str, Scalars]) -> str:
         points = {step: value for step, value in scalars.get(tag, {}).items() if math.isfinite(value)}
         if points:
             step = best(points, key=points.get)
+            if points[step] == 0:  # As checkpoints are chosen: of several, the last one.
+                step = max(step for step in points if points[step] == 0)
             return f"Training of {name}: best {label.format(points[step])} at update {step:,}"
     return f"Training of {name}"
 
