@@ -14,6 +14,7 @@ from t2t_keras.runs import data_folder, run_options
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system import markdown
 from t2t_keras.system.files import read_json
+from t2t_keras.system.log import number_of
 
 _CARD = """---
 {languages}library_name: transformers
@@ -182,7 +183,9 @@ def _origin(run: SavedRun, state: dict) -> tuple[str, str, str]:
                 value = _names(value) if field.metadata.get("path") else value
                 given.append(f"--{field.name}={_code(shlex.quote(str(value)))}")
     step = state.get("step")
-    trained = f"Trained with t2t_keras for {step:,} updates." if type(step) is int else "Trained with t2t_keras."
+    trained = (
+        f"Trained with t2t_keras for {number_of(step, 'update')}." if type(step) is int else "Trained with t2t_keras."
+    )
     if origin := options.train.starts_from:
         trained += f" Its weights started from those of the run {_plain(_names(origin))}{_hashes(run)}."
     return trained, " ".join(given), base
@@ -220,5 +223,5 @@ def _table(options: run_options.Options, state: dict, scores: list[Scores]) -> s
     if options.train.best_metric == "bleu" and type(best) is float and type(step) is int and step:
         number = state.get("valid_sentences") or options.train.valid_sentences  # Of the best, not of a later start.
         sentences = f"of greedy translations of at most the first {number} validation sentences"
-        table += f"\n\nThe best BLEU while training, {sentences}: {best:.2f} after {step:,} updates."
+        table += f"\n\nThe best BLEU while training, {sentences}: {best:.2f} after {number_of(step, 'update')}."
     return table
