@@ -122,8 +122,8 @@ class Folder:
             received = "none."
             if self.find(PICKLED_INDEX) is not None:
                 received = (
-                    f"{PICKLED_INDEX}, of several files of PyTorch. Read the model with transformers, and write it with "
-                    "save_pretrained, which makes safetensors."
+                    f"{PICKLED_INDEX}, of several files of PyTorch. Read the model with transformers, and write it "
+                    "with save_pretrained, which makes safetensors."
                 )
             raise FileNotFoundError(
                 f"Expected {SAFETENSORS} in {self.path}, or {PICKLED} and PyTorch (pip install torch). Received "

@@ -77,8 +77,8 @@ def check(path: pathlib.Path, width: int) -> Format:
         smallest = len(first) + 1 + file_format.number * (2 + file_format.width * (4 if file_format.binary else 2))
         if path.stat().st_size < smallest:
             raise ValueError(
-                f"Expected {file_format.number:,} word vectors in {path}, as its header says: {smallest:,} bytes or more. "
-                f"Received: {path.stat().st_size:,} bytes. Copy the file again."
+                f"Expected {file_format.number:,} word vectors in {path}, as its header says: {smallest:,} bytes or "
+                f"more. Received: {path.stat().st_size:,} bytes. Copy the file again."
             )
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
