@@ -27,6 +27,7 @@ from t2t_keras.runs import checkpoint, export_folder, run_options, saved_run
 from t2t_keras.runs.run_start import Start
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.serving import loaded, savedmodel
+from t2t_keras.serving.saved_export import SavedExport
 from t2t_keras.system import files
 from t2t_keras.system.log import printable
 from t2t_keras.training import run as training_run
@@ -109,6 +110,19 @@ def test_only_the_newest_version_of_an_export_is_the_export(tmp_path, program, m
     assert export_folder.export_in(tmp_path / "2") == tmp_path / "2"
     t2t_keras.load(tmp_path)
     assert read == [tmp_path / "10"]
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), [
+    ("decode", [1], "of type dict"), ("pair", None, "a list of texts"), ("tags", [1], "a list of texts"),
+    ("languages", "de", "a list of texts"), ("source_language", {}, "of type str"),
+])  # fmt: skip
+def test_a_description_of_an_export_has_its_types(tmp_path, name, value, expected):
+    """Story: an AttributeError or a TypeError, of whatever read it first."""
+    path = tmp_path / export_folder.EXTRA / export_folder.DESCRIPTION
+    path.parent.mkdir()
+    path.write_text(json.dumps({name: value}))
+    with pytest.raises(ValueError, match=f"Expected {name} in {path} to be {expected}. Received: .* Export the model"):
+        SavedExport(tmp_path).tags  # noqa: B018
 
 
 def test_an_export_that_lacks_a_signature_is_refused(tmp_path):

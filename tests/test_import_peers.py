@@ -17,6 +17,7 @@ import warnings
 
 import marian_run
 import numpy as np
+import programs
 import pytest
 import safetensors.numpy
 import tensorflow as tf
@@ -212,6 +213,39 @@ def test_an_export_has_the_ids_and_logits_of_the_run(tmp_path, shape):
         expected = [[EOS] if is_blank(line) else row for line, row in zip(lines, theirs, strict=True)]
         assert [row == other for row, other in zip(rows, expected, strict=True)] == [not tag for tag in tags]
     assert_logits_are_alike(found["logits"], translator, ids)
+
+
+CONVERT = (
+    "import sys; from ctranslate2 import converters; converters.TransformersConverter(sys.argv[1]).convert(sys.argv[2])"
+)
+
+
+@pytest.mark.medium
+def test_ctranslate2_converts_an_export_to_one_that_starts_from_zeros(tmp_path):
+    """As the model card says. Story: its translations were others."""
+    for name in ("transformers", "torch"):
+        pytest.importorskip(name, reason=f"{name} is not installed")
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra 'ctranslate2' is not installed")
+    out, alike = tmp_path / "out", []
+    t2t_keras.export_marian(marian_run.make(tmp_path / "run"), out)
+    assert "from the embedding of `<pad>`. The converter of CTranslate2 takes zeros" in (out / "README.md").read_text()
+    pieces = {index: piece for piece, index in models.marian_list(out, "source").items()}
+    source, target = (models.ids_of(out, line) for line in ("two dogs play.", "Zwei Hunde spielen."))
+    start = len(pieces) - 1
+    for name in ("trained", "zero"):
+        if name == "zero":
+            arrays = safetensors.numpy.load_file(out / "model.safetensors")
+            arrays["model.shared.weight"][start] = 0
+            safetensors.numpy.save_file(arrays, out / "model.safetensors", metadata={"format": "pt"})
+        result = programs.run([sys.executable, "-c", CONVERT, out, tmp_path / name], capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        logits = models.logits(out, source, [start, *target[:-1]])[:, :start]  # There is no padding there.
+        expected = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        translator = ctranslate2.Translator(str(tmp_path / name), compute_type="float32")
+        given = [[pieces[index] for index in ids] for ids in (source, target[:-1])]
+        [found] = translator.score_batch(*([each] for each in given))
+        alike.append(np.allclose(found.log_probs, expected[range(len(target)), target], atol=1e-4))
+    assert alike == [False, True]
 
 
 @pytest.mark.parametrize("legacy", [False, True])

@@ -346,6 +346,19 @@ broken("sub-words are cut", "target.spm does not fit", lambda folder: cut(folder
 broken("BPE files", "source.spm. Models with BPE files", lambda folder: renamed(folder, "source.spm", "source.bpe"))
 broken("no config", "config.json.*missing", lambda folder: (folder / "config.json").unlink())
 broken("no list", "vocab.json.*It is missing.$", lambda folder: (folder / "vocab.json").unlink())
+for name in ("model.safetensors", "vocab.json", "source.spm"):
+    broken(
+        f"a pointer of Git LFS as {name}",  # Story: "damaged or not one", "damaged or holds more".
+        f"the contents of .*{name}. Received: a pointer of Git LFS, .* Run `git lfs pull` in its folder.$",
+        lambda folder, name=name: (folder / name).write_bytes(
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935\nsize 298763212\n"
+        ),
+    )
+broken(
+    "several files of PyTorch",
+    "Received pytorch_model.bin.index.json, of several files of PyTorch. Read .* with transformers, and write it with",
+    lambda folder: renamed(folder, "model.safetensors", "pytorch_model.bin.index.json"),
+)
 broken("no weights", "model.safetensors in", lambda folder: (folder / "model.safetensors").unlink())
 
 of_m2m = functools.partial(broken, family="m2m")
@@ -366,7 +379,11 @@ of_m2m(
     "Expected <unk>, <s>, </s> as the first pieces.*Received: </s>, <unk>, ",
     lambda folder: (folder / models.ONE_MODEL).write_bytes(models.spm(models.SOURCE_WORDS)),
 )
-of_m2m("cut", "first pieces|Not a SentencePiece model", lambda folder: (folder / models.ONE_MODEL).write_bytes(b"\n"))
+of_m2m(
+    "cut",
+    f"{models.ONE_MODEL} cannot be read: Not a SentencePiece model",
+    lambda folder: (folder / models.ONE_MODEL).write_bytes(b"\n"),
+)
 of_m2m(
     "no languages", "codes of languages.*Received none", lambda folder: renamed(folder, "special_tokens_map.json", "x")
 )
@@ -715,7 +732,9 @@ def cache(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("there", "torch", "asked"), [
     (["model.safetensors", "b.json"], True, ["model.safetensors"]),
     ([], False, ["model.safetensors", "model.safetensors.index.json"]),
-    ([], True, ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"]),
+    ([], True, ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                "pytorch_model.bin.index.json"]),
+    (["pytorch_model.bin"], True, ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"]),
     (["model.safetensors.index.json"], True,
      ["model.safetensors", "model.safetensors.index.json", "1.safetensors", "2.safetensors"]),
 ])  # fmt: skip

@@ -300,7 +300,7 @@ def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
     options = SavedRun.open(run).options
     assert f"2 + 1 layers, d_model 16, {options.model.num_weights:,} weights" in card
     assert f"of at most the first {options.train.valid_sentences} validation sentences: 12.3" in card
-    assert "12.35 after 1 updates" in card or "12.34 after 1 updates" in card
+    assert "12.35 after 1 update." in card or "12.34 after 1 update." in card
     assert "--d_model=16" in card and "--train_source=some.en,more.en" in card and "average, updates 1, 2, 3" in card
     assert parsed(tmp_path / "mine" / "tokenizer_config.json")["target_lang"] == "de"
 

@@ -185,6 +185,10 @@ BROKEN = {
     "a list": (lambda folder: (folder / "data.yml").write_text("- 1"), "sections"),
     "a number as a path": (rewrite("data.yml", "source.vocab", "[1]"), r"data: source_vocabulary.*Received: \[1\]"),
     "a negative beam": (rewrite("data.yml", "3", "-3"), "beam_size"),
+    "a penalty too large for a float": (rewrite("data.yml", "0.4", "9" * 400),
+        "params: length_penalty in .* to be nearer to 0. Received: 9"),  # Story: OverflowError.
+    "a rate too small for a float": (rewrite("data.yml", "params:", "params:\n  dropout: -1" + "0" * 400),
+        "params: dropout in .* to be nearer to 0. Received: -1"),
     "a start of sources": (rewrite("data.yml", "data:\n", "data:\n  source_sequence_controls: {start: true}\n"),
         "do not begin with <s>"),
     "a vocabulary in a linked folder": (

@@ -1,10 +1,13 @@
 """Word vectors of gensim's Word2Vec are read in each format, bounded in memory; other files are refused early."""
 
+import codecs
+import importlib
 import logging
 import os
 import pathlib
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -35,8 +38,9 @@ def file(request, learned, tmp_path) -> pathlib.Path:
     return tmp_path / "vectors.txt"
 
 
-def test_the_contents_determine_the_format(file, request):
-    expected = {"text": (WIDTH, False, True), "binary": (WIDTH, True, True), "glove": (WIDTH, False, False)}
+def test_the_contents_determine_the_format(file, request, learned):
+    number = len(learned)
+    expected = {"text": (WIDTH, False, number), "binary": (WIDTH, True, number), "glove": (WIDTH, False, None)}
     assert word_vectors.check(file, WIDTH) == expected[request.node.callspec.params["file"]]
 
 
@@ -133,6 +137,50 @@ def test_a_header_of_more_words_than_the_file_can_hold_is_refused_before_anythin
     with toy.memory_below(1e7):
         message = wrong(tmp_path, header.encode() + b"\n" + rows)
     assert f"Expected {int(header.split()[0]):,} word vectors in" in message and "Copy the file again." in message
+
+
+def test_a_header_of_fewer_or_more_words_than_lines_is_refused(learned, tmp_path):
+    """Story: of two files that were joined, the vectors of the second were lost."""
+    for name in "ab":
+        learned.save_word2vec_format(str(tmp_path / name))
+    both = (tmp_path / "a").read_bytes() + (tmp_path / "b").read_bytes()
+    number, lines = len(learned), 2 * len(learned) + 1
+    for content, count in ((both, lines), (both.replace(b"%d " % number, b"%d " % (lines + 1), 1), lines)):
+        (tmp_path / "v").write_bytes(content)
+        with pytest.raises(ValueError, match=f"as its header says. Received: {count} lines after the header. Correct"):
+            word_vectors.read(tmp_path / "v", WIDTH, ["dog"])
+    lines = (tmp_path / "a").read_bytes().rstrip()
+    for end in (b"\n", b"\n\n \n"):  # Blank lines are none.
+        (tmp_path / "v").write_bytes(lines + end)
+        assert word_vectors.read(tmp_path / "v", WIDTH, ["dog"]).keys() == {"dog"}
+
+
+@pytest.mark.parametrize("module", ["gzip", "bz2", "lzma"])
+def test_a_compressed_file_is_to_be_unpacked(tmp_path, module):
+    """Story: the message showed its bytes."""
+    content = importlib.import_module(module).compress(b"a 1 2\nb 3 4\n")
+    assert wrong(tmp_path, content, 2).endswith("which is compressed. Unpack it, and give the file in it.")
+
+
+def test_a_zip_is_to_be_unpacked(tmp_path):
+    """Also one that stores the lines as they are, whose first word was lost."""
+    with zipfile.ZipFile(tmp_path / "v.zip", "w") as archive:
+        archive.writestr("v.txt", "a 1 2\nb 3 4\n")
+    assert "which is compressed. Unpack it" in wrong(tmp_path, (tmp_path / "v.zip").read_bytes(), 2)
+
+
+@pytest.mark.parametrize("header", ["", "2 2\n"])
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path, header):
+    """Story: the first word of a file of GloVe had no vector, and a header was a vector of one number."""
+    message = wrong(tmp_path, codecs.BOM_UTF8 + f"{header}a 1 2\nb 3 4\n".encode(), 2)
+    assert message.endswith("which begins with a byte order mark. Remove its first three bytes.")
+
+
+def test_a_line_of_a_word_with_spaces_is_to_be_removed(tmp_path):
+    """As glove.840B has them."""
+    (tmp_path / "v").write_text("a 1 2\nat name@domain.com 3 4\n")
+    with pytest.raises(ValueError, match="name@domain.com.* Remove lines that are not a word without spaces and 2 num"):
+        word_vectors.read(tmp_path / "v", 2, ["a"])
 
 
 def test_vectors_of_another_width_are_refused(file):

@@ -18,12 +18,14 @@ from t2t_keras.system.files import check_no_link, read_json
 from t2t_keras.system.log import logger
 
 SAFETENSORS, INDEX, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+PICKLED_INDEX = "pytorch_model.bin.index.json"  # Of several such files, which are not read.
 FAST = "tokenizer.json"  # Sub-words of the package tokenizers, of which the added tokens alone are read.
 ALL = slice(None)
 MAX_TEXT = 2**26  # Maximum size of a file that is not the weights, in bytes.
 INSTALL = "pip install 't2t_keras[interop]', or -e '.[interop]' in a checkout"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 _SHARD = re.compile(r"\w[\w.-]*\.safetensors", re.ASCII)
+_POINTER = b"version https://git-lfs.github.com/spec/"  # What Git LFS has for a file that it has not downloaded.
 _NUMBERS = ("F64", "F32", "F16", "BF16")  # Safetensors' types of floating-point numbers.
 
 
@@ -45,7 +47,9 @@ class Folder:
         return self._links_within is not None
 
     def find(self, name: str) -> pathlib.Path | None:
-        """Returns the path of a file, which is no link to another place; `None` if it is not there."""
+        """Returns the path of a file, which is no link to another place; `None` if it is not there. Raises
+        `ValueError` for a link, a folder, or a file that Git LFS has not downloaded.
+        """
         path = self.path / name
         if not os.path.lexists(path):
             return None
@@ -54,6 +58,13 @@ class Folder:
         check_no_link(path)
         if not path.is_file():
             raise ValueError(f"Expected a file. Received: {path}, which is something else.")
+        with path.open("rb") as file:
+            is_pointer = file.read(len(_POINTER)) == _POINTER
+        if is_pointer:
+            raise ValueError(
+                f"Expected the contents of {path}. Received: a pointer of Git LFS, which has not downloaded the file. "
+                "Run `git lfs pull` in its folder."
+            )
         return path
 
     def require(self, name: str) -> pathlib.Path:
@@ -108,8 +119,15 @@ class Folder:
         elif (path := self.find(PICKLED)) is not None:
             yield _pickled(path)
         else:
+            received = "none."
+            if self.find(PICKLED_INDEX) is not None:
+                received = (
+                    f"{PICKLED_INDEX}, of several files of PyTorch. Read the model with transformers, and write it "
+                    "with save_pretrained, which makes safetensors."
+                )
             raise FileNotFoundError(
-                f"Expected {SAFETENSORS} in {self.path}, or {PICKLED} and PyTorch (pip install torch). Received none."
+                f"Expected {SAFETENSORS} in {self.path}, or {PICKLED} and PyTorch (pip install torch). Received "
+                f"{received}"
             )
 
 
@@ -159,7 +177,8 @@ def _download(name: str, names: tuple[str, ...]) -> Folder:
             for shard in Folder(snapshot, snapshot.parents[1].resolve()).shards():
                 fetch(shard, snapshot.name)
         elif not (snapshot / SAFETENSORS).exists() and importlib.util.find_spec("torch"):
-            fetch(PICKLED, snapshot.name)
+            if fetch(PICKLED, snapshot.name) is None:
+                fetch(PICKLED_INDEX, snapshot.name)  # For the message of `opened_weights`.
     except errors.LocalEntryNotFoundError as error:
         raise ValueError(
             f"{missing}, and the hub cannot be reached for the model of this name. Its cache lacks files of it."

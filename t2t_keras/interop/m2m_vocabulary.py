@@ -33,7 +33,10 @@ def ids_of(folder: Folder) -> dict[str, int]:
     if folder.find(VOCABULARY):
         return folder.json(VOCABULARY)
     path = folder.require_subwords(MODEL)
-    pieces = piece_file.pieces_of(folder.content(MODEL))
+    try:
+        pieces = piece_file.pieces_of(folder.content(MODEL))
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
     if pieces[:3] != _OF_SENTENCEPIECE:
         raise ValueError(
             f"Expected {', '.join(_OF_SENTENCEPIECE)} as the first pieces of {path}. Received: {', '.join(pieces[:3])}."

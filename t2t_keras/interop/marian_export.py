@@ -216,7 +216,8 @@ def _side(content: bytes) -> _Side:
         processor.LoadFromSerializedProto(content)
     except RuntimeError as error:
         raise ValueError(
-            "The format of Hugging Face needs byte-pair encoding. Received: a model with other sub-words."
+            "The format of Hugging Face needs byte-pair encoding. Received: a model with other sub-words. Export a "
+            "SavedModel instead."
         ) from error
     if pattern := sentencepiece_model.pattern_of(content):
         raise ValueError(

@@ -37,6 +37,9 @@ model, tokenizer = (each.from_pretrained({name!r}) for each in (MarianMTModel, M
 batch = tokenizer(["The first sentence.", "And another."], return_tensors="pt", padding=True)
 print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 ```
+
+The decoder starts from the embedding of `<pad>`. The converter of CTranslate2 takes zeros in its place: unless that row is zero, what it
+converts has other translations.
 {tags}
 ## Data
 

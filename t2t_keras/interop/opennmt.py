@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import reprlib
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -145,6 +146,10 @@ class _Config:
         value = values.get(name) if isinstance(values, dict) else values
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool) and kind is not bool):
             raise ValueError(f"Expected another type for {section}: {name} in {self._path}. Received: {_short(value)}.")
+        if isinstance(value, int) and abs(value) > sys.float_info.max:
+            raise ValueError(
+                f"Expected {section}: {name} in {self._path} to be nearer to 0. Received: {_short(value)}."
+            )
         return default if value is None else value
 
     def path(self, name: str) -> pathlib.Path | None:

@@ -7,6 +7,7 @@
 The contents of a file tell its format, not its name. Its header and size are checked before anything is allocated.
 """
 
+import codecs
 import contextlib
 import importlib.util
 import logging
@@ -20,15 +21,23 @@ import numpy as np
 from t2t_keras.system.log import printable
 
 _START = 2**22  # Bytes that have the header and a line of any width.
+# What compressed files begin with: those of gzip, zip, bzip2 and xz.
+_COMPRESSED = b"\x1f\x8b", b"PK\x03\x04", b"BZh91AY&SY", b"\xfd7zXZ\0"
 _EXPECTED = "Expected word vectors in the text or binary format of Word2Vec, or that of GloVe"
 
 
 class Format(NamedTuple):
-    """What the beginning of a file says."""
+    """What the beginning of a file says.
+
+    Attributes:
+        width: of a vector.
+        binary: whether numbers are float32, and not text.
+        number: of vectors, in the header; `None` without one.
+    """
 
     width: int
     binary: bool
-    header: bool
+    number: int | None
 
 
 def check(path: pathlib.Path, width: int) -> Format:
@@ -46,10 +55,18 @@ def check(path: pathlib.Path, width: int) -> Format:
         )
     with path.open("rb") as file:
         first, _, rest = file.read(_START).partition(b"\n")
+    if first.startswith(_COMPRESSED):
+        raise ValueError(f"{_EXPECTED}. Received: {path}, which is compressed. Unpack it, and give the file in it.")
+    if first.startswith(codecs.BOM_UTF8):
+        raise ValueError(
+            f"{_EXPECTED}. Received: {path}, which begins with a byte order mark. Remove its first three bytes."
+        )
     fields = first.split()
     header = len(fields) == 2 and all(field.isdigit() and len(field) < 20 for field in fields)
     row_width = _width(rest.partition(b"\n")[0] if header else first)
-    file_format = Format(int(fields[1]) if header else row_width, header and row_width == 0, header)
+    file_format = Format(
+        int(fields[1]) if header else row_width, header and row_width == 0, int(fields[0]) if header else None
+    )
     if not file_format.width or (header and row_width not in (0, file_format.width)):
         text = first[:60].decode(errors="replace")
         raise ValueError(f"{_EXPECTED}. Received: {path}, which begins with {text!r}.")
@@ -57,11 +74,11 @@ def check(path: pathlib.Path, width: int) -> Format:
         expected = f"Expected word vectors of {width:,} numbers, the width of the embeddings."
         raise ValueError(f"{expected} Received: {file_format.width:,} in {path}.")
     if header:
-        smallest = len(first) + 1 + int(fields[0]) * (2 + file_format.width * (4 if file_format.binary else 2))
+        smallest = len(first) + 1 + file_format.number * (2 + file_format.width * (4 if file_format.binary else 2))
         if path.stat().st_size < smallest:
             raise ValueError(
-                f"Expected {int(fields[0]):,} word vectors in {path}, as its header says: {smallest:,} bytes or more. "
-                f"Received: {path.stat().st_size:,} bytes. Copy the file again."
+                f"Expected {file_format.number:,} word vectors in {path}, as its header says: {smallest:,} bytes or "
+                f"more. Received: {path.stat().st_size:,} bytes. Copy the file again."
             )
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
@@ -79,6 +96,11 @@ def read(path: pathlib.Path, width: int, words: Collection[str]) -> dict[str, np
     Raises the errors of `check`, and `ValueError` if the file is damaged, or has numbers that are not finite.
     """
     file_format, words = check(path, width), frozenset(words)
+    if file_format.number is not None and not file_format.binary and (lines := _lines(path) - 1) != file_format.number:
+        raise ValueError(
+            f"Expected {file_format.number:,} word vectors in {path}, as its header says. Received: {lines:,} lines "
+            "after the header. Correct its number. Of files that were joined, only one may keep its header."
+        )
     with _quiet():
         from gensim.models import KeyedVectors
 
@@ -89,17 +111,29 @@ def read(path: pathlib.Path, width: int, words: Collection[str]) -> dict[str, np
                 # A word with an index is not read again.
                 return key not in words or super().has_index_for(key)
 
-        options = {"binary": file_format.binary, "no_header": not file_format.header, "unicode_errors": "replace"}
+        options = {"binary": file_format.binary, "no_header": file_format.number is None, "unicode_errors": "replace"}
         try:
             vectors = Wanted.load_word2vec_format(str(path.resolve()), **options)
             read = {word: np.array(vectors[word]) for word in words & vectors.key_to_index.keys()}
         except (ValueError, OSError, EOFError, MemoryError, OverflowError, AssertionError) as error:
+            advice = f" Remove lines that are not a word without spaces and {width:,} numbers."
             raise ValueError(
                 f"{_EXPECTED}. Received: {path}, which is damaged ({printable(str(error))[:200]})."
+                f"{'' if file_format.binary else advice}"
             ) from error
     if wrong := [word for word, vector in read.items() if not np.isfinite(vector).all()]:
         raise ValueError(f"Expected finite numbers in {path}. Received: infinity or NaN for the word {min(wrong)!r}.")
     return read
+
+
+def _lines(path: pathlib.Path) -> int:
+    """Returns the number of lines of a file, without blank ones at its end."""
+    ends, blank = 0, 0  # All line ends, and those at the end of the file.
+    with path.open("rb") as file:
+        while block := file.read(_START):
+            text = block.rstrip()
+            ends, blank = ends + block.count(b"\n"), (0 if text else blank) + block[len(text) :].count(b"\n")
+    return ends - blank + 1
 
 
 def _width(row: bytes) -> int:

@@ -209,7 +209,8 @@ def specification_of(translator, rows: int, quantization: str = ""):
     """Builds the specification of a translator's model, ready to be saved; see `specification` and `write`."""
     if not all(type(side) is BytePairs for side in (translator.tokenizer, translator.source_tokenizer)):
         raise ValueError(
-            "The format of CTranslate2 needs a model with byte-pair encoding. Received: a model with other sub-words."
+            "The format of CTranslate2 needs a model with byte-pair encoding. Received: a model with other sub-words, "
+            "such as those of an import. Export a SavedModel instead."
         )
     if translator.tokenizer.pattern:
         raise ValueError(

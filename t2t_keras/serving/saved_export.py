@@ -6,6 +6,7 @@ Both are opened and checked without TensorFlow, can be pickled, and describe the
 import dataclasses
 import functools
 import pathlib
+import reprlib
 from collections.abc import Sequence
 
 from t2t_keras.config import AVERAGE, DecodeConfig
@@ -15,6 +16,11 @@ from t2t_keras.runs.export_folder import DESCRIPTION, EXTRA, SAVED_MODEL, export
 from t2t_keras.runs.saved_run import SavedRun
 from t2t_keras.system.files import describe, read_json
 from t2t_keras.text import piece_file
+
+# What a description may have, with the type of each value; those of lists are texts.
+_KINDS = {"decode": dict, "pattern": str, "source_language": str, "target_language": str} | dict.fromkeys(
+    ("tags", "languages", "pair"), list
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +38,14 @@ class SavedExport:
     def description(self) -> dict:
         """What the export says of its model; an older one says nothing. Raises `ValueError` if that is damaged."""
         path = self.folder / EXTRA / DESCRIPTION
-        return read_json(path) if path.is_file() else {}
+        found = read_json(path) if path.is_file() else {}
+        for name, kind in _KINDS.items():
+            value = found.get(name, kind())
+            if not isinstance(value, kind) or kind is list and not all(isinstance(text, str) for text in value):
+                expected = "a list of texts" if kind is list else f"of type {kind.__name__}"
+                received = f"{reprlib.repr(value)}. Export the model again."
+                raise ValueError(f"Expected {name} in {path} to be {expected}. Received: {received}")
+        return found
 
     @property
     def search(self) -> DecodeConfig:
