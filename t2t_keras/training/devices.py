@@ -161,7 +161,7 @@ def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf
                 "another worker with the same `task`, or give another port to all workers."
             ) from error
         # TensorFlow takes SIGTERM for itself, and does nothing about it: preparing the data could not be stopped.
-        if threading.current_thread() is threading.main_thread():
+        if on_sigterm is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_sigterm)
         return strategy
     if gpus := [device.name for device in tf.config.list_logical_devices("GPU")]:
