@@ -56,10 +56,10 @@ def _cluster() -> dict[str, list[str]]:
         raise ValueError(
             f"Expected TF_CONFIG without parameter servers: every worker holds all weights. Received: {text}."
         )
-    if set(cluster) - {"chief", "worker", "evaluator"} or len(cluster.get("chief", [])) > 1:
+    if set(cluster) - {"chief", "worker", "evaluator"} or len(cluster.get("chief", [""])) != 1:
         raise ValueError(
-            "Expected TF_CONFIG with a `cluster` of workers: a list `worker`, and a list `chief` of one address or "
-            f"none. Received: {text}. Name all other jobs that train `worker`."
+            "Expected TF_CONFIG with a `cluster` of workers: a list `worker`, and perhaps a list `chief` of one "
+            f"address. Received: {text}. Name all other jobs that train `worker`, and leave out empty lists."
         )
     cluster = {job: cluster[job] for job in ("chief", "worker") if job in cluster}
     addresses = sum(cluster.values(), [])
