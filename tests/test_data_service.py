@@ -222,6 +222,17 @@ def test_a_dispatcher_that_is_about_to_start_is_waited_for():
             assert waiting.result(timeout=10) is None
 
 
+@pytest.mark.parametrize(("proxy", "excepted"), [("", None), ("http://p:1", "other,localhost")])
+def test_the_service_is_not_looked_for_behind_a_proxy(monkeypatch, proxy, excepted):
+    """Story: the dispatcher was found, and TensorFlow then waited for it without a message."""
+    for name in ("grpc_proxy", "https_proxy", "no_grpc_proxy"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("http_proxy", proxy), monkeypatch.setenv("no_proxy", "other")
+    with socket.create_server(("localhost", 0)) as listener:
+        data_service.check(f"grpc://localhost:{listener.getsockname()[1]}")
+    assert (os.environ["no_grpc_proxy"] or None) == excepted
+
+
 @pytest.mark.parametrize("address", [
     "localhost:5050", "grpc://localhost", "grpc://:5050", "http://localhost:5050", "grpc://h:abc", "grpc://h:99999",
 ])  # fmt: skip

@@ -255,6 +255,12 @@ def test_an_error_of_a_tensorflow_operation_is_one_line(error, expected):
     assert "Traceback" not in result.stderr and "Traceback" in asked.stderr
 
 
+def test_an_error_that_says_nothing_is_named_on_one_line():
+    """Such as a `TimeoutError` of the standard library."""
+    result = program(main="raise TimeoutError")
+    assert (result.returncode, result.stderr) == (1, "Error: TimeoutError. Give --traceback to see where.\n")
+
+
 def test_what_the_program_did_wrong_keeps_its_traceback():
     result = program(main='{}["no such key"]')
     assert result.returncode == 1 and "Traceback" in result.stderr and "KeyError" in result.stderr

@@ -57,10 +57,9 @@ def test_a_second_interrupt_ends_a_run_of_an_interactive_session_and_not_the_ses
     """Story: interrupting a notebook's cell twice ended the kernel, and all of its variables were lost."""
     program = (
         f"import os, signal, sys, time\n{session}\nfrom t2t_keras.training import interruption\n"
-        "interruption.ECHO_SECONDS = 0.05\ntry:\n    with interruption.Interruption() as stop:\n"
-        "        os.kill(os.getpid(), signal.SIGINT)\n        os.kill(os.getpid(), signal.SIGINT)\n"
-        "        time.sleep(0.2)\n        print(stop.reason, flush=True)\n"
-        "        os.kill(os.getpid(), signal.SIGINT)\n        time.sleep(60)\n"
+        "interruption.ECHO_SECONDS = -1\ntry:\n    with interruption.Interruption() as stop:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n        print(stop.reason, flush=True)\n"
+        "        while True:\n            os.kill(os.getpid(), signal.SIGINT)\n            time.sleep(0.1)\n"
         "except KeyboardInterrupt:\n    time.sleep(0.2)\n    print('here')\n"
     )
     result = programs.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
@@ -68,8 +67,11 @@ def test_a_second_interrupt_ends_a_run_of_an_interactive_session_and_not_the_ses
     assert (result.returncode, result.stdout) == expected
 
 
-def test_an_echo_of_a_signal_is_the_same_request(monkeypatch):
+@pytest.mark.parametrize("interactive", [False, True])
+def test_an_echo_of_a_signal_is_the_same_request(monkeypatch, interactive):
     """Ctrl-C reaches a whole group of processes, and a launcher passes it on once more."""
+    if interactive:
+        monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     monkeypatch.setattr(interruption, "ECHO_SECONDS", 60)  # However slow the machine is.
     threads = set(threading.enumerate())
     with Interruption() as stop:

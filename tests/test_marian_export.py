@@ -370,12 +370,15 @@ def test_a_card_says_what_is_known_of_training_and_scores_and_no_more(run):
     assert "for 3,000 updates." in card and "validation sentences: 12.50 after 2,000 updates." in card
 
 
-def test_a_card_says_of_how_many_sentences_the_best_bleu_is(run):
-    """Those of the validations that chose it: a later start may have had another number, and been stopped at once."""
-    saved, state = SavedRun.open(run), {"step": 9, "best": 12.5, "best_step": 5, "valid_sentences": 7}
+@pytest.mark.parametrize(("number", "shown"), [(7, 7), (0, 500), (-7, 500), ("<b>", 500)])
+def test_a_card_says_of_how_many_sentences_the_best_bleu_is(run, number, shown):
+    """Those of the validations that chose it: a later start may have had another number, and been stopped at once. What
+    a state of another program has in its place is not shown.
+    """
+    saved, state = SavedRun.open(run), {"step": 9, "best": 12.5, "best_step": 5, "valid_sentences": number}
     assert saved.train.valid_sentences == 500
     card = model_card.card("mine", saved, saved.data, saved.search, "average", state, [])
-    assert "of at most the first 7 validation sentences: 12.50" in card
+    assert f"of at most the first {shown} validation sentences: 12.50" in card
 
 
 def test_a_card_names_a_data_set_or_says_that_it_knows_none(run):

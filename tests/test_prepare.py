@@ -323,6 +323,17 @@ def test_text_that_was_changed_is_told_by_its_name_size_and_hash(data, folder):
     assert f"options: `train_source` was {was}, and is now {now}; `train_target` was " in str(refused.value)
 
 
+def test_terms_that_were_changed_are_told_by_their_name_size_and_hash(tmp_path):
+    """These are recorded as `describe` has them, in another form than text."""
+    path, content = tmp_path / "my 2 terms.tsv", b"dog\tHund\n"
+    path.write_bytes(content)
+    recorded = f"{path.name} {files.describe(path)}"
+    shown = f"{path.name} (9 bytes, SHA-256 {hashlib.sha256(content).hexdigest()[:8]}…)"
+    with pytest.raises(ValueError) as refused:
+        data_folder.check_options(tmp_path, {"train_terms": recorded}, {"train_terms": None})
+    assert f"`train_terms` was {shown}, and is now not given. " in str(refused.value)
+
+
 def test_the_builtin_corpus_has_a_test_text_too(folder):
     run(DataConfig(dataset="builtin", builtin_pairs=150), folder, seed=3)
     made = builtin_corpus.splits(150, 3)

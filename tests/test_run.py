@@ -540,12 +540,13 @@ def test_a_trainer_knows_how_many_lines_the_validation_set_has(copy, monkeypatch
     assert stopped.value.args == (len((copy / "data" / "valid.source.txt").read_text().splitlines()),)
 
 
-def test_another_model_in_the_same_folder_is_refused_by_the_names_of_its_flags(run):
-    """See test_run_start for every option."""
+@pytest.mark.parametrize("d_ff", [32, 4096])
+def test_another_model_in_the_same_folder_is_refused_by_the_names_of_its_flags(run, d_ff):
+    """See test_run_start for every option. Story: for a much larger one, the checkpoint was called damaged."""
     model_dir, _, _ = run
     before = contents(model_dir)
-    with pytest.raises(ValueError, match=r"d_ff=32 \(the run: 16\), seed=2 \(the run: 1\)\. .*`model_dir`"):
-        model = dataclasses.replace(MODEL, d_ff=32)
+    with pytest.raises(ValueError, match=rf"d_ff={d_ff} \(the run: 16\), seed=2 \(the run: 1\)\. .*`model_dir`"):
+        model = dataclasses.replace(MODEL, d_ff=d_ff)
         train(model_dir, model=model, train=dataclasses.replace(TRAIN, seed=2, train_steps=9))
     assert contents(model_dir) == before
 

@@ -183,6 +183,12 @@ def test_a_folder_is_no_file(file, tmp_path):
         read(f"{tmp_path}/news*", file("b"))
 
 
+def test_a_link_to_a_file_that_is_gone_is_no_pipe(file, tmp_path):
+    (tmp_path / "linked").symlink_to(tmp_path / "gone")
+    with pytest.raises(FileNotFoundError, match="'.*/linked', which is not a file.$"):
+        read(f"{tmp_path}/linked*", file("b"))
+
+
 def test_a_pipe_as_a_text_is_refused_with_the_reason(tmp_path):
     """Story: of `--train_source=<(zcat a.gz)`, people learned only that it is no file."""
     os.mkfifo(tmp_path / "pipe")

@@ -155,10 +155,10 @@ def test_a_header_of_fewer_or_more_words_than_lines_is_refused(learned, tmp_path
         assert word_vectors.read(tmp_path / "v", WIDTH, ["dog"]).keys() == {"dog"}
 
 
-@pytest.mark.parametrize("module", ["gzip", "bz2", "lzma"])
-def test_a_compressed_file_is_to_be_unpacked(tmp_path, module):
+@pytest.mark.parametrize(("module", "level"), [("gzip", {}), ("bz2", {}), ("bz2", {"compresslevel": 1}), ("lzma", {})])
+def test_a_compressed_file_is_to_be_unpacked(tmp_path, module, level):
     """Story: the message showed its bytes."""
-    content = importlib.import_module(module).compress(b"a 1 2\nb 3 4\n")
+    content = importlib.import_module(module).compress(b"a 1 2\nb 3 4\n", **level)
     assert wrong(tmp_path, content, 2).endswith("which is compressed. Unpack it, and give the file in it.")
 
 

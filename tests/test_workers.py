@@ -171,6 +171,7 @@ OF_TWO = '{{"cluster": {{"worker": ["a:1", "b:1"]}}{}}}'
     *(f'{{"cluster": {cluster}, "task": {{"type": "{job}", "index": 0}}}}' for cluster, job in [
         ('{"master": ["a:1"], "worker": ["b:1"]}', "master"), ('{"master": ["a:1"], "worker": ["b:1"]}', "worker"),
         ('{"chief": ["a:1"], "worker_hosts": ["b:1"]}', "chief"), ('{"chief": ["a:1", "b:1"]}', "chief"),
+        ('{"chief": [], "worker": ["a:1", "b:1"]}', "worker"),  # For TensorFlow, none of them is the chief.
         ('{"worker": ["a:1"]}', "evaluator"), ('{"worker": ["a:1"], "evaluator": ["b:1"]}', "evaluator"),
     ]),
     *(OF_TWO.format(task) for task in ["", ', "task": null', ', "task": {"type": "worker"}']),

@@ -53,9 +53,10 @@ def serve() -> None:
         from tensorflow.data.experimental import service
 
         from t2t_keras.data import data_service
-        from t2t_keras.system.tensorflow import hide_gpus
+        from t2t_keras.system.tensorflow import hide_gpus, reach_directly
 
     hide_gpus()
+    reach_directly([_HOST.value])
     address = f"{_HOST.value}:{_PORT.value}"
     data_service.check_free(_PORT.value)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # As for SIGTERM: Python's own handler would wait for `join`.

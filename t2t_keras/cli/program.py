@@ -140,7 +140,7 @@ def _exit_code(call: Callable[[], int | None]) -> int:
 def _message(error: Exception) -> str:
     """Returns what to say of an error in place of its traceback; nothing of one that is a fault of the program."""
     if isinstance(error, ValueError | OSError | OtherWorkerError):
-        return messages.name_flags(str(error))
+        return messages.name_flags(str(error) or f"{type(error).__name__}. Give --traceback to see where.")
     if isinstance(error, RuntimeError) and str(error) == _NO_HOME:
         return f"{_NO_HOME} A path begins with ~, or with ~ and the name of an unknown user."
     return _message_of_tensorflow(error)

@@ -19,15 +19,18 @@ import tensorflow as tf
 
 from t2t_keras.config import grpc_address
 from t2t_keras.data import batching, shards
+from t2t_keras.system.tensorflow import reach_directly
 
 
 def check(service: str, seconds: float = 10.0) -> None:
     """Waits until a server listens at the dispatcher's address, grpc://host:port, for at most some seconds; else raises
-    `ConnectionError`. TensorFlow itself would wait for an hour without a message.
+    `ConnectionError`. TensorFlow itself would wait for an hour without a message. It then reaches this host directly,
+    as this function does.
     """
     address, deadline = grpc_address(service), time.monotonic() + seconds
     if not address:
         raise ValueError(f"Expected the dispatcher of a tf.data service as grpc://host:port. Received: {service}.")
+    reach_directly([address[0]])
     while True:
         try:
             socket.create_connection(address, timeout=seconds).close()

@@ -114,7 +114,8 @@ def weighted(names: str) -> list[tuple[pathlib.Path, int]]:
             pattern, weight = given[1], int(given[2])
         paths = [pattern] if pathlib.Path(pattern).is_file() else sorted(glob.glob(pattern))
         if others := [path for path in paths if not pathlib.Path(path).is_file()]:
-            is_stream = not pathlib.Path(others[0]).is_dir()
+            other = pathlib.Path(others[0])
+            is_stream = other.exists() and not other.is_dir()  # A link to a file that is gone is neither.
             advice = " Text is read more than once: write what comes from a pipe to a file first." * is_stream
             raise FileNotFoundError(f"Expected files of text. Received: '{others[0]}', which is not a file.{advice}")
         if not paths:

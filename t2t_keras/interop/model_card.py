@@ -224,7 +224,8 @@ def _table(options: run_options.Options, state: dict, scores: list[Scores]) -> s
     if rows:
         table = markdown.table(("test set", "metric", "score", "weights", "signature"), rows, right=("score",))
     if options.train.best_metric == "bleu" and type(best) is float and type(step) is int and step:
-        number = state.get("valid_sentences") or options.train.valid_sentences  # Of the best, not of a later start.
+        chosen_by = state.get("valid_sentences")  # Of the best, not of a later start.
+        number = chosen_by if type(chosen_by) is int and chosen_by > 0 else options.train.valid_sentences
         sentences = f"of greedy translations of at most the first {number} validation sentences"
         table += f"\n\nThe best BLEU while training, {sentences}: {best:.2f} after {number_of(step, 'update')}."
     return table

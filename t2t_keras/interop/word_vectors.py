@@ -21,8 +21,8 @@ import numpy as np
 from t2t_keras.system.log import printable
 
 _START = 2**22  # Bytes that have the header and a line of any width.
-# What compressed files begin with: those of gzip, zip, bzip2 and xz.
-_COMPRESSED = b"\x1f\x8b", b"PK\x03\x04", b"BZh91AY&SY", b"\xfd7zXZ\0"
+# What compressed files begin with: those of gzip, zip and xz, and those of bzip2 with each size of its blocks.
+_COMPRESSED = b"\x1f\x8b", b"PK\x03\x04", b"\xfd7zXZ\0", *(b"BZh%d1AY&SY" % size for size in range(1, 10))
 _EXPECTED = "Expected word vectors in the text or binary format of Word2Vec, or that of GloVe"
 
 

@@ -13,7 +13,7 @@ from t2t_keras.system.files import CONFIG, DATA, LOCK, SOURCE_SUBWORDS, check_fo
 CORPUS = "corpus.json"  # What the folder was prepared from. A folder that has it is complete.
 MAX_CORPUS = 2**24  # Maximum size of `corpus.json`, which lists every text file, in bytes.
 # A file as it is recorded: its name, with the weight of a text; its size, and its hash.
-_FILE = re.compile(r"(.+) (?:\{'bytes': )?([0-9]+)(?:, 'sha256': ')? ?([0-9a-f]{64})(?:'\})?", re.DOTALL)
+_FILE = re.compile(r"(.+?) (?:\{'bytes': )?([0-9]{1,19})(?: |, 'sha256': ')([0-9a-f]{64})(?:'\})?", re.DOTALL)
 _LANGUAGE = re.compile("[a-z]{2,3}")
 _OF_FILE = re.compile(r"\.(?!gz\b)([a-z]{2})(\.gz)?(@[^@]*)?$")  # The end of the name of a text, with its weight.
 

@@ -60,26 +60,26 @@ class LineTranslation:
     batch_size: int = 0
 
     def __post_init__(self):
-        search, reordered, with_phrases = self.model.search, self.reordered, self.with_phrases
+        search, reordered, phrase_options = self.model.search, self.reordered, self.phrase_options
         if self.n_best > search.beam_size:
             raise ValueError(
                 f"`n_best` must be at most `beam_size`, {search.beam_size}. Received: n_best={self.n_best}."
             )
-        if with_phrases and reordered:
+        if phrase_options and reordered:
             raise ValueError(
-                f"{with_phrases} cannot be combined with {reordered}, which may choose translations without a phrase."
+                f"{phrase_options} cannot be combined with {reordered}, which may choose translations without a phrase."
             )
-        if self.sample and (self.n_best or with_phrases):
-            raise ValueError(f"{with_phrases or f'`n_best={self.n_best}`'} has no effect on `sample`. Leave out one.")
+        if self.sample and (self.n_best or phrase_options):
+            raise ValueError(f"{phrase_options or f'`n_best={self.n_best}`'} has no effect on `sample`. Leave out one.")
         if self.alignment and (reordered or self.sample):
             raise ValueError(f"`alignment` cannot be combined with {reordered or '`sample`'}.")
         if self.alignment and self.terms and self.model.inline_terms:
             raise ValueError("`alignment` cannot be combined with `terms` of a model that was trained with terms.")
         if self.mbr not in ("", "chrf"):
             raise ValueError(f"`mbr` must be chrf, or empty. Received: {self.mbr!r}.")
-        if with_phrases and search.diverse_groups > 1:
+        if phrase_options and search.diverse_groups > 1:
             raise ValueError(
-                f"{with_phrases} needs one group of beams. Received: diverse_groups={search.diverse_groups}."
+                f"{phrase_options} needs one group of beams. Received: diverse_groups={search.diverse_groups}."
             )
         name, candidates = ("draws", self.sample.draws) if self.sample else ("beam_size", search.beam_size)
         if reordered and candidates == 1:
@@ -129,7 +129,7 @@ class LineTranslation:
         return " and ".join(f"`{name}={value}`" for name in ("mbr", "rerank_with") if (value := getattr(self, name)))
 
     @property
-    def with_phrases(self) -> str:
+    def phrase_options(self) -> str:
         """The options that give a line phrases of its own, for messages."""
         return " and ".join(f"`{name}`" for name in ("jsonl", "terms", "keep_patterns") if getattr(self, name))
 
@@ -210,7 +210,7 @@ class LineTranslator:
 
         asked, others = self.asked, collections.deque()
         batch_size = asked.batch_size or self.model.limits.batch_size
-        if asked.with_phrases or asked.alignment:
+        if asked.phrase_options or asked.alignment:
             function, texts = self._translated_requests, self._requests(texts, others, warn, first)
         else:
             function, texts = self._translated, with_tags_checked(texts, asked.model.tags, warn, first)
@@ -257,7 +257,7 @@ class LineTranslator:
             )
         met = result.get("constraints_met", True)
         if not asked.jsonl and not (met if isinstance(met, bool) else all(met)):
-            yield f"a translation lacks a phrase ({asked.with_phrases})."
+            yield f"a translation lacks a phrase ({asked.phrase_options})."
         if asked.terms and not asked.jsonl and output.is_doubtful(result):
             yield "doubtful: its terms make another word very unlikely. Check it."
         aligned = result.get("alignment", "")

@@ -1,11 +1,12 @@
-"""What programs ask of TensorFlow beside arithmetic: GPUs, which a function sets up before TensorFlow uses them, and
-files at a full disk.
+"""What programs ask of TensorFlow beside arithmetic: GPUs, which a function sets up before TensorFlow uses them, other
+machines, and files at a full disk.
 """
 
 import contextlib
 import errno
+import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +17,15 @@ from t2t_keras.system.log import logger, passing
 TF32_CAPABILITY = (8, 0)  # Compute capability of Ampere, the first GPUs with TF32.
 # What TensorFlow raises if the disk is full, if a permission is missing, and at the system's limit of a file's size.
 _WRITE_ERRORS = (tf.errors.ResourceExhaustedError, tf.errors.PermissionDeniedError, tf.errors.OutOfRangeError)
+
+
+def reach_directly(hosts: Iterable[str]) -> None:
+    """Keeps gRPC from reaching hosts, an IPv6 one without brackets, through the HTTP proxy that an environment variable
+    names, if one does: TensorFlow would wait for them for ever.
+    """
+    if any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
+        others = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy", "")
+        os.environ["no_grpc_proxy"] = ",".join(dict.fromkeys([*filter(None, others.split(",")), *hosts]))
 
 
 def hide_gpus() -> None:

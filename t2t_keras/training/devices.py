@@ -25,6 +25,7 @@ from t2t_keras.data.few_shapes import Shapes
 from t2t_keras.system import machine
 from t2t_keras.system.compat import number_collective_keys
 from t2t_keras.system.log import logger
+from t2t_keras.system.tensorflow import reach_directly
 from t2t_keras.training.interruption import OtherWorkerError
 
 MICRO_BATCHES_AT_ONCE = 2  # How many a CPU computes at a time at least: many operations are too small for all cores.
@@ -56,10 +57,10 @@ def _cluster() -> dict[str, list[str]]:
         raise ValueError(
             f"Expected TF_CONFIG without parameter servers: every worker holds all weights. Received: {text}."
         )
-    if set(cluster) - {"chief", "worker", "evaluator"} or len(cluster.get("chief", [])) > 1:
+    if set(cluster) - {"chief", "worker", "evaluator"} or len(cluster.get("chief", [""])) != 1:
         raise ValueError(
-            "Expected TF_CONFIG with a `cluster` of workers: a list `worker`, and a list `chief` of one address or "
-            f"none. Received: {text}. Name all other jobs that train `worker`."
+            "Expected TF_CONFIG with a `cluster` of workers: a list `worker`, and perhaps a list `chief` of one "
+            f"address. Received: {text}. Name all other jobs that train `worker`, and leave out empty lists."
         )
     cluster = {job: cluster[job] for job in ("chief", "worker") if job in cluster}
     addresses = sum(cluster.values(), [])
@@ -106,16 +107,6 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
         super().__init__(devices)
 
 
-def _reach_directly(addresses: list[str]) -> None:
-    """Keeps gRPC from reaching other workers through the HTTP proxy that an environment variable names, if one does:
-    they would wait for one another for ever.
-    """
-    if any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
-        others = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy")
-        hosts = [address.rpartition(":")[0].strip("[]") for address in addresses]
-        os.environ["no_grpc_proxy"] = ",".join([others, *hosts] if others else hosts)
-
-
 def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf.distribute.Strategy:
     """Makes a strategy over all GPUs of this machine or, without a GPU, over virtual CPU devices.
 
@@ -145,7 +136,7 @@ def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf
             f"Waiting until all {workers} workers of TF_CONFIG have started; this one is {job} {index}. Until then, "
             "only SIGKILL stops it."
         )
-        _reach_directly(sum(_cluster().values(), []))
+        reach_directly(address.rpartition(":")[0].strip("[]") for address in sum(_cluster().values(), []))
         on_sigterm = signal.getsignal(signal.SIGTERM)
         try:
             strategy = tf.distribute.MultiWorkerMirroredStrategy()

@@ -88,8 +88,8 @@ def _prepare_folders(start: Start, strategy, dry_run: bool) -> Start:
     the start with the run that is in the folder now, and with the options of its corpus if none is named.
     """
     options, folder, before, resumed = start.options, start.data_folder, start.before, start.is_resumed
-    _check_start(start)
     changes = start.changes()
+    _check_start(start)
     if before and not options.data.names_corpus:
         options = dataclasses.replace(options, data=before.data)
     if not resumed:
