@@ -153,6 +153,8 @@ def _check_folder_of_chief(strategy, model_dir: pathlib.Path) -> None:
     """Raises `ValueError` in another worker whose `model_dir` is not the chief's: its options may be others, with which
     it would make other updates. Waits for all workers.
     """
+    if not devices.several_workers(strategy):
+        return
     path = model_dir / files.CONFIG
     options = float(zlib.crc32(path.read_bytes())) if path.exists() else -1.0
     if devices.broadcast_from_chief(strategy, options) != options:
