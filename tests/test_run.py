@@ -509,6 +509,7 @@ def test_other_workers_refuse_other_data_than_the_chief_s(copy, monkeypatch, nam
 def test_other_workers_refuse_another_folder_than_the_chief_s(copy, monkeypatch, changed, received):
     """Story: a worker whose `model_dir` was a folder of its own had its own options, such as another learning rate."""
     config, chiefs = copy / files.CONFIG, []
+    monkeypatch.setattr(devices, "several_workers", lambda strategy: True)
     monkeypatch.setattr(devices, "broadcast_from_chief", lambda strategy, value: chiefs.append(value) or chiefs[0])
     training_run._check_folder_of_chief(None, copy)  # The chief.
     training_run._check_folder_of_chief(None, copy)  # A worker that shares its folder.
