@@ -19,10 +19,9 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_keras.system.log import printable
+from t2t_keras.text.lines import compression
 
 _START = 2**22  # Bytes that have the header and a line of any width.
-# What compressed files begin with: those of gzip, zip and xz, and those of bzip2 with each size of its blocks.
-_COMPRESSED = b"\x1f\x8b", b"PK\x03\x04", b"\xfd7zXZ\0", *(b"BZh%d1AY&SY" % size for size in range(1, 10))
 _EXPECTED = "Expected word vectors in the text or binary format of Word2Vec, or that of GloVe"
 
 
@@ -55,7 +54,7 @@ def check(path: pathlib.Path, width: int) -> Format:
         )
     with path.open("rb") as file:
         first, _, rest = file.read(_START).partition(b"\n")
-    if first.startswith(_COMPRESSED):
+    if compression(first):
         raise ValueError(f"{_EXPECTED}. Received: {path}, which is compressed. Unpack it, and give the file in it.")
     if first.startswith(codecs.BOM_UTF8):
         raise ValueError(
