@@ -1,6 +1,7 @@
 """A new run starts from the weights and with the sub-words of another one, which its folder names."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
@@ -297,9 +298,11 @@ def test_a_damaged_parent_is_refused_with_what_to_do_before_anything_is_written(
     """Story: with its optimizer, the error was "File is not a zip file", and said nothing else."""
     shutil.copytree(folder / "parent", tmp_path / "parent")
     path = checkpoint.kept(tmp_path / "parent")[-1]
-    os.truncate(path, path.stat().st_size - 1)
+    size, digest = path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest()
+    os.truncate(path, size - 1)
     given = {"parent": str(tmp_path / "parent"), "parent_checkpoint": "latest", "parent_optimizer": True}
-    expected = rf"{path} is damaged\. .* Restore a copy of it, .*, or choose another checkpoint\.$"
+    received = f"Expected: {size:,} bytes with SHA-256 {digest}. Received: {size - 1:,} bytes."
+    expected = rf"{path} is damaged\. {received} Restore a copy of it, .*, or choose another checkpoint\.$"
     with pytest.raises(ValueError, match=expected):
         trained(tmp_path / "child", **CHILD | given)
     assert not (tmp_path / "child").exists()

@@ -1,5 +1,6 @@
 """A whole run, small: what its folder holds, what TensorBoard shows, and what going on, loading and scoring make."""
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -514,8 +515,15 @@ def test_other_workers_refuse_another_folder_than_the_chief_s(copy, monkeypatch,
     training_run._check_folder_of_chief(None, copy)  # The chief.
     training_run._check_folder_of_chief(None, copy)  # A worker that shares its folder.
     config.write_text(config.read_text().replace('"seed": 1', '"seed": 2')) if changed else config.unlink()
-    with pytest.raises(ValueError, match=f"chief's folder. Received: {received} config.json in {copy} on this worker"):
-        training_run._check_folder_of_chief(None, copy)
+    monkeypatch.setattr(devices, "chief_first", lambda strategy, prepare: None)  # A worker that is not the chief.
+    for check in (
+        lambda: training_run._check_folder_of_chief(None, copy),
+        lambda: training_run._prepare_first(types.SimpleNamespace(folder=copy), None, False, contextlib.ExitStack()),
+    ):
+        with pytest.raises(
+            ValueError, match=f"chief's folder. Received: {received} config.json in {copy} on this worker"
+        ):
+            check()
 
 
 @pytest.mark.medium
