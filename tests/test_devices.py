@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import types
 
@@ -283,6 +284,46 @@ def test_threads_stay_as_they_are_once_tensorflow_has_been_used(monkeypatch):
     tf.zeros([])
     monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: 0)  # Not chosen.
     devices.make_strategy(1, TrainConfig(buckets_per_update=2))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "environment", "config", "expected"),
+    [
+        (0, {}, TrainConfig(), {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "4096"}),
+        (0, {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "7"}, TrainConfig(), {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "7"}),
+        (0, {"DNNL_PRIMITIVE_CACHE_CAPACITY": "7"}, TrainConfig(), {"DNNL_PRIMITIVE_CACHE_CAPACITY": "7"}),
+        (0, {}, None, {}),
+        (1, {}, TrainConfig(), {}),
+    ],
+    ids=["set", "set by the user", "by its old name", "without options", "with a GPU"],
+)
+def test_a_strategy_of_cpus_lets_onednn_keep_the_kernels_of_an_epoch(
+    machine, monkeypatch, gpus, environment, config, expected
+):
+    machine(gpus=gpus)
+    listed = {"GPU": ["a GPU"] * gpus, "CPU": tf.config.list_physical_devices("CPU")}
+    monkeypatch.setattr(tf.config, "list_physical_devices", listed.get)
+    monkeypatch.setattr(os, "environ", dict(environment))
+    devices.make_strategy(1, config)
+    assert os.environ == expected
+
+
+@pytest.mark.medium  # Imports TensorFlow in a process of its own.
+def test_a_kernel_is_compiled_once_though_more_shapes_come_than_onednn_keeps_by_default():
+    program = """
+import tensorflow as tf
+from t2t_keras.config import TrainConfig
+from t2t_keras.training import devices
+
+devices.make_strategy(1, TrainConfig())
+product = tf.function(lambda x: tf.matmul(x, x, transpose_b=True), [tf.TensorSpec([None, 2, None, 4])])
+for length in [*range(1, 1200), 7]:
+    product(tf.ones([1, 2, length, 4]))
+"""
+    environment = {**os.environ, "ONEDNN_VERBOSE": "profile_create", "TF_NUM_INTEROP_THREADS": "1"}
+    said = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    of_length = [line for line in said.stdout.splitlines() if ",1x2x7x4:1x2x4x7," in line]
+    assert [line.count("cache_miss") for line in of_length] == [1, 0]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,9 @@ MICRO_BATCHES_AT_ONCE = 2  # How many a CPU computes at a time at least: many op
 # Memory to have for each token of a micro-batch; the big model takes 0.65 MB in sentences of 30 sub-words.
 BYTES_OF_TOKEN = 2**20
 LENGTH_BUCKETS = 1.15  # Of compiled runs by default: some 40 shapes for WMT14's lengths.
+# How many kernels oneDNN keeps, which it compiles for each operation and shape; its default is 1,024. An epoch of
+# Multi30k has more than 4,000 in bfloat16.
+KERNELS = 4096
 EXIT_SECONDS = 0.5  # How long a worker stays for the answers it owes to the others in the last sum over the workers.
 # How long the chief stays, to exit after the others. After 10 s TensorFlow reports them as crashed.
 CHIEF_EXIT_SECONDS = 3.0
@@ -115,7 +118,8 @@ def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf
     both are given, or if TF_CONFIG is invalid; `OSError` if the port of this worker cannot be opened.
 
     With `config`, and without a GPU, it sets the number of threads of an operation, see `threads_of_an_operation`,
-    unless TensorFlow has been used or you have set it.
+    unless TensorFlow has been used or you have set it, and the number of kernels that oneDNN keeps, unless you have set
+    it.
     """
     workers = _cluster_size()
     if workers and "task" in json.loads(os.environ["TF_CONFIG"]):
@@ -126,10 +130,8 @@ def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf
             f"Received: cpu_devices={cpu_devices} and {workers} workers in TF_CONFIG. Leave out `cpu_devices`."
         )
     virtual_cpu_devices(cpu_devices)
-    chosen = tf.config.threading.get_intra_op_parallelism_threads() or "TF_NUM_INTRAOP_THREADS" in os.environ
-    if config and not chosen and not tf.config.list_physical_devices("GPU"):
-        with contextlib.suppress(RuntimeError):  # TensorFlow has been used already.
-            tf.config.threading.set_intra_op_parallelism_threads(threads_of_an_operation(cpu_devices, config))
+    if config and not tf.config.list_physical_devices("GPU"):
+        _set_up_cpus(cpu_devices, config)
     if workers > 1:
         job, index = _task()
         logger.info(
@@ -158,6 +160,15 @@ def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf
     if gpus := [device.name for device in tf.config.list_logical_devices("GPU")]:
         return MirroredStrategy(gpus)
     return MirroredStrategy([f"/cpu:{index}" for index in range(cpu_devices)])
+
+
+def _set_up_cpus(cpu_devices: int, config: TrainConfig) -> None:
+    """Sets how TensorFlow trains on CPUs, as `make_strategy` says."""
+    if not tf.config.threading.get_intra_op_parallelism_threads() and "TF_NUM_INTRAOP_THREADS" not in os.environ:
+        with contextlib.suppress(RuntimeError):  # TensorFlow has been used already.
+            tf.config.threading.set_intra_op_parallelism_threads(threads_of_an_operation(cpu_devices, config))
+    if not {f"{library}_PRIMITIVE_CACHE_CAPACITY" for library in ("ONEDNN", "DNNL")} & os.environ.keys():
+        os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = str(KERNELS)
 
 
 def threads_of_an_operation(cpu_devices: int, config: TrainConfig) -> int:
