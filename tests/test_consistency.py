@@ -55,7 +55,7 @@ METHODS = {"r_drop": (r_drop, of_r_drop), "simcut": (simcut, of_simcut)}
 @pytest.mark.parametrize("method", METHODS)
 def test_loss_and_gradients_are_those_of_the_published_equations(monkeypatch, method, block, label_smoothing, bias):
     """Blocks of one token of each pass, blocks of which the last is not whole, and one block."""
-    monkeypatch.setattr(module, "BLOCK", block)
+    monkeypatch.setattr(module, "block_tokens", lambda width: block)
     make, published = METHODS[method]
     hidden, matrix, target = inputs(10, 7)
 

@@ -47,7 +47,7 @@ BIAS = tf.constant(np.random.default_rng(8).normal(size=V), tf.float32)
 @pytest.mark.parametrize("block", [1, 4, 512])
 def test_loss_and_gradients_are_those_of_the_plain_equation(monkeypatch, block, label_smoothing, bias):
     """Blocks of one token, blocks of which the last is not whole, and one block."""
-    monkeypatch.setattr(module, "BLOCK", block)
+    monkeypatch.setattr(module, "block_tokens", lambda width: block)
     received, expected = (
         with_gradients(f, *inputs(5, 7), label_smoothing, factor=3.0, bias=bias) for f in (linear_cross_entropy, plain)
     )
@@ -166,6 +166,14 @@ def test_a_block_waits_for_the_one_before():
 
     counters = [output for output in body.outputs if output.dtype == tf.int32]
     assert counters and any("MatMul" in operations_before(counter) for counter in counters)
+
+
+@pytest.mark.parametrize(("width", "tokens"), [(128, 256), (129, 512)])
+def test_a_narrow_model_has_smaller_blocks(width, tokens):
+    hidden, target = tf.zeros([5, 7, width]), tf.ones([5, 7], tf.int32)
+    [body] = bodies(lambda: linear_cross_entropy(hidden, tf.zeros([V, width]), target, EPSILON))
+    shapes = [tuple(operation.outputs[0].shape) for operation in body.get_operations() if "MatMul" in operation.type]
+    assert (tokens, V) in shapes
 
 
 def test_without_gradients_only_the_losses_are_computed():

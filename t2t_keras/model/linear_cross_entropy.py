@@ -22,7 +22,6 @@ from t2t_keras.layers.dense import linear
 from t2t_keras.layers.inference import custom_gradient, mode
 from t2t_keras.model.loss import cross_entropy, pick
 
-BLOCK = 512  # Tokens.
 _SMALLEST = 1e-30  # Smallest probability whose logarithm is exact; float32 has some down to 1.2e-38.
 
 
@@ -55,6 +54,15 @@ def simcut(alpha: float) -> Consistency:
     return Consistency(1.0, 0.0, alpha, 0.0)
 
 
+def block_tokens(width: int) -> int:
+    """Returns the number of tokens whose logits are computed at a time, for hidden states of a width, D.
+
+    Each block adds a gradient [V, D] to a sum. Where D is small, that takes little time, and the logits of fewer tokens
+    fit better into the caches of a CPU.
+    """
+    return 256 if width <= 128 else 512
+
+
 def linear_cross_entropy(
     hidden, matrix, target, label_smoothing: float, bias=None, consistency: Consistency | None = None
 ) -> tuple:
@@ -78,13 +86,13 @@ def linear_cross_entropy(
     shares = consistency[:2] if consistency else (1.0,)  # Of the cross entropy of each pass.
     passes, pass_ids = len(shares), ops.reshape(target, (-1,))
     ids, positions = ops.tile(pass_ids, (passes,)), ops.shape(pass_ids)[0]
-    number = passes * positions
+    number, block_size = passes * positions, block_tokens(width)
     real = ops.cast(pass_ids != PAD, "int32")
     tokens = ops.sum(real)
-    share = ops.concatenate([ops.full((BLOCK // passes,), pass_share) for pass_share in shares])
+    share = ops.concatenate([ops.full((block_size // passes,), pass_share) for pass_share in shares])
     real_share = ops.concatenate([pass_share * ops.cast(real, "float32") for pass_share in shares])
     # Tokens first. After the last position comes a row that nothing reads, so that each block is whole.
-    order = ops.concatenate([ops.argsort(-real), ops.full((BLOCK,), number, "int32")])
+    order = ops.concatenate([ops.argsort(-real), ops.full((block_size,), number, "int32")])
 
     def divergence(logits, p, log_sum):
         """Returns the weighted divergence of the tokens of a block of both passes, and its gradient by the logits."""
@@ -103,7 +111,7 @@ def linear_cross_entropy(
         e, mean_e = ops.cast(matrix, dtype), ops.mean(matrix, axis=0)
 
         def block(start, sums, grad_rows, grad_matrix, token_weights, *grad_bias):
-            place = start + ops.arange(BLOCK // passes)
+            place = start + ops.arange(block_size // passes)
             index = ops.take(order, place)
             weight = ops.cast(place < tokens, "float32")
             if consistency:
@@ -127,7 +135,7 @@ def linear_cross_entropy(
             grad_logits = p
             if consistency:
                 diverged, grad_divergence = divergence(logits, p, log_sum)
-                sums = sums + ops.stack([ops.sum(diverged * weight[: BLOCK // 2]), 0.0])
+                sums = sums + ops.stack([ops.sum(diverged * weight[: block_size // 2]), 0.0])
                 grad_logits = share[:, None] * p + grad_divergence
             if with_gradient:
                 # Times E and times h. Rounding would lose the small difference at the token, so what it loses there is
@@ -149,7 +157,7 @@ def linear_cross_entropy(
             # Always 0. TensorFlow would otherwise compute several blocks at once, and memory would hold the logits of
             # all of them.
             wait = ops.cast(sums[0] + ops.sum(grad_matrix[:1]) < -float("inf"), "int32")
-            return start + BLOCK // passes + wait, sums, grad_rows, grad_matrix, token_weights, *grad_bias
+            return start + block_size // passes + wait, sums, grad_rows, grad_matrix, token_weights, *grad_bias
 
         # The share of label smoothing is the same in all rows of the gradient of E: the sum over blocks starts from it.
         grad_of_smoothing = -label_smoothing / vocab_size * ops.matmul(real_share, ops.cast(rows, "float32"))
