@@ -275,8 +275,13 @@ class TextTranslator:
         sources = self._in_language(self._sources(source), source_language)
         targets = self._in_language(_listed(target), target_language)
         if isinstance(source, str) != isinstance(target, str) or len(sources) != len(targets):
+            of_source, of_target = (
+                "a sentence" if isinstance(text, str) else f"a list of {len(texts)}"
+                for text, texts in ((source, sources), (target, targets))
+            )
             raise ValueError(
-                f"Expected one target for each source. Received: {len(sources)} sources and {len(targets)} targets."
+                "Expected a sentence as source and one as target, or lists of as many each. Received: "
+                f"{of_source} as source, {of_target} as target."
             )
         size, found = _size(batch_size, 32), []
         for first in range(0, len(sources), size):

@@ -522,6 +522,20 @@ def test_pairs_are_scored_in_their_order_so_many_at_once():
     assert sizes == [32, 1]
 
 
+@pytest.mark.parametrize(
+    ("pair", "received"),
+    [
+        ((["one", "two"], ["eins"]), "a list of 2 as source, a list of 1 as target."),
+        (("one", ["eins"]), "a sentence as source, a list of 1 as target."),
+        ((["one"], "eins"), "a list of 1 as source, a sentence as target."),
+    ],
+)
+def test_what_is_no_pair_of_sentences_or_of_lists_has_no_score(pair, received):
+    """Story: a sentence and a list of one were "1 sources and 1 targets", of which one was expected for each."""
+    with pytest.raises(ValueError, match=f"^Expected a sentence as source and one as target.* Received: {received}$"):
+        api.TextTranslator(None).score(*pair)
+
+
 @pytest.mark.parametrize("wrong", [-1, 2.5, "4", None])
 def test_a_batch_size_that_is_none_is_refused(wrong):
     """Story: -1 was an IndexError, and "4" a TypeError of range."""
@@ -674,10 +688,6 @@ def test_a_score_is_the_log_probability_of_the_target(translator):
     scores = translator.score(["one", "one"], ["eins", "zwei"])
     assert scores[0] == pytest.approx(translator.score("one", "eins"), abs=1e-5) and scores[0] != scores[1]
     assert max(scores) < 0
-    with pytest.raises(ValueError, match="2 sources and 1 targets"):
-        translator.score(["one", "two"], ["eins"])
-    with pytest.raises(ValueError, match="1 sources and 1 targets"):
-        translator.score("one", ["eins"])
 
 
 class _OfThirds(t2t_keras.Scorer):

@@ -481,7 +481,9 @@ def test_a_description_of_another_program_is_refused(source, tmp_path):
     (tmp_path / "out").mkdir()
     for content in ("not JSON", "[]", '{"asked": 3}'):
         (tmp_path / "out" / folder.JOB).write_text(content)
-        with pytest.raises(ValueError, match="out/translate.json was not written by translate.py. Give another folder"):
+        with pytest.raises(
+            ValueError, match="out/translate.json was not written by `t2t-translate`. Give another folder"
+        ):
             translate(source)
         assert (tmp_path / "out" / folder.JOB).read_text() == content
     (tmp_path / "out" / folder.JOB).write_text(json.dumps({"asked": {"model": 5, "export": []}, "inputs": {}}))

@@ -488,6 +488,17 @@ def test_a_module_of_the_installed_package_advises_installed_programs(monkeypatc
     assert messages.command("import_marian") == "t2t-import-marian"
 
 
+@pytest.mark.parametrize(
+    ("started", "shown"),
+    [("tools/train.py", "`python tools/data_service.py --port`"), ("bin/t2t-train", "`t2t-data-service --port`")],
+)
+def test_messages_and_help_name_the_programs_as_they_are_run_here(monkeypatch, started, shown):
+    """Story: `t2t-translate --input=memory.tmx` advised train.py, which was not there."""
+    monkeypatch.setattr(sys, "argv", [started])
+    text = "Run `t2t-data-service --port`. Received: t2t-train, 't2t-train', a/t2t-train.py."
+    assert messages.name_flags(text) == messages.name_programs(text) == text.replace("`t2t-data-service --port`", shown)
+
+
 @pytest.mark.parametrize("started", ["tools/train.py", "bin/t2t-train"])
 def test_the_command_that_a_message_advises_is_one_word_for_its_folder_in_a_shell(monkeypatch, started):
     """Story: the folder `my runs/a` was two words of the command that train.py ended with."""

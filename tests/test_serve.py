@@ -300,6 +300,7 @@ def test_languages_are_identified():
     ("/translate", {"json": body(glossary=[["x", ""]])}, 400, "text as term and translation"),
     ("/translate", {"json": body("w " * 40, glossary=[["w", "v " * 40]])}, 400, "at most 32"),
     ("/translate", {"json": body("a \ud800")}, 400, "surrogate"),
+    ("/detect", {"json": {"q": ["a", "\ud800"]}}, 400, "surrogate"),
     ("/translate", {"json": body("refuse")}, 400, "This sentence is too long."),
     ("/translate", {"json": body("<p>a</p><p>b</p>", format="html", constraints=["x"])}, 400, "one paragraph"),
     ("/translate", {"json": []}, 400, "JSON object"),
@@ -391,6 +392,17 @@ def test_a_translation_that_lacks_a_phrase_says_so(app):
     ):  # fmt: skip
         status, answer = ask(app, json=body(text, **fields))
         assert status == 200 and answer.get("constraints_met", True) == expected, answer
+
+
+def test_text_that_is_not_translated_lacks_a_phrase_too(app):
+    """Story: with constraints, blank text was answered as if its translation had them."""
+    for text, constraints, expected in (("", ["x"], False), (" ", [], True), (["one", "\n"], [["x"], ["x"]], False)):
+        status, answer = ask(app, json=body(text, constraints=constraints))
+        assert status == 200 and answer.get("constraints_met", True) == expected, answer
+    of_target = WebApi(served("en-fr", "de-fr"), identify=lambda text, among: ("fr", 0.95))
+    for phrase, expected in (("oui", True), ("ou", False)):
+        status, answer = ask(of_target, json=body("le oui", source="auto", target="fr", constraints=[phrase]))
+        assert (status, answer["translatedText"], answer.get("constraints_met", True)) == (200, "le oui", expected)
 
 
 def test_a_body_without_a_length_is_refused_and_not_cut(app):

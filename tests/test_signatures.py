@@ -203,6 +203,9 @@ def test_a_translation_is_no_longer_than_its_row_allows(service, most):
         [{"text": line, "max_length": length, "n_best": 3, "alignment": True} for length in (most, 0, 2**31 - 1)],
     )
     lengths = (found["pieces"] != b"").sum(axis=-1)
+    ended = (found["pieces"] == b"</s>").sum(axis=-1)
+    assert not ended[0].all()  # The beams of so few sub-words were cut.
+    assert (lengths[0][ended[0] == 0] == most).all() and (ended[lengths == 0] == 0).all()
     free = len(ids_of(service, found["source_pieces"][0])) + DECODE.extra_length
     assert lengths[0].max() == most and most < lengths[1].max() <= free
     assert lengths[2].max() <= DECODE.max_input + DECODE.extra_length

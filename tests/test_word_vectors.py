@@ -155,6 +155,27 @@ def test_a_header_of_fewer_or_more_words_than_lines_is_refused(learned, tmp_path
         assert word_vectors.read(tmp_path / "v", WIDTH, ["dog"]).keys() == {"dog"}
 
 
+def test_a_binary_header_of_fewer_words_than_the_file_has_is_refused(learned, tmp_path, monkeypatch):
+    """Story: of two files that were joined, the vectors of the second were lost, without a word."""
+    learned.save_word2vec_format(str(tmp_path / "a"), binary=True)
+    one, number = (tmp_path / "a").read_bytes(), len(learned)
+    header, rows = one[: one.index(b"\n") + 1], one[one.index(b"\n") + 1 :]
+    size = len(rows)
+    for block in (size, size // 2, 7, 2**22):  # The vectors may end where a block does.
+        monkeypatch.setattr(word_vectors, "_START", max(block, 4 * WIDTH + len(header) + 20))
+        for content, rest in ((one + one, len(one)), (one + rows, size), (one + b"x", 1)):
+            (tmp_path / "v").write_bytes(content)
+            with pytest.raises(
+                ValueError, match=f"Expected {number} word.* Received: {rest:,} bytes after these. Corr"
+            ):
+                word_vectors.read(tmp_path / "v", WIDTH, ["dog"])
+        (tmp_path / "v").write_bytes(header.replace(b"%d " % number, b"%d " % (2 * number)) + rows + rows)
+        np.testing.assert_array_equal(word_vectors.read(tmp_path / "v", WIDTH, ["dog"])["dog"], learned["dog"])
+    lines = [f"{word} ".encode() + learned[word].tobytes() for word in learned.index_to_key]  # As the program writes.
+    (tmp_path / "v").write_bytes(header + b"\n".join(lines) + b"\n")
+    np.testing.assert_array_equal(word_vectors.read(tmp_path / "v", WIDTH, ["dog"])["dog"], learned["dog"])
+
+
 @pytest.mark.parametrize(("module", "level"), [("gzip", {}), ("bz2", {}), ("bz2", {"compresslevel": 1}), ("lzma", {})])
 def test_a_compressed_file_is_to_be_unpacked(tmp_path, module, level):
     """Story: the message showed its bytes."""

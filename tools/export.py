@@ -45,8 +45,8 @@ _TO_CODE = flags.DEFINE_string("to_code", "", "Code of the target's language, li
 _SCORES = flags.DEFINE_list(
     "scores",
     [],
-    "For the model card with --format=huggingface: files with what evaluate.py --json printed, named after their test "
-    "sets.",
+    "For the model card with --format=huggingface: files with what `t2t-evaluate --json` printed, named after their "
+    "test sets.",
 )
 options.needs("format=ctranslate2 format=argos", "quantization")
 options.needs("format=argos", "from_name", "to_name", "from_code", "to_code")

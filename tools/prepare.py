@@ -1,5 +1,5 @@
-"""Prepares data for training: checks the text, learns sub-words and writes shards. train.py takes the folder as
---data_dir.
+"""Prepares data for training: checks the text, learns sub-words and writes shards in a folder, the --data_dir of
+`t2t-train`.
 
 python tools/prepare.py --train_source=a.en --train_target=a.de --valid_source=v.en --valid_target=v.de \\
     --data_dir=data/x

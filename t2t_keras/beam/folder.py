@@ -166,7 +166,7 @@ def begin(folder: Folder, asked: dict, inputs: dict[str, dict]) -> list[str]:
         try:
             begun = {name: dict(json.loads(content)[name]) for name in begun}
         except (ValueError, KeyError, TypeError):
-            raise ValueError(f"{folder.output(JOB)} was not written by translate.py. {advice}") from None
+            raise ValueError(f"{folder.output(JOB)} was not written by `t2t-translate`. {advice}") from None
         if others := [name for name in begun["asked"] | asked if asked.get(name) != begun["asked"].get(name)]:
             raise ValueError(
                 f"{folder.path} was begun with other options or another model: {', '.join(others)} differ. {advice}"

@@ -94,7 +94,7 @@ def define_run(architecture: str = run_options.TRANSFORMER) -> None:
     """
     text = (
         f"Architecture of the model: {run_options.TRANSFORMER}; rnn, a recurrent translator (Bahdanau et al. 2015); "
-        "bert and classifier, of t2t-pretrain and t2t-classify; or one that an installed package registers. A run "
+        "bert and classifier, of `t2t-pretrain` and `t2t-classify`; or one that an installed package registers. A run "
         "keeps its own."
     )
     with help.under(MODEL):

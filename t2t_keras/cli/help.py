@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from absl import flags
 
+from t2t_keras.cli.messages import name_programs
 from t2t_keras.config import GROUPS
 from t2t_keras.config.options import PLACES
 
@@ -61,7 +62,7 @@ def page(full: bool) -> str:
 
 def text_of(name: str) -> str:
     """Returns the help of a flag, in one line."""
-    return flags.FLAGS[name].help.partition(_REPEAT)[0]
+    return name_programs(flags.FLAGS[name].help.partition(_REPEAT)[0])
 
 
 def _entry(name: str) -> str:

@@ -21,13 +21,16 @@ def command(program: str, model_dir: pathlib.Path | None = None) -> str:
 
 
 def name_programs(text: str) -> str:
-    """Replaces each `python tools/PROGRAM.py` in a text by the `command` that runs the program here."""
-    return re.sub(r"python tools/(\w+)\.py", lambda found: command(found[1]), text)
+    """Replaces each `python tools/PROGRAM.py` in a text, and each t2t-PROGRAM after a backquote, as the library names a
+    program, by the `command` that runs the program here.
+    """
+    written = r"python tools/(?P<file>\w+)\.py|(?<=`)t2t-(?P<name>[\w-]+)(?=[` ])"
+    return re.sub(written, lambda found: command(found["file"] or found["name"].replace("-", "_")), text)
 
 
 def name_flags(text: str) -> str:
     """Returns a message of the library as a program shows it: options, written as `option` or option=value, are flags,
-    and control characters are escaped.
+    programs have the names of `name_programs`, and control characters are escaped.
     """
 
     def flag(found: re.Match) -> str:
@@ -36,4 +39,5 @@ def name_flags(text: str) -> str:
         # absl parses --flagfile before the others, and does not list it.
         return f"--{option}{value}" if option in (*flags.FLAGS, "flagfile") else found[0]
 
-    return re.sub(r"`(?P<quoted>\w+)(?P<value>=[^`]*)?`|(?<![\w\-/.,='])(?P<assigned>\w+)=", flag, printable(text))
+    text = name_programs(printable(text))
+    return re.sub(r"`(?P<quoted>\w+)(?P<value>=[^`]*)?`|(?<![\w\-/.,='])(?P<assigned>\w+)=", flag, text)

@@ -297,7 +297,7 @@ class ClassifierConfig(_PairEncoderConfig):
 
     # fmt: off
     labels: str = option(
-        "", "Names of the classes, separated by commas; t2t-classify reads them from the training text.",
+        "", "Names of the classes, separated by commas; `t2t-classify` reads them from the training text.",
         inherited=True)
     # fmt: on
 

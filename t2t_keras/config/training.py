@@ -110,7 +110,7 @@ class TrainConfig:
         "update) and its sub-words, without --freeze, --cooldown_steps and --ema_decay.",
         group=FINE_TUNING, fixed=True, needs="parent encoder_from")
     encoder_from: str = option(
-        "", "Folder of a run, such as one of t2t-pretrain, whose encoder a new run of another architecture starts "
+        "", "Folder of a run, such as one of `t2t-pretrain`, whose encoder a new run of another architecture starts "
         "from, with its sizes; empty for none. --parent_checkpoint and --parent_subwords apply.",
         group=FINE_TUNING, path="run", fixed=True, prepares=True)
     freeze: str = option(

@@ -94,22 +94,23 @@ def read_scores(path: pathlib.Path, search: DecodeConfig) -> Scores:
     searched = ("terms",) if is_searched else ()
     if more := [name for name in ("ensemble_mean", "mbr", "rerank_with", *searched) if found.get(name)]:
         raise ValueError(
-            f"Expected the scores of one model and its search. Received: {path}, of evaluate.py with {', '.join(more)}."
+            f"Expected the scores of one model and its search. Received: {path}, of `t2t-evaluate` with "
+            f"{', '.join(more)}."
         )
     defaults = DecodeConfig().of_translations
     now = {name: (found.get(name, defaults[name]), value) for name, value in search.of_translations.items()}
     if is_searched and (others := [f"{name}={had} ({value})" for name, (had, value) in now.items() if had != value]):
         raise ValueError(
             f"Expected scores of the search that is exported. Received: {path}, with {', '.join(others)}. Give "
-            "evaluate.py and export.py the same options; earlier versions of evaluate.py wrote `beam_size` and `alpha` "
-            "alone."
+            "`t2t-evaluate` and `t2t-export` the same options; earlier versions of `t2t-evaluate` wrote `beam_size` "
+            "and `alpha` alone."
         )
     named = {"BLEU": ("bleu", "signature"), "chrF2": ("chrf", "chrf_signature")}
     figures = [(label, *map(found.get, keys)) for label, keys in named.items()]
     figures = [each for each in figures if isinstance(each[1], int | float) and isinstance(each[2], str)]
     if not figures:
         raise ValueError(
-            f"Expected what tools/evaluate.py --json printed. Received: {path}, which has no score with a signature."
+            f"Expected what `t2t-evaluate --json` printed. Received: {path}, which has no score with a signature."
         )
     dtype = str(found.get("dtype", "float32"))
     weights = [str(found.get("checkpoint", "")), dtype * (dtype != "float32"), "int8" * bool(found.get("int8"))]

@@ -95,10 +95,17 @@ def read(path: pathlib.Path, width: int, words: Collection[str]) -> dict[str, np
     Raises the errors of `check`, and `ValueError` if the file is damaged, or has numbers that are not finite.
     """
     file_format, words = check(path, width), frozenset(words)
-    if file_format.number is not None and not file_format.binary and (lines := _lines(path) - 1) != file_format.number:
+    received = ""
+    if file_format.binary and (size := _size_after(path, file_format)):
+        received = f"{size:,} bytes after these"
+    elif (
+        file_format.number is not None and not file_format.binary and (lines := _lines(path) - 1) != file_format.number
+    ):
+        received = f"{lines:,} lines after the header"
+    if received:
         raise ValueError(
-            f"Expected {file_format.number:,} word vectors in {path}, as its header says. Received: {lines:,} lines "
-            "after the header. Correct its number. Of files that were joined, only one may keep its header."
+            f"Expected {file_format.number:,} word vectors in {path}, as its header says. Received: {received}. "
+            "Correct its number. Of files that were joined, only one may keep its header."
         )
     with _quiet():
         from gensim.models import KeyedVectors
@@ -133,6 +140,24 @@ def _lines(path: pathlib.Path) -> int:
             text = block.rstrip()
             ends, blank = ends + block.count(b"\n"), (0 if text else blank) + block[len(text) :].count(b"\n")
     return ends - blank + 1
+
+
+def _size_after(path: pathlib.Path, file_format: Format) -> int:
+    """Returns the number of bytes after the vectors of a binary file; 0 if they are whitespace, or if it has fewer
+    vectors than its header says.
+    """
+    size = 4 * file_format.width
+    with path.open("rb") as file:
+        file.readline()
+        block, end = b"", 0  # The end of a vector in the block.
+        for _ in range(file_format.number):
+            while (start := block.find(b" ", end) + 1) == 0 or start + size > len(block):
+                if not (more := file.read(_START)):
+                    return 0
+                block, end = block[end:] + more, 0
+            end = start + size
+        rest = block[end:] + file.read(_START)
+        return len(rest) + path.stat().st_size - file.tell() if rest.strip() else 0
 
 
 def _width(row: bytes) -> int:

@@ -161,7 +161,8 @@ class Classifier(_PairModel):
         super().__init__(ClassifierConfig(**config) if isinstance(config, dict) else config, name=name, **kwargs)
         if not self.config.labels:
             raise ValueError(
-                "A classifier needs `labels`, the names of the classes. t2t-classify reads them from the training text."
+                "A classifier needs `labels`, the names of the classes. `t2t-classify` reads them from the training "
+                "text."
             )
         config, policy = self.config, {"dtype": self.dtype_policy}
         self.pooled_dropout = Dropout(config.dropout, name="pooled_dropout", **policy)

@@ -56,13 +56,14 @@ def _check_utf8(encoded: bytes) -> None:
 
 
 def texts_of(fields: dict) -> str | list[str]:
-    """Returns what is to be translated. Raises `ValueError` if it is neither a text nor a list of texts."""
+    """Returns what is to be translated. Raises `ValueError` if it is neither a text nor a list of texts of Unicode."""
     texts = fields.get("q")
     if not isinstance(texts, str) and not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
         raise ValueError(
             f"Expected `q` to be a text or a list of texts, in JSON or in a form with its Content-Type. Received: "
             f"{texts!r:.80}."
         )
+    check_unicode(texts if isinstance(texts, str) else " ".join(texts))
     return texts
 
 

@@ -25,6 +25,7 @@ from t2t_keras.serving.served_models import Pair, ServedModels
 from t2t_keras.serving.translation_request import MAX_REQUEST, MAX_SENTENCES, TranslationRequest, read_fields, texts_of
 from t2t_keras.system.log import logger
 from t2t_keras.text.lines import is_blank
+from t2t_keras.text.phrases import holds
 from t2t_keras.text.request import Request as Sentence
 from t2t_keras.text.sentences import lines, sentences, whole
 
@@ -273,7 +274,7 @@ class WebApi:
         translations = [[translation for row in rows for translation in row] for rows in found]
         if any(translation.truncated for translation in itertools.chain(*translations)):
             answer["truncated"] = True
-        if not all(best.constraints_met for rows in found for best, *_ in rows):
+        if not all(map(_is_met, asked.constraints, documents, found)):
             answer["constraints_met"] = False
         if asked.source == "auto":
             answer["detectedLanguage"] = asked.unlisted([identified for _, identified in pairs])
@@ -323,6 +324,13 @@ class WebApi:
                 for place in chosen:
                     found[place] = [merged(next(rows)) for _ in documents[place].sentences]
         return found
+
+
+def _is_met(constraints: Sequence[str], document: Document, rows: list[list[Translation]]) -> bool:
+    """Returns whether a text's translation has its phrases. What is not translated, as blank text, is as it was."""
+    if not rows:
+        return all(holds(" ".join(document.sentences), phrase) for phrase in constraints)
+    return all(best.constraints_met for best, *_ in rows)
 
 
 def _best_texts(document: Document, rows: list[list[Translation]], most: int) -> list[str]:

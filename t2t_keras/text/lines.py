@@ -69,8 +69,8 @@ def check_is_text(name: str, beginning: bytes) -> None:
     """
     if text_format(name) == "tmx":
         raise ValueError(
-            f"{name} is TMX, of two languages. Expected a text with a sentence on each line. train.py, filter.py and "
-            "evaluate.py read TMX as source and target; filter.py writes each side as a text."
+            f"{name} is TMX, of two languages. Expected a text with a sentence on each line. `t2t-train`, "
+            "`t2t-filter` and `t2t-evaluate` read TMX as source and target; `t2t-filter` writes each side as a text."
         )
     for magic, (kind, command) in _NOT_TEXT.items():
         if beginning.startswith(magic):

@@ -404,7 +404,7 @@ def train(
         if show_options:
             logger.info(f"Options:\n{options.table()}")
         else:
-            rest = "all others have their defaults; TensorBoard's TEXT tab and `train.py --show_options` show them"
+            rest = "all others have their defaults; TensorBoard's TEXT tab and `t2t-train --show_options` show them"
             logger.info(f"Options ({rest}):\n{options.summary()}")
         _log_model(strategy, model, config, model_dir)
         renewal = task.renewal(tokenizer, options, training=True)
