@@ -154,7 +154,9 @@ def train() -> None:
     scoring = grid.Scoring(first.decode, tests, checkpoint, _LOWERCASE.value, _TOKENIZE.value)
     strategy, files = devices.make_strategy(_CPU_DEVICES.value, first.train), []
     for _ in grid.train(changed, runs, output_dir, scoring, strategy=strategy, quiet=program.without_noise):
-        files = grid.write(output_dir, scoring)
+        files = grid.write(output_dir, scoring) if devices.is_chief(strategy) else []
+    if not devices.is_chief(strategy):
+        return
     files = files or grid.write(output_dir, scoring)  # Nothing was left to train.
     print(f"Wrote {', '.join(str(output_dir / file) for file in files)}.")
     command = shlex.join(["tensorboard", "--logdir", str(output_dir)])
@@ -162,7 +164,7 @@ def train() -> None:
 
 
 def main() -> None:
-    program.run(train)
+    training.run(train)
 
 
 if __name__ == "__main__":

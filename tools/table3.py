@@ -74,7 +74,9 @@ def train() -> None:
     first = next(iter(rows.values()))
     strategy, files = devices.make_strategy(_CPU_DEVICES.value, first.train), []
     for _ in table3.train(rows, output_dir, earlier=earlier, strategy=strategy, quiet=program.without_noise):
-        files = table3.write(output_dir)
+        files = table3.write(output_dir) if devices.is_chief(strategy) else []
+    if not devices.is_chief(strategy):
+        return
     files = files or table3.write(output_dir)  # Nothing was left to train.
     print(f"Wrote {', '.join(str(output_dir / file) for file in files)}.")
     command = shlex.join(["tensorboard", "--logdir", str(output_dir / table3.LOGS)])
@@ -82,7 +84,7 @@ def train() -> None:
 
 
 def main() -> None:
-    program.run(train)
+    training.run(train)
 
 
 if __name__ == "__main__":

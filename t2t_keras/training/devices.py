@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -42,8 +43,8 @@ CHIEF_EXIT_SECONDS = 3.0
 
 def _is_address(text) -> bool:
     """Returns whether it is a host and a port, such as "host:2222" or "[::1]:2222"."""
-    host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
-    return bool(host) and "/" not in host and port.isdecimal() and 0 < int(port) < 2**16
+    found = re.fullmatch(r"(\[[^\s,/\[\]]+\]|[^\s,/:\[\]]+):([0-9]{1,5})", text) if isinstance(text, str) else None
+    return bool(found) and 0 < int(found[2]) < 2**16
 
 
 def _cluster() -> dict[str, list[str]]:
@@ -52,7 +53,7 @@ def _cluster() -> dict[str, list[str]]:
     try:
         config = json.loads(text)
         cluster = config.get("cluster", {})
-    except (json.JSONDecodeError, AttributeError) as error:
+    except (ValueError, RecursionError, AttributeError) as error:  # Of JSON that is none, too large, too deep.
         raise ValueError(f"Expected TF_CONFIG to be a JSON object. Received: {text} ({error}).") from error
     if not (isinstance(cluster, dict) and all(isinstance(addresses, list) for addresses in cluster.values())):
         raise ValueError(f"Expected lists of addresses by job as the `cluster` of TF_CONFIG. Received: {text}.")
@@ -85,9 +86,9 @@ def _task() -> tuple[str, int]:
     cluster, text, job = _cluster(), os.environ.get("TF_CONFIG", "{}"), None
     try:
         task = json.loads(text)["task"]
-        job, index = task["type"], int(task["index"])
-        if index in range(len(cluster[job])):
-            return job, index
+        job, index = task["type"], task["index"]
+        if str(index) in map(str, range(len(cluster[job]))):  # A number or a text.
+            return job, int(index)
     except (KeyError, TypeError, ValueError):
         pass
     raise ValueError(
