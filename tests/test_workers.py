@@ -278,6 +278,29 @@ def test_a_wrong_tf_config_ends_a_program_as_other_errors_do(monkeypatch, config
         training.run(print)
 
 
+# Stands in for the end of a worker of a program, which is its argument.
+AS_WORKER = """
+import runpy, sys
+from t2t_keras.cli import program
+from t2t_keras.training import devices
+program.run = lambda main: sys.exit(3)
+devices.exit_worker = lambda code: print("worker", code)
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+TRAINING = re.compile(r"make_strategy\(|training\.train\(")
+
+
+@pytest.mark.parametrize(
+    "name", sorted(path.stem for path in (ROOT / "tools").glob("*.py") if TRAINING.search(path.read_text()))
+)
+def test_each_program_that_trains_ends_as_a_worker(name):
+    """Story: those that train several runs cleaned up for so long that TensorFlow took them for crashed."""
+    command = [sys.executable, "-c", AS_WORKER, str(ROOT / "tools" / f"{name}.py")]
+    result = programs.run(command, capture_output=True, text=True, env=ENVIRONMENT | {"TF_CONFIG": "{}"})
+    assert (result.returncode, result.stdout) == (3, "worker 3\n"), result.stderr
+
+
 @pytest.mark.parametrize(("jobs", "task", "seconds"), [
     (["worker"], ("worker", 0), devices.CHIEF_EXIT_SECONDS),
     (["worker"], ("worker", 1), devices.EXIT_SECONDS),

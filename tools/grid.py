@@ -8,6 +8,7 @@ python tools/grid.py --flagfile=multi30k_en_de --train_source=train.en --train_t
 
 import copy
 import dataclasses
+import functools
 import pathlib
 import re
 import shlex
@@ -152,12 +153,13 @@ def train() -> None:
 
     first = next(iter(runs.values()))
     scoring = grid.Scoring(first.decode, tests, checkpoint, _LOWERCASE.value, _TOKENIZE.value)
-    strategy, files = devices.make_strategy(_CPU_DEVICES.value, first.train), []
+    strategy, tables = devices.make_strategy(_CPU_DEVICES.value, first.train), []
+    write = functools.partial(grid.write, output_dir, scoring)
     for _ in grid.train(changed, runs, output_dir, scoring, strategy=strategy, quiet=program.without_noise):
-        files = grid.write(output_dir, scoring) if devices.is_chief(strategy) else []
-    if not devices.is_chief(strategy):
+        tables.append(devices.chief_first(strategy, write))
+    *_, files = tables or [devices.chief_first(strategy, write)]  # Nothing was left to train.
+    if files is None:  # Of several workers, only the chief has written any.
         return
-    files = files or grid.write(output_dir, scoring)  # Nothing was left to train.
     print(f"Wrote {', '.join(str(output_dir / file) for file in files)}.")
     command = shlex.join(["tensorboard", "--logdir", str(output_dir)])
     logger.info(f"Compare the runs in TensorBoard's HPARAMS tab: {command}")

@@ -320,21 +320,23 @@ def wait_for_workers(strategy) -> None:
     broadcast_from_chief(strategy, 0.0)
 
 
-def chief_first(strategy, prepare: Callable):
+def chief_first(strategy, work: Callable):
     """Calls a function on the chief, while the other workers wait, and returns its result there, `None` in other
-    workers. These raise `interruption.OtherWorkerError` if it raises an error on the chief.
+    workers. These raise `interruption.OtherWorkerError` if it raises an error on the chief; all
+    do if another worker has ended.
     """
     result = error = None
     if is_chief(strategy):
         try:
-            result = prepare()
+            result = work()
         except Exception as raised:
             error = raised
-    failed = broadcast_from_chief(strategy, float(error is not None))
+    with plain_errors(strategy):
+        failed = broadcast_from_chief(strategy, float(error is not None))
     if error:
         raise error
     if failed:
-        raise OtherWorkerError("The chief could not prepare the run. See its message.")
+        raise OtherWorkerError("The chief has failed. See its message.")
     return result
 
 
