@@ -322,8 +322,8 @@ def wait_for_workers(strategy) -> None:
 
 def chief_first(strategy, work: Callable):
     """Calls a function on the chief, while the other workers wait, and returns its result there, `None` in other
-    workers. These raise `interruption.OtherWorkerError` if it raises an error on the chief; all
-    do if another worker has ended.
+    workers. These raise `interruption.OtherWorkerError` if it raises an error on the chief; all do if another worker
+    has ended.
     """
     result = error = None
     if is_chief(strategy):
