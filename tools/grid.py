@@ -51,10 +51,11 @@ def _rows() -> dict[str, str]:
     rows, taken = {BASE: ""}, {"data", *FILES}
     for row in _ROW.value:
         name, _, changes = row.strip().partition(" ")
-        if not re.fullmatch(r"[\w.+-]*\w[\w.+-]*", name, re.ASCII) or name.startswith("-") or name in (*rows, *taken):
+        valid = re.fullmatch(r"(?!-)(?=.{1,255}$)[\w.+-]*\w[\w.+-]*", name, re.ASCII)  # Of a folder: 255 bytes.
+        if not valid or name in (*rows, *taken):
             raise ValueError(
-                'Expected --row="NAME --option=value …", each NAME of letters, digits and _.+- and different from the '
-                f"others and from {', '.join((BASE, *sorted(taken)))}. Received: --row={row!r}."
+                'Expected --row="NAME --option=value …", each NAME of at most 255 letters, digits and _.+- and '
+                f"different from the others and from {', '.join((BASE, *sorted(taken)))}. Received: --row={row!r}."
             )
         rows[name] = changes.strip()
     return rows
