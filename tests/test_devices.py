@@ -149,10 +149,20 @@ def test_what_the_chief_cannot_do_ends_the_other_workers_in_a_sentence(worker):
         devices.chief_first(None, fail)
     assert sent == [1.0] and devices.chief_first(None, lambda: "options") == "options" and sent == [1.0, 0.0]
     worker(chief=False, received=1.0)
-    with pytest.raises(OtherWorkerError, match="The chief could not prepare the run"):
+    with pytest.raises(OtherWorkerError, match="The chief has failed"):
         devices.chief_first(None, lambda: pytest.fail("only the chief prepares"))
     worker(chief=False, received=0.0)
     assert devices.chief_first(None, lambda: pytest.fail("only the chief prepares")) is None
+
+
+def test_what_the_chief_does_is_told_in_a_sentence_if_another_worker_has_ended(worker, monkeypatch):
+    def fail(strategy, value):
+        raise devices.tf.errors.UnavailableError(None, None, "Connection reset by peer")
+
+    worker(chief=True)
+    monkeypatch.setattr(devices, "broadcast_from_chief", fail)
+    with pytest.raises(OtherWorkerError, match="^Another worker has ended or cannot be reached"):
+        devices.chief_first(None, lambda: "a table")
 
 
 def test_an_end_of_another_worker_is_reported_in_a_sentence_and_other_errors_stay(worker, monkeypatch):

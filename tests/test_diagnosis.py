@@ -148,6 +148,17 @@ def test_the_report_s_summary_names_what_was_not_finite_in_the_first_micro_batch
     ]  # fmt: skip
 
 
+def test_a_worker_whose_pairs_are_all_finite_points_to_the_files_of_the_others(tmp_path, monkeypatch):
+    """Story: of two workers, the launcher showed the message of the chief, "none", and not what the other one found."""
+    monkeypatch.setattr(devices, "several_workers", lambda strategy: True)
+    monkeypatch.setattr(devices, "process_index", lambda strategy: 0)
+    monkeypatch.setattr(diagnosis, "first_not_finite", lambda *_, **place: "")
+    columns = dict.fromkeys(("source", "target"), tf.constant([[[5, 3]]]))
+    place = {"iterations": 1, "scale": 1.0, "text_of": lambda column, ids: []}
+    told = diagnosis.write_report(tmp_path / "x.npz", strategy_of(1), None, TASK, TRAIN, columns, **place)
+    assert "none in the pairs of this worker; see the files of the others" in told
+
+
 def test_the_report_has_micro_batches_that_cannot_be_repeated_and_may_have_none(tmp_path, monkeypatch):
     """As where another program has taken memory meanwhile. Only columns of sub-words are shown as text."""
     task = types.SimpleNamespace(columns=(Column("source"), Column("case", counted=False, is_text=False)))

@@ -536,6 +536,7 @@ def grid_py(*flags: str) -> subprocess.CompletedProcess:
     (["--row=grid.md --dropout=0.1"], "from base, data, grid.csv, grid.md, grid.png. Received: --row='grid.md"),
     (["--checkpoint=999"], "--checkpoint must be average, best, latest or ema, which every run has. Received: 999"),
     (["--row=../up --dropout=0.1"], "Expected --row="),
+    (["--row=" + "x" * 256], "of at most 255 letters"),  # Story: it was refused when base had been trained.
     (["--row=a --dropout=0.1", "--row=a"], "Expected --row="),
     (["--row=a --dropuot=0.1"], "--row=a: .*dropuot"),
     (["--row=a --dropout=much"], "--row=a: .*dropout"),

@@ -1568,7 +1568,8 @@ CALLS = {
         ]
         + [["tables", {}], [1, "{0}/attention_functions.png", {}]]),
     "table3": (
-        "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"
+        "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps], "
+        "chief_first=lambda strategy, write: write())\n"
         "def train(rows, output_dir, earlier, strategy, quiet):\n"
         "    shown = lambda each: [each.data_dir, each.model.d_ff, each.model.num_heads, each.train.train_steps, "
         "each.train.warmup_steps]\n"
@@ -1585,7 +1586,8 @@ CALLS = {
           [2, 5], {}],
          ["write", "{0}", {}], ["write", "{0}", {}]]),
     "grid": (
-        "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"
+        "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps], "
+        "chief_first=lambda strategy, write: write())\n"
         "def train(rows, runs, output_dir, scoring, strategy, quiet):\n"
         "    for name, each in runs.items():\n"
         "        told(name, each.train.seed, each.train.train_steps, each.model.d_ff, each.model.vocab_size, "
@@ -1628,6 +1630,19 @@ CALLS = {
         ]
         + [["write", "{0}/g", {"terms": [["one"], ["two"]], "text": [["two"], ["eins"]]}, {}]] * 6),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ["grid", "table3"])
+def test_of_several_workers_the_chief_alone_writes_the_tables(tmp_path, case):
+    """Story: each removed the logs that another was writing."""
+    (tmp_path / "terms.tsv").write_text("one\teins\n")
+    (tmp_path / "text").write_text("two\n")
+    code, flags, _ = CALLS[case]
+    code += "\nsys.modules['t2t_keras.training.devices'].chief_first = lambda strategy, write: told('waits')"
+    flags = [flag.format(tmp_path) for flag in flags]
+    result = run_stand_in(STAND_IN.format(TELLING + code), case, *flags, env=ENVIRONMENT)
+    assert result.returncode == 0, result.stderr.decode()
+    assert b"waits" in result.stdout and b"rote" not in result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("case", CALLS)

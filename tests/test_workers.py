@@ -30,7 +30,9 @@ LAUNCHER = """
 import types
 import programs
 from tools import workers
-workers.subprocess = types.SimpleNamespace(Popen=programs.Fork, PIPE=programs.subprocess.PIPE)
+workers.subprocess = types.SimpleNamespace(
+    Popen=lambda command, preexec_fn, **options: programs.Fork(command, **options), PIPE=programs.subprocess.PIPE
+)
 workers.main()
 """
 
@@ -166,6 +168,7 @@ OF_TWO = '{{"cluster": {{"worker": ["a:1", "b:1"]}}{}}}'
 
 
 @pytest.mark.parametrize("text", [
+    pytest.param("[" * 100_000, id="too deep"), pytest.param(f'{{"cluster": {"1" * 5000}}}', id="too large a number"),
     "{", "[]", '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}}', '{"cluster": null}', '{"cluster": {"worker": 3}}',
     '{"sparseCluster": {"worker": {"0": "a:1"}, "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
     *(f'{{"cluster": {cluster}, "task": {{"type": "{job}", "index": 0}}}}' for cluster, job in [
@@ -176,11 +179,13 @@ OF_TWO = '{{"cluster": {{"worker": ["a:1", "b:1"]}}{}}}'
     ]),
     *(OF_TWO.format(task) for task in ["", ', "task": null', ', "task": {"type": "worker"}']),
     *(OF_TWO.format(f', "task": {{"type": "{job}", "index": {index}}}')
-      for job, index in [("worker", 2), ("worker", -1), ("worker", "null"), ("chief", 0), ("evaluator", 0)]),
+      for job, index in [("worker", 2), ("worker", -1), ("worker", "null"), ("chief", 0), ("evaluator", 0),
+                         ("worker", "1e400"), ("worker", 0.5), ("worker", "true")]),
 ])  # fmt: skip
 def test_a_cluster_that_cannot_be_is_refused_with_what_was_received(monkeypatch, text):
     """Story: without a task, the message was followed by a traceback of the exit."""
     monkeypatch.setenv("TF_CONFIG", text)
+    monkeypatch.setattr(devices.tf.distribute, "MultiWorkerMirroredStrategy", lambda: "made")
     with pytest.raises(ValueError, match=f"TF_CONFIG.*Received: {re.escape(text)}"):
         devices.make_strategy()
     devices.exit_worker(1)  # Not at once: it is no worker.
@@ -190,11 +195,16 @@ def test_a_cluster_that_cannot_be_is_refused_with_what_was_received(monkeypatch,
     (["a:1", "b"], "b"), (["a:1", "b:"], "b:"), (["a:1", ":1"], ":1"), (["a:1", "b:http"], "b:http"),
     (["a:0", "b:1"], "a:0"), (["a:1", "b:65536"], "b:65536"), (["http://a:1", "b:1"], "http://a:1"), ([1, "b:1"], "1"),
     (["a:1", None], "None"), (["a:1", "b:1", "a:1"], "a:1 twice"),
+    pytest.param(["a:1", f"b:{'1' * 5000}"], f"b:{'1' * 5000}", id="too large a port"),
+    (["a:1,b:1"], "a:1,b:1"), (["a:1 b:1"], "a:1 b:1"), (["a:1", " b:1"], " b:1"), (["a:1", "::1:1"], "::1:1"),
 ])  # fmt: skip
 def test_an_address_that_no_worker_can_have_is_named(monkeypatch, addresses, wrong):
-    """Story: TensorFlow ended in a traceback, or waited for ever for the second of two workers with one address."""
+    """Story: TensorFlow ended in a traceback, or waited for ever for the second of two workers with one address; and
+    each of several in one string trained alone.
+    """
     cluster = {"chief": addresses[:1], "worker": addresses[1:]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}}))
+    monkeypatch.setattr(devices.tf.distribute, "MultiWorkerMirroredStrategy", lambda: "made")
     with pytest.raises(ValueError, match=f"such as host1:2222. Received: {re.escape(wrong)} in "):
         devices.make_strategy()
 
@@ -268,6 +278,29 @@ def test_a_wrong_tf_config_ends_a_program_as_other_errors_do(monkeypatch, config
         training.run(print)
 
 
+# Stands in for the end of a worker of a program, which is its argument.
+AS_WORKER = """
+import runpy, sys
+from t2t_keras.cli import program
+from t2t_keras.training import devices
+program.run = lambda main: sys.exit(3)
+devices.exit_worker = lambda code: print("worker", code)
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+TRAINING = re.compile(r"make_strategy\(|training\.train\(")
+
+
+@pytest.mark.parametrize(
+    "name", sorted(path.stem for path in (ROOT / "tools").glob("*.py") if TRAINING.search(path.read_text()))
+)
+def test_each_program_that_trains_ends_as_a_worker(name):
+    """Story: those that train several runs cleaned up for so long that TensorFlow took them for crashed."""
+    command = [sys.executable, "-c", AS_WORKER, str(ROOT / "tools" / f"{name}.py")]
+    result = programs.run(command, capture_output=True, text=True, env=ENVIRONMENT | {"TF_CONFIG": "{}"})
+    assert (result.returncode, result.stdout) == (3, "worker 3\n"), result.stderr
+
+
 @pytest.mark.parametrize(("jobs", "task", "seconds"), [
     (["worker"], ("worker", 0), devices.CHIEF_EXIT_SECONDS),
     (["worker"], ("worker", 1), devices.EXIT_SECONDS),
@@ -327,14 +360,19 @@ SAY = "print('Error: {}', file=sys.stderr); sys.exit({})"
      ["Error: another has ended", "Error: b"]),
     ("os.kill(os.getpid(), 9)", "print('Careful.', file=sys.stderr)", 137,
      ["Careful.", "Worker 0 was ended by SIGKILL."]),
-], ids=["both", "the chief", "the chief, which ends last", "the other worker", "a kill"])  # fmt: skip
+    ("os.kill(os.getpid(), 36)", "pass", 164, ["Worker 0 was ended by signal 36."]),
+], ids=["both", "the chief", "the chief, which ends last", "the other worker", "a kill", "a signal without a name"])  # fmt: skip  # noqa: E501
 def test_the_launcher_reports_the_cause_alone(chief, other, code, said):
     command = programs.command("workers", 2, sys.executable, "-c", TWO.format(chief, other))
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == code and sorted(result.stderr.splitlines()) == said
 
 
-@pytest.mark.parametrize("arguments", [[], ["2"], ["two", "python"], ["0", "python"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["2"], ["two", "python"], ["0", "python"], ["-1", "python"], ["9" * 5000, "python"]],
+    ids=lambda arguments: " ".join(arguments)[:20],
+)
 def test_the_launcher_says_what_it_expects(arguments):
     result = subprocess.run(programs.command("workers", *arguments), capture_output=True, text=True)
     assert result.returncode == 1 and "Expected a number of workers and a command" in result.stderr
@@ -343,6 +381,39 @@ def test_the_launcher_says_what_it_expects(arguments):
 def test_the_launcher_names_a_command_that_does_not_exist():
     result = subprocess.run(programs.command("workers", 2, "no_such_program"), capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (1, "Error: [Errno 2] No such file or directory: 'no_such_program'\n")
+
+
+def test_if_a_worker_cannot_start_those_before_it_are_ended(monkeypatch, tmp_path):
+    """Story: where the machine had no room for all, the launcher ended with an error, and the others waited unseen."""
+    from tools import workers as launcher
+
+    def start(*args, **options):
+        if started:
+            raise OSError("Too many open files")
+        started.append(subprocess.Popen(*args, **options))
+        return started[0]
+
+    started = []
+    monkeypatch.setattr(launcher, "subprocess", types.SimpleNamespace(Popen=start))
+    with pytest.raises(OSError, match="Too many open files"):
+        launcher.start(2, [sys.executable, "-c", "import time; time.sleep(60)"])
+    assert started[0].wait(timeout=5) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGQUIT])
+def test_workers_whose_launcher_is_killed_are_asked_to_stop(number):
+    """Story: they trained on without it, and the same command was refused because they held the folder."""
+    worker = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: exit(print('stops ', end=''))); "
+    launcher = subprocess.Popen(
+        programs.command("workers", 2, sys.executable, "-c", f"{worker}print('runs', flush=True); time.sleep(60)"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert [launcher.stdout.readline() for _ in range(2)] == ["runs\n"] * 2
+    launcher.send_signal(number)
+    said, _ = launcher.communicate(timeout=10)  # Until the workers have ended, too.
+    assert (launcher.returncode, said) == (-number, "stops " * 2)
 
 
 @pytest.mark.parametrize("ignored", [False, True], ids=["without nohup", "with nohup"])

@@ -68,7 +68,7 @@ def measure() -> None:
 
 
 def main() -> None:
-    program.run(measure)
+    training.run(measure)
 
 
 if __name__ == "__main__":

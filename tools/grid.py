@@ -8,6 +8,7 @@ python tools/grid.py --flagfile=multi30k_en_de --train_source=train.en --train_t
 
 import copy
 import dataclasses
+import functools
 import pathlib
 import re
 import shlex
@@ -50,10 +51,11 @@ def _rows() -> dict[str, str]:
     rows, taken = {BASE: ""}, {"data", *FILES}
     for row in _ROW.value:
         name, _, changes = row.strip().partition(" ")
-        if not re.fullmatch(r"[\w.+-]*\w[\w.+-]*", name, re.ASCII) or name.startswith("-") or name in (*rows, *taken):
+        valid = re.fullmatch(r"(?!-)(?=.{1,255}$)[\w.+-]*\w[\w.+-]*", name, re.ASCII)  # Of a folder: 255 bytes.
+        if not valid or name in (*rows, *taken):
             raise ValueError(
-                'Expected --row="NAME --option=value …", each NAME of letters, digits and _.+- and different from the '
-                f"others and from {', '.join((BASE, *sorted(taken)))}. Received: --row={row!r}."
+                'Expected --row="NAME --option=value …", each NAME of at most 255 letters, digits and _.+- and '
+                f"different from the others and from {', '.join((BASE, *sorted(taken)))}. Received: --row={row!r}."
             )
         rows[name] = changes.strip()
     return rows
@@ -152,17 +154,20 @@ def train() -> None:
 
     first = next(iter(runs.values()))
     scoring = grid.Scoring(first.decode, tests, checkpoint, _LOWERCASE.value, _TOKENIZE.value)
-    strategy, files = devices.make_strategy(_CPU_DEVICES.value, first.train), []
+    strategy, tables = devices.make_strategy(_CPU_DEVICES.value, first.train), []
+    write = functools.partial(grid.write, output_dir, scoring)
     for _ in grid.train(changed, runs, output_dir, scoring, strategy=strategy, quiet=program.without_noise):
-        files = grid.write(output_dir, scoring)
-    files = files or grid.write(output_dir, scoring)  # Nothing was left to train.
+        tables.append(devices.chief_first(strategy, write))
+    *_, files = tables or [devices.chief_first(strategy, write)]  # Nothing was left to train.
+    if files is None:  # Of several workers, only the chief has written any.
+        return
     print(f"Wrote {', '.join(str(output_dir / file) for file in files)}.")
     command = shlex.join(["tensorboard", "--logdir", str(output_dir)])
     logger.info(f"Compare the runs in TensorBoard's HPARAMS tab: {command}")
 
 
 def main() -> None:
-    program.run(train)
+    training.run(train)
 
 
 if __name__ == "__main__":

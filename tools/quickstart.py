@@ -15,7 +15,7 @@ import time
 from absl import flags
 
 from t2t_keras.cli import flags as options
-from t2t_keras.cli import messages, program
+from t2t_keras.cli import messages, program, training
 from t2t_keras.runs import run_options
 from t2t_keras.runs.run_start import Start
 from t2t_keras.system.log import logger
@@ -81,7 +81,7 @@ def quickstart() -> None:
 
 def main() -> None:
     sys.argv.insert(1, "--flagfile=quickstart")  # Flags on the command line come later and win.
-    program.run(quickstart)
+    training.run(quickstart)
 
 
 if __name__ == "__main__":

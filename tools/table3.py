@@ -7,6 +7,7 @@ python tools/table3.py --rows=base,A1,A16 --flagfile=quickstart --divide_widths=
 """
 
 import dataclasses
+import functools
 import itertools
 import os
 import pathlib
@@ -72,17 +73,20 @@ def train() -> None:
     others = grid.read_results(output_dir, table3.RESULTS).keys() - rows.keys()
     earlier = {row: _start(row, output_dir).options for row in paper.TABLE_3 if row in others}
     first = next(iter(rows.values()))
-    strategy, files = devices.make_strategy(_CPU_DEVICES.value, first.train), []
+    strategy, tables = devices.make_strategy(_CPU_DEVICES.value, first.train), []
+    write = functools.partial(table3.write, output_dir)
     for _ in table3.train(rows, output_dir, earlier=earlier, strategy=strategy, quiet=program.without_noise):
-        files = table3.write(output_dir)
-    files = files or table3.write(output_dir)  # Nothing was left to train.
+        tables.append(devices.chief_first(strategy, write))
+    *_, files = tables or [devices.chief_first(strategy, write)]  # Nothing was left to train.
+    if files is None:  # Of several workers, only the chief has written any.
+        return
     print(f"Wrote {', '.join(str(output_dir / file) for file in files)}.")
     command = shlex.join(["tensorboard", "--logdir", str(output_dir / table3.LOGS)])
     logger.info(f"Compare the rows in TensorBoard's HPARAMS tab: {command}")
 
 
 def main() -> None:
-    program.run(train)
+    training.run(train)
 
 
 if __name__ == "__main__":

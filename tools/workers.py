@@ -3,9 +3,11 @@
 python tools/workers.py 2 python tools/train.py --model_dir=runs/x …
 
 For several machines, set TF_CONFIG on each, or use a launcher of TensorFlow jobs that does; all machines must share
---model_dir. A signal is passed on to all workers. If one worker fails, the others are stopped.
+--model_dir. A signal is passed on to all workers. If one worker fails, the others are stopped; if this program is
+killed, they get SIGTERM.
 """
 
+import ctypes
 import json
 import os
 import signal
@@ -20,6 +22,7 @@ from t2t_keras.cli import messages  # `cli.program` would set environment variab
 from t2t_keras.training.interruption import OTHER_WORKER_EXIT_CODE
 
 GRACE_SECONDS = 30  # Until the others are killed, after a worker has failed.
+_PARENT_DEATH_SIGNAL = 1  # Linux's PR_SET_PDEATHSIG.
 
 
 def free_ports(number: int) -> list[int]:
@@ -57,17 +60,32 @@ def start(
 ) -> list[subprocess.Popen]:
     """Starts the workers and returns their processes; the first is the chief. `environment` has the variables
     besides TF_CONFIG, by default those of this process; `stderr` is that of the workers other than the chief, as for
-    `Popen`.
+    `Popen`. On Linux, they get SIGTERM when this thread ends. Raises `OSError` if one cannot start, and kills those
+    before it.
     """
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(number)]
+    addresses, libc = [f"127.0.0.1:{port}" for port in free_ports(number)], ctypes.CDLL(None)
 
     def started(index: int) -> subprocess.Popen:
         config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         variables = {**(os.environ if environment is None else environment), "TF_CONFIG": json.dumps(config)}
         # In a session of its own, so that Ctrl-C reaches only the launcher, which passes it on.
-        return subprocess.Popen(command, env=variables, start_new_session=True, stderr=stderr if index else None)
+        return subprocess.Popen(
+            command,
+            env=variables,
+            start_new_session=True,
+            stderr=stderr if index else None,
+            preexec_fn=(lambda: libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)) if sys.platform == "linux" else None,
+        )
 
-    return [started(index) for index in range(number)]
+    workers = []
+    try:
+        for index in range(number):
+            workers.append(started(index))
+    except BaseException:
+        for worker in workers:
+            worker.kill()
+        raise
+    return workers
 
 
 def wait(workers: list[subprocess.Popen]) -> int:
@@ -84,7 +102,8 @@ def wait(workers: list[subprocess.Popen]) -> int:
         if first in (0, OTHER_WORKER_EXIT_CODE) and failed and failed[0] != first:
             first, failed_at = failed[0], failed_at or time.monotonic()
             if first < 0:
-                print(f"Worker {codes.index(first)} was ended by {signal.Signals(-first).name}.", file=sys.stderr)
+                name = next((each.name for each in signal.Signals if each == -first), f"signal {-first}")
+                print(f"Worker {codes.index(first)} was ended by {name}.", file=sys.stderr)
         if None not in codes:
             return first
         if first and time.monotonic() - failed_at > GRACE_SECONDS:
@@ -101,7 +120,8 @@ def main() -> None:
     if sys.argv[1:2] == ["--version"]:
         print(f"t2t_keras {__version__}")
         return
-    if len(sys.argv) < 3 or not sys.argv[1].isdecimal() or int(sys.argv[1]) < 1:
+    # More than 5 digits are no number of ports.
+    if len(sys.argv) < 3 or not sys.argv[1].isdecimal() or len(sys.argv[1]) > 5 or int(sys.argv[1]) < 1:
         sys.exit(
             f"Expected a number of workers and a command. Received: {' '.join(sys.argv[1:]) or 'nothing'}.\n\n"
             f"{help_text}"

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -42,8 +43,8 @@ CHIEF_EXIT_SECONDS = 3.0
 
 def _is_address(text) -> bool:
     """Returns whether it is a host and a port, such as "host:2222" or "[::1]:2222"."""
-    host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
-    return bool(host) and "/" not in host and port.isdecimal() and 0 < int(port) < 2**16
+    found = re.fullmatch(r"(\[[^\s,/\[\]]+\]|[^\s,/:\[\]]+):([0-9]{1,5})", text) if isinstance(text, str) else None
+    return bool(found) and 0 < int(found[2]) < 2**16
 
 
 def _cluster() -> dict[str, list[str]]:
@@ -52,7 +53,7 @@ def _cluster() -> dict[str, list[str]]:
     try:
         config = json.loads(text)
         cluster = config.get("cluster", {})
-    except (json.JSONDecodeError, AttributeError) as error:
+    except (ValueError, RecursionError, AttributeError) as error:  # Of JSON that is none, too large, too deep.
         raise ValueError(f"Expected TF_CONFIG to be a JSON object. Received: {text} ({error}).") from error
     if not (isinstance(cluster, dict) and all(isinstance(addresses, list) for addresses in cluster.values())):
         raise ValueError(f"Expected lists of addresses by job as the `cluster` of TF_CONFIG. Received: {text}.")
@@ -85,9 +86,9 @@ def _task() -> tuple[str, int]:
     cluster, text, job = _cluster(), os.environ.get("TF_CONFIG", "{}"), None
     try:
         task = json.loads(text)["task"]
-        job, index = task["type"], int(task["index"])
-        if index in range(len(cluster[job])):
-            return job, index
+        job, index = task["type"], task["index"]
+        if str(index) in map(str, range(len(cluster[job]))):  # A number or a text.
+            return job, int(index)
     except (KeyError, TypeError, ValueError):
         pass
     raise ValueError(
@@ -319,21 +320,23 @@ def wait_for_workers(strategy) -> None:
     broadcast_from_chief(strategy, 0.0)
 
 
-def chief_first(strategy, prepare: Callable):
+def chief_first(strategy, work: Callable):
     """Calls a function on the chief, while the other workers wait, and returns its result there, `None` in other
-    workers. These raise `interruption.OtherWorkerError` if it raises an error on the chief.
+    workers. These raise `interruption.OtherWorkerError` if it raises an error on the chief; all do if another worker
+    has ended.
     """
     result = error = None
     if is_chief(strategy):
         try:
-            result = prepare()
+            result = work()
         except Exception as raised:
             error = raised
-    failed = broadcast_from_chief(strategy, float(error is not None))
+    with plain_errors(strategy):
+        failed = broadcast_from_chief(strategy, float(error is not None))
     if error:
         raise error
     if failed:
-        raise OtherWorkerError("The chief could not prepare the run. See its message.")
+        raise OtherWorkerError("The chief has failed. See its message.")
     return result
 
 

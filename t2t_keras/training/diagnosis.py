@@ -113,7 +113,10 @@ def write_report(
                 pairs = list(zip(*(text_of(name, columns[name].numpy()[is_pair]) for name in texts), strict=True))
                 findings.append({**place, "first": found, "pairs": pairs})
     write_whole(path.with_suffix(".json"), (json.dumps(findings, indent=2, ensure_ascii=False) + "\n").encode())
-    first = findings[0]["first"] if findings else "none when the update was repeated in this process"
+    none = "none when the update was repeated in this process"
+    if devices.several_workers(strategy):
+        none = "none in the pairs of this worker; see the files of the others beside its own"
+    first = findings[0]["first"] if findings else none
     return (
         f"First value that is not finite: {first}. The sentence pairs are in {path}, the diagnosis in "
         f"{path.with_suffix('.json').name}."
