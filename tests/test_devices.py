@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import types
 
@@ -315,6 +316,27 @@ def test_a_strategy_of_cpus_lets_onednn_keep_the_kernels_of_an_epoch(
     monkeypatch.setattr(os, "environ", dict(environment))
     devices.make_strategy(1, config)
     assert os.environ == expected
+
+
+@pytest.mark.medium  # Imports TensorFlow in a process of its own.
+def test_a_kernel_is_compiled_once_though_more_shapes_come_than_onednn_keeps_by_default():
+    program = """
+import tensorflow as tf
+from t2t_keras.config import TrainConfig
+from t2t_keras.training import devices
+
+devices.make_strategy(1, TrainConfig())
+product = tf.function(lambda x: tf.matmul(x, x, transpose_b=True), [tf.TensorSpec([None, 2, None, 4])])
+for length in [*range(1, 1200), 7]:
+    product(tf.ones([1, 2, length, 4]))
+"""
+    # What other tests, as parts of a program, have set in this process would decide.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TF_", "ONEDNN_", "DNNL_"))}
+    environment = inherited | {"TF_ENABLE_ONEDNN_OPTS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+    environment |= {"ONEDNN_VERBOSE": "profile_create"}
+    said = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    of_length = [line for line in said.stdout.splitlines() if ",1x2x7x4:1x2x4x7," in line]
+    assert [line.count("cache_miss") for line in of_length] == [1, 0]
 
 
 @pytest.mark.parametrize(
