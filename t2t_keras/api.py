@@ -280,7 +280,7 @@ class TextTranslator:
                 for text, texts in ((source, sources), (target, targets))
             )
             raise ValueError(
-                "Expected a sentence as source and one as target, or lists of as many each. Received: "
+                "Expected a sentence as source and one as target, or two lists of the same length. Received: "
                 f"{of_source} as source, {of_target} as target."
             )
         size, found = _size(batch_size, 32), []

@@ -95,14 +95,7 @@ def read(path: pathlib.Path, width: int, words: Collection[str]) -> dict[str, np
     Raises the errors of `check`, and `ValueError` if the file is damaged, or has numbers that are not finite.
     """
     file_format, words = check(path, width), frozenset(words)
-    received = ""
-    if file_format.binary and (size := _size_after(path, file_format)):
-        received = f"{size:,} bytes after these"
-    elif (
-        file_format.number is not None and not file_format.binary and (lines := _lines(path) - 1) != file_format.number
-    ):
-        received = f"{lines:,} lines after the header"
-    if received:
+    if received := _unlike_header(path, file_format):
         raise ValueError(
             f"Expected {file_format.number:,} word vectors in {path}, as its header says. Received: {received}. "
             "Correct its number. Of files that were joined, only one may keep its header."
@@ -130,6 +123,19 @@ def read(path: pathlib.Path, width: int, words: Collection[str]) -> dict[str, np
     if wrong := [word for word, vector in read.items() if not np.isfinite(vector).all()]:
         raise ValueError(f"Expected finite numbers in {path}. Received: infinity or NaN for the word {min(wrong)!r}.")
     return read
+
+
+def _unlike_header(path: pathlib.Path, file_format: Format) -> str:
+    """Returns in words what a file has in place of the number of vectors in its header; "" if it has that number, or no
+    header. A binary file with fewer vectors is left to the reader.
+    """
+    if file_format.number is None:
+        return ""
+    if file_format.binary:
+        size = _size_after(path, file_format)
+        return f"{size:,} bytes after these" if size else ""
+    lines = _lines(path) - 1
+    return "" if lines == file_format.number else f"{lines:,} lines after the header"
 
 
 def _lines(path: pathlib.Path) -> int:

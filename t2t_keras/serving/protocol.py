@@ -53,8 +53,8 @@ class Translation:
     Attributes:
         text: the translation.
         score: log P(Y | X) / lp(Y), see section 6.1; of a sample log P(Y | X).
-        pieces: sub-words of the translation with the end token, which a translation that was cut at the maximum length
-            has with `word_scores` alone; none for a blank sentence, or without an alignment or `word_scores`.
+        pieces: sub-words of the translation, then the end token, which a translation that was cut at the maximum length
+            has only with `word_scores`; none for a blank sentence, or without an alignment or `word_scores`.
         source_pieces: sub-words of the source with the end token; none without an alignment.
         alignment: [pieces, source_pieces] float32, the attention weights of each piece over the source pieces, which
             sum to 1, or are 0 if the architecture does not align; `None` unless requested.

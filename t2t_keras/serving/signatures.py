@@ -152,8 +152,8 @@ class Signatures(tf.Module):
             truncated: [B] boolean, whether the source was cut to `max_input` sub-words.
             error: [B] string, the error in the options; empty if there is none.
             source_pieces: [B, S] string, the sub-words of the source, with the end token.
-            pieces: [B, W, T] string, the sub-words of the translations with their end tokens, which those that were
-                cut at their maximum length do not have.
+            pieces: [B, W, T] string, the sub-words of the translations, each with its end token unless it was cut at
+                its maximum length.
             alignment: [B, W, T, S] float32, the attention of each sub-word to the source; rows sum to 1, see
                 `EncoderDecoder.align`. Zeros if the architecture does not align.
 
