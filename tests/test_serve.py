@@ -388,6 +388,7 @@ def test_a_translation_that_lacks_a_phrase_says_so(app):
     """Story: only `details` did."""
     for text, fields, expected in (
         ("lacks", {"constraints": ["x"]}, False), (["one", "lacks"], {"glossary": [["lacks", "hat"]]}, False),
+        ("one\nlacks", {"glossary": [["lacks", "hat"]]}, False),
         ("one", {"constraints": ["x"]}, True), ("worse lack", {"constraints": ["x"], "alternatives": 2}, True),
     ):  # fmt: skip
         status, answer = ask(app, json=body(text, **fields))
@@ -400,8 +401,8 @@ def test_text_that_is_not_translated_lacks_a_phrase_too(app):
         status, answer = ask(app, json=body(text, constraints=constraints))
         assert status == 200 and answer.get("constraints_met", True) == expected, answer
     of_target = WebApi(served("en-fr", "de-fr"), identify=lambda text, among: ("fr", 0.95))
-    for phrase, expected in (("oui", True), ("ou", False)):
-        status, answer = ask(of_target, json=body("le oui", source="auto", target="fr", constraints=[phrase]))
+    for phrases, expected in ((["oui"], True), (["ou"], False), (["oui", "ou"], False), (["oui", "le"], True)):
+        status, answer = ask(of_target, json=body("le oui", source="auto", target="fr", constraints=phrases))
         assert (status, answer["translatedText"], answer.get("constraints_met", True)) == (200, "le oui", expected)
 
 
