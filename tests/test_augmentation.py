@@ -44,6 +44,7 @@ def changed(source: str, target: str, *kinds: str, tags=(), seed: int = 1) -> tu
     (("upper",), ("Two dogs.", "两只狗。"), ("TWO DOGS.", "两只狗。")),
     (("title",), ("it's a well-known dog", "l'été «à la» côte"), ("It's A Well-Known Dog", "L'été «À La» Côte")),
     (("title",), ("cafe\u0301s of e\u0301tat", "x"), ("Cafe\u0301s Of E\u0301tat", "X")),
+    (("title",), ("zu\u00adsammen auf\u200clage", "х\ua66fл"), ("Zu\u00adsammen Auf\u200clage", "Х\ua66fл")),
     (("title",), ("2nd dog ǆ", "3d"), ("2nd Dog ǅ", "3d")),
     (("title", "upper"), ("two dogs", "zwei"), ("TWO DOGS", "ZWEI")),
     (("endpunct",), ("Two dogs.", "Zwei Hunde."), ("Two dogs", "Zwei Hunde")),

@@ -472,6 +472,9 @@ def test_blank_lines_are_compared_too():
         ("\uf900\uf901", "\uf900\uf902", [("\uf900", "\uf900"), ("\uf901", "\uf902")]),  # Compatibility ideographs.
         ("𠀀𠀁", "𠀀𠀂", [("𠀀", "𠀀"), ("𠀁", "𠀂")]),
         ("한국 말", "한글 말", [("한국", "한글"), (" 말", " 말")]),
+        # A mark belongs to its letter, and so does what selects a variant.
+        ("กินข้าว", "กันข้าว", [("กิ", "กั"), ("นข้าว", "นข้าว")]),
+        ("葛\U000e0100城", "葛\U000e0101城", [("葛\U000e0100", "葛\U000e0101"), ("城", "城")]),
     ],
 )
 def test_differences_are_by_words_or_by_characters_of_scripts_without_spaces(first, second, expected):

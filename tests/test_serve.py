@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import html
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -527,6 +528,18 @@ def test_an_unexpected_failure_of_the_model_is_answered_as_json(messages):
     ("Han gick. ”Ja”, sa hon.", ["Han gick.", "”Ja”, sa hon."]),
     ("Il partit. «\xa0Oui\xa0», dit-elle. « Viens\xa0! » Puis rien.",
      ["Il partit.", "«\xa0Oui\xa0», dit-elle.", "« Viens\xa0! » Puis rien."]),
+    # Story: in scripts without capital letters, a short last word was taken for an abbreviation.
+    ("집에 갔다. 밥을 먹었다.", ["집에 갔다.", "밥을 먹었다."]),
+    ("هو في بيت. ثم ذهب.", ["هو في بيت.", "ثم ذهب."]),
+    ("何です. 次は何.", ["何です.", "次は何."]),
+    ("वह है. वह गया.", ["वह है.", "वह गया."]),
+    ("ดร. สมชาย มาแล้ว", ["ดร. สมชาย มาแล้ว"]),
+    ("Am 19. Mai kam Dr. Ober. Ja.", ["Am 19. Mai kam Dr. Ober.", "Ja."]),
+    # Letters with accents of their own are read as one.
+    ("C'est E\u0301. Zola. Oui.", ["C'est E\u0301. Zola.", "Oui."]),
+    # Marks of the direction of text.
+    ("שלום!\u200f מה שלומך?\u200f \u200fטוב.", ["שלום!\u200f", "מה שלומך?\u200f", "\u200fטוב."]),
+    ("｢ｺﾝﾆﾁﾊ｡｣ｹﾞﾝｷ｡", ["｢ｺﾝﾆﾁﾊ｡｣", "ｹﾞﾝｷ｡"]),
     (" \n ", []),
 ])  # fmt: skip
 def test_text_is_divided_into_sentences(text, expected):
@@ -689,6 +702,23 @@ def test_random_html_keeps_its_tags_each_once_and_well_nested(aligned):
         after.feed(document.translated([reversed_translation(each, aligned) for each in document.sentences]))
         assert sorted(after.tags) == sorted(before.tags) and not after.open
         assert sorted("".join(after.words)) == sorted("".join(before.words))
+
+
+@pytest.mark.parametrize(("word", "whole"), [
+    ("हिन्दी", ["हि", "न्", "दी"]), ("กินน้อย", ["กิ", "น", "น้", "อ", "ย"]), ("👩\u200d👩🏽", ["👩\u200d👩🏽"]),
+    ("می\u200cروم", ["می\u200cروم"]),
+])  # fmt: skip
+def test_a_tag_is_not_put_between_a_letter_and_its_marks(word, whole):
+    """With a sub-word for each character, and without an alignment. What belongs together is by hand."""
+    pieces = ("▁", *word, "</s>")
+    ends = set(itertools.accumulate(map(len, whole)))
+    for place in range(1, len(word)):
+        document = Document(f"{word[:place]}<b>{word[place:]}</b>", is_html=True)
+        alignment = np.eye(len(pieces), dtype=np.float32)
+        for aligned in (alignment, None):
+            found = document.translated([Translation(word, 0.0, pieces, pieces, aligned)])
+            assert re.sub("</?b>", "", found) == word
+            assert {found.index("<b>"), found.index("</b>") - 3} <= {0, *ends}
 
 
 def test_elements_that_share_the_first_word_after_a_space_are_well_nested():

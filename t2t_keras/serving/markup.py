@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from t2t_keras.serving.protocol import Translation
 from t2t_keras.text.lines import single_spaced
-from t2t_keras.text.scripts import is_unspaced
+from t2t_keras.text.scripts import JOINERS, SKIN_TONES, is_unspaced, marks
 from t2t_keras.text.sentences import sentences
 from t2t_keras.text.spelling import text_and_ends, words_of
 
@@ -32,6 +32,8 @@ _BLOCK = re.compile(
     "option|p|pre|section|select|summary|table|tbody|td|tfoot|th|thead|title|tr|ul|video"
 )
 _VOID = re.compile("area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr")  # Elements without an end tag.
+# A word, or a sign; with marks, such as the vowel signs of Hindi, and parts of an emoji.
+_WORD = re.compile(rf"[\w{marks()}{JOINERS}]+|[^\w\s](?:[{marks()}{SKIN_TONES}]|[{JOINERS}].)*")
 Divide = Callable[[str], Iterator[tuple[str, bool]]]
 _MAX_ELEMENTS = 500  # In a segment; a longer one is divided.
 _MAX_DEPTH = 50
@@ -280,7 +282,7 @@ def _aligned(source: str, translation: Translation) -> list[tuple[int, int, int]
         return found
     return [
         (match.start(), match.end(), match.start() * len(source) // max(len(target), 1))
-        for match in re.finditer(r"\w+|[^\w\s]", target)
+        for match in _WORD.finditer(target)
     ]
 
 

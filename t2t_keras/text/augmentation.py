@@ -15,6 +15,7 @@ from t2t_keras.config import AUGMENTATIONS, TERM_MARKS, UNK
 from t2t_keras.system.tensorflow import numpy_generator
 from t2t_keras.text import piece_file
 from t2t_keras.text.placeholders import NAME
+from t2t_keras.text.scripts import JOINERS, marks
 from t2t_keras.text.sentences import STOPS, STOPS_WITHOUT_SPACE
 from t2t_keras.text.subwords import Subwords
 
@@ -26,7 +27,7 @@ _RANGES = "!~", "Àɏ", "αω", "Ѐџ", "את", "ؠغ", "अह", "กะ", "←
 # Ends of sentences; quotation marks and brackets may follow.
 _ENDS, _CLOSING = f"{STOPS}{STOPS_WITHOUT_SPACE}．།", "\"'”’»)]」』"
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_FIRST_LETTER = re.compile(r"(?<![\w'’\u0300-\u036f])[^\W\d_]")
+_FIRST_LETTER = re.compile(rf"(?<![\w'’\u00ad{JOINERS}{marks()}])[^\W\d_]")
 
 
 class Augmentation:

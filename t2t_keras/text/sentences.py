@@ -1,20 +1,29 @@
 """Divides running text into sentences, which a model translates one by one."""
 
 import re
+import unicodedata
 from collections.abc import Iterator
 
 from t2t_keras.text.lines import is_blank
+from t2t_keras.text.scripts import marks
 
 # Those of Chinese and Japanese need no space after them. The others are also of Devanagari, Arabic, Ethiopic, Armenian,
 # Burmese and Khmer.
-STOPS, STOPS_WITHOUT_SPACE = ".!?…।॥۔؟።։။។", "。！？"
+STOPS, STOPS_WITHOUT_SPACE = ".!?…।॥۔؟።։။។", "。！？｡"
 # Quotation marks that open in one language and close in another: „a“, “a”, ”a”, »a«, «a».
 _QUOTES = "\"'“”‘’»«›‹"
 # Stops with closing marks. The time is linear in the length of any text.
-_STOP = re.compile(rf"""(?<![{STOPS}])[{STOPS}]++[{_QUOTES})\]]*+(?=\s)|[{STOPS_WITHOUT_SPACE}]++["”’»」』）]*+""")
-_NEXT = re.compile(rf"""\s*+(?:[{_QUOTES}„‚(\[¿¡]|[«‹]\s){{0,3}}([^\W\d_])""")  # French has a space after «.
+_DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # Invisible, beside the stops of Arabic and Hebrew.
+_STOP = re.compile(
+    rf"""(?<![{STOPS}])[{STOPS}]++[{_QUOTES})\]{_DIRECTION}]*+(?=\s)|[{STOPS_WITHOUT_SPACE}]++["”’»」』）｣]*+"""
+)
+# French has a space after «.
+_NEXT = re.compile(rf"""\s*+(?:[{_QUOTES}„‚(\[¿¡{_DIRECTION}]|[«‹]\s){{0,3}}([^\W\d_])""")
+_WORD_AT_END = re.compile(rf"[\w{marks()}]*\Z")
 _LINE_ENDS = r"([\r\n]++)"
-_ABBREVIATION = 3  # "Mr. Smith": a capitalized word of so few letters, or one letter, does not end a sentence.
+# "Mr. Smith": a capitalized word of so few letters, or one letter, does not end a sentence, and neither does a number.
+_ABBREVIATION = 3
+_NO_END = re.compile(r"[\d\u0e00-\u0eff]")  # Digits, and Thai and Lao, which have stops after abbreviations only.
 
 
 def sentences(text: str) -> Iterator[tuple[str, bool]]:
@@ -44,9 +53,11 @@ def _ends(line: str, stop: re.Match) -> bool:
     following = _NEXT.match(line, stop.end())
     if not following or following[1].islower():
         return False
-    # One letter more than an abbreviation has.
-    [word] = re.findall(r"\w*\Z", line[max(stop.start() - _ABBREVIATION - 1, 0) : stop.start()])[:1]
-    is_short = len(word) == 1 or 0 < len(word) <= _ABBREVIATION and not word.islower()
+    # With marks: a letter of Vietnamese may be three characters.
+    before = unicodedata.normalize("NFC", line[max(stop.start() - 3 * _ABBREVIATION - 3, 0) : stop.start()])
+    word = _WORD_AT_END.search(before)[0]
+    is_capital = not word.islower() and (word != word.lower() or bool(_NO_END.search(word)))
+    is_short = len(word) == 1 or 0 < len(word) <= _ABBREVIATION and is_capital
     return not is_short or not stop[0].startswith(".") or stop[0].startswith("..")
 
 

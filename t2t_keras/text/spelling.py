@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from t2t_keras.text.scripts import in_word
+from t2t_keras.text.scripts import in_word, is_joined
 
 # Names of the ids after the special ids. They spell characters without an id.
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
@@ -155,11 +155,14 @@ def _spelled_text(pieces: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
 
 
 def words_of(text: str, ends: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns the first sub-word of each word, and the one after its last. Between words, a word may end or begin."""
+    """Returns the first sub-word of each word, and the one after its last. Between words, a word may end or begin. A
+    mark or joiner, also of a script without spaces, belongs to the word before.
+    """
     words: list[tuple[int, int]] = []
     for place, (start, _) in enumerate(ends):
         begun = place > 0 and start == ends[place - 1][0]  # The sub-word before is a byte of the same character.
-        if begun or place > 0 and in_word(text[start - 1 : start]) and in_word(text[start : start + 1]):
+        within = in_word(text[start - 1 : start]) and in_word(text[start : start + 1])
+        if place > 0 and (begun or within or is_joined(text, start)):
             words[-1] = (words[-1][0], place + 1)
         else:
             words.append((place, place + 1))

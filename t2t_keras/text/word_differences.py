@@ -5,12 +5,12 @@ import difflib
 import os
 import re
 
-from t2t_keras.text.scripts import UNSPACED
+from t2t_keras.text.scripts import UNSPACED, marks
 
 # Bound of the steps of a comparison, at most 0.7 s: two texts that repeat one word take the cube of their length.
 _MOST_STEPS = 200_000_000
-# In scripts without spaces, each character counts as a word.
-_WORD = re.compile(rf"\s+|[{UNSPACED}]|[^\s{UNSPACED}]+")
+# In scripts without spaces, each character counts as a word, with its marks.
+_WORD = re.compile(rf"\s+|[{UNSPACED}][{marks()}]*|[^\s{UNSPACED}]+")
 
 
 def word_differences(first: str, second: str) -> list[tuple[str, str]]:
