@@ -23,6 +23,8 @@ both_engines = pytest.mark.parametrize("engine", [None, find_all], ids=["python"
     ('<a href="http://x.de/{0}">', ['<a href="http://x.de/{0}">']),
     ("https://x.org/a_b?c=1#d, www.x.de. http://a/{0}!", ["https://x.org/a_b?c=1#d", "www.x.de", "http://a/{0}"]),
     ("(https://x.org) http://", ["￭https://x.org"]),
+    ("请访问https://x.org/a，谢谢。（www.x.cn）", ["￭https://x.org/a", "￭www.x.cn"]),
+    ("https://x.jp/\u3000です www.x.fr\u00a0! http://x.org/é", ["https://x.jp/", "www.x.fr", "http://x.org/é"]),
     ("a.b+c@x-y.co.uk, @x, a@b", ["a.b+c@x-y.co.uk"]),
     ("<a\thref> {{ a\nb }} <b\u00a0c>", ["<b\u00a0c>"]),
     ("{0}{0} {0}", ["{0}", "￭{0}", "{0}"]),

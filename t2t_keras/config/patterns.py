@@ -7,12 +7,17 @@ time for some. `text.placeholders` matches by RE2, in linear time.
 
 import re
 
+# Spaces of Unicode, and the punctuation of Chinese and Japanese, which needs no space before it.
+_NOT_IN_URL = (
+    "\u00a0\u2000-\u200b\u2028\u2029\u202f\u3000-\u3003\u3008-\u3011\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f"
+    "\uff61-\uff64"
+)
 NAMED = {
     "braces": r"\{\{[^{}]+\}\}|\$?\{[^{}\s]*\}",  # {0}, {}, {name}, ${name}, {{ name }}.
     "printf": r"%(?:\d+\$|\(\w+\))?[-+0#]*(?:[1-9]\d*|\*)?(?:\.(?:\d+|\*))?"  # %s, %1$d, %(n)s.
     r"(?:(?:hh?|ll?|[jtzL])?[cdeEfgGiosSuxX]\b|[@%])",
     "tags": r"</?[A-Za-z][^<>]*>",
-    "urls": r"(?:(?:https?|ftp)://|www\.)[^\s<>\"]*[^\s<>\"'.,;:!?()\[\]]",
+    "urls": rf"(?:(?:https?|ftp)://|www\.)[^\s<>\"{_NOT_IN_URL}]*[^\s<>\"'.,;:!?()\[\]{_NOT_IN_URL}]",
     "emails": r"[\w.%+\-]{1,64}@[\w\-]+(?:\.[\w\-]+)*\.[A-Za-z]{2,}",  # RFC 5321 allows 64.
 }
 MAX_LENGTH = 1000  # Characters of an option.
