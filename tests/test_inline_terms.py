@@ -39,6 +39,12 @@ from t2t_keras.text.terminology import Terms
         ("私はリンゴが好き", "リンゴ", True),
         ("一只狗", "猫", False),
         ("バス", "ハス", False),
+        # Vowel signs are parts of words.
+        ("लड़के आए", "लड़का", True),
+        ("सम्मान दो", "मान", False),
+        ("பூனைகள்", "பூனை", True),
+        ("Işıkta", "ışık", True),  # The capital letters of Turkish.
+        ("İnsana", "insan", True),
     ],
 )
 def test_an_inflected_form_begins_as_the_phrase(text, phrase, expected):
@@ -178,6 +184,9 @@ def test_the_accuracy_of_terms_counts_each_place():
     hypotheses = ["un Monsieur et un homme", "monsieur", "un vieux monsieur", "un monsieurs", "monsieur"]
     nothing = Kept("")
     assert scores.term_accuracy(hypotheses, sources, terms, nothing) == {"terms": 5, "term_accuracy": 2 / 5}
+    turkish = Terms({"light": "ışık", "man": "insan"})
+    found = scores.term_accuracy(["Işık", "İnsan", "isik"], ["light", "man", "man"], turkish, nothing)
+    assert found == {"terms": 3, "term_accuracy": 2 / 3}
     found = scores.term_accuracy(["un monsieur {man}"], ["a man {man}"], terms, Kept("braces"))
     assert found == {"terms": 1, "term_accuracy": 1.0}
 

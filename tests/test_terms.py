@@ -145,6 +145,14 @@ def test_a_term_with_the_capital_letter_of_the_text_is_before_one_without():
     assert [term.translation for term in known.of("Bank bank Bank")] == ["Ufer", "Geld", "Ufer"]
 
 
+@pytest.mark.parametrize(("term", "text"), [
+    ("ışık", "Işık var"), ("insan", "İnsan var"), ("insan", "Insan var"), ("ǆep", "ǅep"), ("ßa", "ẞa"),
+])  # fmt: skip
+def test_a_term_at_the_beginning_may_have_the_capital_letter_of_any_language(term, text):
+    assert [each.source for each in Terms({term: "x"}).of(text)] == [text.split()[0]]
+    assert Terms({term: "x"}).of(f"a {text}") == []
+
+
 def test_terms_that_differ_in_spaces_alone_are_refused():
     with pytest.raises(ValueError, match="differ in more than their spaces"):
         Terms({"a  b": "x", "a b": "y"})

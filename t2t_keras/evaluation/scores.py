@@ -17,7 +17,7 @@ from t2t_keras.evaluation import significance
 from t2t_keras.system.log import logger
 from t2t_keras.text.kept import Kept
 from t2t_keras.text.lines import is_blank
-from t2t_keras.text.phrases import apart
+from t2t_keras.text.phrases import apart, folded
 from t2t_keras.text.scripts import is_unspaced
 from t2t_keras.text.terminology import Terms
 
@@ -67,8 +67,8 @@ def term_accuracy(hypotheses: list[str], sources: list[str], terms: Terms, kept:
     """
     number = right = 0
     for hypothesis, source in zip(hypotheses, sources, strict=True):
-        wanted = collections.Counter(term.translation.casefold() for term in terms.of(source, (kept,)))
-        written = collections.Counter(phrase for _, phrase in apart(hypothesis.casefold(), wanted))
+        wanted = collections.Counter(folded(term.translation) for term in terms.of(source, (kept,)))
+        written = collections.Counter(phrase for _, phrase in apart(folded(hypothesis), wanted))
         number, right = number + wanted.total(), right + (wanted & written).total()
     return {"terms": number, "term_accuracy": right / number if number else math.nan}
 

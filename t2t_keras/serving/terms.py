@@ -18,7 +18,17 @@ from t2t_keras.serving.protocol import Translation, as_text, options_for, transl
 from t2t_keras.text import piece_file
 from t2t_keras.text.inline_terms import has_form
 from t2t_keras.text.lines import single_spaced
-from t2t_keras.text.phrases import JOINER, MAX_PHRASES, MAX_SUBWORDS, apart, holds, most_subwords, places, with_capital
+from t2t_keras.text.phrases import (
+    JOINER,
+    MAX_PHRASES,
+    MAX_SUBWORDS,
+    apart,
+    folded,
+    holds,
+    most_subwords,
+    places,
+    with_capital,
+)
 from t2t_keras.text.request import Request
 from t2t_keras.text.scripts import in_word
 from t2t_keras.text.spelling import text_and_ends, words_of
@@ -306,13 +316,13 @@ def _with_forbidden(request: Request, replaced: dict[str, list[str]], target: st
     that has it elsewhere too, or another phrase needs it. `replaced` has these words by the source of the term.
     """
     found = collections.Counter(text for texts in replaced.values() for text in texts)
-    required = [phrase.casefold() for phrase in request.required]
+    required = [folded(phrase) for phrase in request.required]
     for place, term in enumerate(request.terms):
         forms = list(term.forbidden)
         for text in dict.fromkeys(replaced[term.source]):
             if not text or most_subwords(text) > MAX_SUBWORDS:
                 continue
-            if any(holds(phrase, text.casefold()) for phrase in required):
+            if any(holds(phrase, folded(text)) for phrase in required):
                 continue
             if sum(1 for _ in places(target, text)) <= found[text]:
                 at_start = target.startswith(text, _begin(target))

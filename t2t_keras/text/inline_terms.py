@@ -12,10 +12,11 @@ import unicodedata
 from collections.abc import Iterable
 
 from t2t_keras.config import TERM_MARKS
-from t2t_keras.text.scripts import is_unspaced
+from t2t_keras.text.phrases import folded
+from t2t_keras.text.scripts import is_unspaced, marks
 
 MIN_PREFIX, MIN_SHARE = 3, 2 / 3  # Of a word that its inflected form begins with: characters, and share of the longer.
-_WORD = re.compile(r"\w+|[^\w\s]")
+_WORD = re.compile(rf"[\w{marks()}]+|[^\w\s]")
 
 
 def annotated(text: str, translations: Iterable[tuple[int, int, str]]) -> str:
@@ -38,14 +39,14 @@ def has_form(text: str, phrase: str) -> bool:
     anywhere, with its diacritics, which make other letters of kana.
     """
     if is_unspaced([phrase]):
-        return unicodedata.normalize("NFC", phrase.casefold()) in unicodedata.normalize("NFC", text.casefold())
+        return unicodedata.normalize("NFC", folded(phrase)) in unicodedata.normalize("NFC", folded(text))
     words, wanted = (_WORD.findall(_plain(each)) for each in (text, phrase))
     starts = range(len(words) - len(wanted) + 1) if wanted else ()
     return any(all(map(_is_form, words[start : start + len(wanted)], wanted)) for start in starts)
 
 
 def _plain(text: str) -> str:
-    decomposed = unicodedata.normalize("NFD", text.casefold())
+    decomposed = unicodedata.normalize("NFD", folded(text))
     return "".join(character for character in decomposed if not unicodedata.combining(character))
 
 

@@ -41,6 +41,16 @@ def with_capital(phrase: str) -> list[str]:
     return list(dict.fromkeys([phrase, phrase[:1].title() + phrase[1:]]))
 
 
+def small_letters(capital: str) -> list[str]:
+    """Returns the small letters of one letter: two of I, which is also that of the Turkish ı."""
+    return [capital.lower()[:1], *(["ı"] if capital == "I" else [])]  # Python has two characters for that of İ.
+
+
+def folded(text: str) -> str:
+    """Returns a text without case, for comparisons. The Turkish ı and İ are an i, because I is the capital of both."""
+    return text.casefold().replace("i\u0307", "i").replace("ı", "i")
+
+
 def places(text: str, phrase: str) -> Iterator[int]:
     """Yields where a phrase begins in a text as whole words, as `decoding.avoided` understands them."""
     start = text.find(phrase)

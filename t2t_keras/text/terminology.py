@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from t2t_keras.text.kept import Kept, without
 from t2t_keras.text.lines import is_blank, opened, read_lines, single_spaced
-from t2t_keras.text.phrases import MAX_SUBWORDS, holds, joined
+from t2t_keras.text.phrases import MAX_SUBWORDS, holds, joined, small_letters
 from t2t_keras.text.scripts import word_characters
 from t2t_keras.text.tags import untagged
 
@@ -95,10 +95,9 @@ class Terms:
         begin = len(text) - len(rest)
         searched = without(rest, kept)[: None if end is None else max(end - begin, 0)]
         first = len(searched) - len(searched.lstrip(" \t"))
-        small = searched[:first] + searched[first : first + 1].lower() + searched[first + 1 :]
-        if len(small) == len(searched):
-            ends = [match.end() if (match := self._pattern.match(each, first)) else 0 for each in (searched, small)]
-            searched = small if ends[1] > ends[0] else searched
+        letters = [searched[first : first + 1], *small_letters(searched[first : first + 1])]
+        begun = [searched[:first] + letter + searched[first + 1 :] for letter in letters]
+        searched = max(begun, key=lambda each: match.end() if (match := self._pattern.match(each, first)) else 0)
         for each in self._pattern.finditer(searched):
             term, (start, after) = single_spaced(each[0]), each.span()
             source, forms = single_spaced(rest[start:after]), self.forbidden.get(term, ())
