@@ -142,6 +142,7 @@ def test_a_language_is_accepted_from_its_limit_on():
 def test_the_text_without_case_digits_and_punctuation_is_words():
     assert rules.normalized(" The  Straße—2 km, l'été_x! ") == "the strasse km l été x"
     assert rules.normalized("12 + 3 = 15 …") == ""
+    assert rules.normalized("Zu\u00adsam\u200cmen \u200fא\u200bב") == "zusammen א ב"  # Only the last divides words.
     assert rules.normalized("E\u0301te\u0301 \u1112\u1161\u11ab") == rules.normalized("\u00e9t\u00e9 \ud55c")
 
 

@@ -28,6 +28,8 @@ class _Characters(dict):
 
 
 _WORDS = _Characters(lambda character: unicodedata.category(character)[0] in "LM", " ")
+# Invisible within words: soft hyphens, what joins letters or keeps them apart, and marks of the direction.
+_WORDS.update(dict.fromkeys(map(ord, "\u00ad\u061c\u200c\u200d\u200e\u200f\u2060\ufeff"), ""))
 
 
 def normalized(text: str) -> str:
