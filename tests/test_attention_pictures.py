@@ -357,13 +357,16 @@ def test_text_is_drawn_as_it_is(tmp_path, draw):
     assert "long" * 7 + "l…" in texts and "<script" not in written and "<b>" not in written
 
 
-def test_a_character_that_no_font_has_is_reported_and_drawn_as_a_box(tmp_path, messages):
+def test_a_character_that_no_font_has_is_reported_once_and_drawn_as_a_box(tmp_path, messages, monkeypatch):
+    """Story: pictures of a text without a font for its script gave a warning each."""
     character = "\U0010fffd"
     figures._fonts.cache_clear()
+    monkeypatch.setattr(figures, "_told", set())
     picture = attention_pictures.heat_maps(stand_in.attention(f"a{character}", "b"), "cross", 0)
     figures.save(picture, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size
-    assert any("No installed font has" in message for message in messages)
+    attention_pictures.heat_maps(stand_in.attention(f"c{character}", "d"), "cross", 0)
+    assert sum("No installed font has" in message for message in messages) == 1
 
 
 def test_a_picture_of_256_pieces_has_a_bounded_number_of_pixels(tmp_path, monkeypatch):

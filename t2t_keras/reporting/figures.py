@@ -21,6 +21,7 @@ FORMATS = ("png", "svg")
 _FONT = "DejaVu Sans"  # matplotlib brings it.
 _LONGEST_LABEL = 30
 _MAX_PIXELS = 60_000_000
+_told: set[int] = set()  # The characters that a warning has named.
 _STYLE = {
     "text.usetex": False,
     "text.parse_math": False,
@@ -138,7 +139,8 @@ def _fonts(characters: frozenset[str]) -> tuple[str, ...]:
                 missing -= characters_of_font
             if not missing:
                 break
-    if missing:
+    if missing := missing - _told:  # A text has many pictures.
+        _told.update(missing)
         shown = "".join(map(chr, sorted(missing)[:20]))
         logger.warning(
             f"No installed font has these characters: {shown!r}. PNG pictures show boxes for them; SVG pictures and "
