@@ -401,7 +401,8 @@ def test_a_message_stays_short_whatever_the_value():
     ("content", "expected"),
     [
         (b"[" * 10**5, "is damaged"), (b'{"model": ' * 10**4, "is damaged"), (b"\xff", "is damaged"),
-        (b"", "is damaged"), (b'{"model": ' + b"9" * 5000 + b"}", "is damaged"),
+        (b"", "is damaged: it is empty. Restore a copy of it, or give another `model_dir`.$"),
+        (b'{"model": ' + b"9" * 5000 + b"}", "is damaged"),
         (b"[1]", "a JSON object. Received: .1."), (b"null", "a JSON object"),
         (b'{"model": []}', "'model' in .* to be options"),
         (b'{"model": {"d_model": "512"}}', "not valid: .*d_model='512'"),

@@ -366,7 +366,7 @@ def test_text_and_folders_outside_are_used_only_if_they_are_given(run, outside):
     source = {f"{split}_{side}": str(outside) for split in ("train", "valid") for side in ("source", "target")}
     recorded(run, dataset="", **source, subwords_file=str(outside), data_dir=str(outside.parent / "new"))
     values = f"`data_dir={outside.parent}/new`, `train_source={outside}`, .*`subwords_file={outside}` to be given again"
-    with pytest.raises(ValueError, match=f"Expected {values}.* to prepare {outside.parent}/new again"):
+    with pytest.raises(ValueError, match=f"Expected {values}.* to prepare the data again: .*/new holds none. If"):
         prepare_folders(run)
     with pytest.raises(ValueError, match=f"Expected `train_source={outside}`"):
         prepare_folders(run, data_dir=outside.parent / "new")

@@ -87,8 +87,8 @@ def test_points_that_do_not_fit_are_reported_and_those_before_them_stay(tmp_path
     with files_of_at_most(path.stat().st_size + 10), pytest.raises(OSError) as raised:  # Not even one record.
         board.write(3, {"text": "x" * size})
     told = (
-        f"Could not write to {tmp_path / 'logs'} ({why.format(path=path)}). Free space there, and run the same command "
-        "again."
+        f"Could not write to {tmp_path / 'logs'} ({why.format(path=path)}). Free space, or give permission, and run "
+        "the same command again."
     )
     assert str(raised.value) == told
     assert read_scalars(tmp_path / "logs") == whole

@@ -176,6 +176,19 @@ def test_a_folder_of_the_run_that_is_none_is_reported(tmp_path, name, make):
         saved_run.check_before_writing(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["logs", "not_finite", "checkpoints"])
+def test_a_folder_of_the_run_that_cannot_be_written_to_is_reported_before_training(tmp_path, monkeypatch, name):
+    """Story: the checkpoints of a copied run belonged to somebody else, which the first checkpoint noticed."""
+    (tmp_path / name).mkdir(mode=0o555)
+    # As for a user whose permissions count: root's do not.
+    monkeypatch.setattr(os, "access", lambda path, mode: (path.stat().st_mode >> 6) & mode == mode)
+    message = f"^{tmp_path}/{name} cannot be written to. Give permission to write there, or another `model_dir`.$"
+    with pytest.raises(PermissionError, match=message):
+        saved_run.check_before_writing(tmp_path)
+    (tmp_path / name).chmod(0o755)
+    saved_run.check_before_writing(tmp_path)
+
+
 # How often a program reads it.
 
 # Runs a program, and writes a dot to a file whenever it opens another one.

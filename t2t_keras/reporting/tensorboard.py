@@ -123,7 +123,8 @@ class TensorBoardWriter:
             else:  # TensorFlow begins its messages with names of nodes in braces, and adds lines.
                 reason = re.sub(r"^\{\{.*?\}\} ", "", error.message.splitlines()[0])
             raise OSError(
-                f"Could not write to {self._folder} ({reason}). Free space there, and run the same command again."
+                f"Could not write to {self._folder} ({reason}). Free space, or give permission, and run the same "
+                "command again."
             ) from error
 
     def start(self, step: int, validated_step: int) -> None:

@@ -358,8 +358,8 @@ class Start:
             if values[name] and options.sources.get(name, "").startswith(OF_RUN)
         ]:
             raise ValueError(
-                f"Expected {', '.join(unknown)} to be given again, or other values, to {purpose}. They are only "
-                f"recorded in {self.folder / CONFIG}, which may come from someone else."
+                f"Expected {', '.join(unknown)} to be given again, or other values, to {purpose}. These values are "
+                f"only recorded in {self.folder / CONFIG}, which may come from someone else."
             )
 
     def changes(self) -> str:

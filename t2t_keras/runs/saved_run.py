@@ -9,6 +9,7 @@ folder with other files of the same names is refused.
 import dataclasses
 import functools
 import json
+import os
 import pathlib
 import reprlib
 
@@ -69,7 +70,10 @@ class SavedRun:
                 )
             return None
         stamp = _stamp(path)  # Before the file is read: a change meanwhile is noticed later.
-        written = read_json(path)
+        try:
+            written = read_json(path)
+        except ValueError as error:
+            raise ValueError(f"{error} Restore a copy of it, or give another `model_dir`.") from error
         version = written.get("version", 0)  # 0: older than version numbers.
         if "model" not in written or type(version) is not int:
             raise ValueError(f"{path} is not the {CONFIG} of a run. Give another `model_dir`.")
@@ -291,8 +295,8 @@ def _stamp(path: pathlib.Path) -> tuple | None:
 
 
 def check_before_writing(folder: pathlib.Path) -> None:
-    """Checks that what a run writes stays in its folder, and removes what a killed run has left; see
-    `files.check_no_links`.
+    """Checks that what a run writes stays in its folder and that its folders can be written to, and removes what a
+    killed run has left; see `files.check_no_links`.
 
     The folder itself may be a link, and the user's own files in it may be links. Its data are checked under their own
     lock.
@@ -301,4 +305,8 @@ def check_before_writing(folder: pathlib.Path) -> None:
     for path in (folder / name for name in folders):
         if path.exists() and not path.is_dir():
             raise NotADirectoryError(f"{path} is not a folder. Move it away, or give another `model_dir`.")
+        if path.exists() and not os.access(path, os.W_OK | os.X_OK):  # Else the first checkpoint would say so.
+            raise PermissionError(
+                f"{path} cannot be written to. Give permission to write there, or another `model_dir`."
+            )
     check_no_links(*(folder / name for name in folders + names))

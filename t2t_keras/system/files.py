@@ -186,6 +186,8 @@ def read_json(path: pathlib.Path, max_bytes: int = MAX_JSON) -> dict:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         raise ValueError(f"{path} has more than {max_bytes:,} bytes, the maximum.")
+    if not content:
+        raise ValueError(f"{path} is damaged: it is empty.")
     try:
         value = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:

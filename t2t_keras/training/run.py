@@ -98,7 +98,10 @@ def _prepare_folders(start: Start, strategy, dry_run: bool) -> Start:
     if not (folder / data_folder.CORPUS).exists():
         data = options.data
         outside = ["data_dir", *(["dataset"] if data.dataset != "builtin" else []), *FILES]
-        dataclasses.replace(start, options=options).check_given(outside, f"prepare {folder} again")
+        purpose = (
+            f"prepare the data again: {folder} holds none. If they were moved, give only their new path, as `data_dir`"
+        )
+        dataclasses.replace(start, options=options).check_given(outside, purpose)
     if options.train.bpe_dropout:
         _check_merges(data, options.train.bpe_dropout)
     prepare.Preparation.of(dataclasses.replace(options, data=data), folder).run(resumes=resumed)
