@@ -334,8 +334,9 @@ def chief_first(strategy, work: Callable):
     try:
         with plain_errors(strategy):
             failed = broadcast_from_chief(strategy, float(error is not None))
-    except OtherWorkerError as other:
-        raise error or other
+    except OtherWorkerError:
+        if not error:
+            raise
     if error:
         raise error
     if failed:
