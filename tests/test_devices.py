@@ -163,6 +163,8 @@ def test_what_the_chief_does_is_told_in_a_sentence_if_another_worker_has_ended(w
     monkeypatch.setattr(devices, "broadcast_from_chief", fail)
     with pytest.raises(OtherWorkerError, match="^Another worker has ended or cannot be reached"):
         devices.chief_first(None, lambda: "a table")
+    with pytest.raises(ZeroDivisionError):  # Not lost: only the chief can tell it.
+        devices.chief_first(None, lambda: 1 / 0)
 
 
 def test_an_end_of_another_worker_is_reported_in_a_sentence_and_other_errors_stay(worker, monkeypatch):

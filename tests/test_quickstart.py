@@ -58,9 +58,8 @@ def test_other_text_is_refused_before_it_is_trained_on(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_its_last_line_has_each_figure_under_its_name(tmp_path):
-    """Of four sentences, three of them short. Nothing is trained."""
-    code = """
+# Four sentences, three of them short. Nothing is trained.
+PRETENDED = """
 from types import SimpleNamespace
 def module(name, **members):
     made = sys.modules[f"t2t_keras.{name}"] = types.ModuleType(f"t2t_keras.{name}")
@@ -69,15 +68,20 @@ texts = {"test": (["a", "b c d e", "f e d", "g h"], ["A", "B", "F", "G"])}
 found = ["A", "B", "?", "?"]
 scores = {"exact_match": 0.5, "bleu": 1.5, "signature": "s", "chrf": 2.5, "perplexity": 3.5, "decode_seconds": 4.5}
 module("data.prepare", read_text=lambda folder, split: texts[split])
-module("training.devices", make_strategy=lambda config: config.dtype)
+module("training.devices", make_strategy=lambda config: config.dtype, chief_first=lambda strategy, work: work())
 module("training.run", train=lambda start, strategy, quiet: SimpleNamespace(
     seconds=61.26, dtype=start.options.train.dtype))
 loading.load = lambda folder: "translator"
 translator.translate_lines = lambda translator, lines: [{"text": line.upper()} for line in lines]
 evaluation.evaluate = lambda translator, *sides: (found, scores) if sides == texts["test"] else None
 """
+
+
+def test_its_last_line_has_each_figure_under_its_name(tmp_path):
     folder = tmp_path / "a run"
-    result = run_stand_in(STAND_IN.format(code), "quickstart", f"--model_dir={folder}", "--dtype=bfloat16", text=True)
+    result = run_stand_in(
+        STAND_IN.format(PRETENDED), "quickstart", f"--model_dir={folder}", "--dtype=bfloat16", text=True
+    )
     assert result.returncode == 0, result.stderr
     told = json.loads(result.stdout)
     assert 0 <= told.pop("seconds") < 30
@@ -93,6 +97,13 @@ evaluation.evaluate = lambda translator, *sides: (found, scores) if sides == tex
     curves, translate = (shlex.split(line) for line in said.splitlines()[-2:])
     assert curves[-2:] == ["--logdir", f"{folder}/logs"]
     assert translate[-2:] == [f"{ROOT}/tools/translate.py", f"--model_dir={folder}"]
+
+
+def test_of_several_workers_the_chief_alone_tests_the_model(tmp_path):
+    """Story: each printed the result."""
+    code = f"{PRETENDED}sys.modules['t2t_keras.training.devices'].chief_first = lambda strategy, work: print(strategy)"
+    result = run_stand_in(STAND_IN.format(code), "quickstart", f"--model_dir={tmp_path}", "--dtype=bfloat16", text=True)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "bfloat16\n", "")
 
 
 @pytest.mark.slow

@@ -327,11 +327,23 @@ def test_languages_are_identified():
     ("/translate", {"method": "GET", "query_string": {"q": "a", "langpair": "en"}}, 400, "en|de. Received: 'en'."),
     ("/translate", {"method": "GET", "query_string": {"q": "a", "langpair": "en|xx"}}, 400, "Received: 'xx'"),
     ("/nothing", {}, 404, "There is no POST /nothing."),
-    ("/languages", {}, 404, "There is no POST /languages."),
+    ("/languages", {}, 405, "Expected one of GET, HEAD, OPTIONS for /languages. Received: POST."),
+    ("/translate", {"method": "PUT", "query_string": "langpair=en|de"}, 405, "of GET, POST, HEAD, OPTIONS"),
 ])  # fmt: skip
 def test_requests_that_cannot_be_answered_say_why(app, path, request_, status, expected):
     received, answer = ask(app, path, **request_)
     assert received == status and expected in answer["error"]
+
+
+@pytest.mark.parametrize(("path", "method", "status", "allowed"), [
+    ("/detect", "GET", 405, "POST, OPTIONS"), ("/detect", "HEAD", 405, "POST, OPTIONS"),
+    ("/health", "DELETE", 405, "GET, HEAD, OPTIONS"), ("/health", "HEAD", 200, None),
+    ("/translate", "OPTIONS", 204, "GET, POST, HEAD, OPTIONS"), ("/nothing", "OPTIONS", 404, None),
+])  # fmt: skip
+def test_a_method_that_a_path_does_not_have_is_refused_with_those_it_has(app, path, method, status, allowed):
+    """Story: the path was said not to exist. RFC 9110, sections 9.3.7 and 15.5.6."""
+    answer = Client(app).open(path, method=method, base_url="http://localhost:8000")
+    assert (answer.status_code, answer.headers.get("Allow")) == (status, allowed)
 
 
 def test_a_refusal_of_apertium_s_api_has_its_shape(app):

@@ -845,6 +845,7 @@ def test_a_system_may_have_more_files_than_fit_into_one_name(to_compare):
 @pytest.mark.parametrize(("flags", "named"), [
     (["first"], "Give two different systems or more, the baseline first. Received: first."),
     (["first", "first"], "two different systems or more, the baseline first. Received: first, first."),
+    (["first", "second", "run/../first"], "two different systems or more, the baseline first. Received: first, sec"),
     (["first", "short"], "2 in --reference=reference, 2 in first, 1 in short."),
     (["first", "second", "--source=short"],
      "2 in --reference=reference, 1 in --source=short, 2 in first, 2 in second."),

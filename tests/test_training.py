@@ -880,6 +880,15 @@ def test_skipped_updates_are_counted_and_reported(folder, tmp_path):
     assert sum("was skipped" in line for line in run.said) == 4
 
 
+def test_a_skipped_update_is_told_by_the_chief_alone(folder, tmp_path, monkeypatch, messages):
+    """Story: each of several workers told it."""
+    monkeypatch.setattr(loop, "make_train_step", toy.pretended_train_step([], finite=False))
+    monkeypatch.setattr(devices, "is_chief", lambda strategy: False)
+    with pytest.raises(ValueError, match="updates in a row"):
+        Run(folder, tmp_path, max_skipped=1, valid_steps=100)
+    assert not any("was skipped" in line for line in messages)
+
+
 @pytest.fixture
 def started(monkeypatch) -> dict[int, threading.Event]:
     """An event for each update, set when it starts. The updates are pretended."""

@@ -104,7 +104,8 @@ def compare(operands: list[str]) -> None:
     from t2t_keras.reporting import figures
     from t2t_keras.text import lines
 
-    if len(set(operands)) < 2 or len(set(operands)) < len(operands):
+    places = {os.path.realpath(os.path.expanduser(name)) for name in operands}
+    if len(places) < max(2, len(operands)):
         raise ValueError(f"Give two different systems or more, the baseline first. Received: {', '.join(operands)}.")
     scores.require(tokenize=_TOKENIZE.value)
     picture_format = figures.format_of(pathlib.Path(_PICTURE.value)) if _PICTURE.value else ""

@@ -50,33 +50,37 @@ def quickstart() -> None:
 
     strategy = devices.make_strategy(config=chosen.train)  # Before TensorFlow is used.
     state = run.train(start, strategy=strategy, quiet=program.without_noise)
-    with program.without_noise():
-        translator = load(model_dir)
-    sources, references = prepare.read_text(chosen.data_folder(model_dir), "test")
-    hypotheses, scores = evaluate(translator, sources, references)
-    rows = list(zip(sources, hypotheses, references, strict=True))
-    right, short = exactly_right(rows), exactly_right(rows, SHORT)
-    logger.info(f"Test: {sum(right)} of {len(right)} new sentences are exactly right, BLEU {scores['bleu']:.2f}.")
-    logger.info(f"Test: {sum(short)} of the {len(short)} sentences of at most {SHORT} words are exactly right.")
-    for source, hypothesis, reference in [row for row in rows if row[1] != row[2]][:3]:
-        logger.info(f"  wrong: {source} → {hypothesis} (expected: {reference})")
-    examples = [
-        "twenty-one",
-        "the third of october nineteen ninety",
-        "seven hundred and twenty-one thousand euros and five cents",
-    ]
-    for source, result in zip(examples, translate_lines(translator, examples), strict=True):
-        logger.info(f"  {source} → {result['text']}")
-    programs = pathlib.Path(sys.executable).parent
-    name, *script = messages.command("translate").split()
-    translate = [f"{programs}/{name}", *(f"{_ROOT}/{each}" for each in script), f"--model_dir={model_dir}"]
-    curves = [f"{programs}/tensorboard", "--logdir", f"{model_dir}/logs"]
-    logger.info(f"See curves and sample translations: {shlex.join(curves)}")  # From any folder, as the next.
-    logger.info(f"Translate your own sentences: {shlex.join(translate)}")
-    figures = {"exact_match": scores["exact_match"], "exact_match_short": sum(short) / len(short)}
-    figures |= {name: scores[name] for name in ("bleu", "signature", "chrf", "perplexity")}
-    figures |= {"dtype": state.dtype, "seconds": round(time.monotonic() - started, 1)}
-    print(json.dumps(figures | {"training_seconds": round(state.seconds, 1), "model_dir": str(model_dir)}))
+
+    def test() -> None:
+        with program.without_noise():
+            translator = load(model_dir)
+        sources, references = prepare.read_text(chosen.data_folder(model_dir), "test")
+        hypotheses, scores = evaluate(translator, sources, references)
+        rows = list(zip(sources, hypotheses, references, strict=True))
+        right, short = exactly_right(rows), exactly_right(rows, SHORT)
+        logger.info(f"Test: {sum(right)} of {len(right)} new sentences are exactly right, BLEU {scores['bleu']:.2f}.")
+        logger.info(f"Test: {sum(short)} of the {len(short)} sentences of at most {SHORT} words are exactly right.")
+        for source, hypothesis, reference in [row for row in rows if row[1] != row[2]][:3]:
+            logger.info(f"  wrong: {source} → {hypothesis} (expected: {reference})")
+        examples = [
+            "twenty-one",
+            "the third of october nineteen ninety",
+            "seven hundred and twenty-one thousand euros and five cents",
+        ]
+        for source, result in zip(examples, translate_lines(translator, examples), strict=True):
+            logger.info(f"  {source} → {result['text']}")
+        programs = pathlib.Path(sys.executable).parent
+        name, *script = messages.command("translate").split()
+        translate = [f"{programs}/{name}", *(f"{_ROOT}/{each}" for each in script), f"--model_dir={model_dir}"]
+        curves = [f"{programs}/tensorboard", "--logdir", f"{model_dir}/logs"]
+        logger.info(f"See curves and sample translations: {shlex.join(curves)}")  # From any folder, as the next.
+        logger.info(f"Translate your own sentences: {shlex.join(translate)}")
+        figures = {"exact_match": scores["exact_match"], "exact_match_short": sum(short) / len(short)}
+        figures |= {name: scores[name] for name in ("bleu", "signature", "chrf", "perplexity")}
+        figures |= {"dtype": state.dtype, "seconds": round(time.monotonic() - started, 1)}
+        print(json.dumps(figures | {"training_seconds": round(state.seconds, 1), "model_dir": str(model_dir)}))
+
+    devices.chief_first(strategy, test)
 
 
 def main() -> None:

@@ -18,14 +18,13 @@ from t2t_keras.runs.task import perplexity as perplexity_of
 from t2t_keras.text.lines import is_blank
 
 PAIRS = 512  # Pairs to tokenise at once.
-# Longer sentences are cut to this number of sub-words, or to what the model translates if that is more: attention takes
-# memory with the square of the length.
+# Sub-words of a sentence that are scored at least: attention takes memory with the square of the length.
 _LONGEST = 2**12
 
 
 def log_probs(translator: Translator, source, target) -> tf.RaggedTensor:
     """Returns log P of each sub-word of targets given their sources, end tokens included: [B] string, [B] string → [B,
-    (T)] float32.
+    (T)] float32. Sentences are cut to 4,096 sub-words, or to what the model translates if that is more.
     """
     phrases, longest = translator.tokenizer.kept(source), max(_LONGEST, translator.config.max_input)
     sources = translator.source_tokenizer.tokenize(source, max_length=longest, kept=phrases)
@@ -36,7 +35,7 @@ def log_probs(translator: Translator, source, target) -> tf.RaggedTensor:
 
 def perplexity(translator: Translator, sources: list[str], *references: list[str]) -> float:
     """Computes the perplexity, at least 1, over all sub-words of one or more lists of references, including end tokens.
-    Pairs with a blank side are ignored; NaN if there is no other pair.
+    Pairs with a blank side are ignored; NaN if there is no other pair. Very long sentences are cut; see `log_probs`.
     """
     pairs = [pair for side in references for pair in zip(sources, side, strict=True) if not any(map(is_blank, pair))]
     if not pairs:

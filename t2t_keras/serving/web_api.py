@@ -126,11 +126,17 @@ class WebApi:
         try:
             origin = self._allowed_origin(request)
             method = {"HEAD": "GET"}.get(request.method, request.method)
-            answer = self._answers.get((method, request.path))
-            if method == "OPTIONS" and origin:
+            answer, allowed = self._answers.get((method, request.path)), self._allowed_methods(request.path)
+            if method == "OPTIONS" and (origin or allowed):
                 response = Response(status=204)
-                response.headers["Access-Control-Allow-Methods"] = "GET, POST"
-                response.headers["Access-Control-Allow-Headers"] = "Content-Type"
+                response.headers["Allow"] = allowed
+                if origin:
+                    response.headers["Access-Control-Allow-Methods"] = "GET, POST"
+                    response.headers["Access-Control-Allow-Headers"] = "Content-Type"
+            elif answer is None and allowed:
+                message = f"Expected one of {allowed} for {request.path}. Received: {request.method}."
+                response = self._failed(request, message, 405)
+                response.headers["Allow"] = allowed
             elif answer is None:
                 response = _json({"error": f"There is no {request.method} {request.path}."}, 404)
             else:
@@ -149,6 +155,11 @@ class WebApi:
             response.headers["Access-Control-Allow-Origin"] = origin
             response.headers["Vary"] = "Origin"
         return response
+
+    def _allowed_methods(self, path: str) -> str:
+        """Returns the methods of a path, as in the header Allow; "" if there is no such path."""
+        methods = [method for method, known in self._answers if known == path]
+        return ", ".join([*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS"]) if methods else ""
 
     def _failed(self, request: Request, message: str, status: int) -> Response:
         apertium = {"status": "error", "code": status, "message": message, "explanation": message}

@@ -323,7 +323,7 @@ def wait_for_workers(strategy) -> None:
 def chief_first(strategy, work: Callable):
     """Calls a function on the chief, while the other workers wait, and returns its result there, `None` in other
     workers. These raise `interruption.OtherWorkerError` if it raises an error on the chief; all do if another worker
-    has ended.
+    has ended, except a chief with an error of its own.
     """
     result = error = None
     if is_chief(strategy):
@@ -331,8 +331,12 @@ def chief_first(strategy, work: Callable):
             result = work()
         except Exception as raised:
             error = raised
-    with plain_errors(strategy):
-        failed = broadcast_from_chief(strategy, float(error is not None))
+    try:
+        with plain_errors(strategy):
+            failed = broadcast_from_chief(strategy, float(error is not None))
+    except OtherWorkerError:
+        if not error:
+            raise
     if error:
         raise error
     if failed:

@@ -474,7 +474,10 @@ class Trainer:
         `NotFiniteError`.
         """
         step, in_a_row = self.state.step, self.state.skipped_in_a_row
-        logger.warning(f"Update {step:,} was skipped: the loss or the gradient is not finite (loss scale {scale:g}).")
+        if self.chief:  # All workers skip it.
+            logger.warning(
+                f"Update {step:,} was skipped: the loss or the gradient is not finite (loss scale {scale:g})."
+            )
         if in_a_row >= self.config.max_skipped:
             self._save_last_good_state()
             clipping = "" if self.config.clip_norm else ", or gradient clipping with `clip_norm`"
