@@ -15,6 +15,7 @@ from t2t_keras.data import batching
 from t2t_keras.layers.inference import mode
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.training import devices
+from t2t_keras.training.optimizer import TransformerSchedule, adam
 from t2t_keras.training.train_step import LossScale, dropout_seeds, make_train_step, make_validation
 
 UPDATES = toy.random_updates([7, 4, 9])
@@ -393,22 +394,44 @@ def test_gradient_norms_of_weights_are_those_of_the_gradient_before_clipping_and
         assert np.linalg.norm(found["weight_gradient_norms"]) == pytest.approx(float(found["gradient_norm"]), rel=1e-5)
 
 
-def test_an_update_that_is_not_applied_changes_nothing():
-    strategy = toy.strategy_of(2)
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize(
+    ("loss_scale", "apply"), [(1.0, False), (float("inf"), True)], ids=["not applied", "not finite"]
+)
+def test_an_update_that_is_not_applied_or_not_finite_changes_nothing(replicas, loss_scale, apply):
+    """Neither weights, nor Adam's averages, nor the moving averages, after two updates that have moved them all: after
+    the first, the moving averages are the weights.
+    """
+    strategy, train = toy.strategy_of(replicas), dataclasses.replace(toy.TRAIN, ema_decay=0.8)
     with strategy.scope():
-        model, optimizer = toy.Toy(dropout=0.3), toy.adam()
+        model = toy.Toy(dropout=0.3)
+        optimizer = adam(TransformerSchedule(8, warmup_steps=4), ema_decay=0.8)
         optimizer.build(model.trainable_variables)
         toy.set_weights(model)
     dataset = tf.data.Dataset.from_generator(lambda: iter(UPDATES), output_signature=toy.SUMS)
     batches = devices.distribute(strategy, dataset, 30)
-    update = make_train_step(strategy, model, optimizer, toy.TASK, toy.TRAIN, batches.element_spec)
+    update = make_train_step(strategy, model, optimizer, toy.TASK, train, batches.element_spec)
     variables = [*model.variables, *optimizer.variables]
-    before = [variable.numpy() for variable in variables]
-    for batch in batches:
-        metrics, _ = update(batch, LossScale(tf.constant(1.0), tf.constant(0.0)), tf.constant(False))
-        assert metrics["finite"] and metrics["target_tokens"] > 0
-    for variable, value in zip(variables, before, strict=True):
-        np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)
+
+    def values() -> list:
+        copies = [
+            strategy.experimental_local_results(variable.value)
+            for variable in variables
+            if not variable.path.endswith("seed_generator_state")
+        ]
+        return [np.array([copy.numpy() for copy in of_variable]) for of_variable in copies]
+
+    beginning = values()
+    for number, batch in enumerate(batches):
+        scale, applied = (1.0, True) if number < 2 else (loss_scale, apply)
+        metrics, _ = update(batch, LossScale(tf.constant(scale), tf.constant(0.0)), tf.constant(applied))
+        assert bool(metrics["finite"]) == np.isfinite(scale)
+        if number == 1:
+            moved = values()
+    assert number == 2
+    for one, other, kept in zip(beginning, moved, values(), strict=True):
+        assert one.dtype != np.float32 or (one != other).any()
+        np.testing.assert_array_equal(kept, other)
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 4])
@@ -450,14 +473,13 @@ def test_gradients_are_summed_by_all_reduce_and_stay_on_their_device(replicas):
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_the_powers_of_adams_betas_are_computed_once_for_all_weights(replicas):
     """Story: base had 362 of them in an update, each a launch on a GPU."""
-    functions = graph_of(replicas).as_graph_def().library.function
-    nodes = [node for function in functions for node in function.node_def]
+    nodes = graph_of(replicas).as_graph_def().node
     updates = [list(node.input) for node in nodes if node.op == "ResourceApplyAdam"]
     weights = len(toy.Toy(0.0).trainable_variables)
     assert len(updates) == weights * replicas > 2
     for place in (3, 4):  # β1ᵗ, β2ᵗ.
         assert len({inputs[place] for inputs in updates}) == 1
-    assert sum(node.op == "Pow" for node in nodes) == 2
+    assert sum(node.op == "Pow" for node in nodes) == 3  # And one of the learning rate.
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -104,11 +104,13 @@ class Adam(keras.optimizers.Adam):
     long.
     """
 
-    def factors(self) -> tuple:
-        """Returns β1ᵗ and β2ᵗ of update t, which is counted from 1, then β1, β2 and ε, as float32 tensors."""
+    def factors(self, applied=True) -> tuple:
+        """Returns β1ᵗ and β2ᵗ of update t, which is counted from 1, then β1, β2 and ε, as float32 tensors. If not
+        `applied`, [] boolean, β1 and β2 are 1: with them and a learning rate of 0, a finite gradient changes nothing.
+        """
         step = tf.cast(tf.convert_to_tensor(self.iterations), tf.float32) + 1.0
         beta_1, beta_2, epsilon = (tf.constant(value, tf.float32) for value in (self.beta_1, self.beta_2, self.epsilon))
-        return beta_1**step, beta_2**step, beta_1, beta_2, epsilon
+        return beta_1**step, beta_2**step, *(tf.where(applied, beta, 1.0) for beta in (beta_1, beta_2)), epsilon
 
     def update_step(self, gradient, variable, learning_rate, *factors) -> None:
         """Updates a weight; see `keras.optimizers.Optimizer`. `factors` are those of this update, if they are known."""
@@ -135,9 +137,12 @@ class Adam(keras.optimizers.Adam):
         """With `use_ema`, the exponential moving averages of the weights, by the path of the weight."""
         return moving_averages(self) if self.use_ema else {}
 
-    def average_share(self):
-        """Returns the share of a weight in its new moving average, [] float32: 1 in the first update of a run."""
-        return tf.where(tf.convert_to_tensor(self.iterations) > 0, 1 - self.ema_momentum, 1.0)
+    def average_share(self, applied=True):
+        """Returns the share of a weight in its new moving average, [] float32: 1 in the first update of a run, and 0 if
+        an update is not `applied`, [] boolean.
+        """
+        share = tf.where(tf.convert_to_tensor(self.iterations) > 0, 1 - self.ema_momentum, 1.0)
+        return tf.where(applied, share, 0.0)
 
     def update_average(self, variable, share) -> None:
         """Updates the moving average of a weight after `update_step`; `share` is the `average_share` of this update."""

@@ -253,8 +253,10 @@ def make_train_step(
         of_matrix = [variable is model.embedding_matrix for variable in model.trainable_variables]
         return [gradient * trained if each else gradient for gradient, each in zip(gradients, of_matrix, strict=True)]
 
-    def replica_gradients(batch, step, rate, loss_scale):
-        """Returns the gradients summed over all replicas, their scale, and the metrics."""
+    def replica_gradients(batch, step, rate, loss_scale, apply):
+        """Returns the gradients summed over all replicas; their scale, 0 in an update that is not applied; and the
+        metrics.
+        """
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
 
         def of_micro_batch(micro_batch, columns):
@@ -275,30 +277,36 @@ def make_train_step(
             metrics["weight_gradient_norms"] = tf.stack([tf.norm(gradient) for gradient in gradients]) * scale
         if config.clip_norm:
             scale *= tf.minimum(1.0, config.clip_norm / norm)
-        return gradients, scale, metrics
+        return gradients, tf.where(tf.logical_and(finite, apply), scale, 0.0), metrics
 
-    def apply_gradients(gradients, scale, rate):
+    def apply_gradients(gradients, scale, rate, applied):
+        """Updates the weights if `applied`, [] boolean. If not, factors of 0 and 1 keep them as they are: tracing a
+        `tf.cond` that has all weights as inputs takes as long as half of the rest of the step.
+        """
+
         def update(variable, gradient, scale, rate, factors, share):
-            optimizer.update_step(gradient * scale, variable, rate, *factors)
+            # Here 0 times a gradient that is not finite is 0.
+            optimizer.update_step(tf.math.multiply_no_nan(gradient, scale), variable, rate, *factors)
             if config.ema_decay:
                 optimizer.update_average(variable, share)
 
         # Once for all weights: each operation is a launch on a GPU.
-        factors = optimizer.factors() if isinstance(optimizer, Adam) else ()
-        share = optimizer.average_share() if config.ema_decay else None
+        factors = optimizer.factors(applied) if isinstance(optimizer, Adam) else ()
+        share = optimizer.average_share(applied) if config.ema_decay else None
+        rate = tf.where(applied, rate, 0.0)
         for variable, gradient in zip(variables, gradients, strict=True):
             # `optimizer.apply` would sum the gradients over the replicas again.
             strategy.extended.update(variable, update, args=(gradient, scale, rate, factors, share), group=False)
-        optimizer.iterations.assign_add(1)
+        optimizer.iterations.assign_add(tf.cast(applied, optimizer.iterations.dtype))
 
     number = tf.TensorSpec([], tf.float32)
 
     @tf.function(input_signature=[element_spec, LossScale(number, number), tf.TensorSpec([], tf.bool)], autograph=False)
     def train_step(batch, loss_scale, apply):
         step, rate = optimizer.iterations.value, optimizer.learning_rate
-        gradients, scale, metrics = strategy.run(replica_gradients, (batch, step, rate, loss_scale.scale))
+        gradients, scale, metrics = strategy.run(replica_gradients, (batch, step, rate, loss_scale.scale, apply))
         metrics = _of_first_replica(strategy, metrics)
-        tf.cond(tf.logical_and(metrics["finite"], apply), lambda: apply_gradients(gradients, scale, rate), lambda: None)
+        apply_gradients(gradients, scale, rate, tf.logical_and(metrics["finite"], apply))
         next_scale = loss_scale.after(metrics["finite"]) if config.dtype == "float16" else loss_scale
         return metrics, next_scale
 
