@@ -409,7 +409,7 @@ def test_workers_whose_launcher_is_killed_are_asked_to_stop(number):
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGQUIT, signal.SIG_DFL),  # A shell ignores it for what it starts with &.
+        preexec_fn=lambda: signal.signal(signal.SIGQUIT, signal.SIG_DFL),  # A shell with & ignores it.
     )
     assert [launcher.stdout.readline() for _ in range(2)] == ["runs\n"] * 2
     launcher.send_signal(number)
