@@ -179,7 +179,7 @@ class Trainer:
     Attributes:
         strategy: a `tf.distribute.Strategy`; model and optimizer were made in its scope.
         model: a model for the task, with its `flops` and `memory_cost`; see `model.protocols`.
-        optimizer: a Keras optimizer, built.
+        optimizer: built; see `make_train_step`.
         task: what is trained.
         config: training options.
         folder: the shards of the training data.

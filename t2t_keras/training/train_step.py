@@ -226,7 +226,8 @@ def make_train_step(
     Args:
         strategy: a `tf.distribute.Strategy`; model and optimizer were made in its scope.
         model: a model for the task, with its `flops`; see `model.protocols`.
-        optimizer: a Keras optimizer, built.
+        optimizer: `optimizer.Adam`, built. Another Keras optimizer may be used if it has no averages: a skipped update
+            would change them.
         element_spec: of the batches that `devices.distribute` returns.
         frozen_rows: rows of the embedding matrix that the first `freeze_embeddings` updates do not change, [V] boolean;
             `None` for none.
